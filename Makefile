@@ -1,0 +1,41 @@
+# Two commands are enough: `make run` shows a turn, `make test` proves it.
+.DEFAULT_GOAL := help
+.PHONY: help setup run test e2e bench accept lint clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "claude-shim needs Python 3.11 or newer; set PYTHON=python3.11")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+setup: $(VENV)/.ready ## .venv with the shim (editable) and the test tools
+
+run: setup ## the drop-in `claude` over the bundled demo vendor, drawn for a person
+	@$(BIN)/shim demo
+
+lint: setup
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+
+test: setup lint ## lint, types and every test that needs nothing but Python
+	@$(BIN)/python -m pytest -q -m 'not e2e' tests
+
+e2e: setup ## real vendor CLIs against a model server on loopback
+	@$(BIN)/python -m pytest -q -m e2e tests/e2e
+
+bench: setup ## measurements, as ratios inside one run
+	@$(BIN)/python tests/bench.py
+
+accept: setup ## rewrite the goldens; read the diff before you commit it
+	@$(BIN)/python tests/accept.py
+
+clean:
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

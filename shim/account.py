@@ -1,0 +1,65 @@
+"""The account of a run: every repair made, every event not understood, counted with the first example."""
+
+# A vendor's output is anybody's words, so the account is bounded like everything else:
+# enough kinds for a person to see what happened, samples short enough for one line of a log.
+KINDS_KEPT = 64
+SAMPLE_CHARACTERS = 200
+OVERFLOW = "other"
+
+
+class Account:
+    """Counts by kind, each with its first sample (at most 64 kinds of 200 characters).
+
+    `repairs` holds what was mended, cut or skipped; `unknown` the vendor's events nobody translates.
+    """
+
+    __slots__ = ("repairs", "samples", "unknown")
+
+    def __init__(self) -> None:
+        self.repairs: dict[str, int] = {}
+        self.unknown: dict[str, int] = {}
+        self.samples: dict[str, str] = {}
+
+    def repaired(self, kind: str, sample: object = "") -> None:
+        """Count one repair of `kind`; `sample` (text or bytes) is kept if it is the first."""
+        self._count(self.repairs, kind, sample)
+
+    def unknown_event(self, kind: object, sample: object = "") -> None:
+        """Count one event of the vendor that has no translation."""
+        self._count(self.unknown, str(kind), sample)
+
+    def _count(self, counts: dict[str, int], kind: str, sample: object) -> None:
+        kind = printable(kind)[:SAMPLE_CHARACTERS]
+        if kind not in counts:
+            if len(counts) >= KINDS_KEPT:
+                kind = OVERFLOW
+            if sample:
+                self.samples.setdefault(kind, printable(sample)[:SAMPLE_CHARACTERS])
+        counts[kind] = counts.get(kind, 0) + 1
+
+    def report(self) -> dict[str, object]:
+        """The account as one JSON-ready object: kind → count and first sample."""
+        return {
+            "repairs": {kind: self._entry(kind, count) for kind, count in self.repairs.items()},
+            "unknown_events": {kind: self._entry(kind, count) for kind, count in self.unknown.items()},
+        }
+
+    def _entry(self, kind: str, count: int) -> dict[str, object]:
+        sample = self.samples.get(kind)
+        return {"count": count} if sample is None else {"count": count, "first": sample}
+
+
+# Written out because a terminal, a log and a web page each have a character that means something to them:
+# C0 except newline and tab, DEL, C1, the bidirectional controls, and the zero-width marks.
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)} | {
+    code: f"\\u{code:04x}"
+    for code in (0x061C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+
+
+def printable(value: object) -> str:
+    """`value` (text, bytes or anything) as text a terminal shows and does not obey (threats: terminal output)."""
+    if isinstance(value, bytes):
+        value = value[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")
+    text = value if isinstance(value, str) else str(value)
+    return text.translate(_VISIBLE).encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,211 @@
+"""Text and thinking of a turn: fragments, whole blocks, snapshots, halves of characters, and replies said again."""
+
+import orjson
+
+from shim.decode import join_surrogates
+from shim.events import NO_USAGE, dump
+from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Frame
+
+
+class Blocks(Frame):
+    """The verbs for what the model says."""
+
+    def text(self, fragment: str, key: object = None) -> None:
+        """A fragment of text; `key` is the vendor's block index, another key is another block."""
+        self._fragment(TEXT, fragment, key)
+
+    def thinking(self, fragment: str, key: object = None) -> None:
+        """A fragment of thinking, as `text`."""
+        self._fragment(THINKING, fragment, key)
+
+    def say(self, whole: str) -> None:
+        """A whole block of text that was never streamed."""
+        self._whole(TEXT, whole)
+
+    def think(self, whole: str) -> None:
+        """A whole block of thinking that was never streamed."""
+        self._whole(THINKING, whole)
+
+    def text_snapshot(self, full: str, key: object = None) -> None:
+        """The block's text so far: says only what is new; a contradiction is counted, nothing is taken back."""
+        self._snapshot(TEXT, full, key)
+
+    def thinking_snapshot(self, full: str, key: object = None) -> None:
+        """The block's thinking so far, as `text_snapshot`."""
+        self._snapshot(THINKING, full, key)
+
+    def block_end(self) -> None:
+        """The open block is complete: its line is said now instead of at the next event."""
+        if self.state is TEXT or self.state is THINKING:
+            self.go(MESSAGE)
+
+    def retract(self) -> None:
+        """The reply was cut and comes again: what was unsaid is forgotten, what was said is not said twice."""
+        if self.state is CLOSED:
+            self._late()
+            return
+        if not self._partial and self.state in (TEXT, THINKING):
+            self._parts = []
+            self._carry = ""
+            self.state = MESSAGE
+        if self.state is ECHO:
+            said = {kind: text for kind, (text, _) in self._echo.items()}
+        else:
+            if self.state is not NEW:
+                self.go(READY)
+            said = {kind: "".join(parts) for kind, parts in self._said.items()}
+        self._spoken.clear()
+        self._echo = {kind: (text, 0) for kind, text in said.items()}
+        if any(said.values()):
+            self.state = ECHO
+
+    # -- the steps of the table ---------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self.replies += 1
+        self.last_text = ""
+        self.stop_reason = None
+        self._spoken.clear()
+        self._said = {TEXT: [], THINKING: []}
+        self._calls_in_reply = False
+        self.pen.message_start(self.model or "unknown", self._start_usage)
+
+    def _text(self) -> None:
+        if self._partial:
+            self.pen.block_start("text")
+
+    def _thinking(self) -> None:
+        if self._partial:
+            self.pen.block_start("thinking")
+
+    def _close(self) -> None:
+        kind, parts = self.state, self._parts
+        if self._carry:
+            self._carry = ""
+            if self._partial:
+                self.pen.delta(b'"\xef\xbf\xbd"')
+        text = parts[0] if len(parts) == 1 else "".join(parts)
+        self._parts = []
+        self.pen.block(kind, self._dump_text(text))
+        self.pen.block_stop()
+        self._remember(kind, text)
+        if self._key is not None:
+            self._spoken.setdefault((kind, self._key), []).append(text)
+
+    def _stop(self) -> None:
+        if self._stop_due:
+            self._stop_due = False
+            self.pen.block_stop()
+        self.stop_reason = self.stop_reason or ("tool_use" if self._calls_in_reply else "end_turn")
+        self.pen.message_stop(self.stop_reason, self._reply_usage)
+        self._reply_usage = self._start_usage = NO_USAGE
+
+    def _unecho(self) -> None:
+        text, position = self._echo.get(TEXT, ("", 0))
+        self.last_text = text[:position]
+        self._echo = {}
+
+    # -- how it is done -----------------------------------------------------------------------------------
+
+    def _fragment(self, kind: str, fragment: str, key: object) -> None:
+        if not fragment:
+            return
+        if (self.state is not kind or key != self._key) and not (fragment := self._open(kind, fragment, key)):
+            return
+        if self._carry:
+            fragment, self._carry = self._carry + fragment, ""
+            self._parts.pop()
+        self._parts.append(fragment)
+        if self._partial:
+            try:
+                self.pen.delta(orjson.dumps(fragment))
+            except TypeError:
+                self._halves(fragment)
+
+    def _open(self, kind: str, fragment: str, key: object) -> str:
+        """Open a block of `kind` for `key`; gives back what of `fragment` is left to say."""
+        if self.state is ECHO:
+            fragment = self._listen(kind, fragment, key)
+        if not fragment or not self.go(kind):
+            return ""
+        self._key = key
+        return fragment
+
+    def _listen(self, kind: str, fragment: str, key: object) -> str:
+        """In ECHO: swallow what repeats the cut reply; give back what is new, and leave ECHO for it."""
+        said, position = self._echo.get(kind, ("", 0))
+        if said.startswith(fragment, position):
+            self._echo[kind] = (said, position + len(fragment))
+            if key is not None:
+                self._spoken.setdefault((kind, key), []).append(fragment)
+            self.account.repaired("repeated_reply")
+            return ""
+        if position < len(said) and not fragment.startswith(said[position:]):
+            rest, repeated = said[:position] + fragment, ""
+            self._spoken.pop((kind, key), None)
+            self.account.repaired("contradicted_reply")
+        else:
+            rest, repeated = fragment[len(said) - position :], said
+        spoken = dict(self._spoken)
+        if key is not None and repeated:
+            spoken[kind, key] = [repeated]
+        self.go(MESSAGE)
+        self._spoken = spoken
+        if kind is TEXT:
+            self._prefix = repeated
+        return rest
+
+    def _whole(self, kind: str, whole: str) -> None:
+        if not whole:
+            return
+        if self.state is ECHO:
+            whole = self._listen(kind, whole, None)
+            if not whole:
+                return
+        if self.state is not MESSAGE and not self.go(MESSAGE):
+            return
+        dumped = self._dump_text(whole)
+        if self._partial:
+            self.pen.block_start(kind)
+            self.pen.delta(dumped)
+        self.pen.block(kind, dumped)
+        self.pen.block_stop()
+        self._remember(kind, whole)
+
+    def _snapshot(self, kind: str, full: str, key: object) -> None:
+        said = "".join(self._spoken.get((kind, key), ()))
+        if self.state is kind and key == self._key:
+            said += "".join(self._parts)
+        if not full.startswith(said):
+            said = join_surrogates(said)
+            full = join_surrogates(full)
+        if full.startswith(said):
+            if rest := full[len(said) :]:
+                self._fragment(kind, rest, key)
+        else:
+            self.account.repaired("contradicted_block", full)
+
+    def _remember(self, kind: str, text: str) -> None:
+        self._said[kind].append(text)
+        if kind is TEXT:
+            before = self._spoken.get((kind, self._key)) if self._key is not None else None
+            self.last_text = (self._prefix or "".join(before or ())) + text
+            self._prefix = ""
+
+    def _dump_text(self, text: str) -> bytes:
+        try:
+            return orjson.dumps(text)
+        except TypeError:
+            if not self._partial:
+                self.account.repaired("surrogate", text)
+            return dump(text)
+
+    def _halves(self, fragment: str) -> None:
+        """A fragment with half a surrogate pair: a high half at its end waits for the next fragment."""
+        self.account.repaired("surrogate", fragment)
+        if "\ud800" <= fragment[-1] <= "\udbff":
+            self._carry = fragment[-1]
+            self._parts[-1:] = [fragment[:-1], fragment[-1]]
+            fragment = fragment[:-1]
+        if fragment:
+            self.pen.delta(dump(fragment))

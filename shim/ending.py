@@ -1,0 +1,227 @@
+"""How a turn ended, and the one `result` that says so.
+
+The cause, `is_error`, `subtype` and the texts are decided here, from what the vendor said and how its process ended:
+interrupted beats failed, failed beats ended, and no word at all is an error.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from shim.account import printable
+from shim.failures import classify
+
+if TYPE_CHECKING:
+    from shim.frame import Frame
+
+INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4
+INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
+UNANSWERED = "No result was reported for this call."
+UNANSWERED_INTERRUPTED = "Interrupted while this call was running; it may have run in part or in full."
+
+STDERR_CHARACTERS = 2000  # of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a child ended: an exit code, or the name of the signal that ended it."""
+
+    code: int | None = None
+    signal: str | None = None
+
+    def __str__(self) -> str:
+        return f"was ended by {self.signal}" if self.signal else f"exited with code {self.code}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What is known of the end: `kind` is ended, failed or interrupted; the rest belongs to a failure."""
+
+    kind: str
+    message: str = ""
+    cause: str = "clean"
+    error: str = "unknown"
+    status: int | None = None
+    api: bool = False
+    subtype: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:
+    """The outcome, now that the child is gone. `child_exit` is None when we ended the child ourselves."""
+    outcome, vendor = turn.outcome, turn.terms.vendor
+    if outcome is not None and outcome.kind != "ended":
+        return outcome
+    if outcome is not None:
+        if child_exit is None or (child_exit.signal is None and child_exit.code in turn.terms.clean_exits):
+            return outcome
+        cause = "signal" if child_exit.signal else "exit_code"
+        text = f"{vendor} said that it was done, but {child_exit}" + _reason(stderr)
+        return Outcome("failed", message=text, cause=cause, facts=outcome.facts)
+    failure = classify(stderr)
+    ended = "was ended" if child_exit is None else str(child_exit)
+    if child_exit is not None and child_exit.signal:
+        cause = "signal"
+    elif failure.cause:
+        text = _clean(stderr)
+        return Outcome(
+            "failed",
+            message=text,
+            cause=failure.cause,
+            error=failure.error,
+            status=failure.status,
+            api=failure.api,
+        )
+    else:
+        cause = "exit_code" if child_exit is not None and child_exit.code else "truncated"
+    return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
+
+
+def _clean(stderr: str) -> str:
+    text = printable(stderr.strip())
+    if len(text) > STDERR_CHARACTERS:
+        half = STDERR_CHARACTERS // 2
+        text = text[:half] + "\n…\n" + text[-half:]
+    return text
+
+
+def _reason(stderr: str) -> str:
+    text = _clean(stderr)
+    return f": {text}" if text else ""
+
+
+def conclude(turn: "Frame") -> None:
+    """Say the end: the synthetic line of an API failure, then the result with the terminator."""
+    outcome = turn.outcome
+    assert outcome is not None
+    if turn.stated and outcome is turn.stated_outcome:
+        _pass(turn, outcome)
+        return
+    interrupted = outcome.kind == "interrupted"
+    turn.is_error = outcome.kind != "ended"
+    turn.cause = outcome.cause
+    text = outcome.message
+    if turn.is_error and outcome.api:
+        text = api_text(text)
+        turn.pen.api_error(text, outcome.error, outcome.status)
+    result: dict[str, Any] = {
+        "subtype": _subtype(outcome),
+        "is_error": turn.is_error,
+        "duration_ms": _number(outcome.facts.get("duration_ms"), turn.terms.clock()),
+        "duration_api_ms": _number(outcome.facts.get("api_ms"), 0),
+        "num_turns": _num_turns(turn, outcome),
+    }
+    if not turn.is_error:
+        turn.final_text = turn.last_text or str(outcome.facts.get("result") or "")
+        result["result"] = turn.final_text
+    elif outcome.api:
+        turn.final_text = result["result"] = text
+    else:
+        turn.final_text = text or INTERRUPTED
+        result["errors"] = [turn.final_text]
+    if outcome.facts.get("structured_output") is not None:
+        result["structured_output"] = outcome.facts["structured_output"]
+    if outcome.api and turn.is_error:
+        result["api_error_status"] = outcome.status
+    result["stop_reason"] = "stop_sequence" if outcome.api else _stop_reason(turn, interrupted)
+    result |= _accounts(turn, outcome)
+    result["permission_denials"] = turn.denials
+    result["terminal_reason"] = _terminal_reason(turn, outcome)
+    result["shim"] = _shim(turn)
+    turn.pen.result(result)
+
+
+def _pass(turn: "Frame", outcome: Outcome) -> None:
+    """A real claude's own result that nothing contradicts is said as it came."""
+    turn.is_error, turn.cause = outcome.kind != "ended", outcome.cause
+    turn.final_text = outcome.message if turn.is_error else turn.last_text
+    turn.pen.verbatim(turn.stated)
+    turn.pen.end_of_stream()
+
+
+def api_text(text: str) -> str:
+    """An API failure in the form that Claude's clients look for (contract 5.8)."""
+    return text if text.startswith("API Error") else f"API Error: {text}"
+
+
+def _subtype(outcome: Outcome) -> str:
+    if outcome.kind == "ended" or outcome.api:
+        return "success"
+    return outcome.subtype or "error_during_execution"
+
+
+def _num_turns(turn: "Frame", outcome: Outcome) -> int:
+    """Contract 5.3: one, and one for each tool result, and one for an interrupt; none if it never began (5.10)."""
+    if not turn.began and outcome.kind == "failed" and not outcome.api:
+        return 0
+    return 1 + turn.results + (outcome.kind == "interrupted")
+
+
+def _stop_reason(turn: "Frame", interrupted: bool) -> str | None:
+    if interrupted:
+        return None
+    if turn.is_error and turn.replies == 0:
+        return None
+    return turn.stop_reason or "end_turn"
+
+
+def _accounts(turn: "Frame", outcome: Outcome) -> dict[str, Any]:
+    """Usage of this turn; cost and usage by model of the session so far (contract 5.3)."""
+    conversation = turn.conversation
+    usage, cost = turn.usage, turn.cost
+    if stated := outcome.facts.get("usage"):
+        usage = {name: stated.get(name, 0) for name in usage}
+        if not any(turn.usage.values()):
+            turn.count_model(usage, 0.0)
+    if (stated_cost := outcome.facts.get("cost")) is not None:
+        cost = stated_cost
+    conversation.cost += cost
+    return {
+        "total_cost_usd": conversation.cost,
+        "usage": usage,
+        "modelUsage": {
+            model: {
+                "inputTokens": entry["input_tokens"],
+                "outputTokens": entry["output_tokens"],
+                "cacheReadInputTokens": entry["cache_read_input_tokens"],
+                "cacheCreationInputTokens": entry["cache_creation_input_tokens"],
+                "webSearchRequests": 0,
+                "costUSD": entry.get("cost", 0.0) or (conversation.cost if len(conversation.model_usage) == 1 else 0.0),
+                "contextWindow": CONTEXT_WINDOW,
+                "maxOutputTokens": OUTPUT_TOKENS,
+            }
+            for model, entry in conversation.model_usage.items()
+        },
+    }
+
+
+# Claude's own numbers for a model that it does not know; clients divide by them (contract 5.3, ACP).
+CONTEXT_WINDOW = 200_000
+OUTPUT_TOKENS = 32_000
+
+_TERMINAL_REASONS = {"limit": "max_turns", "interrupted": "aborted_streaming"}
+
+
+def _terminal_reason(turn: "Frame", outcome: Outcome) -> str:
+    if outcome.kind == "ended":
+        return "completed"
+    if outcome.api:
+        return "api_error"
+    if outcome.kind == "interrupted" and turn.interrupted_call:
+        return "aborted_tools"
+    return _TERMINAL_REASONS.get(outcome.cause, "model_error")
+
+
+def _shim(turn: "Frame") -> dict[str, Any]:
+    shim: dict[str, Any] = {"vendor": turn.terms.vendor}
+    if version := turn.facts.get("vendor_version") or turn.terms.vendor_version:
+        shim["vendor_version"] = version
+    return shim | {
+        "cause": turn.cause,
+        "repairs": turn.account.repairs,
+        "unknown_events": turn.account.unknown,
+    }
+
+
+def _number(value: object, default: int) -> int:
+    return int(value) if isinstance(value, int | float) and value >= 0 else default

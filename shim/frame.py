@@ -1,0 +1,192 @@
+"""The frame of a turn: its states, the one table of all transitions, and what a turn remembers.
+
+A vendor's translator says what happened, in verbs. What must be said on the way, and what may never be said, is
+decided here, for any order of verbs: one `init` first, blocks that never overlap, calls and results in pairs, one
+`result` last, nothing behind it. Pure: no clock, no file, no randomness; the pen collects the bytes.
+
+                                   HOW TO READ THE TABLE
+
+A verb names a goal; the cell (state, goal) lists what is said on the way there, in order.
+  init    the first line                         text, thinking   a block opens
+  start   a reply begins                         close            the open block: last delta, its line, its stop
+  stop    a reply ends                           unecho           a repeated reply turns out to be nothing new
+  fill    results that never came, and the       end              the result and the terminator
+          user line of an interrupt              late             too late: counted, not said
+NEW nothing said yet · READY between replies · MESSAGE in a reply, no block open · TEXT, THINKING a block is open ·
+ECHO a reply that was cut comes again and has said nothing new yet · CLOSED the result is said.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from shim import ending
+from shim.account import Account
+from shim.ending import Exit, Outcome
+from shim.events import NO_USAGE, ClaudePen, Usage
+from shim.failures import classify
+from shim.terms import Conversation, Terms
+
+NEW, READY, MESSAGE, TEXT, THINKING, ECHO, CLOSED = (
+    "new",
+    "ready",
+    "message",
+    "text",
+    "thinking",
+    "echo",
+    "closed",
+)
+
+# fmt: off
+TRANSITIONS: dict[str, dict[str, str]] = {
+    NEW:      {READY: "init",       MESSAGE: "init start",   TEXT: "init start text",
+               THINKING: "init start thinking",              CLOSED: "init fill end"},
+    READY:    {READY: "",           MESSAGE: "start",        TEXT: "start text",
+               THINKING: "start thinking",                   CLOSED: "fill end"},
+    MESSAGE:  {READY: "stop",       MESSAGE: "",             TEXT: "text",
+               THINKING: "thinking",                         CLOSED: "stop fill end"},
+    TEXT:     {READY: "close stop", MESSAGE: "close",        TEXT: "close text",
+               THINKING: "close thinking",                   CLOSED: "close stop fill end"},
+    THINKING: {READY: "close stop", MESSAGE: "close",        TEXT: "close text",
+               THINKING: "close thinking",                   CLOSED: "close stop fill end"},
+    ECHO:     {READY: "unecho",     MESSAGE: "unecho start", TEXT: "unecho start text",
+               THINKING: "unecho start thinking",            CLOSED: "unecho fill end"},
+    CLOSED:   {READY: "late",       MESSAGE: "late",         TEXT: "late",
+               THINKING: "late",                             CLOSED: "late"},
+}
+# fmt: on
+
+
+Steps = dict[str, dict[str, tuple[Callable[[Any], None], ...]]]
+Call = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
+
+
+class Frame:
+    """State and memory of a turn; the verbs are in `blocks`, `calls` and `turn`, each on top of the one before."""
+
+    paths: ClassVar[Steps]
+
+    def __init__(self, pen: ClaudePen, terms: Terms, conversation: Conversation, account: Account) -> None:
+        self.pen = pen
+        self.terms = terms
+        self.conversation = conversation
+        self.account = account
+        self.state = NEW
+        self.facts: dict[str, Any] = {}
+        self.outcome: Outcome | None = None
+        self.stated = b""
+        self.stated_outcome: Outcome | None = None
+        self.settled = False
+        self.began = False
+        self.interrupted_call = False
+        self.is_error = False
+        self.cause = ""
+        self.final_text = ""
+        self.denials: list[dict[str, Any]] = []
+        self.open: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
+        self.nested_calls: dict[str, str | None] = {}
+        self.results = 0
+        self.replies = 0
+        self.stop_reason: str | None = None
+        self.usage: dict[str, int] = dict(NO_USAGE)
+        self.cost = 0.0
+        self.last_text = ""
+        self.model = ""
+        self._partial = pen.partial
+        self._hidden: set[str] = set()
+        self._answered: dict[str, None] = {}
+        self._early: dict[str, tuple[object, bool]] = {}
+        self._key: object = None
+        self._parts: list[str] = []
+        self._carry = ""
+        self._spoken: dict[tuple[str, object], list[str]] = {}
+        self._said: dict[str, list[str]] = {TEXT: [], THINKING: []}
+        self._echo: dict[str, tuple[str, int]] = {}
+        self._prefix = ""
+        self._stop_due = False
+        self._calls_in_reply = False
+        self._reply_usage: Usage = NO_USAGE
+        self._start_usage: Usage = NO_USAGE
+
+    def go(self, goal: str) -> bool:
+        """Say what lies on the way to `goal`; False when the turn is over and nothing may be said."""
+        if self.state is CLOSED:
+            self._late()
+            return False
+        for step in self.paths[self.state][goal]:
+            step(self)
+        self.state = goal
+        return True
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def ended(self, **facts: Any) -> None:
+        """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result, stop_reason …"""
+        if self.state is not CLOSED and (self.outcome is None or self.outcome.kind == "ended"):
+            self.outcome = Outcome("ended", facts=facts)
+
+    def failed(
+        self,
+        message: str,
+        *,
+        api: bool | None = None,
+        kind: str | None = None,
+        status: int | None = None,
+        subtype: str | None = None,
+        **facts: Any,
+    ) -> None:
+        """The vendor said, or showed, that the turn failed; `kind` is the cause, else it is read off the text.
+
+        `api` says whether the model's API failed (contract S10); None leaves that to the text.
+        """
+        if self.state is CLOSED or (self.outcome is not None and self.outcome.kind == "interrupted"):
+            return
+        failure = classify(message)
+        self.outcome = Outcome(
+            "failed",
+            message=message,
+            cause=kind or failure.cause or "vendor_error",
+            error=failure.error,
+            status=status or failure.status,
+            api=(failure.api and subtype is None and kind is None) if api is None else api,
+            subtype=subtype,
+            facts=facts,
+        )
+
+    def interrupted(self) -> None:
+        """The frontend stopped the turn; this beats whatever the vendor says of its end."""
+        if self.state is not CLOSED:
+            self.outcome = Outcome("interrupted", cause="interrupted")
+
+    def settle(self) -> None:
+        """The vendor is probably done: the shell may give it a last moment and then end it."""
+        self.settled = True
+
+    def finish(self) -> None:
+        """Say the result now, without waiting for the child's end."""
+        self.closed(None, "")
+
+    def closed(self, child_exit: Exit | None, stderr: str) -> None:
+        """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
+        if self.state is CLOSED:
+            return
+        self.began = self.state is not NEW
+        self.outcome = ending.decide(self, child_exit, stderr)
+        self.go(CLOSED)
+
+    def count_model(self, usage: Usage, cost: float) -> None:
+        """Add to the session's usage by model (contract 5.3, `modelUsage`)."""
+        entry = self.conversation.model_usage.setdefault(self.model or "unknown", dict.fromkeys(NO_USAGE, 0))
+        for name in NO_USAGE:
+            entry[name] += usage.get(name, 0)
+        entry["cost"] = entry.get("cost", 0.0) + cost
+
+    def _late(self) -> None:
+        self.account.repaired("late_event")
+
+
+def paths(turn: type[Frame]) -> Steps:
+    """TRANSITIONS with the methods of `turn` in place of their names."""
+    return {
+        state: {goal: tuple(getattr(turn, "_" + step) for step in steps.split()) for goal, steps in row.items()}
+        for state, row in TRANSITIONS.items()
+    }

@@ -1,0 +1,77 @@
+"""Which tools are listed, allowed, denied or hidden in a turn, by Claude's names (surface page, permission modes)."""
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+Verdict = Literal["allow", "deny", "hide"]
+
+MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
+
+# The argument that a rule's specifier is about: `Bash(rm *)` looks at the command, `Read(./secret/**)` at the path.
+_SPECIFIED = {
+    "Bash": "command",
+    "WebFetch": "url",
+    "Glob": "pattern",
+    "Grep": "path",
+    "NotebookEdit": "notebook_path",
+}
+
+
+def split_rule(rule: str) -> tuple[str, str | None]:
+    """`Bash(rm *)` → ("Bash", "rm *"); `Read` → ("Read", None)."""
+    name, bracket, rest = rule.partition("(")
+    if not bracket or not rest.endswith(")"):
+        return rule, None
+    return name, rest[:-1]
+
+
+class Policy:
+    """The rules of one turn.
+
+    `only` are the tools that `--tools` left (None: all), `denied` the rules of `--disallowedTools` and of the
+    settings, `hidden` the tools whose calls and results are left out of the stream.
+    """
+
+    def __init__(
+        self, *, only: Iterable[str] | None = None, denied: Iterable[str] = (), hidden: Iterable[str] = ()
+    ) -> None:
+        self.only = None if only is None else frozenset(only)
+        self.hidden = frozenset(hidden)
+        rules = [split_rule(rule) for rule in denied]
+        self.denied = frozenset(name for name, specifier in rules if specifier in (None, "", "*", ":*"))
+        self._specified = [(name, specifier) for name, specifier in rules if specifier and name not in self.denied]
+
+    def __bool__(self) -> bool:
+        return bool(self.only is not None or self.denied or self.hidden or self._specified)
+
+    def listed(self, tools: Iterable[str]) -> list[str]:
+        """The tools that `init` may name: a rule with a specifier does not take a tool off the list (contract F8)."""
+        return [
+            name
+            for name in tools
+            if name not in self.denied and name not in self.hidden and (self.only is None or name in self.only)
+        ]
+
+    def verdict(self, name: str, arguments: Mapping[str, Any]) -> Verdict:
+        """What happens to a call that the vendor makes although it was asked not to."""
+        if name in self.hidden:
+            return "hide"
+        if name in self.denied or (self.only is not None and name not in self.only):
+            return "deny"
+        for rule_name, specifier in self._specified:
+            if rule_name == name and _matches(specifier, arguments.get(_SPECIFIED.get(name, "file_path"))):
+                return "deny"
+        return "allow"
+
+
+def _matches(specifier: str, value: object) -> bool:
+    """Whether an argument falls under a specifier; one that cannot be read falls under it (never wider)."""
+    if not isinstance(value, str):
+        return True
+    if specifier.endswith(":*"):
+        prefix = specifier[:-2]
+        return value == prefix or value.startswith(prefix + " ")
+    if specifier.startswith("domain:"):
+        return specifier[7:] in value
+    return fnmatchcase(value, specifier) or fnmatchcase(value, "*/" + specifier.removeprefix("./"))

@@ -1,0 +1,43 @@
+"""What is agreed before a turn begins, and what outlives it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shim.policy import Policy
+
+
+class Conversation:
+    """What outlives a turn: one session id, the tool ids used, cost and usage so far."""
+
+    __slots__ = ("cost", "model_usage", "seen", "session_id", "vendor_session")
+
+    def __init__(self) -> None:
+        self.session_id: str | None = None
+        self.vendor_session: str | None = None
+        self.seen: dict[str, int] = {}
+        self.cost = 0.0
+        self.model_usage: dict[str, dict[str, float]] = {}
+
+
+@dataclass(slots=True)
+class Terms:
+    """What is agreed before a turn begins.
+
+    `session_id` is the frontend's choice, `fresh_id` is used when neither frontend nor vendor has one.
+    `clock` gives milliseconds since the turn began. `clean_exits` are the exit codes that do not contradict a
+    vendor's own "done" (vendor pages). `max_turns` is set only where the vendor cannot count for itself.
+    """
+
+    vendor: str
+    fresh_id: str
+    session_id: str | None = None
+    vendor_version: str | None = None
+    model: str | None = None
+    cwd: str = ""
+    tools: tuple[str, ...] = ()
+    mode: str = "default"
+    unattended: bool = False
+    max_turns: int | None = None
+    policy: Policy | None = None
+    clean_exits: frozenset[int] = frozenset({0})
+    clock: Callable[[], int] = lambda: 0

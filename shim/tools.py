@@ -1,0 +1,150 @@
+"""A vendor's tools in Claude's words: names and arguments, as tables.
+
+A vendor module holds one table, its tool's name → `Tool`. Tools that are not in the table pass through with their
+own name and arguments. Most entries are a rename; the few that need two fields at once name a function below.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Arguments = dict[str, Any]
+Reshape = Callable[[Arguments], tuple[str, Arguments]]
+
+
+class Tool:
+    """One tool: Claude's `name`, and how its arguments become Claude's.
+
+    rename   their key → Claude's key; keys that are not named keep their name
+    only     drop every key that `rename` does not name (vendors that print their internals)
+    drop     keys that Claude's tool does not have
+    convert  Claude's key → function of the value
+    extra    arguments that are always added
+    reshape  function of the renamed arguments, for what one key cannot say; may choose another name
+    """
+
+    __slots__ = ("convert", "drop", "extra", "name", "only", "plain", "rename", "reshape")
+
+    def __init__(
+        self,
+        name: str,
+        rename: Mapping[str, str] | None = None,
+        *,
+        only: bool = False,
+        drop: tuple[str, ...] = (),
+        convert: Mapping[str, Callable[[Any], Any]] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        reshape: Reshape | None = None,
+    ) -> None:
+        self.name = name
+        self.rename = rename or {}
+        self.only = only
+        self.drop = frozenset(drop)
+        self.convert = convert or {}
+        self.extra = extra or {}
+        self.reshape = reshape
+        self.plain = not (rename or only or drop or convert or extra or reshape)
+
+    def apply(self, arguments: Arguments) -> tuple[str, Arguments]:
+        """Claude's name and arguments for a call; `arguments` is not changed."""
+        if self.plain:
+            return self.name, arguments
+        rename, drop = self.rename, self.drop
+        if self.only:
+            claude = {rename[key]: value for key, value in arguments.items() if key in rename}
+        else:
+            claude = {rename.get(key, key): value for key, value in arguments.items() if key not in drop}
+        for key, convert in self.convert.items():
+            if claude.get(key) is not None:
+                claude[key] = convert(claude[key])
+        if self.extra:
+            claude.update(self.extra)
+        return self.reshape(claude) if self.reshape else (self.name, claude)
+
+
+Tools = Mapping[str, Tool]
+
+
+def translate(tools: Tools, name: str, arguments: object) -> tuple[str, Arguments]:
+    """A vendor's call in Claude's words; arguments that are no object become `{"raw": …}`."""
+    if not isinstance(arguments, dict):
+        arguments = {} if arguments is None else {"raw": arguments}
+    tool = tools.get(name)
+    return (name, arguments) if tool is None else tool.apply(arguments)
+
+
+def claude_names(tools: Tools, names: object) -> list[str]:
+    """The Claude names of a vendor's list of tool names, each once, in their order."""
+    if not isinstance(names, list | tuple):
+        return []
+    found: dict[str, None] = {}
+    for name in names:
+        if isinstance(name, str):
+            found[tools[name].name if name in tools else name] = None
+    return list(found)
+
+
+def vendor_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
+    """The vendor's tools behind Claude's `names` (for its own filter flags); unknown names are left out."""
+    return [vendor_name for vendor_name, tool in tools.items() if tool.name in names]
+
+
+# -- the functions that tables name -------------------------------------------------------------------------------
+
+
+def milliseconds(seconds: Any) -> Any:
+    """Claude's Bash timeout is in milliseconds, most vendors' in seconds."""
+    return int(seconds * 1000) if isinstance(seconds, int | float) else seconds
+
+
+def one_based(line: Any) -> Any:
+    """Claude's Read offset counts lines from 1 (qwen's from 0)."""
+    return line + 1 if isinstance(line, int) else line
+
+
+def line_range(arguments: Arguments) -> tuple[str, Arguments]:
+    """acai's and cake's Read{start_line, end_line} as offset and limit."""
+    start, end = arguments.pop("start_line", None), arguments.pop("end_line", None)
+    if isinstance(start, int):
+        arguments["offset"] = start
+    if isinstance(end, int):
+        arguments["limit"] = end - (start if isinstance(start, int) else 1) + 1
+    return "Read", arguments
+
+
+def edits(old: str, new: str, every: str = "") -> Reshape:
+    """A list of edits as Edit (one) or MultiEdit (several); `old`, `new`, `every` are the vendor's keys in an item."""
+
+    def reshape(arguments: Arguments) -> tuple[str, Arguments]:
+        items = arguments.pop("edits", None)
+        if items is None:
+            items = [arguments]
+            arguments = {key: arguments[key] for key in arguments if key not in (old, new, every)}
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            return "Edit", arguments | {"edits": items}
+        claude = [_edit(item, old, new, every) for item in items]
+        if len(claude) == 1:
+            return "Edit", arguments | claude[0]
+        return "MultiEdit", arguments | {"edits": claude}
+
+    return reshape
+
+
+def _edit(item: Arguments, old: str, new: str, every: str) -> Arguments:
+    edit = {"old_string": item.get(old, ""), "new_string": item.get(new, "")}
+    if every and item.get(every):
+        edit["replace_all"] = True
+    return edit
+
+
+def todos(items: Any) -> Any:
+    """A list of todos in Claude's form: content, status and activeForm."""
+    if not isinstance(items, list):
+        return items
+    claude = []
+    for item in items:
+        if not isinstance(item, dict):
+            return items
+        content = item.get("content", "")
+        status = str(item.get("status", "pending")).removeprefix("TODO_STATUS_").lower()
+        claude.append({"content": content, "status": status, "activeForm": item.get("activeForm", content)})
+    return claude

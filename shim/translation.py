@@ -1,0 +1,135 @@
+"""The pump: a child's bytes in, Claude's bytes out. Pure; the session and `shim translate` both drive it."""
+
+from collections.abc import Sequence
+
+import orjson
+
+from shim.account import Account
+from shim.decode import Decoder
+from shim.ending import Exit
+from shim.events import ClaudePen
+from shim.frame import CLOSED
+from shim.lines import LineSplitter
+from shim.terms import Conversation, Terms
+from shim.translator import Translator
+from shim.turn import Turn
+
+# Never believed from a line that had to be repaired: they make somebody act (threats: forged lines).
+_CONTROL = ("control_request", "control_response", "control_cancel_request")
+
+
+class Translation:
+    """One child's output on its way to the frontend.
+
+    `feed` takes chunks of any size, `close` says how the child ended; both give back the lines to write.
+    """
+
+    def __init__(self, translator: type[Translator], terms: Terms, pen: ClaudePen) -> None:
+        self.pen = pen
+        self.account = Account()
+        self._lines = LineSplitter()
+        self._decoder = Decoder(self.account)
+        self._translator = translator(Turn(pen, terms, Conversation(), self.account), partial=pen.partial)
+        self._overridden = type(self._translator).feed is not Translator.feed
+
+    @property
+    def turn(self) -> Turn:
+        """The turn that is running, or the last one."""
+        return self._translator.turn
+
+    @property
+    def finished(self) -> bool:
+        """The result has been said: nothing of what the child still prints will be."""
+        return self.turn.state is CLOSED
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Claude's lines for a chunk of the child's stdout."""
+        self._pump(self._lines.feed(chunk))
+        return self.pen.take()
+
+    def close(self, child_exit: Exit | None, stderr: str = "") -> bytes:
+        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the child."""
+        self._pump(self._lines.close())
+        self._decoder.close()
+        for _ in range(self._lines.skipped):
+            self.account.repaired("line_too_long")
+        try:
+            self._translator.eof(child_exit, stderr)
+        except Exception as error:
+            self.account.repaired("malformed_end", repr(error))
+        if not stderr.strip() and self._decoder.noise:
+            stderr = "\n".join(self._decoder.noise)
+        self.turn.closed(child_exit, stderr)
+        return self.pen.take()
+
+    def interrupt(self) -> None:
+        """The frontend stopped the turn."""
+        self.turn.interrupted()
+
+    def _pump(self, lines: Sequence[bytes]) -> None:
+        translator, loads, repair = self._translator, orjson.loads, self._decoder.holding
+        handlers, test, feed = translator.handlers, translator.line, translator.feed
+        overridden = self._overridden
+        for raw in lines:
+            if test is not None:
+                kept = test(raw)
+                if kept is None:
+                    continue
+                raw = kept
+            if repair:
+                repair = self._repair(raw)
+                continue
+            try:
+                event = loads(raw)
+            except orjson.JSONDecodeError:
+                repair = self._repair(raw)
+                continue
+            try:
+                handler = feed if overridden else handlers[event["type"]]
+            except (KeyError, TypeError):
+                self._odd(event)
+                continue
+            try:
+                handler(event)
+            except Exception as error:
+                self._malformed(event, error)
+
+    def _repair(self, raw: bytes) -> bool:
+        """A line that is not one JSON value; True while an unfinished one waits for the next line."""
+        for value, torn in self._decoder.repair(raw):
+            if torn and not self._believable(value):
+                self.account.repaired("doubtful_event", raw)
+            else:
+                self._event(value)
+        return self._decoder.holding
+
+    def _event(self, event: object) -> None:
+        if not isinstance(event, dict):
+            self._odd(event)
+            return
+        try:
+            self._translator.repaired(event)
+        except Exception as error:
+            self._malformed(event, error)
+
+    def _odd(self, event: object) -> None:
+        """A value without a type that we know; a list of events (some vendors' `json` format) is each of them."""
+        if isinstance(event, list) and event and all(isinstance(item, dict) and "type" in item for item in event):
+            for item in event:
+                self._event(item)
+        elif isinstance(event, dict):
+            self.turn.unknown(event.get("type"), event)
+        else:
+            self.account.repaired("not_an_event", event)
+
+    def _malformed(self, event: object, error: Exception) -> None:
+        self.account.repaired("malformed_event", f"{error!r}: {event}")
+
+    def _believable(self, event: object) -> bool:
+        """Whether an object torn out of a broken line may be an event of this session."""
+        if not isinstance(event, dict) or event.get("type") in _CONTROL:
+            return False
+        known = self._overridden or event.get("type") in self._translator.handlers
+        session = event.get("session_id")
+        ours = self.turn.conversation.vendor_session
+        return known and (session is None or ours is None or session == ours)

@@ -1,0 +1,50 @@
+"""What every vendor's translator is: handlers for its events, found by one dictionary look-up."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from shim.ending import Exit
+from shim.turn import Turn
+
+Event = dict[str, Any]
+
+
+class Translator:
+    """Turns a vendor's events into verbs of the Turn. One per child; `turn` is the turn that is running.
+
+    A subclass has one method `on_<type>` per event type. It may define `line(raw) -> raw | None`, a byte test
+    before parsing (None: skip, or remembered by itself), and override `feed` where `type` is not the key or the
+    next event matters. It never builds Claude's lines and never ends the stream.
+    """
+
+    line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        self.turn = turn
+        self.partial = partial
+        self.handlers: dict[object, Callable[[Event], None]] = {
+            name[3:]: getattr(self, name) for name in dir(type(self)) if name.startswith("on_")
+        }
+
+    def feed(self, event: Event) -> None:
+        """Handle one event; the pump calls the handler itself where this is not overridden."""
+        handler = self.handlers.get(event.get("type"))
+        if handler is None:
+            self.turn.unknown(event.get("type"), event)
+        else:
+            handler(event)
+
+    def repaired(self, event: Event) -> None:
+        """An event out of a line that had to be repaired."""
+        self.feed(event)
+
+    def ignored(self, event: Event) -> None:
+        """An event that a frontend of Claude has no use for."""
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        """The child's output is at its end: turn the last state into an outcome, if it was one."""
+
+    def next_turn(self) -> None:
+        """The vendor began another turn of the same conversation in the same stream."""
+        self.turn.finish()
+        self.turn = self.turn.next()

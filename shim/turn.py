@@ -1,0 +1,125 @@
+"""Claude's side of one turn: the machine that owns every invariant of the stream (table and states: `frame`).
+
+A vendor's translator says what happened, in verbs, and may be naive about it. What must be said on the way, and what
+may never be said, is decided here, for any order of verbs. Pure: no clock, no file, no randomness.
+"""
+
+from typing import Any
+
+from shim import ending
+from shim.events import NO_USAGE, Usage
+from shim.failures import classify
+from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, paths
+from shim.ids import parse_uuid
+from shim.verbatim import Verbatim
+
+
+class Turn(Verbatim):
+    """One turn. `state`, `is_error`, `cause` and `final_text` may be read; everything else is verbs."""
+
+    # -- the frame ----------------------------------------------------------------------------------------
+
+    def started(self, **facts: Any) -> None:
+        """The vendor said who it is: session_id, model, cwd, tools (Claude's names), mode, slash_commands …
+
+        The first call that carries a session id says the `init` line; facts that come later are too late for it.
+        """
+        session = facts.pop("session_id", None)
+        if session:
+            if self.conversation.vendor_session not in (None, session):
+                self.account.repaired("session_id_changed", session)
+            self.conversation.vendor_session = session
+        self.facts.update((name, value) for name, value in facts.items() if value is not None)
+        if session and self.state is NEW:
+            self.go(READY)
+
+    def message(self, model: str | None = None, usage: Usage | None = None) -> None:
+        """A new reply begins; nothing is said before its first block."""
+        if self.state not in (NEW, READY, ECHO):
+            self.go(READY)
+        self.message_facts(model, usage)
+
+    def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
+        """The model and the usage known so far of the reply that is open or comes next."""
+        if model:
+            self.model = model
+        if usage is not None:
+            self._start_usage = usage
+            if self.state in (MESSAGE, TEXT, THINKING):
+                self.pen.message_usage(usage)
+
+    def message_end(self, usage: Usage | None = None, stop_reason: str | None = None, cost: float = 0.0) -> None:
+        """The reply is complete; `usage` and `cost` are of this reply only and add up."""
+        if usage:
+            self._reply_usage = usage
+            for name in NO_USAGE:
+                self.usage[name] += usage.get(name, 0)
+            self.count_model(usage, cost)
+        self.cost += cost
+        self.stop_reason = stop_reason or self.stop_reason
+        if self.state is not NEW:
+            self.go(READY)
+
+    # -- beside the conversation --------------------------------------------------------------------------
+
+    def system(self, subtype: str, **fields: Any) -> None:
+        """A `system` line; it never closes a block."""
+        if self.state is NEW:
+            self.go(READY)
+        if self.state is CLOSED:
+            self._late()
+        else:
+            self.pen.system(subtype, fields)
+
+    def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
+        """The vendor asks its model again (contract 5.8, `api_retry`)."""
+        failure = classify(message)
+        self.system(
+            "api_retry",
+            attempt=attempt,
+            max_retries=limit,
+            retry_delay_ms=delay_ms,
+            error_status=failure.status,
+            error=failure.error,
+        )
+
+    def compacted(self, trigger: str, before: int, cost: float = 0.0) -> None:
+        """The vendor shortened its context; `trigger` is manual or auto, `before` the tokens it had."""
+        self.cost += cost
+        self.system("compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": before})
+
+    def unknown(self, kind: object, sample: object = "") -> None:
+        """An event of the vendor that has no translation."""
+        self.account.unknown_event(kind, sample)
+
+    def next(self) -> "Turn":
+        """The turn after this one, in the same conversation."""
+        turn = Turn(self.pen, self.terms, self.conversation, self.account)
+        turn.model = self.model
+        turn.facts = dict(self.facts)
+        return turn
+
+    # -- the steps of the table ---------------------------------------------------------------------------
+
+    def _init(self) -> None:
+        terms, conversation = self.terms, self.conversation
+        if conversation.session_id is None:
+            conversation.session_id = (
+                terms.session_id or parse_uuid(conversation.vendor_session or "") or terms.fresh_id
+            )
+        shim: dict[str, Any] = {"vendor": terms.vendor, "unattended": terms.unattended}
+        if version := self.facts.get("vendor_version") or terms.vendor_version:
+            shim["vendor_version"] = version
+        facts = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
+        facts |= {"model": terms.model} if terms.model else {}
+        self.model = self.model or self.facts.get("model") or terms.model or "unknown"
+        facts |= self.facts
+        if terms.policy:
+            facts["tools"] = terms.policy.listed(facts["tools"])
+        self.pen.init(conversation.session_id, facts)
+
+    def _end(self) -> None:
+        ending.conclude(self)
+
+
+Turn.paths = paths(Turn)

@@ -1,0 +1,114 @@
+"""What a vendor is, as data: how it is found and started, what it can do, and who translates it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from shim.argv import Invocation
+from shim.errors import FrontendError
+from shim.tools import Tools, vendor_names
+from shim.translator import Translator
+
+# Linux refuses a single argument of 128 KiB; the rest of the command line needs room too.
+ARGUMENT_BYTES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start a child: its arguments (without the program) and the bytes of its stdin, closed behind them."""
+
+    arguments: tuple[str, ...]
+    stdin: bytes = b""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One turn that is asked of a vendor.
+
+    `mode` are the arguments that honour the permission mode, `variant` the vendor's dialect if it has several,
+    `trust` whether its trust gate may be opened, `knows` tells whether the installed program has a flag.
+    """
+
+    invocation: Invocation
+    prompt: str
+    mode: tuple[str, ...] = ()
+    variant: str = "auto"
+    trust: bool = False
+    knows: Callable[[str], bool] = lambda flag: True
+    removed: tuple[str, ...] = ()
+
+    def with_system_prompt(self) -> str:
+        """The prompt behind the system prompts, for vendors that have no flag for them."""
+        given = (self.invocation.system_prompt, self.invocation.append_system_prompt)
+        return "\n\n".join([text for text in given if text] + [self.prompt])
+
+    def flag(self, name: str, value: str | None) -> list[str]:
+        """`[name, value]`, or nothing when there is no value."""
+        return [name, value] if value else []
+
+    @property
+    def resumed(self) -> str | None:
+        """The session that goes on, if one does."""
+        return self.invocation.resume or None
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """A vendor.
+
+    programs      names on PATH, the first that exists is started
+    modes         Claude's permission mode → the vendor's arguments for it; a mode that is missing is refused
+    tools         its tools in Claude's words
+    listed        Claude's names of what it can run, where its own stream does not say
+    unattended    it runs its tools and asks nobody
+    limits_tools  its own flags keep tools from it; otherwise a forbidden call stops the turn
+    limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
+    streams       it can print fragments
+    resumes       it can go on with a session
+    interrupt     the signal that stops its turn
+    clean_exits   exit codes that do not contradict its own "done"
+    variants      names of its dialects; `probe` picks one from the program's `--help`
+    passthrough   its stream is Claude's already
+    """
+
+    name: str
+    programs: tuple[str, ...]
+    translator: type[Translator]
+    launch: Callable[[Request], Launch]
+    modes: Mapping[str, tuple[str, ...]]
+    tools: Tools = field(default_factory=dict)
+    listed: tuple[str, ...] = ()
+    unattended: bool = False
+    limits_tools: bool = False
+    limits_turns: bool = False
+    streams: bool = False
+    resumes: bool = False
+    interrupt: str = "SIGINT"
+    clean_exits: frozenset[int] = frozenset({0})
+    variants: tuple[str, ...] = ()
+    probe: Callable[[str], str] | None = None
+    passthrough: bool = False
+    gate: str = ""
+
+    def mode_arguments(self, mode: str) -> tuple[str, ...]:
+        """The arguments that honour a permission mode; FrontendError when there is no way to (surface page)."""
+        if mode in self.modes:
+            return self.modes[mode]
+        raise FrontendError(
+            f"{self.name} has no way to honour the permission mode {mode}; it can do: {', '.join(self.modes)}",
+            hint="ask for one of these modes, or choose another vendor (`shim vendors` lists what each can do)",
+        )
+
+    def own_names(self, names: tuple[str, ...]) -> list[str]:
+        """Its own names of the tools that Claude calls `names`."""
+        return vendor_names(self.tools, names)
+
+
+def as_argument(prompt: str) -> bool:
+    """Whether a prompt may be one argument: short enough, and not to be taken for a flag or a file."""
+    return not prompt.startswith(("-", "@")) and len(prompt.encode("utf-8", "replace")) <= ARGUMENT_BYTES
+
+
+def as_stdin(prompt: str) -> bytes:
+    """A prompt as the bytes of a child's stdin."""
+    return prompt.encode("utf-8", "replace")

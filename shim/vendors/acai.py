@@ -1,0 +1,204 @@
+"""acai and its successor cake.
+
+`acai instruct --streaming-json --prompt=P` (the founding document, 0.1.0), `acai --output-format stream-json P`
+(2026-04), `cake --output-format stream-json P` (2026-07 and 08). Whole messages only. Its `role: tool` messages
+answer the oldest open call; 0.1.0 never says what a call returned; a message may come before the output of a call
+that was made before it (the document's own example), so text waits one event while calls are open.
+"""
+
+import re
+from typing import Any
+
+import orjson
+
+from shim.ending import Exit
+from shim.events import Usage
+from shim.tools import Tool, claude_names, edits, line_range, milliseconds, translate
+from shim.translator import Event, Translator
+from shim.turn import Turn
+from shim.vendor import Launch, Request, Vendor, as_argument, as_stdin
+
+TOOLS = {
+    "shell": Tool("Bash", convert={"timeout": milliseconds}),
+    "Shell": Tool("Bash", convert={"timeout": milliseconds}),
+    "Bash": Tool("Bash", {"reason": "description"}, convert={"timeout": milliseconds}),
+    "Read": Tool("Read", {"path": "file_path"}, reshape=line_range),
+    "Write": Tool("Write", {"path": "file_path"}),
+    "Edit": Tool("Edit", {"path": "file_path"}, reshape=edits("old_text", "new_text")),
+}
+FAILED = re.compile(r"\[exit:(-?[1-9]\d*) \| ")  # the footer of a shell command that failed
+LIMITS = {"max_turns": "error_max_turns"}
+
+
+class AcaiTranslator(Translator):
+    """All three dialects: they differ in the first and the last event."""
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._held: list[tuple[str, str]] = []
+
+    def feed(self, event: Event) -> None:
+        if self._held and not (event.get("type") == "function_call_output" or event.get("role") == "tool"):
+            thinking = all(kind == "thinking" for kind, _ in self._held)
+            self._say_held(fill=not (thinking and event.get("type") == "function_call"))
+        super().feed(event)
+        if self._held and not self.turn.open:
+            self._say_held()
+
+    def _say(self, kind: str, text: str) -> None:
+        if self.turn.open:
+            self._held.append((kind, text))
+        elif kind == "text":
+            self.turn.say(text)
+        else:
+            self.turn.think(text)
+
+    def _say_held(self, *, fill: bool = True) -> None:
+        if fill and self.turn.open:
+            self.turn.fill_results()
+        for kind, text in self._held:
+            (self.turn.say if kind == "text" else self.turn.think)(text)
+        self._held.clear()
+
+    def on_init(self, event: Event) -> None:
+        tools = claude_names(TOOLS, event.get("tools"))
+        self.turn.started(session_id=event.get("session_id"), cwd=event.get("cwd"), tools=tools)
+
+    def on_task_start(self, event: Event) -> None:
+        self.turn.started(session_id=event.get("session_id"))
+
+    def on_message(self, event: Event) -> None:
+        role, content = event.get("role"), event.get("content") or ""
+        if role == "tool" and self.turn.open:
+            self._output(event.get("call_id") or next(iter(self.turn.open)), content)
+        elif role == "assistant":
+            self._say("text", content)
+
+    def on_reasoning(self, event: Event) -> None:
+        parts = event.get("summary") or event.get("content") or []
+        texts = [part if isinstance(part, str) else part.get("text", "") for part in parts]
+        self._say("thinking", "\n\n".join(texts))
+
+    def on_function_call(self, event: Event) -> None:
+        arguments = event.get("arguments")
+        if isinstance(arguments, str):
+            try:
+                arguments = orjson.loads(arguments)
+            except orjson.JSONDecodeError:
+                pass
+        name, claude = translate(TOOLS, event["name"], arguments)
+        self.turn.tool_use(event.get("call_id") or event.get("id", ""), name, claude)
+
+    def on_function_call_output(self, event: Event) -> None:
+        self._output(event.get("call_id", ""), event.get("output"))
+
+    def _output(self, identity: str, content: object) -> None:
+        text = content if isinstance(content, str) else orjson.dumps(content).decode()
+        failed = text.startswith("Error:") or FAILED.search(text, max(0, len(text) - 80)) is not None
+        self.turn.tool_result(identity, text, failed)
+
+    def on_result(self, event: Event) -> None:
+        if self.turn.open:
+            self.turn.fill_results()
+        failed = event.get("is_error", not event.get("success"))
+        facts: dict[str, Any] = {
+            "usage": usage(event.get("usage")),
+            "duration_ms": event.get("duration_ms"),
+            "result": event.get("result"),
+        }
+        for denial in map(str, event.get("permission_denials") or ()):
+            tool, _, detail = denial.partition(": ")
+            self.turn.denied(denial, tool.capitalize(), {"command": detail})
+        if event.get("subtype") == "interrupted":
+            self.turn.interrupted()
+        elif failed:
+            subtype = LIMITS.get(str(event.get("limit")))
+            message = str(event.get("error") or event.get("subtype") or "error").removeprefix("Error: ")
+            self.turn.failed(message, kind="limit" if "limit" in event else None, subtype=subtype, **facts)
+        else:
+            self.turn.ended(**facts)
+        self.turn.settle()
+
+    on_task_complete = on_result
+
+    def on_replay_error(self, event: Event) -> None:
+        self.turn.failed(str(event.get("error")), api=False)
+
+    on_hook_event = on_session_meta = on_prompt_context = on_skill_activated = Translator.ignored
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        if self._held:
+            self._say_held()
+
+
+def usage(counted: object) -> Usage | None:
+    """Its usage in Claude's meaning: cached tokens are inside its input_tokens (acai page, section 1)."""
+    if not isinstance(counted, dict):
+        return None
+    cached = (counted.get("input_tokens_details") or {}).get("cached_tokens", 0)
+    return {
+        "input_tokens": max(0, counted.get("input_tokens", 0) - cached),
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": counted.get("output_tokens", 0),
+    }
+
+
+def launch_acai(request: Request) -> Launch:
+    """`acai instruct` for the founding document's builds, `acai --output-format stream-json` for the later ones."""
+    if request.variant == "instruct":
+        prompt = request.with_system_prompt()
+        arguments = ["instruct", "--streaming-json", *request.flag("--model", request.invocation.model)]
+        if as_argument(prompt):
+            return Launch((*arguments, "--prompt", prompt))
+        return Launch(tuple(arguments), as_stdin(prompt))
+    return launch_cake(request)
+
+
+def launch_cake(request: Request) -> Launch:
+    """`cake --output-format stream-json`, also the last builds named acai."""
+    invocation, prompt = request.invocation, request.with_system_prompt()
+    arguments = ["--output-format", "stream-json", *request.flag("--model", invocation.model)]
+    if request.resumed:
+        arguments += ["--fork" if invocation.fork_session else "--resume", request.resumed]
+    elif invocation.continue_last:
+        arguments += ["--fork"] if invocation.fork_session else ["--continue"]
+    for directory in invocation.add_dirs:
+        arguments += ["--add-dir", directory]
+    if as_argument(prompt):
+        return Launch((*arguments, prompt))
+    return Launch((*arguments, "-"), as_stdin(prompt))
+
+
+def probe(text: str) -> str:
+    """Which dialect a program speaks, by its `--help`: only the first builds have the subcommand `instruct`."""
+    return "instruct" if "instruct" in text and "--output-format" not in text else "stream-json"
+
+
+RUNS_EVERYTHING: dict[str, tuple[str, ...]] = {"default": (), "bypassPermissions": ()}
+
+ACAI = Vendor(
+    name="acai",
+    programs=("acai",),
+    translator=AcaiTranslator,
+    launch=launch_acai,
+    modes=RUNS_EVERYTHING,
+    tools=TOOLS,
+    listed=("Bash", "Edit", "Read", "Write"),
+    unattended=True,
+    resumes=True,
+    interrupt="SIGTERM",
+    variants=("instruct", "stream-json"),
+    probe=probe,
+)
+CAKE = Vendor(
+    name="cake",
+    programs=("cake",),
+    translator=AcaiTranslator,
+    launch=launch_cake,
+    modes=RUNS_EVERYTHING,
+    tools=TOOLS,
+    listed=("Bash", "Edit", "Read", "Write"),
+    unattended=True,
+    resumes=True,
+)

@@ -1,0 +1,86 @@
+"""claude: the real one, passed through. Found on PATH behind our own file; never ourselves."""
+
+from typing import Any
+
+from shim.argv import FLAGS
+from shim.events import dump
+from shim.translator import Event, Translator
+from shim.turn import Turn
+from shim.vendor import Launch, Request, Vendor, as_stdin
+
+
+class ClaudeTranslator(Translator):
+    """`_raw` is the line that is being read; None where it had to be repaired."""
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._raw: bytes | None = None
+
+    def line(self, raw: bytes) -> bytes | None:
+        """Remember the bytes; a frontend gets them as they are."""
+        self._raw = raw.rstrip(b"\r")
+        return raw
+
+    def feed(self, event: Event) -> None:
+        if not isinstance(event.get("type"), str):
+            self.turn.unknown(event.get("type"), event)
+            return
+        raw, self._raw = self._raw, None
+        if event["type"] == "system" and event.get("subtype") == "init" and self.turn.outcome is not None:
+            self._next_if_new(event)
+        self.turn.verbatim(dump(event) if raw is None else raw, event)
+
+    def repaired(self, event: Event) -> None:
+        self._raw = None
+        self.feed(event)
+
+    def _next_if_new(self, event: Event) -> None:
+        if self.turn.state == "closed":
+            self.turn = self.turn.next()
+        else:
+            self.next_turn()
+
+
+# Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on stdin.
+_NOT_PASSED = ("print_mode", "output_format", "input_format", "verbose", "replay_user_messages", "version", "help")
+
+
+def launch(request: Request) -> Launch:
+    """The frontend's own flags, with stream-json for output and the prompt on stdin."""
+    invocation = request.invocation
+    arguments = ["-p", "--output-format", "stream-json", "--verbose"]
+    for field, spelling in FLAGS.items():
+        if field in _NOT_PASSED or field == "other" or field.startswith("shim_"):
+            continue
+        arguments += _flag(
+            spelling.split()[-2 if "<" in spelling or "[" in spelling else -1], getattr(invocation, field)
+        )
+    for name, value in (*invocation.other, *invocation.unknown):
+        arguments += [name] if value is None else [f"{name}={value}"]
+    return Launch(tuple(arguments), as_stdin(request.prompt))
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [name]
+    if isinstance(value, tuple):
+        return [f"{name}={item}" for item in value] if value else []
+    return [f"{name}={value}"]
+
+
+_ANY = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
+
+VENDOR = Vendor(
+    name="claude",
+    programs=("claude",),
+    translator=ClaudeTranslator,
+    launch=launch,
+    modes=dict.fromkeys(_ANY, ()),
+    limits_tools=True,
+    limits_turns=True,
+    streams=True,
+    resumes=True,
+    passthrough=True,
+)

@@ -1,0 +1,214 @@
+"""cursor-agent (`agent`): `agent -p --output-format stream-json [--stream-partial-output] PROMPT`.
+
+Not run here (it needs its own servers); shapes are those of the captures and documents on the cursor page. With
+--stream-partial-output it says every segment again whole at four places; `pending` holds what was said since the
+last of them, and a line that equals it waits for the next event, which tells a flush from a real delta.
+"""
+
+from typing import Any
+
+import orjson
+
+from shim.ending import Exit
+from shim.events import Usage
+from shim.tools import translate
+from shim.translator import Event, Translator
+from shim.turn import Turn
+from shim.vendor import Launch, Request, Vendor, as_argument, as_stdin
+from shim.vendors.cursor_tools import LISTED, NOT_DENIALS, TOOLS, outcome
+
+FLUSHES = ("interaction_query", "retry")
+
+
+class CursorTranslator(Translator):
+    """`pending` is the text said since the last flush; `_held` a line that may be one."""
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._pending: list[str] = []
+        self._length = 0
+        self._held: str | None = None
+        self._said = 0
+        self._plan: dict[str, Any] | None = None
+
+    def feed(self, event: Event) -> None:
+        if self._held is not None:
+            text, self._held = self._held, None
+            if event.get("type") in FLUSHES:
+                self._flushed()
+            else:
+                self._say(text)
+        super().feed(event)
+
+    def on_system(self, event: Event) -> None:
+        if event.get("subtype") != "init":
+            self.turn.unknown(f"system/{event.get('subtype')}", event)
+            return
+        self.turn.started(
+            session_id=event.get("session_id"),
+            cwd=event.get("cwd"),
+            model=event.get("model"),
+            key_source=event.get("apiKeySource"),
+        )
+
+    on_user = Translator.ignored
+
+    def on_thinking(self, event: Event) -> None:
+        if event.get("subtype") == "delta":
+            self.turn.thinking(event.get("text") or "")
+        else:
+            self.turn.block_end()
+
+    def on_assistant(self, event: Event) -> None:
+        content = event["message"]["content"]
+        text = content[0]["text"] if len(content) == 1 else "".join(part.get("text", "") for part in content)
+        if "timestamp_ms" in event and "model_call_id" not in event:
+            if self._length == len(text) and self._length and "".join(self._pending) == text:
+                self._held = text
+            else:
+                self._say(text)
+            return
+        if not self._length:
+            self._said += len(text)
+            self.turn.say(text)
+            return
+        if text.startswith("".join(self._pending)):
+            self._said += len(text) - self._length
+            self.turn.text(text[self._length :])
+        else:
+            self.turn.account.repaired("contradicted_block", text)
+        self._flushed()
+        self.turn.block_end()
+
+    def _say(self, text: str) -> None:
+        self._pending.append(text)
+        self._length += len(text)
+        self._said += len(text)
+        self.turn.text(text)
+
+    def _flushed(self) -> None:
+        if self._pending:
+            self._pending.clear()
+            self._length = 0
+
+    def on_tool_call(self, event: Event) -> None:
+        self._flushed()
+        call = event["tool_call"]
+        kind = next((key for key in call if key.endswith("ToolCall") or key == "function"), "unknownToolCall")
+        body = call[kind] or {}
+        identity = str(event.get("call_id") or call.get("toolCallId") or "").replace("\n", "_")
+        arguments = body.get("args")
+        if kind == "function":
+            kind, arguments = str(body.get("name")), _parsed(body.get("arguments"))
+        name, claude = translate(TOOLS, kind, arguments)
+        if kind not in TOOLS and kind.endswith("ToolCall"):
+            name = kind[: -len("ToolCall")]
+            name = name[:1].upper() + name[1:]
+        if event.get("subtype") == "started":
+            self._plan = None
+            self.turn.tool_use(identity, name, claude)
+            return
+        result = body.get("result") or {}
+        content, failed, rejected = outcome(name, result)
+        known = self.turn.open.get(identity)
+        if rejected and name not in NOT_DENIALS:
+            self.turn.denied(identity, *(known[1:] if known else (name, claude)))
+        self.turn.tool_result(identity, content, failed, name, claude)
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        if self._held is not None:
+            self._say(self._held)
+
+    def on_interaction_query(self, event: Event) -> None:
+        """Answered by the CLI itself; only a plan that no tool call repeats is worth saying (page, section 2)."""
+        self._flushed()
+        query = (event.get("query") or {}).get("createPlanRequestQuery")
+        if query:
+            self._plan = query
+
+    def on_connection(self, event: Event) -> None:
+        """The network went and came; the turn goes on."""
+
+    def on_retry(self, event: Event) -> None:
+        self._flushed()
+
+    def on_result(self, event: Event) -> None:
+        if self._plan is not None:
+            plan = self._plan
+            self.turn.tool_use(str(plan.get("toolCallId")), "ExitPlanMode", {"plan": plan["args"].get("plan", "")})
+            self.turn.tool_result(str(plan.get("toolCallId")), "")
+        text = event.get("result")
+        if isinstance(text, str) and not self._said:
+            self.turn.say(text)
+        facts: dict[str, Any] = {
+            "usage": usage(event.get("usage")),
+            "duration_ms": event.get("duration_ms"),
+            "api_ms": event.get("duration_api_ms"),
+            "result": text,
+        }
+        if event.get("is_error") or event.get("subtype") != "success":
+            self.turn.failed(str(text or event.get("error") or event.get("subtype")), **facts)
+        else:
+            self.turn.ended(**facts)
+        self.turn.settle()
+
+
+def _parsed(arguments: object) -> object:
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return {"raw": arguments}
+
+
+def usage(counted: object) -> Usage | None:
+    """Its usage: summed over the turn, cached tokens not inside inputTokens (page, section 2)."""
+    if not isinstance(counted, dict):
+        return None
+    return {
+        "input_tokens": counted.get("inputTokens", 0),
+        "cache_creation_input_tokens": counted.get("cacheWriteTokens", 0),
+        "cache_read_input_tokens": counted.get("cacheReadTokens", 0),
+        "output_tokens": counted.get("outputTokens", 0),
+    }
+
+
+def launch(request: Request) -> Launch:
+    """One process, one turn; a session id of the frontend becomes cursor's own (page, section 6)."""
+    invocation, prompt = request.invocation, request.with_system_prompt()
+    arguments = ["-p", "--output-format", "stream-json"]
+    if invocation.partial:
+        arguments.append("--stream-partial-output")
+    if request.trust:
+        arguments.append("--trust")
+    arguments += request.mode
+    arguments += ["--model", invocation.model or "auto"]
+    if request.resumed or invocation.session_id:
+        arguments += ["--resume", request.resumed or invocation.session_id or ""]
+    elif invocation.continue_last:
+        arguments.append("--continue")
+    for directory in invocation.add_dirs:
+        arguments += ["--add-dir", directory]
+    if as_argument(prompt):
+        return Launch((*arguments, prompt))
+    return Launch(tuple(arguments), as_stdin(prompt))
+
+
+VENDOR = Vendor(
+    name="cursor",
+    programs=("cursor-agent", "agent"),
+    translator=CursorTranslator,
+    launch=launch,
+    modes={
+        "default": (),
+        "plan": ("--mode", "plan"),
+        "acceptEdits": (),
+        "bypassPermissions": ("--force",),
+    },
+    tools=TOOLS,
+    listed=LISTED,
+    streams=True,
+    resumes=True,
+    gate="--trust",
+)

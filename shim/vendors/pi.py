@@ -1,0 +1,343 @@
+"""pi: `pi --mode json`, the prompt on stdin. Measured: 0.73.1, 0.87.1, 1.5.2; older generations from documents.
+
+Three generations of one stream, told apart per record (pi page, section 1): an update may repeat the whole message
+(`message`, `partial`) or bring the delta alone; `message_end` has the whole message in all of them. Without partial
+messages the updates need no parsing at all: they are kept until `message_end` makes them superfluous, so that a
+reply that was cut is still said.
+"""
+
+from typing import Any
+
+import orjson
+
+from shim.ending import Exit
+from shim.events import NO_USAGE, Usage
+from shim.tools import Tool, edits, milliseconds, translate
+from shim.translator import Event, Translator
+from shim.turn import Turn
+from shim.vendor import Launch, Request, Vendor, as_stdin
+
+TOOLS = {
+    "read": Tool("Read", {"path": "file_path"}),
+    "bash": Tool("Bash", convert={"timeout": milliseconds}),
+    "write": Tool("Write", {"path": "file_path"}),
+    "edit": Tool(
+        "Edit",
+        {"path": "file_path", "oldText": "old_text", "newText": "new_text"},
+        reshape=edits("old_text", "new_text"),
+    ),
+    "grep": Tool(
+        "Grep",
+        {"ignoreCase": "-i", "context": "-C", "limit": "head_limit"},
+        drop=("literal",),
+        extra={"output_mode": "content"},
+    ),
+    "find": Tool("Glob", drop=("limit",)),
+    "ls": Tool("LS", drop=("limit",)),
+}
+BUILT_IN = ("read", "bash", "edit", "write")  # on without being asked for; grep, find and ls are not
+ALL = (*BUILT_IN, "grep", "find", "ls")
+
+UPDATE = b'{"type":"message_update"'
+REPETITION = b',"partial":'  # cumulative generations: from here on the line says the message again
+HELD_BYTES = 2 * 1024 * 1024  # of updates kept for a reply that may be cut; beyond that they are read at once
+HELD_LINES = 8192
+
+REASONS = {"stop": "end_turn", "toolUse": "tool_use", "length": "max_tokens"}
+FAILED = ("error", "aborted")
+
+
+class PiTranslator(Translator):
+    """`_cut` is a reply that ended in an error: it waits for the retry that may follow it."""
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._updates: list[bytes] = []
+        self._bytes = 0
+        self._cut: dict[str, Any] | None = None
+        self._compacting = False
+        self._compaction_error = ""
+        self._last: dict[str, Any] | None = None
+        self._seen = False
+
+    def line(self, raw: bytes) -> bytes | None:
+        """Cut repetitions off; without partial messages keep updates unread."""
+        if not raw.startswith(UPDATE):
+            return raw
+        cut = raw.find(REPETITION)
+        if cut >= 0 and raw.find(b'"assistantMessageEvent":', 0, cut) >= 0 and b'"toolcall_' not in raw[:cut]:
+            raw = raw[:cut] + b"}}"
+        if self.partial or self._bytes < 0:
+            return raw
+        self._updates.append(raw)
+        self._bytes += len(raw)
+        if self._bytes > HELD_BYTES or len(self._updates) > HELD_LINES:
+            self._read_updates()
+            self._bytes = -1
+        return None
+
+    def _read_updates(self) -> None:
+        """Read the updates of a reply whose end never came, or that is too long to keep."""
+        updates, self._updates = self._updates, []
+        for raw in updates:
+            try:
+                self.on_message_update(orjson.loads(raw))
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                self._read_broken(raw)
+
+    def _read_broken(self, raw: bytes) -> None:
+        import json
+
+        try:
+            self.on_message_update(json.loads(raw.decode("utf-8", "replace"), strict=False))
+        except (ValueError, KeyError, TypeError):
+            self.turn.account.repaired("malformed_event", raw)
+
+    # -- the frame ----------------------------------------------------------------------------------------
+
+    def on_session(self, event: Event) -> None:
+        self._seen = True
+        self.turn.started(session_id=event.get("id"), cwd=event.get("cwd"))
+
+    def on_agent_settled(self, event: Event) -> None:
+        self.turn.settle()
+
+    on_agent_start = on_agent_end = on_turn_start = on_turn_end = Translator.ignored
+    on_entry_appended = on_queue_update = on_thinking_level_changed = on_session_info_changed = Translator.ignored
+    on_summarization_retry_start = on_summarization_retry_end = on_response = Translator.ignored
+    on_extension_ui_request = on_bash_execution_update = Translator.ignored
+
+    # -- replies ------------------------------------------------------------------------------------------
+
+    def on_message_start(self, event: Event) -> None:
+        message = event["message"]
+        if message.get("role") != "assistant":
+            return
+        self._seen = True
+        self._give_up()
+        self._forget()
+        self.turn.message(model=message.get("model"))
+
+    def on_message_update(self, event: Event) -> None:
+        update = event["assistantMessageEvent"]
+        kind = update["type"]
+        if kind == "text_delta":
+            self.turn.text(update["delta"], update.get("contentIndex"))
+        elif kind == "thinking_delta":
+            self.turn.thinking(update["delta"], update.get("contentIndex"))
+        elif kind == "toolcall_end":
+            self._call(update.get("toolCall") or {})
+
+    def on_message_end(self, event: Event) -> None:
+        message = event["message"]
+        role = message.get("role")
+        if role == "toolResult":
+            self._result(message)
+            return
+        if role != "assistant":
+            return
+        reason = message.get("stopReason")
+        self._last = message
+        if reason in FAILED:
+            self._cut = message
+            return
+        if not self.partial and self._bytes < 0:
+            self._read_updates()
+        self._forget()
+        self._whole(message)
+        counted = message.get("usage")
+        self.turn.message_end(usage(counted), REASONS.get(str(reason)), cost(counted))
+
+    def _whole(self, message: dict[str, Any]) -> None:
+        turn = self.turn
+        turn.message_facts(message.get("model"), usage(message.get("usage")))
+        content = message.get("content") or []
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        for index, block in enumerate(content):
+            kind = block.get("type")
+            if kind == "text":
+                turn.text_snapshot(block["text"], index)
+            elif kind == "thinking":
+                turn.thinking_snapshot(block["thinking"], index)
+            elif kind == "toolCall":
+                self._call(block)
+
+    def _forget(self) -> None:
+        self._updates.clear()
+        self._bytes = 0
+
+    def _give_up(self) -> None:
+        """A cut reply that nothing retried is all there is: say it."""
+        if self._cut is not None:
+            message, self._cut = self._cut, None
+            self._read_updates()
+            self._forget()
+            self._whole(message)
+            self.turn.message_end(usage(message.get("usage")), None, cost(message.get("usage")))
+
+    def on_auto_retry_start(self, event: Event) -> None:
+        self._cut = None
+        self._forget()
+        self.turn.retract()
+        attempt, limit, delay = event.get("attempt", 1), event.get("maxAttempts", 1), event.get("delayMs", 0)
+        self.turn.retry(attempt, limit, delay, str(event.get("errorMessage") or ""))
+
+    def on_auto_retry_end(self, event: Event) -> None:
+        if not event.get("success") and event.get("finalError"):
+            self._last = {"stopReason": "error", "errorMessage": event["finalError"]}
+
+    # -- tools --------------------------------------------------------------------------------------------
+
+    def _call(self, call: dict[str, Any]) -> None:
+        name, arguments = translate(TOOLS, call["name"], call.get("arguments"))
+        self.turn.tool_use(call["id"], name, arguments)
+
+    def on_tool_execution_start(self, event: Event) -> None:
+        name, arguments = translate(TOOLS, event["toolName"], event.get("args"))
+        self.turn.tool_use(event["toolCallId"], name, arguments)
+
+    on_tool_execution_update = Translator.ignored
+
+    def on_tool_execution_end(self, event: Event) -> None:
+        self._result((event.get("result") or {}) | event)
+
+    def _result(self, result: dict[str, Any]) -> None:
+        """A tool's result comes twice (execution end, message end); the Turn would count the second."""
+        if result["toolCallId"] in self.turn.open:
+            self.turn.tool_result(result["toolCallId"], content(result.get("content")), bool(result.get("isError")))
+
+    # -- compaction ---------------------------------------------------------------------------------------
+
+    def on_compaction_start(self, event: Event) -> None:
+        self._compacting = True
+        self._cut = None
+
+    def on_compaction_end(self, event: Event) -> None:
+        self._compacting = False
+        result = event.get("result")
+        self._compaction_error = "" if result else str(event.get("errorMessage") or "")
+        if not result:
+            return
+        self._last = None
+        trigger = "manual" if event.get("reason") == "manual" else "auto"
+        self.turn.compacted(trigger, int(result.get("tokensBefore") or 0), cost(result.get("usage")))
+
+    on_auto_compaction_start = on_compaction_start
+    on_auto_compaction_end = on_compaction_end
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        """There is no terminal event: the last reply, an open compaction and the exit say how it ended."""
+        self._give_up()
+        self._read_updates()
+        last = self._last or {}
+        if last.get("stopReason") in FAILED:
+            self.turn.failed(str(last.get("errorMessage") or last["stopReason"]))
+        elif self._compaction_error and last.get("stopReason") != "stop":
+            self.turn.failed(self._compaction_error, api=False)
+        elif self._compacting:
+            self.turn.failed("pi ended while it was compacting its context; the prompt was lost", kind="truncated")
+        elif self._complete(child_exit):
+            self.turn.ended()
+
+    def _complete(self, child_exit: Exit | None) -> bool:
+        """Whether what was seen is a whole run: a last reply that stopped by itself, or no reply asked for."""
+        if not self._seen or self.turn.state in ("text", "thinking", "message"):
+            return False
+        if self._last is not None:
+            return self._last.get("stopReason") in ("stop", "length") or self.turn.settled
+        return self.turn.settled or (child_exit is not None and child_exit.code == 0)
+
+
+def content(blocks: object) -> object:
+    """A tool result's content: one text as a string, images as Claude's image blocks."""
+    if not isinstance(blocks, list):
+        return blocks if isinstance(blocks, str) else ""
+    if all(isinstance(block, dict) and block.get("type") == "text" for block in blocks):
+        return "\n".join(block.get("text", "") for block in blocks)
+    return [_block(block) for block in blocks if isinstance(block, dict)]
+
+
+def _block(block: dict[str, Any]) -> dict[str, Any]:
+    if block.get("type") != "image":
+        return block
+    source = {"type": "base64", "media_type": block.get("mimeType"), "data": block.get("data")}
+    return {"type": "image", "source": source}
+
+
+def cost(counted: object) -> float:
+    """What a reply cost, in dollars, by pi's own price table."""
+    total = (counted.get("cost") or {}).get("total") if isinstance(counted, dict) else None
+    return float(total or 0.0)
+
+
+def usage(counted: object) -> Usage:
+    """Its usage of one reply: cached tokens are not inside input, reasoning is inside output."""
+    if not isinstance(counted, dict):
+        return NO_USAGE
+    return {
+        "input_tokens": counted.get("input", 0),
+        "cache_creation_input_tokens": counted.get("cacheWrite", 0),
+        "cache_read_input_tokens": counted.get("cacheRead", 0),
+        "output_tokens": counted.get("output", 0),
+    }
+
+
+def launch(request: Request) -> Launch:
+    """The prompt goes through stdin: as an argument it could be a flag, a file or too long (pi page, 2.3)."""
+    invocation = request.invocation
+    arguments = ["--mode", "json", *request.flag("--model", invocation.model)]
+    arguments += request.flag("--system-prompt", invocation.system_prompt)
+    arguments += request.flag("--append-system-prompt", invocation.append_system_prompt)
+    arguments += selection(request)
+    if request.resumed:
+        arguments += ["--fork" if invocation.fork_session else "--session", request.resumed]
+    elif invocation.continue_last:
+        arguments.append("--continue")
+    elif invocation.session_id and request.knows("--session-id"):
+        arguments += ["--session-id", invocation.session_id]
+    return Launch(tuple(arguments), as_stdin(request.prompt))
+
+
+def selection(request: Request) -> list[str]:
+    """pi's one way to limit tools, `--tools`, from the mode, `--tools`, `--allowedTools` and what is denied."""
+    invocation = request.invocation
+    chosen = list(request.mode[1].split(",")) if request.mode else list(BUILT_IN)
+    limited = bool(request.mode)
+    for names in (invocation.tools, invocation.allowed_tools or None):
+        wanted = VENDOR.own_names(tuple(name.partition("(")[0] for name in names)) if names is not None else None
+        if wanted is None or (names and not wanted):
+            continue
+        pool = chosen if request.mode else ALL
+        chosen, limited = [name for name in wanted if name in pool], True
+    removed = VENDOR.own_names(request.removed)
+    limited = limited or any(name in chosen for name in removed)
+    chosen = [name for name in chosen if name not in removed]
+    if not limited:
+        return []
+    return ["--tools", ",".join(chosen)] if chosen else ["--no-tools"]
+
+
+READ_ONLY = ("--tools", "read,grep,find,ls")
+
+VENDOR = Vendor(
+    name="pi",
+    programs=("pi",),
+    translator=PiTranslator,
+    launch=launch,
+    modes={
+        "default": (),
+        "plan": READ_ONLY,
+        "acceptEdits": ("--tools", "read,grep,find,ls,edit,write"),
+        "bypassPermissions": (),
+    },
+    tools=TOOLS,
+    listed=("Read", "Bash", "Edit", "MultiEdit", "Write"),
+    unattended=True,
+    limits_tools=True,
+    streams=True,
+    resumes=True,
+    interrupt="SIGTERM",
+)

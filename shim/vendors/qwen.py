@@ -1,0 +1,302 @@
+"""qwen (Qwen Code): `qwen --output-format stream-json --approval-mode MODE`, the prompt on stdin.
+
+Measured: 0.24.4 and 0.15.10. Its stream is nearly Claude's; what differs is on the qwen page, section 7: ids and
+indices that restart, no message_delta, usage that includes cached tokens and hidden requests, its own tool names,
+events of its own. A reply ends with the assistant line that has a non-zero usage; text that begins with
+`[API Error:` is the error and not the reply; an `init` after an outcome begins the next turn.
+"""
+
+import re
+from typing import Any
+
+from shim.ending import Exit
+from shim.events import Usage
+from shim.tools import claude_names, translate
+from shim.translator import Event, Translator
+from shim.turn import Turn
+from shim.vendor import Launch, Request, Vendor, as_stdin
+from shim.vendors.qwen_tools import NOT_LISTED, TOOLS
+
+API_ERROR = "[API Error: "
+API_ERROR_AT_END = re.compile(r"\[API Error: .*\]\s*\Z", re.S)
+PERMISSION_MODES = {"yolo": "bypassPermissions", "auto-edit": "acceptEdits", "plan": "plan", "auto": "auto"}
+DENIED = "requires permission to use"
+CANCELLED = "Operation cancelled."
+EXITS = {
+    53: ("limit", "error_max_turns"),
+    55: ("limit", "error_during_execution"),
+    130: ("interrupted", None),
+}
+NOTIFIED = re.compile(r'Background agent ".*" \w+\.\Z', re.S)
+
+
+class QwenTranslator(Translator):
+    """`_key` numbers the streamed blocks, `_error` is a text that may turn out to be the error."""
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._key = 0
+        self._streamed: list[tuple[str, int]] = []
+        self._error = ""
+
+    # -- the frame ----------------------------------------------------------------------------------------
+
+    def on_system(self, event: Event) -> None:
+        subtype = event.get("subtype")
+        data = event.get("data") or {}
+        if subtype == "init":
+            self._init(event)
+        elif subtype == "retry":
+            self.turn.retract()
+            self._streamed.clear()
+        elif subtype == "task_started":
+            task = {"task_id": "", "description": ""} | data
+            self.turn.system("task_started", **task, task_type="local_agent")
+        elif subtype == "task_notification":
+            done = {"task_id": "", "status": "completed", "output_file": "", "summary": data.get("status", "")}
+            self.turn.system("task_notification", **(done | data))
+        elif subtype not in ("session_start", "session_end"):
+            self.turn.unknown(f"system/{subtype}", event)
+
+    def _init(self, event: Event) -> None:
+        if self.turn.outcome is not None:
+            self.next_turn()
+        mode = event.get("permission_mode")
+        tools = [name for name in event.get("tools") or () if name not in NOT_LISTED]
+        self.turn.started(
+            session_id=event.get("session_id"),
+            cwd=event.get("cwd"),
+            model=event.get("model"),
+            tools=claude_names(TOOLS, tools),
+            mode=PERMISSION_MODES.get(str(mode), "default") if mode else None,
+            mcp_servers=event.get("mcp_servers"),
+            slash_commands=event.get("slash_commands"),
+            agents=event.get("agents"),
+            vendor_version=event.get("qwen_code_version"),
+        )
+
+    # -- replies ------------------------------------------------------------------------------------------
+
+    def on_stream_event(self, event: Event) -> None:
+        if event.get("parent_tool_use_id"):
+            return
+        inner = event["event"]
+        kind = inner["type"]
+        if kind == "content_block_delta":
+            delta = inner["delta"]
+            if delta["type"] == "text_delta":
+                self._delta("text", delta["text"])
+            elif delta["type"] == "thinking_delta":
+                self._delta("thinking", delta["thinking"])
+        elif kind == "content_block_start":
+            self._key += 1
+        elif kind == "message_start":
+            self.turn.message(model=(inner.get("message") or {}).get("model"))
+        elif kind not in ("content_block_stop", "message_stop", "goal_state", "tool_progress"):
+            self.turn.unknown(f"stream_event/{kind}", inner)
+
+    def _delta(self, kind: str, fragment: str) -> None:
+        if kind == "text" and (self._error or fragment.startswith(API_ERROR)):
+            self._error += fragment
+            return
+        if not self._streamed or self._streamed[-1] != (kind, self._key):
+            self._streamed.append((kind, self._key))
+        (self.turn.text if kind == "text" else self.turn.thinking)(fragment, self._key)
+
+    def on_assistant(self, event: Event) -> None:
+        message = event["message"]
+        if parent := event.get("parent_tool_use_id"):
+            self._nested(self.turn.child(parent), message["content"])
+            return
+        counted = usage(message.get("usage"))
+        self.turn.message_facts(message.get("model"), counted)
+        for block in message["content"]:
+            kind = block["type"]
+            if kind == "text":
+                self._text(block["text"])
+            elif kind == "thinking":
+                self._block("thinking", block["thinking"])
+            elif kind == "tool_use":
+                self.turn.tool_use(block["id"], *called(block))
+            else:
+                self.turn.unknown(f"block/{kind}", block)
+        if counted is not None:
+            self._streamed.clear()
+            self.turn.message_end(counted, "tool_use" if message.get("stop_reason") == "tool_use" else "end_turn")
+
+    def _text(self, text: str) -> None:
+        found = API_ERROR_AT_END.search(text) if API_ERROR in text else None
+        if found:
+            self._error = found[0]
+            text = text[: found.start()]
+        elif self._error:
+            self._error = ""
+        self._block("text", text)
+
+    def _block(self, kind: str, text: str) -> None:
+        """A whole block: what was streamed of it is not said again."""
+        for position, (streamed, key) in enumerate(self._streamed):
+            if streamed == kind:
+                del self._streamed[position]
+                (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(text, key)
+                self.turn.block_end()
+                return
+        (self.turn.say if kind == "text" else self.turn.think)(text)
+
+    def on_user(self, event: Event) -> None:
+        content = event["message"]["content"]
+        parent = event.get("parent_tool_use_id")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        for block in blocks:
+            if block["type"] == "tool_result":
+                self._result(block, parent)
+            elif block["type"] == "text" and parent:
+                self.turn.child(parent).user_text(block["text"])
+            elif block["type"] != "text" or not NOTIFIED.match(block["text"]):
+                self.turn.unknown(f"user/{block['type']}", block)
+
+    def _result(self, block: dict[str, Any], parent: str | None) -> None:
+        identity, content = block["tool_use_id"], block.get("content", "")
+        failed = bool(block.get("is_error"))
+        if parent:
+            self.turn.child(parent).tool_result(identity, content, failed)
+            return
+        if failed and DENIED in str(content) and identity in self.turn.open:
+            self.turn.denied(identity, *self.turn.open[identity][1:])
+        self.turn.tool_result(identity, content, failed)
+
+    def _nested(self, child: Any, content: list[dict[str, Any]]) -> None:
+        for block in content:
+            if block["type"] == "text":
+                child.text(block["text"])
+            elif block["type"] == "thinking":
+                child.thinking(block["thinking"])
+            elif block["type"] == "tool_use":
+                child.tool_use(block["id"], *called(block))
+
+    on_control_request = on_control_response = on_control_cancel_request = Translator.ignored
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def on_result(self, event: Event) -> None:
+        facts: dict[str, Any] = {
+            "duration_ms": event.get("duration_ms"),
+            "api_ms": event.get("duration_api_ms"),
+            "result": event.get("result"),
+            "structured_output": event.get("structured_result"),
+        }
+        for denial in event.get("permission_denials") or ():
+            name, arguments = translate(TOOLS, denial.get("tool_name", ""), denial.get("tool_input"))
+            self.turn.denied(str(denial.get("tool_use_id")), name, arguments)
+        message = (event.get("error") or {}).get("message") or ""
+        text = event.get("result") or ""
+        if event.get("is_error") or text.startswith(API_ERROR):
+            self._failed(str(message or text or event.get("subtype")), facts)
+        else:
+            if self._error:
+                self.turn.say(self._error)
+            self.turn.ended(**facts)
+        self._error = ""
+        self.turn.settle()
+
+    def _failed(self, message: str, facts: dict[str, Any]) -> None:
+        if message == CANCELLED:
+            self.turn.interrupted()
+        elif message.startswith(API_ERROR):
+            self.turn.failed(message.removeprefix(API_ERROR).rstrip().removesuffix("]"), api=True, **facts)
+        else:
+            self.turn.failed(message, **facts)
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        """Several ends have no `result` line, only an exit code and a word on stderr (page, section 6)."""
+        if self.turn.outcome is not None or child_exit is None:
+            return
+        if self._error:
+            self._failed(self._error, {})
+            return
+        kind, subtype = EXITS.get(child_exit.code or 0, (None, None))
+        if kind is not None:
+            reason = [line for line in stderr.splitlines() if line.startswith(("Reached", "Run aborted", "Operation"))]
+            self.turn.failed(" ".join(reason) or str(child_exit), kind=kind, subtype=subtype)
+
+
+def called(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A call in Claude's words; `tool_call` is the call of a deferred tool and is unwrapped (page, section 8)."""
+    name, arguments = block["name"], block.get("input")
+    if name == "tool_call" and isinstance(arguments, dict) and isinstance(arguments.get("name"), str):
+        name, arguments = arguments["name"], arguments.get("arguments")
+    return translate(TOOLS, name, arguments)
+
+
+def usage(counted: object) -> Usage | None:
+    """The usage of one reply, or None where it is not known yet; its input_tokens include the cached ones."""
+    if not isinstance(counted, dict) or not (counted.get("input_tokens") or counted.get("output_tokens")):
+        return None
+    cached = counted.get("cache_read_input_tokens", 0)
+    return {
+        "input_tokens": max(0, counted.get("input_tokens", 0) - cached),
+        "cache_creation_input_tokens": counted.get("cache_creation_input_tokens", 0),
+        "cache_read_input_tokens": cached,
+        "output_tokens": counted.get("output_tokens", 0),
+    }
+
+
+# Hidden requests of its memory double the cost of a turn and delay its end (page, fact 8); the warning is ours to give.
+ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
+
+
+def launch(request: Request) -> Launch:
+    """One-shot form: any flag that it does not know ends it, so only its own are passed (page, section 2)."""
+    invocation = request.invocation
+    arguments = ["--output-format", "stream-json", *request.mode]
+    if invocation.partial:
+        arguments.append("--include-partial-messages")
+    arguments += request.flag("--model", invocation.model)
+    arguments += request.flag("--fallback-model", invocation.fallback_model)
+    arguments += request.flag("--system-prompt", invocation.system_prompt)
+    arguments += request.flag("--append-system-prompt", invocation.append_system_prompt)
+    if invocation.max_turns is not None:
+        arguments += ["--max-session-turns", str(invocation.max_turns)]
+    for rule in invocation.allowed_tools:
+        arguments.append(f"--allowed-tools={rule}")
+    if invocation.tools is not None:
+        arguments += [f"--core-tools={name}" for name in VENDOR.own_names(invocation.tools)]
+    arguments += [f"--exclude-tools={name}" for name in VENDOR.own_names(request.removed)]
+    for directory in invocation.add_dirs:
+        arguments += ["--add-dir", directory]
+    for config in invocation.mcp_config:
+        arguments += ["--mcp-config", config]
+    arguments += request.flag("--json-schema", invocation.json_schema)
+    arguments += session(request)
+    return Launch(tuple(arguments), as_stdin(request.prompt), ENVIRONMENT)
+
+
+def session(request: Request) -> list[str]:
+    """Its session flags are Claude's, but an id of our own cannot be given to a resumed session."""
+    invocation = request.invocation
+    if request.resumed:
+        return ["--resume", request.resumed] + (["--fork-session"] if invocation.fork_session else [])
+    if invocation.continue_last:
+        return ["--continue"] + (["--fork-session"] if invocation.fork_session else [])
+    return request.flag("--session-id", invocation.session_id)
+
+
+VENDOR = Vendor(
+    name="qwen",
+    programs=("qwen",),
+    translator=QwenTranslator,
+    launch=launch,
+    modes={
+        "default": ("--approval-mode", "default"),
+        "plan": ("--approval-mode", "plan"),
+        "acceptEdits": ("--approval-mode", "auto-edit"),
+        "dontAsk": ("--approval-mode", "default"),
+        "auto": ("--approval-mode", "auto"),
+        "bypassPermissions": ("--approval-mode", "yolo"),
+    },
+    tools=TOOLS,
+    limits_tools=True,
+    limits_turns=True,
+    streams=True,
+    resumes=True,
+)

@@ -1,0 +1,119 @@
+"""Pass-through: lines that are Claude's already are written as they came, and followed.
+
+The Turn keeps up with what they say (open blocks and calls, the session, the result), so that it can finish in
+Claude's words what a real claude leaves unfinished when it dies.
+"""
+
+from typing import Any
+
+from shim.calls import Calls
+from shim.ending import Outcome
+from shim.events import NO_USAGE
+from shim.frame import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
+
+
+class Verbatim(Calls):
+    """The one verb of pass-through."""
+
+    def verbatim(self, raw: bytes, event: dict[str, Any]) -> None:
+        """A line of a real claude: `raw` without its LF, `event` as parsed.
+
+        A result waits for the end of the stream, or for a line that is not another result (contract S20); a second
+        `init` before a result is dropped. Lines beside the conversation pass at any time.
+        """
+        kind, subtype = event.get("type"), event.get("subtype")
+        if kind == "result":
+            self._state_result(raw, event)
+        elif kind == "system" and subtype == "init":
+            self._adopt(raw, event)
+        elif kind not in ("assistant", "user", "stream_event"):
+            if self.stated:
+                self.closed(None, "")
+            self.pen.verbatim(raw)
+        elif self.state is CLOSED or (self.state is NEW and not self.go(READY)):
+            self._late()
+        else:
+            follow = {
+                "assistant": self._follow_assistant,
+                "user": self._follow_user,
+                "stream_event": self._follow_stream_event,
+            }
+            follow[kind](event)
+            if kind != "stream_event" or self._partial:
+                self.pen.verbatim(raw)
+
+    def _adopt(self, raw: bytes, event: dict[str, Any]) -> None:
+        if self.state is not NEW:
+            self.account.repaired("second_init")
+            return
+        session = str(event.get("session_id"))
+        self.conversation.session_id = self.conversation.vendor_session = session
+        self.facts["vendor_version"] = event.get("claude_code_version")
+        self.model = str(event.get("model"))
+        self.pen.adopt_session(session)
+        self.pen.verbatim(raw)
+        self.state = READY
+
+    def _state_result(self, raw: bytes, event: dict[str, Any]) -> None:
+        if self.state is CLOSED:
+            self._late()
+            return
+        if self.stated:
+            self.account.repaired("second_result", self.stated)
+        self.stated = raw
+        session = event.get("session_id")
+        if self.state is NEW and isinstance(session, str):
+            self.conversation.vendor_session = session
+        if event.get("is_error"):
+            errors = event.get("errors")
+            message = event.get("result") or (errors[0] if isinstance(errors, list) and errors else "")
+            self.outcome = Outcome("failed", message=str(message), cause="vendor_error")
+        else:
+            self.outcome = Outcome("ended", facts={"result": event.get("result")})
+            self.last_text = str(event.get("result") or "")
+        self.stated_outcome = self.outcome
+
+    def _follow_assistant(self, event: dict[str, Any]) -> None:
+        if event.get("parent_tool_use_id"):
+            return
+        for block in event["message"]["content"]:
+            if block.get("type") == "tool_use":
+                self.open[block["id"]] = (block["id"], block["name"], block["input"])
+            elif block.get("type") == "text":
+                self.last_text = block["text"]
+        self._parts = []
+        if self.state in (TEXT, THINKING):
+            self.state = MESSAGE
+            self._stop_due = self._partial
+
+    def _follow_user(self, event: dict[str, Any]) -> None:
+        content = event["message"]["content"]
+        if event.get("parent_tool_use_id") or isinstance(content, str):
+            return
+        for block in content:
+            if block.get("type") == "tool_result" and self.open.pop(block.get("tool_use_id"), None):
+                self.results += 1
+
+    def _follow_stream_event(self, event: dict[str, Any]) -> None:
+        inner = event["event"]
+        kind = inner["type"]
+        if kind == "message_start":
+            message = inner["message"]
+            self.model = str(message.get("model"))
+            self.pen.adopt_message(str(message.get("id")), self.model, message.get("usage") or NO_USAGE)
+            self.replies += 1
+            self.state = MESSAGE
+        elif kind == "content_block_start":
+            block = inner["content_block"]["type"]
+            self.pen.adopt_block(inner["index"])
+            self.state = {"text": TEXT, "thinking": THINKING}.get(block, MESSAGE)
+            self._stop_due = self._partial and self.state is MESSAGE
+        elif kind == "content_block_delta":
+            fragment = inner["delta"].get("text") or inner["delta"].get("thinking")
+            if fragment and self.state in (TEXT, THINKING):
+                self._parts.append(fragment)
+        elif kind == "content_block_stop":
+            self._stop_due = False
+            self.state = MESSAGE
+        elif kind == "message_stop":
+            self.state = READY
