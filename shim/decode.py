@@ -51,7 +51,11 @@ class Decoder:
             return []
         if self._held:
             return self._join(line)
-        return self._values(line) or self._torn(line)
+        try:
+            return self._values(line) or self._torn(line)
+        except RecursionError:
+            self._account.repaired("too_deep", line)
+            return []
 
     def close(self) -> None:
         """The stream ended: an object that is still unfinished is a cut line."""
@@ -70,7 +74,10 @@ class Decoder:
             self.close()
             return [(value, False)]
         whole, self._held = self._held + b"\n" + line, b""
-        values = self._values(whole)
+        try:
+            values = self._values(whole)
+        except RecursionError:
+            values = []
         if values:
             self._account.repaired("joined_line", whole)
             return [(value, True) for value, _ in values]
@@ -92,9 +99,6 @@ class Decoder:
             value = json.loads(text, strict=False)
         except ValueError:
             return []
-        except RecursionError:
-            self._account.repaired("too_deep", line)
-            return []
         self._account.repaired("json", line)
         return [(value, False)]
 
@@ -110,7 +114,7 @@ class Decoder:
         while (position := text.find('{"', position)) >= 0:
             try:
                 value, position = decoder.raw_decode(text, position)
-            except (ValueError, RecursionError):
+            except ValueError:
                 break
             values.append((value, True))
         if values:

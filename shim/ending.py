@@ -135,8 +135,8 @@ def _pass(turn: "Frame", outcome: Outcome) -> None:
     """A real claude's own result that nothing contradicts is said as it came."""
     turn.is_error, turn.cause = outcome.kind != "ended", outcome.cause
     turn.final_text = outcome.message if turn.is_error else turn.last_text
-    turn.pen.verbatim(turn.stated)
-    turn.pen.end_of_stream()
+    turn.pen.verbatim_result(turn.stated)
+    turn.sealed = False
 
 
 def api_text(text: str) -> str:

@@ -83,6 +83,7 @@ class ClaudePen:
         self._identity = identity.encode()
         self._message_identity = b"msg_" + identity.replace("-", "").encode()
         self._index = 0
+        self.last_result = b""
 
     def take(self) -> bytes:
         """All bytes written since the last call: whole lines, valid UTF-8, no separator that splits lines."""
@@ -156,7 +157,13 @@ class ClaudePen:
         """`result` (contract 5.3), then the terminator if this stream has one."""
         body = dump({"type": "result", **facts})
         self._end_line(body[:-1] + self._tail)
+        self.last_result = self._lines[-1]
         self.end_of_stream()
+
+    def verbatim_result(self, line: bytes) -> None:
+        """A result that is Claude's already; its terminator comes later."""
+        self.verbatim(line)
+        self.last_result = self._lines[-1]
 
     def end_of_stream(self) -> None:
         """The terminator, if this stream has one; `result` says it by itself."""

@@ -31,7 +31,7 @@ _TEXTS: tuple[tuple[str, Failure], ...] = (
     (r"usage limit|rate.?limit|too many requests|quota exceeded|quota.{0,20}exhausted|resource.?exhausted",  _RATE),
     (r"(invalid|incorrect|missing|no) api.?key|api.?key (is |was )?(invalid|missing|not (set|found|provided))"
      r"|unauthori[sz]ed|authentication (required|failed|error)|not (logged|signed) in|please (log|sign) ?in"
-     r"|no auth type|_API_KEY (is )?not set|provided api key is invalid|run '?(agent|cursor-agent)? ?login",  _AUTH),
+     r"|no auth type|_API_KEY.? (is )?not set|provided api key is invalid|run '?(agent|cursor-agent)? ?login",  _AUTH),
     (r"maximum context length|context.?(length|window).{0,40}exceed|prompt is too long|too many tokens",     _REQUEST),
     (r"model.{0,60}(not found|does not exist|not exist|unavailable)|unknown model|cannot use this model",    _MODEL),
     (r"overloaded|internal server error|bad gateway|service unavailable|server.?error",                      _SERVER),
@@ -39,10 +39,9 @@ _TEXTS: tuple[tuple[str, Failure], ...] = (
      r"|other side closed|stream ended|terminated: ",                                                        _SERVER),
 )
 # A status code counts where an error begins or names itself, never in the middle of prose.
-_STATUS = re.compile(r"(?:^|error:? ?|status:? ?(?:code:? ?)?|http ?|\[)\s*([45]\d\d)\b", re.I)
+_STATUS = r"(?:^|error:? ?|status:? ?(?:code:? ?)?|http ?|\[|\"(?:code|status)\": ?)\s*([45]\d\d)\b"
 # fmt: on
 
-_RULES = tuple((re.compile(text, re.I), failure) for text, failure in _TEXTS)
 _BY_STATUS = {
     400: Failure("vendor_error", "unknown", 400, True),
     401: _AUTH,
@@ -58,9 +57,9 @@ READ_CHARACTERS = 4000  # an error says what it is about at its beginning
 def classify(text: str) -> Failure:
     """The class of an error text; an empty `cause` when nothing is recognised."""
     text = text[:READ_CHARACTERS]
-    status = int(found[1]) if (found := _STATUS.search(text)) else None
-    for pattern, failure in _RULES:
-        if pattern.search(text):
+    status = int(found[1]) if (found := re.search(_STATUS, text, re.I)) else None
+    for pattern, failure in _TEXTS:
+        if re.search(pattern, text, re.I):
             return Failure(failure.cause, failure.error, status, True)
     if status is None:
         return Failure()

@@ -75,6 +75,7 @@ class Frame:
         self.outcome: Outcome | None = None
         self.stated = b""
         self.stated_outcome: Outcome | None = None
+        self.sealed = True
         self.settled = False
         self.began = False
         self.interrupted_call = False
@@ -172,6 +173,12 @@ class Frame:
         self.began = self.state is not NEW
         self.outcome = ending.decide(self, child_exit, stderr)
         self.go(CLOSED)
+
+    def seal(self) -> None:
+        """Say the terminator that a passed result still owes: nothing at all comes behind it."""
+        if not self.sealed:
+            self.sealed = True
+            self.pen.end_of_stream()
 
     def count_model(self, usage: Usage, cost: float) -> None:
         """Add to the session's usage by model (contract 5.3, `modelUsage`)."""

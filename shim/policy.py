@@ -8,6 +8,14 @@ Verdict = Literal["allow", "deny", "hide"]
 
 MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
 
+
+def permission_mode(asked: str | None, *, skip: bool) -> str:
+    """The mode of a turn: `--dangerously-skip-permissions` is bypassPermissions, `manual` another word for default."""
+    if skip:
+        return "bypassPermissions"
+    return "default" if asked in (None, "", "manual") else str(asked)
+
+
 # The argument that a rule's specifier is about: `Bash(rm *)` looks at the command, `Read(./secret/**)` at the path.
 _SPECIFIED = {
     "Bash": "command",

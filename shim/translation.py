@@ -60,6 +60,7 @@ class Translation:
         if not stderr.strip() and self._decoder.noise:
             stderr = "\n".join(self._decoder.noise)
         self.turn.closed(child_exit, stderr)
+        self.turn.seal()
         return self.pen.take()
 
     def interrupt(self) -> None:

@@ -47,4 +47,5 @@ class Translator:
     def next_turn(self) -> None:
         """The vendor began another turn of the same conversation in the same stream."""
         self.turn.finish()
+        self.turn.seal()
         self.turn = self.turn.next()

@@ -69,6 +69,10 @@ class Vendor:
     clean_exits   exit codes that do not contradict its own "done"
     variants      names of its dialects; `probe` picks one from the program's `--help`
     passthrough   its stream is Claude's already
+    bundled       the module of ours that is its program
+    keys          the ANTHROPIC_* variables that it may see
+    gate          the flag that opens its trust gate, given only with `trust = true`
+    chooses       which tools a request leaves it, where that is more than `listed`
     """
 
     name: str
@@ -88,7 +92,14 @@ class Vendor:
     variants: tuple[str, ...] = ()
     probe: Callable[[str], str] | None = None
     passthrough: bool = False
+    bundled: str = ""
+    keys: tuple[str, ...] = ()
     gate: str = ""
+    chooses: Callable[[Request], tuple[str, ...]] | None = None
+
+    def available(self, request: Request) -> tuple[str, ...]:
+        """Claude's names of the tools that it can run under a request, for `init.tools`."""
+        return self.listed if self.chooses is None else self.chooses(request)
 
     def mode_arguments(self, mode: str) -> tuple[str, ...]:
         """The arguments that honour a permission mode; FrontendError when there is no way to (surface page)."""

@@ -18,8 +18,9 @@ class Verbatim(Calls):
     def verbatim(self, raw: bytes, event: dict[str, Any]) -> None:
         """A line of a real claude: `raw` without its LF, `event` as parsed.
 
-        A result waits for the end of the stream, or for a line that is not another result (contract S20); a second
-        `init` before a result is dropped. Lines beside the conversation pass at any time.
+        A result waits for the next line or the end, which may contradict it; a second result, a second `init` before
+        a result (contract S20) and a result without its call are dropped. Lines beside the conversation pass at any
+        time, so the terminator comes with the end of the stream or the next turn.
         """
         kind, subtype = event.get("type"), event.get("subtype")
         if kind == "result":
@@ -30,17 +31,22 @@ class Verbatim(Calls):
             if self.stated:
                 self.closed(None, "")
             self.pen.verbatim(raw)
-        elif self.state is CLOSED or (self.state is NEW and not self.go(READY)):
-            self._late()
         else:
-            follow = {
-                "assistant": self._follow_assistant,
-                "user": self._follow_user,
-                "stream_event": self._follow_stream_event,
-            }
-            follow[kind](event)
-            if kind != "stream_event" or self._partial:
-                self.pen.verbatim(raw)
+            self._conversation(kind, raw, event)
+
+    def _conversation(self, kind: str, raw: bytes, event: dict[str, Any]) -> None:
+        if self.stated and self.state is not CLOSED:
+            self.closed(None, "")
+        if self.state is CLOSED or (self.state is NEW and not self.go(READY)):
+            self._late()
+            return
+        follow = {
+            "assistant": self._follow_assistant,
+            "user": self._follow_user,
+            "stream_event": self._follow_stream_event,
+        }
+        if follow[kind](event) and (kind != "stream_event" or self._partial):
+            self.pen.verbatim(raw)
 
     def _adopt(self, raw: bytes, event: dict[str, Any]) -> None:
         if self.state is not NEW:
@@ -55,11 +61,9 @@ class Verbatim(Calls):
         self.state = READY
 
     def _state_result(self, raw: bytes, event: dict[str, Any]) -> None:
-        if self.state is CLOSED:
-            self._late()
+        if self.state is CLOSED or self.stated:
+            self.account.repaired("second_result", raw)
             return
-        if self.stated:
-            self.account.repaired("second_result", self.stated)
         self.stated = raw
         session = event.get("session_id")
         if self.state is NEW and isinstance(session, str):
@@ -73,9 +77,9 @@ class Verbatim(Calls):
             self.last_text = str(event.get("result") or "")
         self.stated_outcome = self.outcome
 
-    def _follow_assistant(self, event: dict[str, Any]) -> None:
+    def _follow_assistant(self, event: dict[str, Any]) -> bool:
         if event.get("parent_tool_use_id"):
-            return
+            return True
         for block in event["message"]["content"]:
             if block.get("type") == "tool_use":
                 self.open[block["id"]] = (block["id"], block["name"], block["input"])
@@ -85,16 +89,21 @@ class Verbatim(Calls):
         if self.state in (TEXT, THINKING):
             self.state = MESSAGE
             self._stop_due = self._partial
+        return True
 
-    def _follow_user(self, event: dict[str, Any]) -> None:
+    def _follow_user(self, event: dict[str, Any]) -> bool:
         content = event["message"]["content"]
         if event.get("parent_tool_use_id") or isinstance(content, str):
-            return
+            return True
         for block in content:
-            if block.get("type") == "tool_result" and self.open.pop(block.get("tool_use_id"), None):
+            if block.get("type") == "tool_result":
+                if self.open.pop(block.get("tool_use_id"), None) is None:
+                    self.account.repaired("orphan_tool_result", block)
+                    return False
                 self.results += 1
+        return True
 
-    def _follow_stream_event(self, event: dict[str, Any]) -> None:
+    def _follow_stream_event(self, event: dict[str, Any]) -> bool:
         inner = event["event"]
         kind = inner["type"]
         if kind == "message_start":
@@ -117,3 +126,4 @@ class Verbatim(Calls):
             self.state = MESSAGE
         elif kind == "message_stop":
             self.state = READY
+        return True

@@ -27,18 +27,12 @@ class ClaudeTranslator(Translator):
             return
         raw, self._raw = self._raw, None
         if event["type"] == "system" and event.get("subtype") == "init" and self.turn.outcome is not None:
-            self._next_if_new(event)
+            self.next_turn()
         self.turn.verbatim(dump(event) if raw is None else raw, event)
 
     def repaired(self, event: Event) -> None:
         self._raw = None
         self.feed(event)
-
-    def _next_if_new(self, event: Event) -> None:
-        if self.turn.state == "closed":
-            self.turn = self.turn.next()
-        else:
-            self.next_turn()
 
 
 # Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on stdin.
@@ -55,18 +49,20 @@ def launch(request: Request) -> Launch:
         arguments += _flag(
             spelling.split()[-2 if "<" in spelling or "[" in spelling else -1], getattr(invocation, field)
         )
-    for name, value in (*invocation.other, *invocation.unknown):
+    for name, value in invocation.other:
         arguments += [name] if value is None else [f"{name}={value}"]
     return Launch(tuple(arguments), as_stdin(request.prompt))
 
 
 def _flag(name: str, value: Any) -> list[str]:
-    if value is None or value is False:
+    if value is None or value is False or (value == () and name != "--tools"):
         return []
+    if value == ():
+        return ["--tools="]
     if value is True:
         return [name]
     if isinstance(value, tuple):
-        return [f"{name}={item}" for item in value] if value else []
+        return [f"{name}={item}" for item in value]
     return [f"{name}={value}"]
 
 

@@ -42,6 +42,7 @@ def launch(request: Request) -> Launch:
 VENDOR = Vendor(
     name="demo",
     programs=(),
+    bundled="shim.demo_child",
     translator=DemoTranslator,
     launch=launch,
     modes=dict.fromkeys(("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()),

@@ -301,23 +301,38 @@ def launch(request: Request) -> Launch:
     return Launch(tuple(arguments), as_stdin(request.prompt))
 
 
-def selection(request: Request) -> list[str]:
-    """pi's one way to limit tools, `--tools`, from the mode, `--tools`, `--allowedTools` and what is denied."""
+def chosen(request: Request) -> tuple[list[str], bool]:
+    """pi's names of the tools that a request leaves it, and whether that is fewer than it has anyway.
+
+    `--tools` is pi's one way to limit them; the mode, `--tools`, `--allowedTools` and what is denied come together.
+    """
     invocation = request.invocation
-    chosen = list(request.mode[1].split(",")) if request.mode else list(BUILT_IN)
-    limited = bool(request.mode)
-    for names in (invocation.tools, invocation.allowed_tools or None):
-        wanted = VENDOR.own_names(tuple(name.partition("(")[0] for name in names)) if names is not None else None
-        if wanted is None or (names and not wanted):
+    names = request.mode[1].split(",") if request.mode else list(BUILT_IN)
+    pool, limited = tuple(names) if request.mode else ALL, bool(request.mode)
+    for rules in (invocation.tools, invocation.allowed_tools or None):
+        if rules is None:
             continue
-        pool = chosen if request.mode else ALL
-        chosen, limited = [name for name in wanted if name in pool], True
+        wanted = VENDOR.own_names(tuple(rule.partition("(")[0] for rule in rules))
+        if wanted or not rules:
+            names, limited = [name for name in wanted if name in pool], True
     removed = VENDOR.own_names(request.removed)
-    limited = limited or any(name in chosen for name in removed)
-    chosen = [name for name in chosen if name not in removed]
+    limited = limited or any(name in names for name in removed)
+    return [name for name in names if name not in removed], limited
+
+
+def selection(request: Request) -> list[str]:
+    """The arguments that leave pi the chosen tools."""
+    names, limited = chosen(request)
     if not limited:
         return []
-    return ["--tools", ",".join(chosen)] if chosen else ["--no-tools"]
+    return ["--tools", ",".join(names)] if names else ["--no-tools"]
+
+
+def available(request: Request) -> tuple[str, ...]:
+    """Claude's names of the tools that pi will have: its edit is Edit and MultiEdit."""
+    names, _ = chosen(request)
+    listed = [claude for name in names for claude in (TOOLS[name].name, *(("MultiEdit",) if name == "edit" else ()))]
+    return tuple(listed)
 
 
 READ_ONLY = ("--tools", "read,grep,find,ls")
@@ -335,6 +350,7 @@ VENDOR = Vendor(
     },
     tools=TOOLS,
     listed=("Read", "Bash", "Edit", "MultiEdit", "Write"),
+    chooses=available,
     unattended=True,
     limits_tools=True,
     streams=True,

@@ -1,0 +1,31 @@
+"""The front doors. Nothing is imported before it is known which one."""
+
+import sys
+
+
+def main() -> None:
+    """`shim …`, `shim claude …`, and `claude …` by way of the installed file."""
+    arguments = sys.argv[1:]
+    installed = {}
+    while arguments[:1] == ["--installed"]:
+        name, _, value = arguments[1].partition("=")
+        installed[name], arguments = value, arguments[2:]
+    if arguments[:1] == ["claude"]:
+        sys.exit(_claude(arguments[1:], installed))
+    from shim.cli import run
+
+    run(arguments)
+
+
+def _claude(arguments: list[str], installed: dict[str, str]) -> int:
+    if arguments and arguments[0] in ("--version", "-v"):
+        # The text of events.CLAUDE_VERSION, without its imports: frontends probe this before every session.
+        sys.stdout.write("2.1.327 (Claude Code)\n")
+        return 0
+    from shim.dropin import main as dropin
+
+    return dropin(arguments, installed)
+
+
+if __name__ == "__main__":
+    main()

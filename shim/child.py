@@ -1,0 +1,151 @@
+"""A vendor's process and its whole group: started, fed, drained, and ended for certain.
+
+It is started without anyio, so that it is already working while anyio is imported. Its pipes are read without
+blocking; its stderr is kept as head and tail. Whatever is left of its group when it ends, ends with it.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+
+import anyio
+
+from shim.ending import Exit
+from shim.errors import VendorError
+from shim.tail import Tail
+
+CHUNK_BYTES = 256 * 1024
+
+# The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL.
+# Together they stay under the 5 s after which the SDKs kill us.
+INTERRUPT_SECONDS = 2.0
+TERMINATE_SECONDS = 1.0
+KILL_SECONDS = 0.5
+POLL_SECONDS = 0.01  # where the kernel has no pidfd
+
+
+def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool) -> "subprocess.Popen[bytes]":
+    """Start a child in a session and process group of its own. VendorError when it cannot be started."""
+    try:
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise VendorError(
+            f"{command[0]} could not be started: {reason}",
+            hint="check that it is a program that this machine can run",
+        ) from None
+
+
+class Child:
+    """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", stdin: bytes) -> None:
+        self._process = process
+        self._stdin = stdin
+        self.tail = Tail()
+        self.exit: Exit | None = None
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+
+    async def read(self) -> bytes:
+        """The next bytes of its stdout, b"" at the end."""
+        assert self._process.stdout is not None
+        return await _read(self._process.stdout.fileno())
+
+    async def feed(self) -> None:
+        """Write its stdin and close it; a child that does not want it is no error."""
+        pipe = self._process.stdin
+        if pipe is None:
+            return
+        view = memoryview(self._stdin)
+        try:
+            while view:
+                try:
+                    view = view[os.write(pipe.fileno(), view) :]
+                except BlockingIOError:
+                    await anyio.wait_writable(pipe.fileno())
+        except OSError:
+            pass
+        finally:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    async def drain(self) -> None:
+        """Read its stderr until the end, so that it never waits for a reader."""
+        assert self._process.stderr is not None
+        while chunk := await _read(self._process.stderr.fileno()):
+            self.tail.add(chunk)
+
+    async def ended(self) -> Exit:
+        """Wait for its end, then end what is left of its group; how it ended."""
+        if self.exit is None:
+            await self._gone()
+            # Not reaped yet, so the group's number cannot have been given to anybody else.
+            self.signal("SIGKILL")
+            code = self._process.wait()
+            self.exit = Exit(code=code) if code >= 0 else Exit(signal=_signal_name(-code))
+        return self.exit
+
+    async def _gone(self) -> None:
+        with contextlib.suppress(AttributeError, OSError):
+            descriptor = os.pidfd_open(self._process.pid)
+            try:
+                await anyio.wait_readable(descriptor)
+            finally:
+                os.close(descriptor)
+            return
+        while os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            await anyio.sleep(POLL_SECONDS)
+
+    def signal(self, name: str) -> None:
+        """Send a signal to the whole group."""
+        if self._process.returncode is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, getattr(signal, name))
+
+    async def stop(self, first: str = "SIGTERM") -> None:
+        """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled half-way."""
+        steps = [(first, INTERRUPT_SECONDS)] if first != "SIGTERM" else []
+        steps += [("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)]
+        with anyio.CancelScope(shield=True):
+            for name, seconds in steps:
+                if self.exit is not None:
+                    return
+                self.signal(name)
+                with anyio.move_on_after(seconds):
+                    await self.ended()
+
+    def close(self) -> None:
+        """Let go of its pipes."""
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+async def _read(descriptor: int) -> bytes:
+    while True:
+        try:
+            return os.read(descriptor, CHUNK_BYTES)
+        except BlockingIOError:
+            await anyio.wait_readable(descriptor)
+        except OSError:
+            return b""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

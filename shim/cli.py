@@ -1,0 +1,233 @@
+"""`shim …`: the commands for people."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shim import __version__
+from shim.account import printable
+from shim.capabilities import describe_all
+from shim.draw import Drawing
+from shim.errors import ShimError
+from shim.install import DEFAULT_DIRECTORY, found_first, install, uninstall
+from shim.translate import STDERR_BYTES, open_translation, parse_exit, translate
+from shim.vendors import find
+
+app = typer.Typer(
+    name="shim",
+    help="A drop-in `claude` for any agent CLI: one UI, every agent.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def run(arguments: list[str]) -> None:
+    """Run `shim ARGUMENTS` and exit: 0 ok, 1 the thing failed, 2 usage."""
+    try:
+        app(arguments, prog_name="shim")
+    except ShimError as error:
+        stderr = Console(stderr=True)
+        stderr.print(Text(printable(str(error)), style="red"), soft_wrap=True)
+        if error.hint:
+            stderr.print(Text(f"hint: {printable(error.hint)}"), soft_wrap=True)
+        sys.exit(1)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"shim {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = (
+        False
+    ),
+) -> None:
+    """A drop-in `claude` for any agent CLI: one UI, every agent."""
+
+
+@app.command()
+def demo() -> None:
+    """Watch a turn of the bundled demo vendor, through the real drop-in.
+
+    Example: shim demo
+    """
+    raise typer.Exit(_draw(["--shim-vendor", "demo"], "make greet.py nicer"))
+
+
+@app.command("run")
+def run_turn(
+    prompt: Annotated[str, typer.Argument(help="What the agent is asked.")],
+    vendor: Annotated[str | None, typer.Option("--vendor", "-v", help="Who answers; else as the drop-in finds it.")] = (
+        None
+    ),
+    model: Annotated[str | None, typer.Option(help="The vendor's name of a model.")] = None,
+) -> None:
+    """Run one turn and draw it live.
+
+    Example: shim run -v qwen "what does this project do?"
+    """
+    flags = ["--shim-vendor", vendor] if vendor else []
+    raise typer.Exit(_draw(flags + (["--model", model] if model else []), prompt))
+
+
+def _draw(flags: list[str], prompt: str) -> int:
+    """Start the drop-in and draw its stream; its exit status."""
+    command = [sys.executable, "-I", "-m", "shim", "claude", "-p", "--output-format", "stream-json", "--verbose"]
+    command += ["--include-partial-messages", *flags, "--", prompt]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    # The terminal sends an interrupt to both; the drop-in ends the turn and says so, and we draw it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    drawing = Drawing(Console(highlight=False))
+    assert process.stdout is not None
+    for line in process.stdout:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            drawing.event(event)
+    drawing.close()
+    return process.wait()
+
+
+@app.command("translate")
+def translate_file(
+    vendor: Annotated[str, typer.Argument(help="Whose output it is.")],
+    file: Annotated[str, typer.Argument(help="The child's stdout; - is stdin.")] = "-",
+    partial: Annotated[bool, typer.Option("--partial", help="With partial messages.")] = False,
+    dialect: Annotated[str, typer.Option(help="claude.")] = "claude",
+    terminator: Annotated[str, typer.Option(help="message_stop, dollar or none.")] = "message_stop",
+    child_exit: Annotated[str, typer.Option("--exit", help="Its exit code, or the signal that ended it.")] = "0",
+    stderr: Annotated[str | None, typer.Option(help="A file with the child's stderr.")] = None,
+    session_id: Annotated[str | None, typer.Option(help="The session id to say.")] = None,
+    stable_ids: Annotated[bool, typer.Option("--stable-ids", help="Ids that count, clock 0.")] = False,
+    account: Annotated[bool, typer.Option("--account", help="The account of repairs, as JSON on stderr.")] = False,
+) -> None:
+    """Say a child's recorded stdout as Claude's stream-json.
+
+    Example: shim translate pi run.ndjson --exit 0 --partial
+    """
+    from shim.events import TERMINATORS
+    from shim.ids import parse_uuid
+
+    find(vendor)
+    if dialect != "claude":
+        raise typer.BadParameter(f"{dialect!r} is not supported yet; there is: claude", param_hint="--dialect")
+    if terminator not in TERMINATORS:
+        raise typer.BadParameter(f"{terminator!r} is none of {', '.join(TERMINATORS)}", param_hint="--terminator")
+    if session_id is not None and parse_uuid(session_id) is None:
+        raise typer.BadParameter(f"{session_id!r} is not a UUID", param_hint="--session-id")
+    try:
+        ended = parse_exit(child_exit)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--exit") from None
+    translation = open_translation(
+        vendor,
+        partial=partial,
+        terminator=terminator,
+        session_id=parse_uuid(session_id) if session_id else None,
+        stable=stable_ids,
+    )
+    try:
+        source = 0 if file == "-" else os.open(file, os.O_RDONLY)
+        said = _read(stderr) if stderr else ""
+    except OSError as error:
+        raise typer.BadParameter(f"{error.filename} cannot be read: {error.strerror}") from None
+    try:
+        translate(translation, source, 1, ended, said)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if account:
+        sys.stderr.write(json.dumps(translation.account.report()) + "\n")
+
+
+def _read(path: str) -> str:
+    with open(path, "rb") as file:
+        return file.read(STDERR_BYTES).decode("utf-8", "replace")
+
+
+@app.command()
+def vendors(as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False) -> None:
+    """List the vendors: where they are, what they can do, what is refused.
+
+    Example: shim vendors --json
+    """
+    rows = describe_all(os.environ, os.getcwd())
+    if as_json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        return
+    console = Console(highlight=False)
+    table = Table("vendor", "found", "version", "can", "permission modes", box=None, pad_edge=False)
+    for row in rows:
+        found = str(row["program"] or "not found")
+        modes = f"{' '.join(row['modes'])}\nrefused: {' '.join(row['refused']) or 'none'}"
+        can = ", ".join(row["can"]) + (f"\nemulated: {', '.join(row['emulated'])}" if row["emulated"] else "")
+        cells = [row["name"], found, row["version"] or "", can, modes]
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    console.print(table)
+    for row in rows:
+        if row["unattended"]:
+            console.print(Text(f"{row['name']} asks nobody: it runs every tool that it has, in every session"))
+
+
+@app.command("install")
+def install_dropin(
+    vendor: Annotated[str | None, typer.Option(help="Who answers, unless a session says otherwise.")] = None,
+    name: Annotated[str, typer.Option("--as", help="claude or yume-cli.")] = "claude",
+    to: Annotated[str, typer.Option(help="The folder.")] = DEFAULT_DIRECTORY,
+    record: Annotated[str | None, typer.Option(help="Record every run into this folder.")] = None,
+    dialect: Annotated[str | None, typer.Option(help="claude or yume.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Keep an existing claude as claude.before-shim.")] = False,
+) -> None:
+    """Put the drop-in `claude` on the PATH.
+
+    Example: shim install --vendor qwen
+    """
+    chosen = find(vendor) if vendor else None
+    baked = {"vendor": vendor, "record": record and os.path.abspath(record), "dialect": dialect}
+    path, kept = install(to, name, {key: value for key, value in baked.items() if value}, force=force)
+    _say(f"wrote {path}")
+    if kept:
+        _say(f"kept what was there as {kept}; `shim uninstall` puts it back")
+    if chosen and chosen.unattended:
+        _say(f"{chosen.name} asks nobody: it runs every tool that it has, in every session")
+    first = found_first(name, os.environ.get("PATH", ""))
+    if first is None:
+        _say(f"{os.path.dirname(path)} is not on PATH; add it, or give {path} to your frontend")
+    elif os.path.abspath(first) != path:
+        _say(f"PATH still finds {first} first; put {os.path.dirname(path)} before it")
+    else:
+        _say(f"PATH finds {first}")
+
+
+@app.command("uninstall")
+def uninstall_dropin(
+    name: Annotated[str, typer.Option("--as", help="claude or yume-cli.")] = "claude",
+    to: Annotated[str, typer.Option(help="The folder.")] = DEFAULT_DIRECTORY,
+) -> None:
+    """Remove the drop-in, and put back what was there before.
+
+    Example: shim uninstall
+    """
+    path, restored = uninstall(to, name)
+    _say(f"removed {path}" + ("; what was there before is back" if restored else ""))
+    first = shutil.which(name)
+    _say(f"PATH finds {first}" if first else f"PATH finds no {name}")
+
+
+def _say(text: str) -> None:
+    Console(highlight=False).print(Text(printable(text)), soft_wrap=True)

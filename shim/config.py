@@ -1,0 +1,214 @@
+"""Settings: `config.toml` in the user's own configuration directory, and SHIM_* over it.
+
+Never from the working directory: a cloned repository must not choose what gets executed. A mistake is named with
+file, key, what was found and what is allowed.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shim.argv import Invocation
+from shim.errors import FrontendError
+from shim.ids import vendor_name
+
+CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
+
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class VendorSettings:
+    """`[vendors.X]`: where its program is, what is added to its launch, which dialect it speaks."""
+
+    bin: str | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    launcher: tuple[str, ...] = ()
+    driver: str | None = None
+    variant: str = "auto"
+    trust: bool = False
+    timeouts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a person has set; every field has the default of the surface page."""
+
+    vendor: tuple[str, ...] = ()
+    dialect: str = "claude"
+    terminator: str = "auto"
+    end_grace: float = 2.0
+    log: str | None = None
+    deny: tuple[str, ...] = ()
+    hide: tuple[str, ...] = ()
+    vendors: Mapping[str, VendorSettings] = field(default_factory=dict)
+
+    def of(self, name: str) -> VendorSettings:
+        """The settings of one vendor."""
+        return self.vendors.get(name) or VendorSettings()
+
+
+# Key → what it may be. Keys of later chapters (recording, limits, redaction) are known, so that one file serves all
+# versions; what they mean is checked where they are used.
+_TEXT, _TEXTS, _NUMBER, _SWITCH, _TABLE, _NAMES = (
+    "a string",
+    "a list of strings",
+    "a number",
+    "true or false",
+    ("a table"),
+    "a name or a list of names",
+)
+KEYS = {
+    "vendor": _NAMES,
+    "dialect": _TEXT,
+    "terminator": _TEXT,
+    "record": _TEXT,
+    "record_strict": _SWITCH,
+    "record_max_bytes": _NUMBER,
+    "redact": _TEXT,
+    "max_line_bytes": _NUMBER,
+    "max_inbound_bytes": _NUMBER,
+    "first_byte_timeout": _NUMBER,
+    "idle_timeout": _NUMBER,
+    "tool_timeout": _NUMBER,
+    "end_grace": _NUMBER,
+    "transcripts": _SWITCH,
+    "log": _TEXT,
+    "tools": _TABLE,
+    "vendors": _TABLE,
+}
+TOOL_KEYS = {"deny": _TEXTS, "hide": _TEXTS}
+VENDOR_KEYS = {
+    "bin": _TEXT,
+    "args": _TEXTS,
+    "env": _TABLE,
+    "launcher": _TEXTS,
+    "driver": _TEXT,
+    "variant": _TEXT,
+    "trust": _SWITCH,
+    "timeouts": _TABLE,
+}
+CHOICES = {
+    "dialect": ("claude", "yume"),
+    "terminator": ("auto", "message_stop", "dollar", "none"),
+}
+
+
+def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
+    """The settings for a turn: the file, then SHIM_*, then the flags of the invocation.
+
+    Raises FrontendError for a mistake in any of them.
+    """
+    chosen = invocation.shim_config or environment.get("SHIM_CONFIG")
+    path = chosen or os.path.join(config_directory(environment), "config.toml")
+    table = _read(path, must_exist=bool(chosen))
+    _check(path, "", table, KEYS)
+    tools = table.get("tools") or {}
+    _check(path, "tools.", tools, TOOL_KEYS)
+    vendors = {}
+    for name, settings in (table.get("vendors") or {}).items():
+        if not vendor_name(name) or not isinstance(settings, dict):
+            raise _mistake(path, f"vendors.{name}", settings, "a table under a vendor's name")
+        _check(path, f"vendors.{name}.", settings, VENDOR_KEYS)
+        vendors[name] = _vendor(settings)
+    named = environment.get("SHIM_VENDOR") or table.get("vendor") or ()
+    return Settings(
+        vendor=(named,) if isinstance(named, str) else tuple(named),
+        dialect=_choice("dialect", invocation.shim_dialect, environment, table, "claude"),
+        terminator=_choice("terminator", invocation.shim_terminator, environment, table, "auto"),
+        end_grace=float(table.get("end_grace", 2.0)),
+        log=invocation.shim_log or environment.get("SHIM_LOG") or table.get("log"),
+        deny=tuple(tools.get("deny", ())),
+        hide=tuple(tools.get("hide", ())),
+        vendors=vendors,
+    )
+
+
+def config_directory(environment: Mapping[str, str]) -> str:
+    """Where a user's settings live (platformdirs; asked only where the rule is not a line long)."""
+    if not sys.platform.startswith(("darwin", "win")):
+        base = environment.get("XDG_CONFIG_HOME", "")
+        if not os.path.isabs(base):
+            base = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".config")
+        return os.path.join(base, "shim")
+    from platformdirs import user_config_dir
+
+    return user_config_dir("shim", appauthor=False)
+
+
+def state_directory(environment: Mapping[str, str]) -> str:
+    """Where the shim keeps what it learned (surface page, State)."""
+    chosen = environment.get("SHIM_STATE", "")
+    if os.path.isabs(chosen):
+        return chosen
+    return os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".local", "state", "shim")
+
+
+def _read(path: str, *, must_exist: bool) -> Table:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(CONFIG_BYTES + 1)
+    except FileNotFoundError:
+        if must_exist:
+            raise FrontendError(f"the settings file {path} does not exist") from None
+        return {}
+    except OSError as error:
+        raise FrontendError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    if len(data) > CONFIG_BYTES:
+        raise FrontendError(f"the settings file {path} is larger than {CONFIG_BYTES} bytes")
+    import tomllib
+
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except ValueError as error:
+        raise FrontendError(f"the settings file {path} is not TOML: {error}") from None
+
+
+def _check(path: str, prefix: str, table: Table, keys: Mapping[str, str]) -> None:
+    for key, value in table.items():
+        if key not in keys:
+            raise _mistake(path, prefix + key, value, f"one of the keys {', '.join(keys)}")
+        if not _fits(value, keys[key]):
+            raise _mistake(path, prefix + key, value, keys[key])
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == _SWITCH:
+        return isinstance(value, bool)
+    if kind == _NUMBER:
+        return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    if kind == _TABLE:
+        return isinstance(value, dict)
+    if isinstance(value, str):
+        return kind in (_TEXT, _NAMES)
+    return kind in (_TEXTS, _NAMES) and isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _mistake(path: str, key: str, found: object, allowed: str) -> FrontendError:
+    return FrontendError(f"{path}: {key} is {found!r}, it must be {allowed}")
+
+
+def _choice(key: str, flag: str | None, environment: Mapping[str, str], table: Table, default: str) -> str:
+    name = f"SHIM_{key.upper()}"
+    for place, value in ((f"--shim-{key}", flag), (name, environment.get(name)), ("config.toml", table.get(key))):
+        if value:
+            if value not in CHOICES[key]:
+                raise _mistake(place, key, value, f"one of {', '.join(CHOICES[key])}")
+            return str(value)
+    return default
+
+
+def _vendor(table: Table) -> VendorSettings:
+    return VendorSettings(
+        bin=table.get("bin"),
+        args=tuple(table.get("args", ())),
+        env={str(name): str(value) for name, value in table.get("env", {}).items()},
+        launcher=tuple(table.get("launcher", ())),
+        driver=table.get("driver"),
+        variant=table.get("variant", "auto"),
+        trust=table.get("trust", False),
+        timeouts=table.get("timeouts", {}),
+    )

@@ -1,0 +1,65 @@
+"""The prompt of a turn: the first positional, then what is piped in (contract P7, P20, F4)."""
+
+import os
+import select
+
+from shim.argv import Invocation
+from shim.errors import FrontendError
+from shim.lines import INBOUND_BYTES
+
+SILENT_SECONDS = 3.0  # for a pipe that is open and says nothing, beside a prompt (contract P20)
+PATIENT_SECONDS = 600.0  # for the same pipe when the prompt can only come from it
+CHUNK_BYTES = 256 * 1024
+
+NO_PROMPT = "Error: Input must be provided either through stdin or as a prompt argument when using --print"
+SLOW_STDIN = (
+    b"Warning: no stdin data received in 3s, proceeding without it. If piping from a slow command, redirect stdin "
+    b"explicitly: < /dev/null to skip, or wait longer.\n"
+)
+
+
+def read_prompt(invocation: Invocation, descriptor: int = 0) -> str:
+    """The prompt. FrontendError when there is none, or when no program could be given it."""
+    given = invocation.prompt or ""
+    piped = _piped(descriptor, bool(given))
+    prompt = "\n".join(part for part in (given, piped) if part.strip())
+    if not prompt:
+        if invocation.swallowed:
+            flag, word = invocation.swallowed
+            raise FrontendError(
+                f'{NO_PROMPT}\n"{word}" was read as a value of {flag}, not as a prompt',
+                hint=f"put a prompt before {flag} or after --",
+            )
+        raise FrontendError(NO_PROMPT)
+    if "\0" in prompt:
+        raise FrontendError("the prompt contains a NUL character, which no program can be given")
+    return prompt
+
+
+def _piped(descriptor: int, have_prompt: bool) -> str:
+    """What stdin holds, "" for a terminal, a closed one, and one that stays silent."""
+    try:
+        if os.isatty(descriptor):
+            return ""
+        os.fstat(descriptor)
+    except OSError:
+        return ""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], SILENT_SECONDS if have_prompt else PATIENT_SECONDS)
+        if not ready:
+            if not parts:
+                os.write(2, SLOW_STDIN)
+            break
+        try:
+            chunk = os.read(descriptor, CHUNK_BYTES)
+        except OSError:
+            break
+        if not chunk:
+            break
+        parts.append(chunk)
+        size += len(chunk)
+        if size > INBOUND_BYTES:
+            raise FrontendError(f"the prompt on stdin is larger than {INBOUND_BYTES} bytes")
+    return b"".join(parts).decode("utf-8", "replace")

@@ -1,0 +1,137 @@
+"""The one loop of a turn: child's stdout → translation → our stdout, with signals, deadlines and a certain end."""
+
+import signal
+
+import anyio
+
+from shim.child import Child
+from shim.sinks import FrontendGoneError, Output
+from shim.translation import Translation
+
+LAST_WORDS_SECONDS = 0.2  # for the result of a turn that a SIGTERM ended, if stdout takes it (surface page)
+STDERR_SECONDS = 0.2  # for the rest of stderr when stdout is at its end
+
+STATUS_OF_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
+
+
+class Session:
+    """Runs one turn of a child. `end_grace` is what it gets between its last word and its end, in seconds."""
+
+    def __init__(
+        self, translation: Translation, child: Child, output: Output, *, interrupt: str, end_grace: float
+    ) -> None:
+        self._translation = translation
+        self._child = child
+        self._output = output
+        self._interrupt = interrupt
+        self._end_grace = end_grace
+        self._deadline = float("inf")
+        self._reading = anyio.CancelScope()
+        self._pumping = anyio.CancelScope()
+        self._stopped_by: str | None = None
+        self._interrupted = False
+
+    async def run(self, pending: list[int]) -> int:
+        """The turn, to its end; our exit status. `pending` are signals that came before the loop ran."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._signals, tasks, pending)
+                tasks.start_soon(self._child.feed)
+                tasks.start_soon(self._watch)
+                status = await self._turn()
+                tasks.cancel_scope.cancel()
+            return status
+        finally:
+            self._child.close()
+
+    async def _turn(self) -> int:
+        translation = self._translation
+        try:
+            async with anyio.create_task_group() as draining:
+                draining.start_soon(self._child.drain)
+                with self._pumping:
+                    await self._pump()
+                if self._stopped_by is not None:
+                    draining.cancel_scope.cancel()
+                    return await self._stopped(self._stopped_by)
+                ended_itself = await self._end_child()
+                draining.cancel_scope.deadline = anyio.current_time() + STDERR_SECONDS
+            child_exit = self._child.exit if ended_itself and not self._interrupted else None
+            if not translation.finished:
+                await self._output.lines(translation.close(child_exit, self._child.tail.text()))
+            await self._output.end(translation.turn)
+        except FrontendGoneError:
+            await self._child.stop(self._interrupt)
+            return 0
+        if self._interrupted:
+            return 0
+        return 1 if translation.turn.is_error else 0
+
+    async def _pump(self) -> None:
+        """Until the child's stdout ends, the turn is over, or a deadline has passed."""
+        translation = self._translation
+        while not translation.finished:
+            with anyio.CancelScope(deadline=self._deadline) as self._reading:
+                chunk = await self._child.read()
+            if self._reading.cancelled_caught or not chunk:
+                return
+            if said := translation.feed(chunk):
+                await self._output.lines(said)
+            if translation.turn.settled:
+                self._hurry()
+
+    def _hurry(self) -> None:
+        """From now on the child has its grace and no more."""
+        self._deadline = min(self._deadline, anyio.current_time() + self._end_grace)
+        self._reading.deadline = min(self._reading.deadline, self._deadline)
+
+    async def _end_child(self) -> bool:
+        """Make sure that the child is gone; whether it went by itself."""
+        if self._translation.finished:
+            await self._child.stop(self._interrupt)
+            return False
+        deadline = min(self._deadline, anyio.current_time() + self._end_grace)
+        with anyio.CancelScope(deadline=deadline):
+            await self._child.ended()
+        if self._child.exit is None:
+            await self._child.stop(self._interrupt)
+            return False
+        return True
+
+    async def _watch(self) -> None:
+        """A child that ended while something else holds its stdout: its last bytes get their grace."""
+        await self._child.ended()
+        self._hurry()
+
+    async def _signals(self, tasks: anyio.abc.TaskGroup, pending: list[int]) -> None:
+        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        with anyio.open_signal_receiver(*wanted) as received:
+            for number in pending:
+                self._signal(signal.Signals(number).name, tasks)
+            async for number in received:
+                self._signal(number.name, tasks)
+
+    def _signal(self, name: str, tasks: anyio.abc.TaskGroup) -> None:
+        if name in STATUS_OF_SIGNAL:
+            self._stopped_by = name
+            self._pumping.cancel()
+        elif not self._interrupted:
+            self._interrupted = True
+            self._translation.interrupt()
+            tasks.start_soon(self._child.stop, self._interrupt)
+
+    async def _stopped(self, name: str) -> int:
+        """We were told to go: blocks closed, one error result if stdout takes it, the child ended."""
+        self._child.signal("SIGTERM")
+        if not self._translation.finished:
+            turn = self._translation.turn
+            turn.failed(f"the turn was stopped by {name}", kind="signal", api=False)
+            said = self._translation.close(None)
+            with anyio.move_on_after(LAST_WORDS_SECONDS):
+                try:
+                    await self._output.lines(said)
+                    await self._output.end(turn)
+                except FrontendGoneError:
+                    pass
+        await self._child.stop()
+        return STATUS_OF_SIGNAL[name]

@@ -1,0 +1,101 @@
+"""Our stdout: whole lines, written without ever blocking the loop, in the format that was asked for."""
+
+import os
+import socket
+import stat
+from collections.abc import Callable
+
+import anyio
+
+from shim.turn import Turn
+
+# A pipe that is writable takes this much at once (POSIX PIPE_BUF, Linux); more could block.
+SAFE_BYTES = 4096
+WHOLE_BYTES = 1024 * 1024
+
+
+class FrontendGoneError(Exception):
+    """Nobody reads our stdout any more."""
+
+
+class Stdout:
+    """File descriptor 1, written so that a slow reader slows us down and nothing else.
+
+    A socket (Node's pipes are) is asked not to block per call; a pipe is opened anew, so that not blocking is our
+    affair alone; a regular file never blocks for long. Anything else is written in pieces that fit.
+    """
+
+    def __init__(self, descriptor: int = 1) -> None:
+        self._descriptor = descriptor
+        self._unwritten = b""
+        self._socket: socket.socket | None = None
+        self._write: Callable[[memoryview], int] = lambda view: os.write(descriptor, view[:SAFE_BYTES])
+        self._wait_first = True
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISSOCK(mode):
+            self._socket = socket.socket(fileno=os.dup(descriptor))
+            sending = self._socket
+            self._write = lambda view: sending.send(view, socket.MSG_DONTWAIT)
+            self._wait_first = False
+        elif stat.S_ISFIFO(mode):
+            self._reopen()
+        elif stat.S_ISREG(mode):
+            self._write = lambda view: os.write(descriptor, view[:WHOLE_BYTES])
+            self._wait_first = False
+
+    def _reopen(self) -> None:
+        try:
+            opened = os.open(f"/proc/self/fd/{self._descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return
+        self._descriptor = opened
+        self._write = lambda view: os.write(opened, view)
+        self._wait_first = False
+
+    async def write(self, data: bytes) -> None:
+        """Write all of `data`. FrontendGoneError when nobody reads.
+
+        When this is cancelled half-way the rest comes first in the next call: a line is never cut.
+        """
+        view = memoryview(self._unwritten + data)
+        try:
+            while view:
+                if self._wait_first:
+                    await anyio.wait_writable(self._descriptor)
+                try:
+                    view = view[self._write(view) :]
+                except BlockingIOError:
+                    await anyio.wait_writable(self._descriptor)
+        except OSError as error:
+            raise FrontendGoneError(str(error)) from None
+        finally:
+            self._unwritten = bytes(view)
+
+
+class Output:
+    """What of the stream is printed: all of it, one object, an array of all, or the answer alone (contract F1)."""
+
+    def __init__(self, output_format: str, *, verbose: bool, stdout: Stdout) -> None:
+        self._stdout = stdout
+        self._stream = output_format == "stream-json"
+        self._array = output_format == "json" and verbose
+        self._text = output_format == "text"
+        self._begun = False
+
+    async def lines(self, data: bytes) -> None:
+        """Lines of the stream, as they come."""
+        if self._stream:
+            await self._stdout.write(data)
+        elif self._array and data:
+            items = data.rstrip(b"\n").replace(b"\n", b",")
+            await self._stdout.write((b"," if self._begun else b"[") + items)
+            self._begun = True
+
+    async def end(self, turn: Turn) -> None:
+        """The turn is over."""
+        if self._array:
+            await self._stdout.write(b"]")
+        elif self._text:
+            await self._stdout.write(turn.final_text.encode("utf-8", "replace") + b"\n")
+        elif not self._stream:
+            await self._stdout.write(turn.pen.last_result)

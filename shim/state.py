@@ -1,0 +1,60 @@
+"""Small files in the state directory: ours alone, replaced whole, never through a link.
+
+A directory must be ours and 0700, files are created with O_EXCL and O_NOFOLLOW and 0600, then renamed over the old
+one (threats: settings of another user, symlinks). Where that cannot be had nothing is kept; there is no fallback.
+"""
+
+import os
+import stat
+
+NOT_PRIVATE = "state is not kept: {path} is not a directory of yours that only you may enter (chmod 700)\n"
+
+
+def private_directory(path: str) -> bool:
+    """Make `path` (and what is above it) if needed; whether it is a directory that only we may enter."""
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+
+
+def read_file(directory: str, name: str, limit: int) -> bytes | None:
+    """The first `limit` bytes of a file of ours, None when there is none."""
+    if not private_directory(directory):
+        return None
+    try:
+        descriptor = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return os.read(descriptor, limit)
+    finally:
+        os.close(descriptor)
+
+
+def write_file(directory: str, name: str, data: bytes) -> bool:
+    """Replace a file of ours; False when it could not be kept."""
+    if not private_directory(directory):
+        return False
+    path = os.path.join(directory, name)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o600)
+    except OSError:
+        return False
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        return False
+    return True

@@ -1,0 +1,30 @@
+"""The head and the tail of a stream of bytes: usage texts put the reason first, stack traces last."""
+
+HEAD_BYTES = 8 * 1024
+TAIL_BYTES = 8 * 1024
+
+
+class Tail:
+    """Keeps the first and the last 8 KiB of what is added."""
+
+    __slots__ = ("_head", "_tail", "cut")
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._tail = b""
+        self.cut = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Add bytes at the end."""
+        room = HEAD_BYTES - len(self._head)
+        if room > 0:
+            self._head += chunk[:room]
+            chunk = chunk[room:]
+        tail = self._tail + chunk
+        self.cut += max(0, len(tail) - TAIL_BYTES)
+        self._tail = tail[-TAIL_BYTES:]
+
+    def text(self) -> str:
+        """What was kept, with a line that counts what was not."""
+        gap = f"\n[{self.cut} bytes left out]\n".encode() if self.cut else b""
+        return (self._head + gap + self._tail).decode("utf-8", "replace")
