@@ -22,6 +22,9 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
         # The text of events.CLAUDE_VERSION, without its imports: frontends probe this before every session.
         sys.stdout.write("2.1.327 (Claude Code)\n")
         return 0
+    import gc
+
+    gc.disable()  # imports make no garbage worth a tenth of a turn's start; the session turns it on again
     from shim.dropin import main as dropin
 
     return dropin(arguments, installed)

@@ -4,8 +4,7 @@ Pure: words in, one frozen value out. Nothing is looked up in files or in the en
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shim.errors import FrontendError
 from shim.ids import parse_uuid
@@ -94,8 +93,7 @@ KNOWN_SUBCOMMANDS = frozenset(
 Pairs = tuple[tuple[str, str | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(NamedTuple):
     """What one command line asks for. A flag that was not given leaves None, False or ().
 
     `prompt` is the first word that belongs to no flag; None and "" are both no prompt, and with stream-json input

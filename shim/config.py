@@ -7,8 +7,7 @@ file, key, what was found and what is allowed.
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from shim.argv import Invocation
 from shim.errors import FrontendError
@@ -19,22 +18,20 @@ CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's lim
 Table = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class VendorSettings:
+class VendorSettings(NamedTuple):
     """`[vendors.X]`: where its program is, what is added to its launch, which dialect it speaks."""
 
     bin: str | None = None
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     launcher: tuple[str, ...] = ()
     driver: str | None = None
     variant: str = "auto"
     trust: bool = False
-    timeouts: Mapping[str, float] = field(default_factory=dict)
+    timeouts: Mapping[str, float] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What a person has set; every field has the default of the surface page."""
 
     vendor: tuple[str, ...] = ()
@@ -44,7 +41,7 @@ class Settings:
     log: str | None = None
     deny: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
-    vendors: Mapping[str, VendorSettings] = field(default_factory=dict)
+    vendors: Mapping[str, VendorSettings] = {}
 
     def of(self, name: str) -> VendorSettings:
         """The settings of one vendor."""

@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from shim import argv, config
 from shim.account import printable
@@ -110,7 +109,7 @@ class Start:
             raise FrontendError("--input-format=stream-json is not supported yet", hint="pass the prompt as text")
         name, model = self._vendor_name(invocation, installed)
         self.vendor = find(name)
-        self.invocation = checked(replace(invocation, model=model))
+        self.invocation = checked(invocation._replace(model=model))
         self.mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
 
     def _vendor_name(self, invocation: Invocation, installed: Mapping[str, str]) -> tuple[str, str | None]:
@@ -175,7 +174,7 @@ class Start:
             raise FrontendError(f"vendors.{self.vendor.name}.variant is {variant!r}, it must be one of {allowed}")
         if self.vendor.probe is not None and variant == "auto":
             variant = probe.variant(self.vendor.probe)
-        return replace(request, variant=variant, knows=probe.knows)
+        return request._replace(variant=variant, knows=probe.knows)
 
     def _removed(self) -> tuple[str, ...]:
         """Claude's names of the tools that are denied as a whole."""

@@ -5,8 +5,7 @@ interrupted beats failed, failed beats ended, and no word at all is an error.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.account import printable
 from shim.failures import classify
@@ -22,8 +21,7 @@ UNANSWERED_INTERRUPTED = "Interrupted while this call was running; it may have r
 STDERR_CHARACTERS = 2000  # of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(NamedTuple):
     """How a child ended: an exit code, or the name of the signal that ended it."""
 
     code: int | None = None
@@ -33,8 +31,7 @@ class Exit:
         return f"was ended by {self.signal}" if self.signal else f"exited with code {self.code}"
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What is known of the end: `kind` is ended, failed or interrupted; the rest belongs to a failure."""
 
     kind: str
@@ -44,7 +41,7 @@ class Outcome:
     status: int | None = None
     api: bool = False
     subtype: str | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = {}
 
 
 def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:

@@ -5,11 +5,10 @@ the model's API makes the result an API failure (contract S10); the others are t
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """`cause` for `result.shim`, `error` for the assistant line, the HTTP status, and whether the API failed."""
 
     cause: str = ""

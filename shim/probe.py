@@ -4,7 +4,6 @@ One probe of 2 s at most; a failure counts as the newest that is known. The answ
 path, time and size, so that an update is noticed.
 """
 
-import hashlib
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -41,13 +40,15 @@ class Probe:
         return self._text
 
     def _remembered(self) -> str:
+        from hashlib import sha256
+
         program = self._command[-1]
         try:
             status = os.stat(program)
         except OSError:
             return ""
         key = f"{os.path.realpath(program)}\0{status.st_mtime_ns}\0{status.st_size}\0{self._command[:-1]}"
-        name = hashlib.sha256(key.encode()).hexdigest()[:32] + ".txt"
+        name = sha256(key.encode()).hexdigest()[:32] + ".txt"
         directory = os.path.join(state_directory(self._environment), "probes")
         if not private_directory(directory):
             os.write(2, NOT_PRIVATE.format(path=directory).encode())

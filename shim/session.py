@@ -1,5 +1,6 @@
 """The one loop of a turn: child's stdout → translation → our stdout, with signals, deadlines and a certain end."""
 
+import gc
 import signal
 
 import anyio
@@ -33,6 +34,8 @@ class Session:
 
     async def run(self, pending: list[int]) -> int:
         """The turn, to its end; our exit status. `pending` are signals that came before the loop ran."""
+        gc.freeze()
+        gc.enable()
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._signals, tasks, pending)

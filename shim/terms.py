@@ -1,7 +1,7 @@
 """What is agreed before a turn begins, and what outlives it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shim.policy import Policy
 
@@ -19,8 +19,7 @@ class Conversation:
         self.model_usage: dict[str, dict[str, float]] = {}
 
 
-@dataclass(slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What is agreed before a turn begins.
 
     `session_id` is the frontend's choice, `fresh_id` is used when neither frontend nor vendor has one.

@@ -1,7 +1,8 @@
 """What a vendor is, as data: how it is found and started, what it can do, and who translates it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from shim.argv import Invocation
 from shim.errors import FrontendError
@@ -12,17 +13,15 @@ from shim.translator import Translator
 ARGUMENT_BYTES = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(NamedTuple):
     """How to start a child: its arguments (without the program) and the bytes of its stdin, closed behind them."""
 
     arguments: tuple[str, ...]
     stdin: bytes = b""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One turn that is asked of a vendor.
 
     `mode` are the arguments that honour the permission mode, `variant` the vendor's dialect if it has several,
@@ -52,8 +51,7 @@ class Request:
         return self.invocation.resume or None
 
 
-@dataclass(frozen=True, slots=True)
-class Vendor:
+class Vendor(NamedTuple):
     """A vendor.
 
     programs      names on PATH, the first that exists is started
@@ -80,7 +78,7 @@ class Vendor:
     translator: type[Translator]
     launch: Callable[[Request], Launch]
     modes: Mapping[str, tuple[str, ...]]
-    tools: Tools = field(default_factory=dict)
+    tools: Tools = MappingProxyType({})
     listed: tuple[str, ...] = ()
     unattended: bool = False
     limits_tools: bool = False
