@@ -99,6 +99,7 @@ class Blocks(Frame):
         self.stop_reason = self.stop_reason or ("tool_use" if self._calls_in_reply else "end_turn")
         self.pen.message_stop(self.stop_reason, self._reply_usage)
         self._reply_usage = self._start_usage = NO_USAGE
+        self._spoken.clear()
 
     def _unecho(self) -> None:
         text, position = self._echo.get(TEXT, ("", 0))

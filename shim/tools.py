@@ -5,6 +5,7 @@ own name and arguments. Most entries are a rename; the few that need two fields 
 """
 
 from collections.abc import Callable, Mapping
+from posixpath import normpath
 from typing import Any
 
 Arguments = dict[str, Any]
@@ -86,6 +87,17 @@ def claude_names(tools: Tools, names: object) -> list[str]:
 def vendor_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
     """The vendor's tools behind Claude's `names` (for its own filter flags); unknown names are left out."""
     return [vendor_name for vendor_name, tool in tools.items() if tool.name in names]
+
+
+def absolute(arguments: Arguments, cwd: str) -> Arguments:
+    """The arguments with relative paths resolved on `cwd`: Claude's file tools take absolute ones."""
+    if not cwd.startswith("/"):
+        return arguments
+    for key in ("file_path", "path"):
+        path = arguments.get(key)
+        if isinstance(path, str) and path and path[0] not in "/~\\" and path[1:2] != ":":
+            arguments = arguments | {key: normpath(f"{cwd}/{path}")}
+    return arguments
 
 
 # -- the functions that tables name -------------------------------------------------------------------------------

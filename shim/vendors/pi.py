@@ -12,7 +12,7 @@ import orjson
 
 from shim.ending import Exit
 from shim.events import NO_USAGE, Usage
-from shim.tools import Tool, edits, milliseconds, translate
+from shim.tools import Tool, absolute, edits, milliseconds, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.vendor import Launch, Request, Vendor, as_stdin
@@ -59,6 +59,7 @@ class PiTranslator(Translator):
         self._compaction_error = ""
         self._last: dict[str, Any] | None = None
         self._seen = False
+        self._cwd = ""
 
     def line(self, raw: bytes) -> bytes | None:
         """Cut repetitions off; without partial messages keep updates unread."""
@@ -97,6 +98,7 @@ class PiTranslator(Translator):
 
     def on_session(self, event: Event) -> None:
         self._seen = True
+        self._cwd = str(event.get("cwd") or "")
         self.turn.started(session_id=event.get("id"), cwd=event.get("cwd"))
 
     def on_agent_settled(self, event: Event) -> None:
@@ -191,11 +193,10 @@ class PiTranslator(Translator):
 
     def _call(self, call: dict[str, Any]) -> None:
         name, arguments = translate(TOOLS, call["name"], call.get("arguments"))
-        self.turn.tool_use(call["id"], name, arguments)
+        self.turn.tool_use(call["id"], name, absolute(arguments, self._cwd))
 
     def on_tool_execution_start(self, event: Event) -> None:
-        name, arguments = translate(TOOLS, event["toolName"], event.get("args"))
-        self.turn.tool_use(event["toolCallId"], name, arguments)
+        self._call({"id": event["toolCallId"], "name": event["toolName"], "arguments": event.get("args")})
 
     on_tool_execution_update = Translator.ignored
 
