@@ -3,8 +3,13 @@
 import orjson
 
 from shim.decode import join_surrogates
-from shim.events import NO_USAGE, dump
+from shim.dumping import dump
+from shim.events import NO_USAGE
 from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Frame
+
+# Of a reply that may be cut and come again: more than any model says in one, less than would matter in memory.
+SAID_CHARACTERS = 4 * 1024 * 1024
+SAID_BLOCKS = 1000
 
 
 class Blocks(Frame):
@@ -18,13 +23,37 @@ class Blocks(Frame):
         """A fragment of thinking, as `text`."""
         self._fragment(THINKING, fragment, key)
 
-    def say(self, whole: str) -> None:
-        """A whole block of text that was never streamed."""
-        self._whole(TEXT, whole)
+    def say(self, whole: str, kind: str = TEXT) -> None:
+        """A whole block of text (or of thinking) that was never streamed."""
+        if not whole:
+            return
+        if self.state is not MESSAGE:
+            if self.state is ECHO and not (whole := self._listen(kind, whole, None)):
+                return
+            if not self.go(MESSAGE):
+                return
+        try:
+            dumped = orjson.dumps(whole)
+        except TypeError:
+            dumped = self._repaired(whole)
+        pen = self.pen
+        if self._partial:
+            pen.block_start(kind)
+            pen.delta(dumped)
+            pen.block(kind, dumped)
+            pen.block_stop()
+        else:
+            pen.block(kind, dumped)
+        if kind is TEXT:
+            self._keep(self._said_text, whole)
+            self.last_text = self._prefix + whole if self._prefix else whole
+            self._prefix = ""
+        else:
+            self._keep(self._said_thinking, whole)
 
     def think(self, whole: str) -> None:
         """A whole block of thinking that was never streamed."""
-        self._whole(THINKING, whole)
+        self.say(whole, THINKING)
 
     def text_snapshot(self, full: str, key: object = None) -> None:
         """The block's text so far: says only what is new; a contradiction is counted, nothing is taken back."""
@@ -53,7 +82,7 @@ class Blocks(Frame):
         else:
             if self.state is not NEW:
                 self.go(READY)
-            said = {kind: "".join(parts) for kind, parts in self._said.items()}
+            said = {TEXT: "".join(self._said_text), THINKING: "".join(self._said_thinking)}
         self._spoken.clear()
         self._echo = {kind: (text, 0) for kind, text in said.items()}
         if any(said.values()):
@@ -65,10 +94,11 @@ class Blocks(Frame):
         self.replies += 1
         self.last_text = ""
         self.stop_reason = None
-        self._spoken.clear()
-        self._said = {TEXT: [], THINKING: []}
+        if self._spoken:
+            self._spoken.clear()
+        self._forget_said()
         self._calls_in_reply = False
-        self.pen.message_start(self.model or "unknown", self._start_usage)
+        self.pen.message_start(self.model, self._start_usage)
 
     def _text(self) -> None:
         if self._partial:
@@ -86,7 +116,11 @@ class Blocks(Frame):
                 self.pen.delta(b'"\xef\xbf\xbd"')
         text = parts[0] if len(parts) == 1 else "".join(parts)
         self._parts = []
-        self.pen.block(kind, self._dump_text(text))
+        try:
+            dumped = orjson.dumps(text)
+        except TypeError:
+            dumped = self._repaired(text)
+        self.pen.block(kind, dumped)
         self.pen.block_stop()
         self._remember(kind, text)
         if self._key is not None:
@@ -96,10 +130,13 @@ class Blocks(Frame):
         if self._stop_due:
             self._stop_due = False
             self.pen.block_stop()
-        self.stop_reason = self.stop_reason or ("tool_use" if self._calls_in_reply else "end_turn")
-        self.pen.message_stop(self.stop_reason, self._reply_usage)
+        if self.stop_reason is None:
+            self.stop_reason = "tool_use" if self._calls_in_reply else "end_turn"
+        if self._partial:
+            self.pen.message_stop(self.stop_reason, self._reply_usage)
         self._reply_usage = self._start_usage = NO_USAGE
-        self._spoken.clear()
+        if self._spoken:
+            self._spoken.clear()
 
     def _unecho(self) -> None:
         text, position = self._echo.get(TEXT, ("", 0))
@@ -156,23 +193,6 @@ class Blocks(Frame):
             self._prefix = repeated
         return rest
 
-    def _whole(self, kind: str, whole: str) -> None:
-        if not whole:
-            return
-        if self.state is ECHO:
-            whole = self._listen(kind, whole, None)
-            if not whole:
-                return
-        if self.state is not MESSAGE and not self.go(MESSAGE):
-            return
-        dumped = self._dump_text(whole)
-        if self._partial:
-            self.pen.block_start(kind)
-            self.pen.delta(dumped)
-        self.pen.block(kind, dumped)
-        self.pen.block_stop()
-        self._remember(kind, whole)
-
     def _snapshot(self, kind: str, full: str, key: object) -> None:
         said = "".join(self._spoken.get((kind, key), ()))
         if self.state is kind and key == self._key:
@@ -187,19 +207,29 @@ class Blocks(Frame):
             self.account.repaired("contradicted_block", full)
 
     def _remember(self, kind: str, text: str) -> None:
-        self._said[kind].append(text)
+        self._keep(self._said_text if kind is TEXT else self._said_thinking, text)
         if kind is TEXT:
             before = self._spoken.get((kind, self._key)) if self._key is not None else None
             self.last_text = (self._prefix or "".join(before or ())) + text
             self._prefix = ""
 
-    def _dump_text(self, text: str) -> bytes:
-        try:
-            return orjson.dumps(text)
-        except TypeError:
-            if not self._partial:
-                self.account.repaired("surrogate", text)
-            return dump(text)
+    def _keep(self, said: list[str], text: str) -> None:
+        """Remember what a reply said, for the case that it comes again; too much of it is not remembered."""
+        said.append(text)
+        self._said_size += len(text)
+        if self._said_size > SAID_CHARACTERS or len(said) > SAID_BLOCKS:
+            self._forget_said()
+
+    def _forget_said(self) -> None:
+        if self._said_size:
+            self._said_text.clear()
+            self._said_thinking.clear()
+            self._said_size = 0
+
+    def _repaired(self, text: str) -> bytes:
+        if not self._partial:
+            self.account.repaired("surrogate", text)
+        return dump(text)
 
     def _halves(self, fragment: str) -> None:
         """A fragment with half a surrogate pair: a high half at its end waits for the next fragment."""

@@ -5,10 +5,10 @@ from typing import Any
 
 from shim import ending
 from shim.blocks import Blocks
-from shim.frame import MESSAGE, READY, TEXT, THINKING
+from shim.frame import MESSAGE, READY, Call
 from shim.nested import Nested
+from shim.terms import SEEN_IDS
 
-SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
 EARLY_RESULTS = 64  # results that came before their call
 
 
@@ -17,29 +17,23 @@ class Calls(Blocks):
 
     def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A whole call, in Claude's words. The same id while open is the same call; later it is a new one."""
-        if not isinstance(identity, str) or not identity:
-            identity = self.pen.new_uuid()
         if identity in self.open or identity in self._hidden:
             return
-        if not isinstance(arguments, dict):
+        if identity.__class__ is not str or not identity:
+            identity = self.pen.new_uuid()
+        if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
-        verdict = self.terms.policy.verdict(name, arguments) if self.terms.policy else "allow"
+        policy = self.terms.policy
+        verdict = "allow" if policy is None else policy.verdict(name, arguments)
         if verdict == "hide":
-            self._hidden.add(identity)
+            self._hide(identity)
             return
-        if not self.go(MESSAGE):
+        if self.state is not MESSAGE and not self.go(MESSAGE):
             return
-        seen = self.conversation.seen
-        said_as = identity
-        if identity in seen:
-            seen[identity] += 1
-            said_as = f"{identity}~{seen[identity]}"
-            self._answered.pop(identity, None)
-            self.account.repaired("reused_tool_id", identity)
-        else:
-            if len(seen) >= SEEN_IDS:
-                del seen[next(iter(seen))]
-            seen[identity] = 1
+        conversation = self.conversation
+        known = identity in conversation.seen or identity in conversation.seen_before
+        said_as = self._mint(identity) if known else identity
+        conversation.see(said_as)
         self._calls_in_reply = True
         self.pen.tool_use(said_as, name, arguments)
         self.open[identity] = (said_as, name, arguments)
@@ -48,6 +42,19 @@ class Calls(Blocks):
         elif identity in self._early:
             content, is_error = self._early.pop(identity)
             self.tool_result(identity, content, is_error)
+
+    def _mint(self, identity: str) -> str:
+        """An id of our own for a call whose id was used before."""
+        self.account.repaired("reused_tool_id", identity)
+        number = 2
+        while self.conversation.knows(minted := f"{identity}~{number}"):
+            number += 1
+        return minted
+
+    def _hide(self, identity: str) -> None:
+        if len(self._hidden) >= SEEN_IDS:
+            self._hidden.clear()
+        self._hidden.add(identity)
 
     def tool_result(
         self,
@@ -62,35 +69,48 @@ class Calls(Blocks):
         A result before its call waits for it; a second result is counted and dropped.
         """
         call = self.open.pop(identity, None)
-        if call is None and identity in self._hidden:
-            self._hidden.discard(identity)
-            return
-        if call is None and identity in self._answered:
-            self.account.repaired("second_tool_result", identity)
-            return
-        if call is None and name is not None:
-            self.tool_use(identity, name, arguments or {})
-            call = self.open.pop(identity, None)
+        if call is None:
+            call = self._called_late(identity, content, is_error, name, arguments)
             if call is None:
                 return
-        if call is None:
-            if len(self._early) < EARLY_RESULTS:
-                self._early[identity] = (content, is_error)
-            else:
-                self.account.repaired("orphan_tool_result", identity)
+        if self.state is not READY and not self.go(READY):
             return
-        if not self.go(READY):
-            return
-        self._answer(identity, call, content, is_error)
-        limit = self.terms.max_turns
-        if limit is not None and self.replies >= limit and not self.open:
+        self._answer(call, content, is_error)
+        if self.terms.max_turns is not None:
+            self._count_turns(self.terms.max_turns)
+
+    def _count_turns(self, limit: int) -> None:
+        """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit (contract F10)."""
+        if self.replies >= limit and not self.open:
             self.failed(f"Reached maximum number of turns ({limit})", kind="limit", subtype="error_max_turns")
             self.finish()
 
+    def _called_late(
+        self, identity: str, content: object, is_error: bool, name: str | None, arguments: Mapping[str, Any] | None
+    ) -> Call | None:
+        """The call of a result whose call is not open: invented, or None when there is nothing to answer."""
+        if identity in self._hidden:
+            self._hidden.discard(identity)
+        elif self.conversation.knows(identity):
+            self.account.repaired("second_tool_result", identity)
+        elif name is not None:
+            self.tool_use(identity, name, arguments or {})
+            return self.open.pop(identity, None)
+        elif len(self._early) < EARLY_RESULTS:
+            self._early[identity] = (content, is_error)
+        else:
+            self.account.repaired("orphan_tool_result", identity)
+        return None
+
     def fill_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
-        for identity in list(self.open):
-            self.tool_result(identity, content)
+        if self.open and self.go(READY):
+            calls = list(self.open.values())
+            self.open.clear()
+            for call in calls:
+                self._answer(call, content, False)
+            if self.terms.max_turns is not None:
+                self._count_turns(self.terms.max_turns)
 
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that was refused: an entry in the result's `permission_denials` (once per id)."""
@@ -100,7 +120,7 @@ class Calls(Blocks):
     def child(self, parent: str) -> Nested:
         """The nested agent that the call `parent` runs."""
         call = self.open.get(parent)
-        if call is None and parent not in self.conversation.seen:
+        if call is None and not self.conversation.knows(parent):
             self.account.repaired("unknown_parent", parent)
             return Nested(self, None)
         return Nested(self, call[0] if call else parent)
@@ -112,8 +132,8 @@ class Calls(Blocks):
         self.interrupted_call = interrupted and bool(self.open)
         if self.outcome is not None and self.outcome.cause == "denied":
             text = self.outcome.message
-        for identity, call in self.open.items():
-            self._answer(identity, call, text, failed)
+        for call in self.open.values():
+            self._answer(call, text, failed)
         self.open.clear()
         for identity, parent in list(self.nested_calls.items()):
             Nested(self, parent).tool_result(identity, text, failed)
@@ -122,12 +142,9 @@ class Calls(Blocks):
         if interrupted:
             self.pen.user_text(ending.INTERRUPTED_IN_TOOL if self.interrupted_call else ending.INTERRUPTED)
 
-    def _answer(self, identity: str, call: tuple[str, str, Mapping[str, Any]], content: object, is_error: bool) -> None:
+    def _answer(self, call: Call, content: object, is_error: bool) -> None:
         said_as, name, arguments = call
-        if len(self._answered) >= SEEN_IDS:
-            del self._answered[next(iter(self._answered))]
-        self._answered[identity] = None
-        self._said = {TEXT: [], THINKING: []}
+        self._forget_said()
         self.results += 1
         self.pen.tool_result(said_as, name, arguments, content, failed=is_error)
 

@@ -7,9 +7,7 @@ block); what remains per line is one dump of the content and one number, so that
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
-from shim.decode import join_surrogates
+from shim.dumping import dump, escape
 from shim.outcomes import tool_use_result
 
 CLAUDE_VERSION = "2.1.327"  # raised by hand when the contract was measured again
@@ -22,49 +20,16 @@ NO_USAGE: Usage = {
     "output_tokens": 0,
 }
 
-# Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input, section 2).
-_SEPARATORS = (
-    (b"\xe2\x80\xa8", b"\\u2028"),
-    (b"\xe2\x80\xa9", b"\\u2029"),
-    (b"\xc2\x85", b"\\u0085"),
-)
-
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
-DEPTH_WRITTEN = 200  # orjson stops at 254; a deeper value becomes its JSON text
-
-
-def dump(value: object) -> bytes:
-    """`value` as JSON bytes that are valid UTF-8, whatever strings, keys and numbers it holds."""
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        return orjson.dumps(_clean(value, 0))
-
-
-def _clean(value: object, depth: int) -> object:
-    if isinstance(value, str):
-        return join_surrogates(value)
-    if isinstance(value, dict | list | tuple) and depth >= DEPTH_WRITTEN:
-        return _as_text(value)
-    if isinstance(value, dict):
-        return {join_surrogates(str(key)): _clean(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(item, depth + 1) for item in value]
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
-        return str(value)
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return str(value)
-
-
-def _as_text(value: object) -> str:
-    import json
-
-    try:
-        return join_surrogates(json.dumps(value, ensure_ascii=False))
-    except RecursionError:
-        return "[nested too deeply]"
+# Every line is made whole at once: pieces that live until the next write cost five times as much, they leave the
+# processor's cache. It ends with the counter of its uuid.
+_TEXT = b'%b{"type":"text","text":%b%b%012x"}\n'
+_THINKING = b'%b{"type":"thinking","thinking":%b,"signature":""%b%012x"}\n'
+_RESULT = (
+    b'{"type":"user","message":{"role":"user","content":[{"tool_use_id":%b,"type":"tool_result","content":%b,'
+    b'"is_error":%b}]},"parent_tool_use_id":null%b%b%012x"}\n'
+)
 
 
 class ClaudePen:
@@ -82,20 +47,20 @@ class ClaudePen:
         self._message_number = 0
         self._identity = identity.encode()
         self._message_identity = b"msg_" + identity.replace("-", "").encode()
+        self._assistant = b'{"type":"assistant","message":{"id":"' + self._message_identity
         self._index = 0
+        self._model_name = ""
+        self._usage_seen: Usage | None = None
         self.last_result = b""
 
     def take(self) -> bytes:
-        """All bytes written since the last call: whole lines, valid UTF-8, no separator that splits lines."""
+        """All bytes written since the last call: whole lines."""
         data = b"".join(self._lines)
         self._lines.clear()
-        for raw, escaped in _SEPARATORS:
-            if raw in data:
-                data = data.replace(raw, escaped)
         return data
 
     def new_uuid(self) -> str:
-        """The next line's uuid, for something that is not a line (a synthetic id)."""
+        """A fresh uuid, for something that is not a line (a synthetic id)."""
         self._number += 1
         return f"{self._identity.decode()}{self._number:012x}"
 
@@ -106,8 +71,8 @@ class ClaudePen:
 
     def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
         """The reply that a passed line opened."""
-        self._message_id = dump(identity)[1:-1]
-        self._model = dump(model)
+        middle = b'","type":"message","role":"assistant","model":' + dump(model) + b',"content":['
+        self._head = b'{"type":"assistant","message":{"id":"' + dump(identity)[1:-1] + middle
         self._index = 0
         self.message_usage(usage)
 
@@ -117,6 +82,8 @@ class ClaudePen:
 
     def verbatim(self, line: bytes) -> None:
         """A line that is Claude's already (pass-through), without its LF."""
+        if not line.isascii():
+            line = escape(line)
         self._lines.append(line + b"\n")
 
     # -- the frame ----------------------------------------------------------------------------------------
@@ -151,12 +118,12 @@ class ClaudePen:
     def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """A `system` line beside the conversation (contract S19)."""
         body = dump({"type": "system", "subtype": subtype, **fields})
-        self._end_line(body[:-1] + self._tail)
+        self._append(body[:-1] + self._tail)
 
     def result(self, facts: Mapping[str, Any]) -> None:
         """`result` (contract 5.3), then the terminator if this stream has one."""
         body = dump({"type": "result", **facts})
-        self._end_line(body[:-1] + self._tail)
+        self._append(body[:-1] + self._tail)
         self.last_result = self._lines[-1]
         self.end_of_stream()
 
@@ -174,33 +141,31 @@ class ClaudePen:
 
     def message_start(self, model: str, usage: Usage) -> None:
         """A new reply: a fresh message id; with partial messages its `message_start` line."""
-        self._message_number += 1
+        self._message_number = number = self._message_number + 1
         self._index = 0
-        self._message_id = self._message_identity + b"%06x" % self._message_number
-        self._model = dump(model)
-        self.message_usage(usage)
+        if model is not self._model_name:
+            self._model_name = model
+            self._model = dump(model)
+            self._middle = b'","type":"message","role":"assistant","model":' + self._model + b',"content":['
+        if usage is not self._usage_seen:
+            self.message_usage(usage)
+        self._head = b"%b%06x%b" % (self._assistant, number, self._middle)
         if self.partial:
             self._stream(
                 b'{"type":"message_start","message":{"id":"'
-                + self._message_id
-                + b'","type":"message","role":"assistant","model":'
-                + self._model
-                + b',"content":[],"stop_reason":null,"stop_sequence":null,"usage":'
+                + b"%b%06x" % (self._message_identity, number)
+                + self._middle
+                + b'],"stop_reason":null,"stop_sequence":null,"usage":'
                 + self._usage
                 + b"}}"
             )
 
     def message_usage(self, usage: Usage) -> None:
         """The usage that the reply's further assistant lines carry (contract S4)."""
+        self._usage_seen = usage
         self._usage = dump(usage)
-        self._head = (
-            b'{"type":"assistant","message":{"id":"'
-            + self._message_id
-            + b'","type":"message","role":"assistant","model":'
-            + self._model
-            + b',"content":['
-        )
-        self._block_tail = b'}],"stop_reason":null,"stop_sequence":null,"usage":' + self._usage + b"}" + self._main_tail
+        self._call_tail = b'],"stop_reason":null,"stop_sequence":null,"usage":' + self._usage + b"}" + self._main_tail
+        self._block_tail = b"}" + self._call_tail
 
     def block_start(self, kind: str) -> None:
         """A streamed block of `text` or `thinking` opens."""
@@ -218,21 +183,18 @@ class ClaudePen:
 
     def delta(self, dumped: bytes) -> None:
         """A fragment of the open block, already dumped."""
+        if not dumped.isascii():
+            dumped = escape(dumped)
         self._number = number = self._number + 1
         self._lines.append(b'%b%b%b%012x"}\n' % (self._delta_head, dumped, self._delta_tail, number))
 
     def block(self, kind: str, dumped: bytes) -> None:
         """The assistant line of a whole block of `text` or `thinking`, its content already dumped."""
+        if not dumped.isascii():
+            dumped = escape(dumped)
         self._number = number = self._number + 1
-        if kind == "text":
-            self._lines.append(
-                b'%b{"type":"text","text":%b%b%012x"}\n' % (self._head, dumped, self._block_tail, number)
-            )
-        else:
-            self._lines.append(
-                b'%b{"type":"thinking","thinking":%b,"signature":""%b%012x"}\n'
-                % (self._head, dumped, self._block_tail, number)
-            )
+        line = _TEXT if kind == "text" else _THINKING
+        self._lines.append(line % (self._head, dumped, self._block_tail, number))
 
     def block_stop(self) -> None:
         """The open block is over (only said with partial messages); the next one has the next index."""
@@ -242,21 +204,20 @@ class ClaudePen:
 
     def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A whole call: its assistant line, with partial messages between the block's events."""
-        head = b'{"type":"tool_use","id":' + dump(identity) + b',"name":' + dump(name) + b',"input":'
-        dumped = dump(arguments)
         if self.partial:
-            number = b"%d" % self._index
-            self._stream(b'{"type":"content_block_start","index":' + number + b',"content_block":' + head + b"{}}}")
-            self._stream(
-                b'{"type":"content_block_delta","index":'
-                + number
-                + b',"delta":{"type":"input_json_delta","partial_json":'
-                + dump(dumped.decode())
-                + b"}}"
-            )
-        self._number = line = self._number + 1
-        self._lines.append(b'%b%b%b%b%012x"}\n' % (self._head, head, dumped, self._block_tail, line))
+            self._stream_call(identity, name, arguments)
+        block = dump({"type": "tool_use", "id": identity, "name": name, "input": arguments})
+        self._number = number = self._number + 1
+        self._lines.append(b'%b%b%b%012x"}\n' % (self._head, block, self._call_tail, number))
         self.block_stop()
+
+    def _stream_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """The events before a call's line: its whole input is one delta."""
+        block = dump({"type": "tool_use", "id": identity, "name": name, "input": {}})
+        number = b"%d" % self._index
+        self._stream(b'{"type":"content_block_start","index":%b,"content_block":%b}' % (number, block))
+        delta = b'{"type":"input_json_delta","partial_json":%b}' % dump(dump(arguments).decode())
+        self._stream(b'{"type":"content_block_delta","index":%b,"delta":%b}' % (number, delta))
 
     def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
         """The reply is over (only said with partial messages)."""
@@ -275,29 +236,18 @@ class ClaudePen:
     def tool_result(
         self, identity: str, name: str, arguments: Mapping[str, Any], content: object, *, failed: bool
     ) -> None:
-        """A call's result as a user line (contract S7); name and arguments are those of the call."""
+        """A call's result as a user line (contract S7); identity, name and arguments are the call's."""
         dumped = dump(content)
         outcome = tool_use_result(name, arguments, content, dumped, failed)
-        extra = b',"tool_use_result":' + outcome if outcome else b""
+        outcome = b"" if outcome is None else b',"tool_use_result":' + outcome
         self._number = number = self._number + 1
-        self._lines.append(
-            b'{"type":"user","message":{"role":"user","content":[{"tool_use_id":%b,"type":"tool_result",'
-            b'"content":%b,"is_error":%b}]}%b%b%b%012x"}\n'
-            % (
-                dump(identity),
-                dumped,
-                b"true" if failed else b"false",
-                b',"parent_tool_use_id":null',
-                extra,
-                self._tail,
-                number,
-            )
-        )
+        said = (dump(identity), dumped, b"true" if failed else b"false", outcome, self._tail, number)
+        self._lines.append(_RESULT % said)
 
     def user_text(self, text: str) -> None:
         """A user line that is not a tool's result (the interrupt's)."""
         body = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":'
-        self._end_line(body + dump(text) + b"}]}" + self._main_tail)
+        self._append(body + dump(text) + b"}]}" + self._main_tail)
 
     def api_error(self, text: str, error: str, status: int | None) -> None:
         """The assistant line of a failed API request (contract S10, 5.8)."""
@@ -320,12 +270,12 @@ class ClaudePen:
         }
         if status is not None:
             line["api_error_status"] = status
-        self._end_line(dump(line)[:-1] + self._tail)
+        self._append(dump(line)[:-1] + self._tail)
 
     def nested(self, parent: str | None, role: str, message: Mapping[str, Any]) -> None:
         """A whole line of a nested agent; `parent` is the id of the call that runs it."""
         line = {"type": role, "message": message, "parent_tool_use_id": parent}
-        self._end_line(dump(line)[:-1] + self._tail)
+        self._append(dump(line)[:-1] + self._tail)
 
     def new_message_id(self) -> str:
         """A minted message id, for a nested agent's reply."""
@@ -333,9 +283,8 @@ class ClaudePen:
         return f"{self._message_identity.decode()}{self._message_number:06x}"
 
     def _stream(self, event: bytes) -> None:
-        self._number = number = self._number + 1
-        self._lines.append(b'{"type":"stream_event","event":%b%b%012x"}\n' % (event, self._main_tail, number))
+        self._append(b'{"type":"stream_event","event":' + event + self._main_tail)
 
-    def _end_line(self, body: bytes) -> None:
+    def _append(self, body: bytes) -> None:
         self._number = number = self._number + 1
         self._lines.append(b'%b%012x"}\n' % (body, number))

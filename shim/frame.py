@@ -83,7 +83,7 @@ class Frame:
         self.cause = ""
         self.final_text = ""
         self.denials: list[dict[str, Any]] = []
-        self.open: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
+        self.open: dict[str, Call] = {}
         self.nested_calls: dict[str, str | None] = {}
         self.results = 0
         self.replies = 0
@@ -94,13 +94,14 @@ class Frame:
         self.model = ""
         self._partial = pen.partial
         self._hidden: set[str] = set()
-        self._answered: dict[str, None] = {}
         self._early: dict[str, tuple[object, bool]] = {}
         self._key: object = None
         self._parts: list[str] = []
         self._carry = ""
         self._spoken: dict[tuple[str, object], list[str]] = {}
-        self._said: dict[str, list[str]] = {TEXT: [], THINKING: []}
+        self._said_text: list[str] = []
+        self._said_thinking: list[str] = []
+        self._said_size = 0
         self._echo: dict[str, tuple[str, int]] = {}
         self._prefix = ""
         self._stop_due = False

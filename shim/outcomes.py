@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import orjson
+from shim.dumping import dump
 
 Arguments = Mapping[str, Any]
 
@@ -18,10 +18,7 @@ def tool_use_result(name: str, arguments: Arguments, content: object, dumped: by
     if not isinstance(content, str):
         return None
     shape = _SHAPES.get(name)
-    try:
-        return shape(arguments, content, dumped) if shape else None
-    except TypeError:  # arguments that cannot be written as they are; the result itself says enough
-        return None
+    return shape(arguments, content, dumped) if shape else None
 
 
 def _bash(arguments: Arguments, content: str, dumped: bytes) -> bytes:
@@ -30,7 +27,7 @@ def _bash(arguments: Arguments, content: str, dumped: bytes) -> bytes:
 
 def _read(arguments: Arguments, content: str, dumped: bytes) -> bytes:
     start, lines = arguments.get("offset"), content.count("\n") + 1
-    file = orjson.dumps(
+    file = dump(
         {
             "filePath": arguments.get("file_path", ""),
             "numLines": lines,
@@ -42,7 +39,7 @@ def _read(arguments: Arguments, content: str, dumped: bytes) -> bytes:
 
 
 def _write(arguments: Arguments, content: str, dumped: bytes) -> bytes:
-    return orjson.dumps(
+    return dump(
         {
             "type": "create",
             "filePath": arguments.get("file_path", ""),
@@ -55,7 +52,7 @@ def _write(arguments: Arguments, content: str, dumped: bytes) -> bytes:
 
 
 def _edit(arguments: Arguments, content: str, dumped: bytes) -> bytes:
-    return orjson.dumps(
+    return dump(
         {
             "filePath": arguments.get("file_path", ""),
             "oldString": arguments.get("old_string", ""),

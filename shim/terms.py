@@ -5,18 +5,31 @@ from typing import NamedTuple
 
 from shim.policy import Policy
 
+SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
+
 
 class Conversation:
     """What outlives a turn: one session id, the tool ids used, cost and usage so far."""
 
-    __slots__ = ("cost", "model_usage", "seen", "session_id", "vendor_session")
+    __slots__ = ("cost", "model_usage", "seen", "seen_before", "session_id", "vendor_session")
 
     def __init__(self) -> None:
         self.session_id: str | None = None
         self.vendor_session: str | None = None
-        self.seen: dict[str, int] = {}
+        self.seen: set[str] = set()
+        self.seen_before: set[str] = set()
         self.cost = 0.0
         self.model_usage: dict[str, dict[str, float]] = {}
+
+    def see(self, identity: str) -> None:
+        """Remember a tool id; the oldest half is forgotten when there are 10,000."""
+        if len(self.seen) >= SEEN_IDS // 2:
+            self.seen_before, self.seen = self.seen, set()
+        self.seen.add(identity)
+
+    def knows(self, identity: str) -> bool:
+        """Whether a tool id was used before."""
+        return identity in self.seen or identity in self.seen_before
 
 
 class Terms(NamedTuple):

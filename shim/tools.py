@@ -23,7 +23,7 @@ class Tool:
     reshape  function of the renamed arguments, for what one key cannot say; may choose another name
     """
 
-    __slots__ = ("convert", "drop", "extra", "name", "only", "plain", "rename", "reshape")
+    __slots__ = ("convert", "drop", "extra", "name", "only", "rename", "reshape", "touched")
 
     def __init__(
         self,
@@ -43,11 +43,12 @@ class Tool:
         self.convert = convert or {}
         self.extra = extra or {}
         self.reshape = reshape
-        self.plain = not (rename or only or drop or convert or extra or reshape)
+        # Without these an argument needs no second look: most calls go through as they are, not even copied.
+        self.touched = None if only or extra or reshape else frozenset((*self.rename, *drop, *self.convert))
 
     def apply(self, arguments: Arguments) -> tuple[str, Arguments]:
         """Claude's name and arguments for a call; `arguments` is not changed."""
-        if self.plain:
+        if self.touched is not None and self.touched.isdisjoint(arguments):
             return self.name, arguments
         rename, drop = self.rename, self.drop
         if self.only:

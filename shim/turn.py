@@ -41,7 +41,7 @@ class Turn(Verbatim):
 
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
-        if model:
+        if model and model != self.model:
             self.model = model
         if usage is not None:
             self._start_usage = usage
@@ -112,7 +112,7 @@ class Turn(Verbatim):
             shim["vendor_version"] = version
         facts = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
         facts |= {"model": terms.model} if terms.model else {}
-        self.model = self.model or self.facts.get("model") or terms.model or "unknown"
+        self.model = str(self.model or self.facts.get("model") or terms.model or "unknown")
         facts |= self.facts
         if terms.policy:
             facts["tools"] = terms.policy.listed(facts["tools"])

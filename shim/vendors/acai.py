@@ -37,22 +37,6 @@ class AcaiTranslator(Translator):
         super().__init__(turn, partial=partial)
         self._held: list[tuple[str, str]] = []
 
-    def feed(self, event: Event) -> None:
-        if self._held and not (event.get("type") == "function_call_output" or event.get("role") == "tool"):
-            thinking = all(kind == "thinking" for kind, _ in self._held)
-            self._say_held(fill=not (thinking and event.get("type") == "function_call"))
-        super().feed(event)
-        if self._held and not self.turn.open:
-            self._say_held()
-
-    def _say(self, kind: str, text: str) -> None:
-        if self.turn.open:
-            self._held.append((kind, text))
-        elif kind == "text":
-            self.turn.say(text)
-        else:
-            self.turn.think(text)
-
     def _say_held(self, *, fill: bool = True) -> None:
         if fill and self.turn.open:
             self.turn.fill_results()
@@ -68,18 +52,32 @@ class AcaiTranslator(Translator):
         self.turn.started(session_id=event.get("session_id"))
 
     def on_message(self, event: Event) -> None:
-        role, content = event.get("role"), event.get("content") or ""
-        if role == "tool" and self.turn.open:
-            self._output(event.get("call_id") or next(iter(self.turn.open)), content)
-        elif role == "assistant":
-            self._say("text", content)
+        role = event["role"]
+        if role == "tool":
+            self._output(event.get("call_id") or next(iter(self.turn.open), ""), event.get("content"))
+            return
+        if self._held:
+            self._say_held()
+        if role == "assistant":
+            if self.turn.open:
+                self._held.append(("text", event["content"]))
+            else:
+                self.turn.say(event["content"])
 
     def on_reasoning(self, event: Event) -> None:
+        if self._held:
+            self._say_held()
         parts = event.get("summary") or event.get("content") or []
         texts = [part if isinstance(part, str) else part.get("text", "") for part in parts]
-        self._say("thinking", "\n\n".join(texts))
+        if self.turn.open:
+            self._held.append(("thinking", "\n\n".join(texts)))
+        else:
+            self.turn.think("\n\n".join(texts))
 
     def on_function_call(self, event: Event) -> None:
+        if self._held:
+            # Thinking between two calls of a batch leaves the batch open: their outputs may come together.
+            self._say_held(fill=any(kind == "text" for kind, _ in self._held))
         arguments = event.get("arguments")
         if isinstance(arguments, str):
             try:
@@ -94,12 +92,14 @@ class AcaiTranslator(Translator):
 
     def _output(self, identity: str, content: object) -> None:
         text = content if isinstance(content, str) else orjson.dumps(content).decode()
-        failed = text.startswith("Error:") or FAILED.search(text, max(0, len(text) - 80)) is not None
+        failed = text.startswith("Error:") or ("[exit:" in text and FAILED.search(text, len(text) - 80) is not None)
         self.turn.tool_result(identity, text, failed)
+        if self._held and not self.turn.open:
+            self._say_held()
 
     def on_result(self, event: Event) -> None:
-        if self.turn.open:
-            self.turn.fill_results()
+        if self.turn.open or self._held:
+            self._say_held()
         failed = event.get("is_error", not event.get("success"))
         facts: dict[str, Any] = {
             "usage": usage(event.get("usage")),

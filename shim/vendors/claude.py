@@ -3,7 +3,7 @@
 from typing import Any
 
 from shim.argv import FLAGS
-from shim.events import dump
+from shim.dumping import dump
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.vendor import Launch, Request, Vendor, as_stdin
