@@ -4,8 +4,8 @@ import orjson
 
 from shim.decode import join_surrogates
 from shim.dumping import dump
-from shim.events import NO_USAGE
 from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Frame
+from shim.usage import NO_USAGE
 
 # Of a reply that may be cut and come again: more than any model says in one, less than would matter in memory.
 SAID_CHARACTERS = 4 * 1024 * 1024

@@ -23,8 +23,7 @@ class Calls(Blocks):
             identity = self.pen.new_uuid()
         if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
-        policy = self.terms.policy
-        verdict = "allow" if policy is None else policy.verdict(name, arguments)
+        verdict = "allow" if self._policy is None else self._policy.verdict(name, arguments)
         if verdict == "hide":
             self._hide(identity)
             return
@@ -33,7 +32,9 @@ class Calls(Blocks):
         conversation = self.conversation
         known = identity in conversation.seen or identity in conversation.seen_before
         said_as = self._mint(identity) if known else identity
-        conversation.see(said_as)
+        conversation.seen.add(said_as)
+        if len(conversation.seen) > SEEN_IDS // 2:
+            conversation.forget()
         self._calls_in_reply = True
         self.pen.tool_use(said_as, name, arguments)
         self.open[identity] = (said_as, name, arguments)
@@ -76,8 +77,8 @@ class Calls(Blocks):
         if self.state is not READY and not self.go(READY):
             return
         self._answer(call, content, is_error)
-        if self.terms.max_turns is not None:
-            self._count_turns(self.terms.max_turns)
+        if self._max_turns is not None:
+            self._count_turns(self._max_turns)
 
     def _count_turns(self, limit: int) -> None:
         """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit (contract F10)."""
@@ -109,8 +110,8 @@ class Calls(Blocks):
             self.open.clear()
             for call in calls:
                 self._answer(call, content, False)
-            if self.terms.max_turns is not None:
-                self._count_turns(self.terms.max_turns)
+            if self._max_turns is not None:
+                self._count_turns(self._max_turns)
 
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that was refused: an entry in the result's `permission_denials` (once per id)."""
@@ -144,7 +145,8 @@ class Calls(Blocks):
 
     def _answer(self, call: Call, content: object, is_error: bool) -> None:
         said_as, name, arguments = call
-        self._forget_said()
+        if self._said_size:
+            self._forget_said()
         self.results += 1
         self.pen.tool_result(said_as, name, arguments, content, failed=is_error)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.account import printable
 from shim.failures import classify
+from shim.usage import NO_USAGE
 
 if TYPE_CHECKING:
     from shim.frame import Frame
@@ -164,30 +165,35 @@ def _stop_reason(turn: "Frame", interrupted: bool) -> str | None:
 
 def _accounts(turn: "Frame", outcome: Outcome) -> dict[str, Any]:
     """Usage of this turn; cost and usage by model of the session so far (contract 5.3)."""
+    stated = outcome.facts.get("usage")
+    if stated and not turn.usage:
+        turn.usage = {turn.model or "unknown": dict(stated)}
+    total = dict(stated or NO_USAGE)
     conversation = turn.conversation
-    usage, cost = turn.usage, turn.cost
-    if stated := outcome.facts.get("usage"):
-        usage = {name: stated.get(name, 0) for name in usage}
-        if not any(turn.usage.values()):
-            turn.count_model(usage, 0.0)
-    if (stated_cost := outcome.facts.get("cost")) is not None:
-        cost = stated_cost
-    conversation.cost += cost
+    for model, counted in turn.usage.items():
+        known = conversation.usage.setdefault(model, dict(NO_USAGE))
+        for name in NO_USAGE:
+            known[name] += counted[name]
+            if not stated:
+                total[name] += counted[name]
+    cost = outcome.facts.get("cost")
+    conversation.cost += turn.cost if cost is None else cost
+    only = len(conversation.usage) == 1
     return {
         "total_cost_usd": conversation.cost,
-        "usage": usage,
+        "usage": total,
         "modelUsage": {
             model: {
-                "inputTokens": entry["input_tokens"],
-                "outputTokens": entry["output_tokens"],
-                "cacheReadInputTokens": entry["cache_read_input_tokens"],
-                "cacheCreationInputTokens": entry["cache_creation_input_tokens"],
+                "inputTokens": counted["input_tokens"],
+                "outputTokens": counted["output_tokens"],
+                "cacheReadInputTokens": counted["cache_read_input_tokens"],
+                "cacheCreationInputTokens": counted["cache_creation_input_tokens"],
                 "webSearchRequests": 0,
-                "costUSD": entry.get("cost", 0.0) or (conversation.cost if len(conversation.model_usage) == 1 else 0.0),
+                "costUSD": conversation.cost if only else 0,
                 "contextWindow": CONTEXT_WINDOW,
                 "maxOutputTokens": OUTPUT_TOKENS,
             }
-            for model, entry in conversation.model_usage.items()
+            for model, counted in conversation.usage.items()
         },
     }
 

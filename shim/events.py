@@ -9,16 +9,9 @@ from typing import Any
 
 from shim.dumping import dump, escape
 from shim.outcomes import tool_use_result
+from shim.usage import NO_USAGE, Usage
 
 CLAUDE_VERSION = "2.1.327"  # raised by hand when the contract was measured again
-
-Usage = Mapping[str, int]
-NO_USAGE: Usage = {
-    "input_tokens": 0,
-    "cache_creation_input_tokens": 0,
-    "cache_read_input_tokens": 0,
-    "output_tokens": 0,
-}
 
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 

@@ -22,9 +22,10 @@ from typing import Any, ClassVar
 from shim import ending
 from shim.account import Account
 from shim.ending import Exit, Outcome
-from shim.events import NO_USAGE, ClaudePen, Usage
+from shim.events import ClaudePen
 from shim.failures import classify
 from shim.terms import Conversation, Terms
+from shim.usage import NO_USAGE, Usage
 
 NEW, READY, MESSAGE, TEXT, THINKING, ECHO, CLOSED = (
     "new",
@@ -88,11 +89,13 @@ class Frame:
         self.results = 0
         self.replies = 0
         self.stop_reason: str | None = None
-        self.usage: dict[str, int] = dict(NO_USAGE)
+        self.usage: dict[str, dict[str, int]] = {}
         self.cost = 0.0
         self.last_text = ""
         self.model = ""
         self._partial = pen.partial
+        self._policy = terms.policy
+        self._max_turns = terms.max_turns
         self._hidden: set[str] = set()
         self._early: dict[str, tuple[object, bool]] = {}
         self._key: object = None
@@ -181,12 +184,16 @@ class Frame:
             self.sealed = True
             self.pen.end_of_stream()
 
-    def count_model(self, usage: Usage, cost: float) -> None:
-        """Add to the session's usage by model (contract 5.3, `modelUsage`)."""
-        entry = self.conversation.model_usage.setdefault(self.model or "unknown", dict.fromkeys(NO_USAGE, 0))
-        for name in NO_USAGE:
-            entry[name] += usage.get(name, 0)
-        entry["cost"] = entry.get("cost", 0.0) + cost
+    def count(self, usage: Usage) -> None:
+        """Add the usage of one reply to its model's (contract 5.3)."""
+        counted = self.usage.get(self.model)
+        if counted is None:
+            self.usage[self.model] = dict(usage)
+            return
+        counted["input_tokens"] += usage["input_tokens"]
+        counted["cache_creation_input_tokens"] += usage["cache_creation_input_tokens"]
+        counted["cache_read_input_tokens"] += usage["cache_read_input_tokens"]
+        counted["output_tokens"] += usage["output_tokens"]
 
     def _late(self) -> None:
         self.account.repaired("late_event")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from shim.events import NO_USAGE
 from shim.frame import CLOSED, NEW, READY
+from shim.usage import NO_USAGE
 
 if TYPE_CHECKING:
     from shim.frame import Frame

@@ -11,7 +11,7 @@ SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes aga
 class Conversation:
     """What outlives a turn: one session id, the tool ids used, cost and usage so far."""
 
-    __slots__ = ("cost", "model_usage", "seen", "seen_before", "session_id", "vendor_session")
+    __slots__ = ("cost", "seen", "seen_before", "session_id", "usage", "vendor_session")
 
     def __init__(self) -> None:
         self.session_id: str | None = None
@@ -19,13 +19,11 @@ class Conversation:
         self.seen: set[str] = set()
         self.seen_before: set[str] = set()
         self.cost = 0.0
-        self.model_usage: dict[str, dict[str, float]] = {}
+        self.usage: dict[str, dict[str, int]] = {}
 
-    def see(self, identity: str) -> None:
-        """Remember a tool id; the oldest half is forgotten when there are 10,000."""
-        if len(self.seen) >= SEEN_IDS // 2:
-            self.seen_before, self.seen = self.seen, set()
-        self.seen.add(identity)
+    def forget(self) -> None:
+        """Forget the older half of the tool ids."""
+        self.seen_before, self.seen = self.seen, set()
 
     def knows(self, identity: str) -> bool:
         """Whether a tool id was used before."""

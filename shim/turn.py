@@ -7,10 +7,10 @@ may never be said, is decided here, for any order of verbs. Pure: no clock, no f
 from typing import Any
 
 from shim import ending
-from shim.events import NO_USAGE, Usage
 from shim.failures import classify
 from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, paths
 from shim.ids import parse_uuid
+from shim.usage import Usage
 from shim.verbatim import Verbatim
 
 
@@ -52,9 +52,7 @@ class Turn(Verbatim):
         """The reply is complete; `usage` and `cost` are of this reply only and add up."""
         if usage:
             self._reply_usage = usage
-            for name in NO_USAGE:
-                self.usage[name] += usage.get(name, 0)
-            self.count_model(usage, cost)
+            self.count(usage)
         self.cost += cost
         self.stop_reason = stop_reason or self.stop_reason
         if self.state is not NEW:

@@ -8,8 +8,8 @@ from typing import Any
 
 from shim.calls import Calls
 from shim.ending import Outcome
-from shim.events import NO_USAGE
 from shim.frame import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
+from shim.usage import NO_USAGE
 
 
 class Verbatim(Calls):

@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 
 from shim.ending import Exit
-from shim.events import Usage
 from shim.tools import Tool, claude_names, edits, line_range, milliseconds, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
+from shim.usage import Usage, usage
 from shim.vendor import Launch, Request, Vendor, as_argument, as_stdin
 
 TOOLS = {
@@ -102,7 +102,7 @@ class AcaiTranslator(Translator):
             self._say_held()
         failed = event.get("is_error", not event.get("success"))
         facts: dict[str, Any] = {
-            "usage": usage(event.get("usage")),
+            "usage": counted_usage(event.get("usage")),
             "duration_ms": event.get("duration_ms"),
             "result": event.get("result"),
         }
@@ -131,17 +131,12 @@ class AcaiTranslator(Translator):
             self._say_held()
 
 
-def usage(counted: object) -> Usage | None:
+def counted_usage(counted: object) -> Usage | None:
     """Its usage in Claude's meaning: cached tokens are inside its input_tokens (acai page, section 1)."""
     if not isinstance(counted, dict):
         return None
     cached = (counted.get("input_tokens_details") or {}).get("cached_tokens", 0)
-    return {
-        "input_tokens": max(0, counted.get("input_tokens", 0) - cached),
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": cached,
-        "output_tokens": counted.get("output_tokens", 0),
-    }
+    return usage(counted.get("input_tokens", 0) - cached, cached, 0, counted.get("output_tokens"))
 
 
 def launch_acai(request: Request) -> Launch:

@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 
 from shim.ending import Exit
-from shim.events import Usage
 from shim.tools import translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
+from shim.usage import Usage, usage
 from shim.vendor import Launch, Request, Vendor, as_argument, as_stdin
 from shim.vendors.cursor_tools import LISTED, NOT_DENIALS, TOOLS, outcome
 
@@ -141,7 +141,7 @@ class CursorTranslator(Translator):
         if isinstance(text, str) and not self._said:
             self.turn.say(text)
         facts: dict[str, Any] = {
-            "usage": usage(event.get("usage")),
+            "usage": counted_usage(event.get("usage")),
             "duration_ms": event.get("duration_ms"),
             "api_ms": event.get("duration_api_ms"),
             "result": text,
@@ -162,16 +162,12 @@ def _parsed(arguments: object) -> object:
         return {"raw": arguments}
 
 
-def usage(counted: object) -> Usage | None:
+def counted_usage(counted: object) -> Usage | None:
     """Its usage: summed over the turn, cached tokens not inside inputTokens (page, section 2)."""
     if not isinstance(counted, dict):
         return None
-    return {
-        "input_tokens": counted.get("inputTokens", 0),
-        "cache_creation_input_tokens": counted.get("cacheWriteTokens", 0),
-        "cache_read_input_tokens": counted.get("cacheReadTokens", 0),
-        "output_tokens": counted.get("outputTokens", 0),
-    }
+    names = ("inputTokens", "cacheReadTokens", "cacheWriteTokens", "outputTokens")
+    return usage(*(counted.get(name) for name in names))
 
 
 def launch(request: Request) -> Launch:

@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 
 from shim.ending import Exit
-from shim.events import NO_USAGE, Usage
 from shim.tools import Tool, absolute, edits, milliseconds, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
+from shim.usage import NO_USAGE, Usage, usage
 from shim.vendor import Launch, Request, Vendor, as_stdin
 
 TOOLS = {
@@ -148,11 +148,11 @@ class PiTranslator(Translator):
         self._forget()
         self._whole(message)
         counted = message.get("usage")
-        self.turn.message_end(usage(counted), REASONS.get(str(reason)), cost(counted))
+        self.turn.message_end(counted_usage(counted), REASONS.get(str(reason)), cost(counted))
 
     def _whole(self, message: dict[str, Any]) -> None:
         turn = self.turn
-        turn.message_facts(message.get("model"), usage(message.get("usage")))
+        turn.message_facts(message.get("model"), counted_usage(message.get("usage")))
         content = message.get("content") or []
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
@@ -176,7 +176,7 @@ class PiTranslator(Translator):
             self._read_updates()
             self._forget()
             self._whole(message)
-            self.turn.message_end(usage(message.get("usage")), None, cost(message.get("usage")))
+            self.turn.message_end(counted_usage(message.get("usage")), None, cost(message.get("usage")))
 
     def on_auto_retry_start(self, event: Event) -> None:
         self._cut = None
@@ -274,16 +274,12 @@ def cost(counted: object) -> float:
     return float(total or 0.0)
 
 
-def usage(counted: object) -> Usage:
+def counted_usage(counted: object) -> Usage:
     """Its usage of one reply: cached tokens are not inside input, reasoning is inside output."""
     if not isinstance(counted, dict):
         return NO_USAGE
-    return {
-        "input_tokens": counted.get("input", 0),
-        "cache_creation_input_tokens": counted.get("cacheWrite", 0),
-        "cache_read_input_tokens": counted.get("cacheRead", 0),
-        "output_tokens": counted.get("output", 0),
-    }
+    names = ("input", "cacheRead", "cacheWrite", "output")
+    return usage(*(counted.get(name) for name in names))
 
 
 def launch(request: Request) -> Launch:

@@ -10,10 +10,10 @@ import re
 from typing import Any
 
 from shim.ending import Exit
-from shim.events import Usage
 from shim.tools import claude_names, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
+from shim.usage import Usage, usage
 from shim.vendor import Launch, Request, Vendor, as_stdin
 from shim.vendors.qwen_tools import NOT_LISTED, TOOLS
 
@@ -108,7 +108,7 @@ class QwenTranslator(Translator):
         if parent := event.get("parent_tool_use_id"):
             self._nested(self.turn.child(parent), message["content"])
             return
-        counted = usage(message.get("usage"))
+        counted = counted_usage(message.get("usage"))
         self.turn.message_facts(message.get("model"), counted)
         for block in message["content"]:
             kind = block["type"]
@@ -228,17 +228,15 @@ def called(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return translate(TOOLS, name, arguments)
 
 
-def usage(counted: object) -> Usage | None:
+def counted_usage(counted: object) -> Usage | None:
     """The usage of one reply, or None where it is not known yet; its input_tokens include the cached ones."""
-    if not isinstance(counted, dict) or not (counted.get("input_tokens") or counted.get("output_tokens")):
+    if not isinstance(counted, dict):
+        return None
+    given, output = counted.get("input_tokens", 0), counted.get("output_tokens", 0)
+    if not given and not output:
         return None
     cached = counted.get("cache_read_input_tokens", 0)
-    return {
-        "input_tokens": max(0, counted.get("input_tokens", 0) - cached),
-        "cache_creation_input_tokens": counted.get("cache_creation_input_tokens", 0),
-        "cache_read_input_tokens": cached,
-        "output_tokens": counted.get("output_tokens", 0),
-    }
+    return usage(given - cached, cached, counted.get("cache_creation_input_tokens"), output)
 
 
 # Hidden requests of its memory double the cost of a turn and delay its end (page, fact 8); the warning is ours to give.
