@@ -111,7 +111,7 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
             raise _mistake(path, f"vendors.{name}", settings, "a table under a vendor's name")
         _check(path, f"vendors.{name}.", settings, VENDOR_KEYS)
         vendors[name] = _vendor(settings)
-    named = environment.get("SHIM_VENDOR") or table.get("vendor") or ()
+    named = table.get("vendor") or ()
     return Settings(
         vendor=(named,) if isinstance(named, str) else tuple(named),
         dialect=_choice("dialect", invocation.shim_dialect, environment, table, "claude"),

@@ -10,6 +10,7 @@ from shim.lines import INBOUND_BYTES
 SILENT_SECONDS = 3.0  # for a pipe that is open and says nothing, beside a prompt (contract P20)
 PATIENT_SECONDS = 600.0  # for the same pipe when the prompt can only come from it
 CHUNK_BYTES = 256 * 1024
+SYSTEM_PROMPT_BYTES = 1024 * 1024
 
 NO_PROMPT = "Error: Input must be provided either through stdin or as a prompt argument when using --print"
 SLOW_STDIN = (
@@ -34,6 +35,23 @@ def read_prompt(invocation: Invocation, descriptor: int = 0) -> str:
     if "\0" in prompt:
         raise FrontendError("the prompt contains a NUL character, which no program can be given")
     return prompt
+
+
+def read_file_option(invocation: Invocation) -> Invocation:
+    """The invocation with the texts of `--system-prompt-file` and `--append-system-prompt-file` in their places."""
+    for name in ("system_prompt", "append_system_prompt"):
+        path = getattr(invocation, name + "_file")
+        if path is None:
+            continue
+        try:
+            with open(path, "rb") as file:
+                data = file.read(SYSTEM_PROMPT_BYTES + 1)
+        except OSError as error:
+            raise FrontendError(f"the file {path} cannot be read: {error.strerror}") from None
+        if len(data) > SYSTEM_PROMPT_BYTES:
+            raise FrontendError(f"the file {path} is larger than {SYSTEM_PROMPT_BYTES} bytes")
+        invocation = invocation._replace(**{name: data.decode("utf-8", "replace"), name + "_file": None})
+    return invocation
 
 
 def _piped(descriptor: int, have_prompt: bool) -> str:

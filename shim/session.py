@@ -66,9 +66,24 @@ class Session:
         except FrontendGoneError:
             await self._child.stop(self._interrupt)
             return 0
+        except Exception as error:
+            await self._failed(error)
+            return 1
         if self._interrupted:
             return 0
         return 1 if translation.turn.is_error else 0
+
+    async def _failed(self, error: Exception) -> None:
+        """Our own mistake: the frontend still gets its one result."""
+        turn = self._translation.turn
+        if not self._translation.finished:
+            turn.failed(f"the shim failed: {error!r}", kind="internal", api=False)
+            try:
+                await self._output.lines(self._translation.close(None))
+                await self._output.end(turn)
+            except FrontendGoneError:
+                pass
+        await self._child.stop()
 
     async def _pump(self) -> None:
         """Until the child's stdout ends, the turn is over, or a deadline has passed."""

@@ -24,13 +24,14 @@ class Launch(NamedTuple):
 class Request(NamedTuple):
     """One turn that is asked of a vendor.
 
-    `mode` are the arguments that honour the permission mode, `variant` the vendor's dialect if it has several,
+    `mode` are the arguments that honour the permission mode, `resume` is the vendor's own id of the session, `variant` the vendor's dialect if it has several,
     `trust` whether its trust gate may be opened, `knows` tells whether the installed program has a flag.
     """
 
     invocation: Invocation
     prompt: str
     mode: tuple[str, ...] = ()
+    resume: str | None = None
     variant: str = "auto"
     trust: bool = False
     knows: Callable[[str], bool] = lambda flag: True
@@ -48,7 +49,7 @@ class Request(NamedTuple):
     @property
     def resumed(self) -> str | None:
         """The session that goes on, if one does."""
-        return self.invocation.resume or None
+        return self.resume or None
 
 
 class Vendor(NamedTuple):

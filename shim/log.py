@@ -1,0 +1,48 @@
+"""The log: structlog, to stderr or a file, imported only when somebody asked for one. Never stdout: that is the protocol."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from shim.errors import FrontendError
+
+LEVELS = ("debug", "info", "warning", "error")
+
+Log = Callable[..., None]
+
+
+def open_log(setting: str | None) -> Log:
+    """`SHIM_LOG`: a level, or `level:FILE`; a function that takes an event's name and its facts."""
+    if not setting:
+        return _nothing
+    level, _, path = setting.partition(":")
+    if level not in LEVELS:
+        raise FrontendError(f"log is {setting!r}, it must be one of {', '.join(LEVELS)}, or LEVEL:FILE")
+    import logging
+
+    import structlog
+
+    try:
+        stream = open(path, "a", encoding="utf-8", buffering=1) if path else sys.stderr  # noqa: SIM115
+    except OSError as error:
+        raise FrontendError(f"the log {path} cannot be written: {error.strerror}") from None
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=True,
+    )
+    logger = structlog.get_logger()
+
+    def write(event: str, **facts: Any) -> None:
+        logger.info(event, **facts)
+
+    return write
+
+
+def _nothing(event: str, **facts: Any) -> None:
+    """No log was asked for."""

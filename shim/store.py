@@ -1,0 +1,77 @@
+"""Which session of a vendor stands behind a session id of Claude's: one small file each.
+
+A vendor has ids of its own; a frontend may choose its own too. What is written at the end of a turn is looked up when
+the session is resumed (surface page, State).
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import orjson
+
+from shim.config import state_directory
+from shim.ids import parse_uuid, vendor_id, vendor_name
+from shim.state import read_file, write_file
+
+RECORD_BYTES = 64 * 1024
+SESSIONS_KEPT = 10_000
+PRUNE_EVERY = 64  # one run in so many looks for old ones
+
+
+class Session(NamedTuple):
+    """What is known of a session: who answers, the vendor's own id for it, where and with what it ran."""
+
+    vendor: str
+    vendor_session: str
+    cwd: str = ""
+    model: str = ""
+    created: float = 0.0
+
+
+def look_up(session_id: str, environment: Mapping[str, str]) -> Session | None:
+    """The session behind Claude's id, if we made it."""
+    canonical = parse_uuid(session_id)
+    if canonical is None:
+        return None
+    data = read_file(_directory(environment), f"{canonical}.json", RECORD_BYTES)
+    try:
+        record = orjson.loads(data or b"")
+        known = Session(
+            str(record["vendor"]),
+            str(record["vendor_session"]),
+            str(record.get("cwd", "")),
+            str(record.get("model", "")),
+            float(record.get("created", 0.0)),
+        )
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return None
+    return known if vendor_name(known.vendor) and vendor_id(known.vendor_session) else None
+
+
+def remember(session_id: str, session: Session, environment: Mapping[str, str]) -> bool:
+    """Keep a session; False when it cannot be kept, or when the vendor's id may never become an argument."""
+    if parse_uuid(session_id) is None or vendor_id(session.vendor_session) is None:
+        return False
+    now = time.time()
+    record = session._replace(created=session.created or now)._asdict() | {"updated": now}
+    directory = _directory(environment)
+    kept = write_file(directory, f"{session_id}.json", orjson.dumps(record))
+    if os.getpid() % PRUNE_EVERY == 0:
+        prune(directory)
+    return kept
+
+
+def prune(directory: str) -> None:
+    """Forget the oldest sessions beyond 10,000."""
+    try:
+        files = [(entry.stat(follow_symlinks=False).st_mtime, entry.path) for entry in os.scandir(directory)]
+        for _, path in sorted(files)[: max(0, len(files) - SESSIONS_KEPT)]:
+            os.unlink(path)
+    except OSError:
+        return
+
+
+def _directory(environment: Mapping[str, str]) -> str:
+    return os.path.join(state_directory(environment), "sessions")
