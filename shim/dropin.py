@@ -69,9 +69,9 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         complain(error)
         return refuse(invocation, error, "not_found" if isinstance(error, VendorError) else "refused")
     except Exception as mistake:  # our own bug: a frontend is still told (threats, last row)
-        error = ShimError(f"the shim failed: {mistake!r}", hint="please report this")
-        complain(error)
-        return refuse(invocation, error, "internal")
+        ours = ShimError(f"the shim failed: {mistake!r}", hint="please report this")
+        complain(ours)
+        return refuse(invocation, ours, "internal")
 
 
 def complain(error: ShimError) -> None:

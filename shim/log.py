@@ -1,4 +1,4 @@
-"""The log: structlog, to stderr or a file, imported only when somebody asked for one. Never stdout: that is the protocol."""
+"""The log: structlog, to stderr or a file, imported only when asked for. Never stdout: that is the protocol."""
 
 import sys
 from collections.abc import Callable

@@ -39,19 +39,23 @@ def read_prompt(invocation: Invocation, descriptor: int = 0) -> str:
 
 def read_file_option(invocation: Invocation) -> Invocation:
     """The invocation with the texts of `--system-prompt-file` and `--append-system-prompt-file` in their places."""
-    for name in ("system_prompt", "append_system_prompt"):
-        path = getattr(invocation, name + "_file")
-        if path is None:
-            continue
-        try:
-            with open(path, "rb") as file:
-                data = file.read(SYSTEM_PROMPT_BYTES + 1)
-        except OSError as error:
-            raise FrontendError(f"the file {path} cannot be read: {error.strerror}") from None
-        if len(data) > SYSTEM_PROMPT_BYTES:
-            raise FrontendError(f"the file {path} is larger than {SYSTEM_PROMPT_BYTES} bytes")
-        invocation = invocation._replace(**{name: data.decode("utf-8", "replace"), name + "_file": None})
+    if invocation.system_prompt_file is not None:
+        invocation = invocation._replace(system_prompt=_read(invocation.system_prompt_file), system_prompt_file=None)
+    if invocation.append_system_prompt_file is not None:
+        text = _read(invocation.append_system_prompt_file)
+        invocation = invocation._replace(append_system_prompt=text, append_system_prompt_file=None)
     return invocation
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(SYSTEM_PROMPT_BYTES + 1)
+    except OSError as error:
+        raise FrontendError(f"the file {path} cannot be read: {error.strerror}") from None
+    if len(data) > SYSTEM_PROMPT_BYTES:
+        raise FrontendError(f"the file {path} is larger than {SYSTEM_PROMPT_BYTES} bytes")
+    return data.decode("utf-8", "replace")
 
 
 def _piped(descriptor: int, have_prompt: bool) -> str:

@@ -24,8 +24,9 @@ class Launch(NamedTuple):
 class Request(NamedTuple):
     """One turn that is asked of a vendor.
 
-    `mode` are the arguments that honour the permission mode, `resume` is the vendor's own id of the session, `variant` the vendor's dialect if it has several,
-    `trust` whether its trust gate may be opened, `knows` tells whether the installed program has a flag.
+    `mode` are the arguments that honour the permission mode, `resume` is the vendor's own id of the session that goes
+    on, `variant` the vendor's dialect if it has several, `trust` whether its trust gate may be opened, `knows` tells
+    whether the installed program has a flag, `removed` are Claude's names of the tools that are denied as a whole.
     """
 
     invocation: Invocation
