@@ -44,12 +44,11 @@ class Blocks(Frame):
             pen.block_stop()
         else:
             pen.block(kind, dumped)
+        if self._retracts:
+            self._keep(kind, whole)
         if kind is TEXT:
-            self._keep(self._said_text, whole)
             self.last_text = self._prefix + whole if self._prefix else whole
             self._prefix = ""
-        else:
-            self._keep(self._said_thinking, whole)
 
     def think(self, whole: str) -> None:
         """A whole block of thinking that was never streamed."""
@@ -96,7 +95,8 @@ class Blocks(Frame):
         self.stop_reason = None
         if self._spoken:
             self._spoken.clear()
-        self._forget_said()
+        if self._said_size:
+            self._forget_said()
         self._calls_in_reply = False
         self.pen.message_start(self.model, self._start_usage)
 
@@ -207,24 +207,25 @@ class Blocks(Frame):
             self.account.repaired("contradicted_block", full)
 
     def _remember(self, kind: str, text: str) -> None:
-        self._keep(self._said_text if kind is TEXT else self._said_thinking, text)
+        if self._retracts:
+            self._keep(kind, text)
         if kind is TEXT:
             before = self._spoken.get((kind, self._key)) if self._key is not None else None
             self.last_text = (self._prefix or "".join(before or ())) + text
             self._prefix = ""
 
-    def _keep(self, said: list[str], text: str) -> None:
+    def _keep(self, kind: str, text: str) -> None:
         """Remember what a reply said, for the case that it comes again; too much of it is not remembered."""
+        said = self._said_text if kind is TEXT else self._said_thinking
         said.append(text)
         self._said_size += len(text)
         if self._said_size > SAID_CHARACTERS or len(said) > SAID_BLOCKS:
             self._forget_said()
 
     def _forget_said(self) -> None:
-        if self._said_size:
-            self._said_text.clear()
-            self._said_thinking.clear()
-            self._said_size = 0
+        self._said_text.clear()
+        self._said_thinking.clear()
+        self._said_size = 0
 
     def _repaired(self, text: str) -> bytes:
         if not self._partial:

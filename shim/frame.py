@@ -96,6 +96,7 @@ class Frame:
         self._partial = pen.partial
         self._policy = terms.policy
         self._max_turns = terms.max_turns
+        self._retracts = terms.retracts
         self._hidden: set[str] = set()
         self._early: dict[str, tuple[object, bool]] = {}
         self._key: object = None

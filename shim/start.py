@@ -164,6 +164,7 @@ class Start:
             unattended=vendor.unattended,
             max_turns=None if vendor.limits_turns else invocation.max_turns,
             policy=self._policy() or None,
+            retracts=vendor.retracts,
             clean_exits=vendor.clean_exits,
             clock=lambda: int((time.monotonic() - began) * 1000),
         )

@@ -35,7 +35,8 @@ class Terms(NamedTuple):
 
     `session_id` is the frontend's choice, `fresh_id` is used when neither frontend nor vendor has one.
     `clock` gives milliseconds since the turn began. `clean_exits` are the exit codes that do not contradict a
-    vendor's own "done" (vendor pages). `max_turns` is set only where the vendor cannot count for itself.
+    vendor's own "done" (vendor pages). `max_turns` is set only where the vendor cannot count for itself;
+    `retracts` is False for a vendor that never takes a reply back, of which less need be remembered.
     """
 
     vendor: str
@@ -48,6 +49,7 @@ class Terms(NamedTuple):
     mode: str = "default"
     unattended: bool = False
     max_turns: int | None = None
+    retracts: bool = True
     policy: Policy | None = None
     clean_exits: frozenset[int] = frozenset({0})
     clock: Callable[[], int] = lambda: 0

@@ -45,6 +45,7 @@ def open_translation(
         cwd="" if stable else os.getcwd(),
         tools=vendor.listed,
         unattended=vendor.unattended,
+        retracts=vendor.retracts,
         clean_exits=vendor.clean_exits,
         clock=clock,
     )

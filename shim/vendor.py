@@ -44,8 +44,14 @@ class Request(NamedTuple):
         return "\n\n".join([text for text in given if text] + [self.prompt])
 
     def flag(self, name: str, value: str | None) -> list[str]:
-        """`[name, value]`, or nothing when there is no value."""
-        return [name, value] if value else []
+        """`[name, value]`, or nothing when there is no value.
+
+        A value that begins with a dash is joined with `=`, so that it cannot become a flag (threats: frontend); pi,
+        which knows no `=`, takes the next word whatever it is.
+        """
+        if not value:
+            return []
+        return [f"{name}={value}"] if value.startswith("-") else [name, value]
 
     @property
     def resumed(self) -> str | None:
@@ -65,6 +71,7 @@ class Vendor(NamedTuple):
     limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
     streams       it can print fragments
     resumes       it can go on with a session
+    retracts      it may say a reply again that was cut
     interrupt     the signal that stops its turn
     clean_exits   exit codes that do not contradict its own "done"
     variants      names of its dialects; `probe` picks one from the program's `--help`
@@ -87,6 +94,7 @@ class Vendor(NamedTuple):
     limits_turns: bool = False
     streams: bool = False
     resumes: bool = False
+    retracts: bool = False
     interrupt: str = "SIGINT"
     clean_exits: frozenset[int] = frozenset({0})
     variants: tuple[str, ...] = ()

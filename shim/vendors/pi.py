@@ -286,8 +286,11 @@ def launch(request: Request) -> Launch:
     """The prompt goes through stdin: as an argument it could be a flag, a file or too long (pi page, 2.3)."""
     invocation = request.invocation
     arguments = ["--mode", "json", *request.flag("--model", invocation.model)]
-    arguments += request.flag("--system-prompt", invocation.system_prompt)
-    arguments += request.flag("--append-system-prompt", invocation.append_system_prompt)
+    for name, text in (
+        ("--system-prompt", invocation.system_prompt),
+        ("--append-system-prompt", invocation.append_system_prompt),
+    ):
+        arguments += [name, text] if text else []
     arguments += selection(request)
     if request.resumed:
         arguments += ["--fork" if invocation.fork_session else "--session", request.resumed]
@@ -352,5 +355,6 @@ VENDOR = Vendor(
     limits_tools=True,
     streams=True,
     resumes=True,
+    retracts=True,
     interrupt="SIGTERM",
 )

@@ -263,7 +263,7 @@ def launch(request: Request) -> Launch:
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     for config in invocation.mcp_config:
-        arguments += ["--mcp-config", config]
+        arguments.append(f"--mcp-config={config}")
     arguments += request.flag("--json-schema", invocation.json_schema)
     arguments += session(request)
     return Launch(tuple(arguments), as_stdin(request.prompt), ENVIRONMENT)
@@ -297,4 +297,5 @@ VENDOR = Vendor(
     limits_turns=True,
     streams=True,
     resumes=True,
+    retracts=True,
 )
