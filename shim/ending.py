@@ -56,6 +56,9 @@ def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:
         cause = "signal" if child_exit.signal else "exit_code"
         text = f"{vendor} said that it was done, but {child_exit}" + _reason(stderr)
         return Outcome("failed", message=text, cause=cause, facts=outcome.facts)
+    if turn.terms.gate and turn.terms.gate in stderr:
+        hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
+        return Outcome("failed", message=_clean(stderr) + hint, cause="refused")
     failure = classify(stderr)
     ended = "was ended" if child_exit is None else str(child_exit)
     if child_exit is not None and child_exit.signal:

@@ -17,6 +17,7 @@ TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "
 
 # Every line is made whole at once: pieces that live until the next write cost five times as much, they leave the
 # processor's cache. It ends with the counter of its uuid.
+_NO_USAGE = dump(NO_USAGE)
 _TEXT = b'%b{"type":"text","text":%b%b%012x"}\n'
 _THINKING = b'%b{"type":"thinking","thinking":%b,"signature":""%b%012x"}\n'
 _RESULT = (
@@ -156,8 +157,8 @@ class ClaudePen:
     def message_usage(self, usage: Usage) -> None:
         """The usage that the reply's further assistant lines carry (contract S4)."""
         self._usage_seen = usage
-        self._usage = dump(usage)
-        self._call_tail = b'],"stop_reason":null,"stop_sequence":null,"usage":' + self._usage + b"}" + self._main_tail
+        self._usage = _NO_USAGE if usage is NO_USAGE else dump(usage)
+        self._call_tail = b'],"stop_reason":null,"stop_sequence":null,"usage":%b}%b' % (self._usage, self._main_tail)
         self._block_tail = b"}" + self._call_tail
 
     def block_start(self, kind: str) -> None:

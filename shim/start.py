@@ -165,6 +165,7 @@ class Start:
             max_turns=None if vendor.limits_turns else invocation.max_turns,
             policy=self._policy() or None,
             retracts=vendor.retracts,
+            gate=vendor.gate,
             clean_exits=vendor.clean_exits,
             clock=lambda: int((time.monotonic() - began) * 1000),
         )

@@ -37,6 +37,7 @@ class Terms(NamedTuple):
     `clock` gives milliseconds since the turn began. `clean_exits` are the exit codes that do not contradict a
     vendor's own "done" (vendor pages). `max_turns` is set only where the vendor cannot count for itself;
     `retracts` is False for a vendor that never takes a reply back, of which less need be remembered.
+    `gate` is what stderr says when the vendor's trust gate is closed.
     """
 
     vendor: str
@@ -50,6 +51,7 @@ class Terms(NamedTuple):
     unattended: bool = False
     max_turns: int | None = None
     retracts: bool = True
+    gate: str = ""
     policy: Policy | None = None
     clean_exits: frozenset[int] = frozenset({0})
     clock: Callable[[], int] = lambda: 0

@@ -14,6 +14,13 @@ NO_USAGE: Usage = {
 
 def usage(fresh: object, cached: object, written: object, output: object) -> Usage:
     """The four numbers, from whatever a vendor printed for them; what is no count is 0."""
+    if fresh.__class__ is cached.__class__ is written.__class__ is output.__class__ is int and fresh >= 0:
+        return {  # the usual case, at a third of the price
+            "input_tokens": fresh,
+            "cache_creation_input_tokens": written,
+            "cache_read_input_tokens": cached,
+            "output_tokens": output,
+        }
     return {
         "input_tokens": _count(fresh),
         "cache_creation_input_tokens": _count(written),

@@ -78,7 +78,7 @@ class Vendor(NamedTuple):
     passthrough   its stream is Claude's already
     bundled       the module of ours that is its program
     keys          the ANTHROPIC_* variables that it may see
-    gate          the flag that opens its trust gate, given only with `trust = true`
+    gate          what its stderr says when its trust gate is closed; `trust = true` opens it
     chooses       which tools a request leaves it, where that is more than `listed`
     """
 

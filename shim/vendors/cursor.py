@@ -206,5 +206,5 @@ VENDOR = Vendor(
     listed=LISTED,
     streams=True,
     resumes=True,
-    gate="--trust",
+    gate="Workspace Trust",
 )

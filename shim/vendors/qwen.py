@@ -113,7 +113,11 @@ class QwenTranslator(Translator):
         for block in message["content"]:
             kind = block["type"]
             if kind == "text":
-                self._text(block["text"])
+                text = block["text"]
+                if self._streamed or self._error or API_ERROR in text:
+                    self._text(text)
+                else:
+                    self.turn.say(text)
             elif kind == "thinking":
                 self._block("thinking", block["thinking"])
             elif kind == "tool_use":
@@ -141,7 +145,7 @@ class QwenTranslator(Translator):
                 (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(text, key)
                 self.turn.block_end()
                 return
-        (self.turn.say if kind == "text" else self.turn.think)(text)
+        self.turn.say(text, kind)
 
     def on_user(self, event: Event) -> None:
         content = event["message"]["content"]
@@ -236,7 +240,7 @@ def counted_usage(counted: object) -> Usage | None:
     if not given and not output:
         return None
     cached = counted.get("cache_read_input_tokens", 0)
-    return usage(given - cached, cached, counted.get("cache_creation_input_tokens"), output)
+    return usage(given - cached, cached, counted.get("cache_creation_input_tokens", 0), output)
 
 
 # Hidden requests of its memory double the cost of a turn and delay its end (page, fact 8); the warning is ours to give.
