@@ -18,6 +18,7 @@ from shim.vendor import Launch, Request, Vendor, as_argument, as_stdin
 from shim.vendors.cursor_tools import LISTED, NOT_DENIALS, TOOLS, outcome
 
 FLUSHES = ("interaction_query", "retry")
+TODOS_KEPT = 1000
 
 
 class CursorTranslator(Translator):
@@ -30,6 +31,7 @@ class CursorTranslator(Translator):
         self._held: str | None = None
         self._said = 0
         self._plan: dict[str, Any] | None = None
+        self._todos: dict[str, dict[str, Any]] = {}
 
     def feed(self, event: Event) -> None:
         if self._held is not None:
@@ -98,6 +100,8 @@ class CursorTranslator(Translator):
         body = call[kind] or {}
         identity = str(event.get("call_id") or call.get("toolCallId") or "").replace("\n", "_")
         arguments = body.get("args")
+        if kind == "updateTodosToolCall" and isinstance(arguments, dict):
+            arguments = self._whole_list(arguments)
         if kind == "function":
             kind, arguments = str(body.get("name")), _parsed(body.get("arguments"))
         name, claude = translate(TOOLS, kind, arguments)
@@ -114,6 +118,16 @@ class CursorTranslator(Translator):
         if rejected and name not in NOT_DENIALS:
             self.turn.denied(identity, *(known[1:] if known else (name, claude)))
         self.turn.tool_result(identity, content, failed, name, claude)
+
+    def _whole_list(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """A todo update as the whole list: with `merge` it names only what changed (page, section 5)."""
+        if not arguments.get("merge"):
+            self._todos.clear()
+        for item in arguments.get("todos") or ():
+            identity = str(item.get("id"))
+            if identity in self._todos or len(self._todos) < TODOS_KEPT:
+                self._todos[identity] = self._todos.get(identity, {}) | item
+        return {"todos": list(self._todos.values())}
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         if self._held is not None:

@@ -21,11 +21,7 @@ TOOLS = {
     "read": Tool("Read", {"path": "file_path"}),
     "bash": Tool("Bash", convert={"timeout": milliseconds}),
     "write": Tool("Write", {"path": "file_path"}),
-    "edit": Tool(
-        "Edit",
-        {"path": "file_path", "oldText": "old_text", "newText": "new_text"},
-        reshape=edits("old_text", "new_text"),
-    ),
+    "edit": Tool("Edit", {"path": "file_path"}, reshape=edits("oldText", "newText")),
     "grep": Tool(
         "Grep",
         {"ignoreCase": "-i", "context": "-C", "limit": "head_limit"},
