@@ -14,7 +14,9 @@ def tool_use_result(name: str, arguments: Arguments, content: object, dumped: by
     `dumped` is `content` as JSON already: a large output is not dumped twice.
     """
     if failed:
-        return b'"Error: ' + dumped[1:] if dumped[:1] == b'"' else None
+        if dumped[:1] != b'"' or dumped.startswith(b'"Error: '):
+            return dumped if dumped[:1] == b'"' else None
+        return b'"Error: ' + dumped[1:]
     if not isinstance(content, str):
         return None
     shape = _SHAPES.get(name)

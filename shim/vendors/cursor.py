@@ -31,6 +31,7 @@ class CursorTranslator(Translator):
         self._held: str | None = None
         self._said = 0
         self._plan: dict[str, Any] | None = None
+        self._asked: dict[str, Any] = {}
         self._todos: dict[str, dict[str, Any]] = {}
 
     def feed(self, event: Event) -> None:
@@ -100,6 +101,8 @@ class CursorTranslator(Translator):
         body = call[kind] or {}
         identity = str(event.get("call_id") or call.get("toolCallId") or "").replace("\n", "_")
         arguments = body.get("args")
+        if not arguments and self._asked.get("toolCallId") == call.get("toolCallId", event.get("call_id")):
+            arguments = self._asked
         if kind == "updateTodosToolCall" and isinstance(arguments, dict):
             arguments = self._whole_list(arguments)
         if kind == "function":
@@ -134,11 +137,14 @@ class CursorTranslator(Translator):
             self._say(self._held)
 
     def on_interaction_query(self, event: Event) -> None:
-        """Answered by the CLI itself; only a plan that no tool call repeats is worth saying (page, section 2)."""
+        """Answered by the CLI itself. What it asked about is worth keeping: a plan that no tool call repeats, and the
+        arguments of a call that was rejected before it was ever started (page, section 2)."""
         self._flushed()
-        query = (event.get("query") or {}).get("createPlanRequestQuery")
-        if query:
-            self._plan = query
+        for name, query in (event.get("query") or {}).items():
+            if isinstance(query, dict) and isinstance(query.get("args"), dict):
+                self._asked = query["args"] | {"toolCallId": query.get("toolCallId", query["args"].get("toolCallId"))}
+                if name == "createPlanRequestQuery":
+                    self._plan = self._asked
 
     def on_connection(self, event: Event) -> None:
         """The network went and came; the turn goes on."""
@@ -149,7 +155,7 @@ class CursorTranslator(Translator):
     def on_result(self, event: Event) -> None:
         if self._plan is not None:
             plan = self._plan
-            self.turn.tool_use(str(plan.get("toolCallId")), "ExitPlanMode", {"plan": plan["args"].get("plan", "")})
+            self.turn.tool_use(str(plan.get("toolCallId")), "ExitPlanMode", {"plan": plan.get("plan", "")})
             self.turn.tool_result(str(plan.get("toolCallId")), "")
         text = event.get("result")
         if isinstance(text, str) and not self._said:
