@@ -103,7 +103,7 @@ def conclude(turn: "Frame") -> None:
     turn.cause = outcome.cause
     text = outcome.message
     if turn.is_error and outcome.api:
-        text = api_text(text)
+        text = api_text(text, outcome.status)
         turn.pen.api_error(text, outcome.error, outcome.status)
     result: dict[str, Any] = {
         "subtype": _subtype(outcome),
@@ -140,9 +140,9 @@ def _pass(turn: "Frame", outcome: Outcome) -> None:
     turn.sealed = False
 
 
-def api_text(text: str) -> str:
-    """An API failure in the form that Claude's clients look for (contract 5.8)."""
-    return text if text.startswith("API Error") else f"API Error: {text}"
+def api_text(text: str, status: int | None) -> str:
+    """A refused request in the form that Claude's clients look for; what was no answer of an API stays as it is."""
+    return text if status is None or text.startswith("API Error") else f"API Error: {text}"
 
 
 def _subtype(outcome: Outcome) -> str:

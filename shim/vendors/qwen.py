@@ -207,7 +207,8 @@ class QwenTranslator(Translator):
         if message == CANCELLED:
             self.turn.interrupted()
         elif message.startswith(API_ERROR):
-            self.turn.failed(message.removeprefix(API_ERROR).rstrip().removesuffix("]"), api=True, **facts)
+            reason = message.removeprefix(API_ERROR).rstrip().removesuffix("]")
+            self.turn.failed(f"API Error: {reason}", api=True, **facts)
         else:
             self.turn.failed(message, **facts)
 
