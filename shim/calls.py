@@ -76,7 +76,10 @@ class Calls(Blocks):
                 return
         if self.state is not READY and not self.go(READY):
             return
-        self._answer(call, content, is_error)
+        if self._said_size:
+            self._forget_said()
+        self.results += 1
+        self.pen.tool_result(call[0], call[1], call[2], content, is_error)
         if self._max_turns is not None:
             self._count_turns(self._max_turns)
 
@@ -148,7 +151,7 @@ class Calls(Blocks):
         if self._said_size:
             self._forget_said()
         self.results += 1
-        self.pen.tool_result(said_as, name, arguments, content, failed=is_error)
+        self.pen.tool_result(said_as, name, arguments, content, is_error)
 
     def _forbidden(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """The second line of defence: a call that must not run has begun, so the turn is stopped (surface page)."""

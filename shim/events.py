@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.dumping import dump, escape
-from shim.outcomes import tool_use_result
+from shim.outcomes import OUTCOMES, failure
 from shim.usage import NO_USAGE, Usage
 
 CLAUDE_VERSION = "2.1.327"  # raised by hand when the contract was measured again
@@ -203,7 +203,9 @@ class ClaudePen:
         block = dump({"type": "tool_use", "id": identity, "name": name, "input": arguments})
         self._number = number = self._number + 1
         self._lines.append(b'%b%b%b%012x"}\n' % (self._head, block, self._call_tail, number))
-        self.block_stop()
+        if self.partial:
+            self._stream(b'{"type":"content_block_stop","index":%d}' % self._index)
+        self._index += 1
 
     def _stream_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """The events before a call's line: its whole input is one delta."""
@@ -228,12 +230,15 @@ class ClaudePen:
     # -- what comes back ----------------------------------------------------------------------------------
 
     def tool_result(
-        self, identity: str, name: str, arguments: Mapping[str, Any], content: object, *, failed: bool
+        self, identity: str, name: str, arguments: Mapping[str, Any], content: object, failed: bool
     ) -> None:
         """A call's result as a user line (contract S7); identity, name and arguments are the call's."""
         dumped = dump(content)
-        outcome = tool_use_result(name, arguments, content, dumped, failed)
-        outcome = b"" if outcome is None else b',"tool_use_result":' + outcome
+        outcome = b""
+        if failed:
+            outcome = failure(dumped)
+        elif name in OUTCOMES and content.__class__ is str:
+            outcome = b',"tool_use_result":' + OUTCOMES[name](arguments, content, dumped)
         self._number = number = self._number + 1
         said = (dump(identity), dumped, b"true" if failed else b"false", outcome, self._tail, number)
         self._lines.append(_RESULT % said)

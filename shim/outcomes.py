@@ -8,19 +8,12 @@ from shim.dumping import dump
 Arguments = Mapping[str, Any]
 
 
-def tool_use_result(name: str, arguments: Arguments, content: object, dumped: bytes, failed: bool) -> bytes | None:
-    """The sibling as JSON bytes, or None where Claude has none for this tool.
-
-    `dumped` is `content` as JSON already: a large output is not dumped twice.
-    """
-    if failed:
-        if dumped[:1] != b'"' or dumped.startswith(b'"Error: '):
-            return dumped if dumped[:1] == b'"' else None
-        return b'"Error: ' + dumped[1:]
-    if not isinstance(content, str):
-        return None
-    shape = _SHAPES.get(name)
-    return shape(arguments, content, dumped) if shape else None
+def failure(dumped: bytes) -> bytes:
+    """The member for a failed call, out of its content as JSON; nothing when that is no text."""
+    if dumped[:1] != b'"':
+        return b""
+    prefix = b"" if dumped.startswith(b'"Error: ') else b"Error: "
+    return b',"tool_use_result":"%b%b' % (prefix, dumped[1:])
 
 
 def _bash(arguments: Arguments, content: str, dumped: bytes) -> bytes:
@@ -67,7 +60,9 @@ def _edit(arguments: Arguments, content: str, dumped: bytes) -> bytes:
     )
 
 
-_SHAPES: dict[str, Callable[[Arguments, str, bytes], bytes]] = {
+# Tool → its member for a success, made of the call's arguments, the content, and the content as JSON: a large output
+# is not dumped twice.
+OUTCOMES: dict[str, Callable[[Arguments, str, bytes], bytes]] = {
     "Bash": _bash,
     "Read": _read,
     "Write": _write,

@@ -48,8 +48,6 @@ class Tool:
 
     def apply(self, arguments: Arguments) -> tuple[str, Arguments]:
         """Claude's name and arguments for a call; `arguments` is not changed."""
-        if self.touched is not None and self.touched.isdisjoint(arguments):
-            return self.name, arguments
         rename, drop = self.rename, self.drop
         if self.only:
             claude = {rename[key]: value for key, value in arguments.items() if key in rename}
@@ -71,7 +69,11 @@ def translate(tools: Tools, name: str, arguments: object) -> tuple[str, Argument
     if not isinstance(arguments, dict):
         arguments = {} if arguments is None else {"raw": arguments}
     tool = tools.get(name)
-    return (name, arguments) if tool is None else tool.apply(arguments)
+    if tool is None:
+        return name, arguments
+    if tool.touched is not None and tool.touched.isdisjoint(arguments):
+        return tool.name, arguments
+    return tool.apply(arguments)
 
 
 def claude_names(tools: Tools, names: object) -> list[str]:

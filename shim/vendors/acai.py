@@ -54,7 +54,8 @@ class AcaiTranslator(Translator):
     def on_message(self, event: Event) -> None:
         role = event["role"]
         if role == "tool":
-            self._output(event.get("call_id") or next(iter(self.turn.open), ""), event.get("content"))
+            oldest = event.get("call_id") or next(iter(self.turn.open), "")
+            self.on_function_call_output({"call_id": oldest, "output": event.get("content")})
             return
         if self._held:
             self._say_held()
@@ -88,12 +89,11 @@ class AcaiTranslator(Translator):
         self.turn.tool_use(event.get("call_id") or event.get("id", ""), name, claude)
 
     def on_function_call_output(self, event: Event) -> None:
-        self._output(event.get("call_id", ""), event.get("output"))
-
-    def _output(self, identity: str, content: object) -> None:
-        text = content if isinstance(content, str) else orjson.dumps(content).decode()
+        text = event.get("output")
+        if text.__class__ is not str:
+            text = orjson.dumps(text).decode()
         failed = text.startswith("Error:") or ("[exit:" in text and FAILED.search(text, len(text) - 80) is not None)
-        self.turn.tool_result(identity, text, failed)
+        self.turn.tool_result(event.get("call_id", ""), text, failed)
         if self._held and not self.turn.open:
             self._say_held()
 
