@@ -27,6 +27,8 @@ class Blocks(Frame):
         """A whole block of text (or of thinking) that was never streamed."""
         if not whole:
             return
+        if whole.__class__ is not str:
+            raise TypeError(f"a block of {kind} is no text")
         if self.state is not MESSAGE:
             if self.state is ECHO and not (whole := self._listen(kind, whole, None)):
                 return
@@ -35,7 +37,8 @@ class Blocks(Frame):
         try:
             dumped = orjson.dumps(whole)
         except TypeError:
-            dumped = self._repaired(whole)
+            self.account.repaired("surrogate", whole)
+            dumped = dump(whole)
         pen = self.pen
         if self._partial:
             pen.block_start(kind)
@@ -133,7 +136,8 @@ class Blocks(Frame):
         if self.stop_reason is None:
             self.stop_reason = "tool_use" if self._calls_in_reply else "end_turn"
         if self._partial:
-            self.pen.message_stop(self.stop_reason, self._reply_usage)
+            aborted = self.outcome is not None and self.outcome.kind == "interrupted"
+            self.pen.message_stop(None if aborted else self.stop_reason, self._reply_usage)
         self._reply_usage = self._start_usage = NO_USAGE
         if self._spoken:
             self._spoken.clear()
@@ -148,6 +152,8 @@ class Blocks(Frame):
     def _fragment(self, kind: str, fragment: str, key: object) -> None:
         if not fragment:
             return
+        if fragment.__class__ is not str:
+            raise TypeError(f"a fragment of {kind} is no text")
         if (self.state is not kind or key != self._key) and not (fragment := self._open(kind, fragment, key)):
             return
         if self._carry:

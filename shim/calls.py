@@ -5,6 +5,7 @@ from typing import Any
 
 from shim import ending
 from shim.blocks import Blocks
+from shim.dumping import as_content
 from shim.frame import MESSAGE, READY, Call
 from shim.nested import Nested
 from shim.terms import SEEN_IDS
@@ -17,10 +18,12 @@ class Calls(Blocks):
 
     def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A whole call, in Claude's words. The same id while open is the same call; later it is a new one."""
-        if identity in self.open or identity in self._hidden:
-            return
         if identity.__class__ is not str or not identity:
             identity = self.pen.new_uuid()
+        if identity in self.open or identity in self._hidden:
+            return
+        if name.__class__ is not str:
+            name = "unknown"
         if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
         verdict = "allow" if self._policy is None else self._policy.verdict(name, arguments)
@@ -29,12 +32,7 @@ class Calls(Blocks):
             return
         if self.state is not MESSAGE and not self.go(MESSAGE):
             return
-        conversation = self.conversation
-        known = identity in conversation.seen or identity in conversation.seen_before
-        said_as = self._mint(identity) if known else identity
-        conversation.seen.add(said_as)
-        if len(conversation.seen) > SEEN_IDS // 2:
-            conversation.forget()
+        said_as = self.claim(identity)
         self._calls_in_reply = True
         self.pen.tool_use(said_as, name, arguments)
         self.open[identity] = (said_as, name, arguments)
@@ -43,14 +41,6 @@ class Calls(Blocks):
         elif identity in self._early:
             content, is_error = self._early.pop(identity)
             self.tool_result(identity, content, is_error)
-
-    def _mint(self, identity: str) -> str:
-        """An id of our own for a call whose id was used before."""
-        self.account.repaired("reused_tool_id", identity)
-        number = 2
-        while self.conversation.knows(minted := f"{identity}~{number}"):
-            number += 1
-        return minted
 
     def _hide(self, identity: str) -> None:
         if len(self._hidden) >= SEEN_IDS:
@@ -69,6 +59,8 @@ class Calls(Blocks):
 
         A result before its call waits for it; a second result is counted and dropped.
         """
+        if content.__class__ is not str:
+            content = as_content(content)
         call = self.open.pop(identity, None)
         if call is None:
             call = self._called_late(identity, content, is_error, name, arguments)
@@ -139,7 +131,7 @@ class Calls(Blocks):
         for call in self.open.values():
             self._answer(call, text, failed)
         self.open.clear()
-        for identity, parent in list(self.nested_calls.items()):
+        for identity, (parent, _) in list(self.nested_calls.items()):
             Nested(self, parent).tool_result(identity, text, failed)
         for identity in self._early:
             self.account.repaired("orphan_tool_result", identity)

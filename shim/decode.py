@@ -69,10 +69,11 @@ class Decoder:
         try:
             value = orjson.loads(line)
         except orjson.JSONDecodeError:
-            pass
-        else:
+            value = None
+        if isinstance(value, dict):
+            # It may be an event, or a line of the text that the broken object holds.
             self.close()
-            return [(value, False)]
+            return [(value, True)]
         whole, self._held = self._held + b"\n" + line, b""
         try:
             values = self._values(whole)
@@ -85,6 +86,7 @@ class Decoder:
             self._held, self._held_lines = whole, self._held_lines + 1
             return []
         self._account.repaired("cut_line", whole)
+        self._note_noise(whole)
         return []
 
     def _values(self, line: bytes) -> list[tuple[Any, bool]]:

@@ -32,6 +32,22 @@ def escape(dumped: bytes) -> bytes:
     return dumped
 
 
+def as_text(value: object) -> str:
+    """A value that should have been a text, as one: "" for nothing, JSON for the rest."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else dump(value).decode()
+
+
+def as_content(value: object) -> object:
+    """A tool result's content as Claude has it: a text, or a list of blocks (contract S7)."""
+    if isinstance(value, list) and all(
+        isinstance(block, dict) and isinstance(block.get("type"), str) for block in value
+    ):
+        return value
+    return as_text(value)
+
+
 def _clean(value: object, depth: int) -> object:
     if isinstance(value, str):
         return join_surrogates(value)

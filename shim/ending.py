@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.account import printable
 from shim.failures import classify
-from shim.usage import NO_USAGE
+from shim.usage import NO_USAGE, ORDER, Usage, count, dollars, known
 
 if TYPE_CHECKING:
     from shim.frame import Frame
@@ -108,8 +108,8 @@ def conclude(turn: "Frame") -> None:
     result: dict[str, Any] = {
         "subtype": _subtype(outcome),
         "is_error": turn.is_error,
-        "duration_ms": _number(outcome.facts.get("duration_ms"), turn.terms.clock()),
-        "duration_api_ms": _number(outcome.facts.get("api_ms"), 0),
+        "duration_ms": count(outcome.facts.get("duration_ms")) or turn.terms.clock(),
+        "duration_api_ms": count(outcome.facts.get("api_ms")),
         "num_turns": _num_turns(turn, outcome),
     }
     if not turn.is_error:
@@ -140,6 +140,25 @@ def _pass(turn: "Frame", outcome: Outcome) -> None:
     turn.sealed = False
 
 
+def bare(vendor: str, text: str) -> dict[str, Any]:
+    """An error result that depends on nothing that happened."""
+    return {
+        "subtype": "error_during_execution",
+        "is_error": True,
+        "duration_ms": 0,
+        "duration_api_ms": 0,
+        "num_turns": 1,
+        "errors": [text],
+        "stop_reason": None,
+        "total_cost_usd": 0,
+        "usage": NO_USAGE,
+        "modelUsage": {},
+        "permission_denials": [],
+        "terminal_reason": "model_error",
+        "shim": {"vendor": vendor, "cause": "internal", "repairs": {}, "unknown_events": {}},
+    }
+
+
 def api_text(text: str, status: int | None) -> str:
     """A refused request in the form that Claude's clients look for; what was no answer of an API stays as it is."""
     return text if status is None or text.startswith("API Error") else f"API Error: {text}"
@@ -168,19 +187,19 @@ def _stop_reason(turn: "Frame", interrupted: bool) -> str | None:
 
 def _accounts(turn: "Frame", outcome: Outcome) -> dict[str, Any]:
     """Usage of this turn; cost and usage by model of the session so far (contract 5.3)."""
-    stated = outcome.facts.get("usage")
-    if stated and not turn.usage:
-        turn.usage = {turn.model or "unknown": dict(stated)}
-    total = dict(stated or NO_USAGE)
+    stated = known(outcome.facts.get("usage"))
+    if any(stated.values()) and not turn.usage:
+        turn.usage = {turn.model or "unknown": stated}
+    total = Usage(stated)
     conversation = turn.conversation
     for model, counted in turn.usage.items():
-        known = conversation.usage.setdefault(model, dict(NO_USAGE))
-        for name in NO_USAGE:
-            known[name] += counted[name]
-            if not stated:
+        so_far = conversation.usage.setdefault(model, Usage(NO_USAGE))
+        for name in ORDER:
+            so_far[name] += counted[name]
+            if not any(stated.values()):
                 total[name] += counted[name]
     cost = outcome.facts.get("cost")
-    conversation.cost += turn.cost if cost is None else cost
+    conversation.cost += turn.cost if cost is None else dollars(cost)
     only = len(conversation.usage) == 1
     return {
         "total_cost_usd": conversation.cost,
@@ -227,7 +246,3 @@ def _shim(turn: "Frame") -> dict[str, Any]:
         "repairs": turn.account.repairs,
         "unknown_events": turn.account.unknown,
     }
-
-
-def _number(value: object, default: int) -> int:
-    return int(value) if isinstance(value, int | float) and value >= 0 else default

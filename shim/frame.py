@@ -24,7 +24,7 @@ from shim.account import Account
 from shim.ending import Exit, Outcome
 from shim.events import ClaudePen
 from shim.failures import classify
-from shim.terms import Conversation, Terms
+from shim.terms import SEEN_IDS, Conversation, Terms
 from shim.usage import NO_USAGE, Usage
 
 NEW, READY, MESSAGE, TEXT, THINKING, ECHO, CLOSED = (
@@ -85,11 +85,11 @@ class Frame:
         self.final_text = ""
         self.denials: list[dict[str, Any]] = []
         self.open: dict[str, Call] = {}
-        self.nested_calls: dict[str, str | None] = {}
+        self.nested_calls: dict[str, tuple[str | None, str]] = {}
         self.results = 0
         self.replies = 0
         self.stop_reason: str | None = None
-        self.usage: dict[str, dict[str, int]] = {}
+        self.usage: dict[str, Usage] = {}
         self.cost = 0.0
         self.last_text = ""
         self.model = ""
@@ -179,6 +179,15 @@ class Frame:
         self.outcome = ending.decide(self, child_exit, stderr)
         self.go(CLOSED)
 
+    def fail_hard(self, reason: str) -> None:
+        """The end itself failed, our own mistake: a result all the same, with nothing in it that could fail again."""
+        self.state = CLOSED
+        self.is_error, self.cause = True, "internal"
+        self.final_text = f"the shim failed: {reason}"
+        if not self.began:
+            self.pen.init(self.conversation.session_id or self.terms.fresh_id, {})
+        self.pen.result(ending.bare(self.terms.vendor, self.final_text))
+
     def seal(self) -> None:
         """Say the terminator that a passed result still owes: nothing at all comes behind it."""
         if not self.sealed:
@@ -189,12 +198,28 @@ class Frame:
         """Add the usage of one reply to its model's (contract 5.3)."""
         counted = self.usage.get(self.model)
         if counted is None:
-            self.usage[self.model] = dict(usage)
+            self.usage[self.model] = Usage(usage)
             return
         counted["input_tokens"] += usage["input_tokens"]
         counted["cache_creation_input_tokens"] += usage["cache_creation_input_tokens"]
         counted["cache_read_input_tokens"] += usage["cache_read_input_tokens"]
         counted["output_tokens"] += usage["output_tokens"]
+
+    def claim(self, identity: str) -> str:
+        """The id under which a call is said: its own, or a minted one when that was used before."""
+        conversation = self.conversation
+        seen, size = conversation.seen, len(conversation.seen)
+        seen.add(identity)
+        if len(seen) == size or identity in conversation.seen_before:
+            self.account.repaired("reused_tool_id", identity)
+            number = 2
+            while conversation.knows(minted := f"{identity}~{number}"):
+                number += 1
+            seen.add(minted)
+            identity = minted
+        if size > SEEN_IDS // 2:
+            conversation.forget()
+        return identity
 
     def _late(self) -> None:
         self.account.repaired("late_event")

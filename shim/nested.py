@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from shim.dumping import as_content, as_text
 from shim.frame import CLOSED, NEW, READY
 from shim.usage import NO_USAGE
 
 if TYPE_CHECKING:
     from shim.frame import Frame
+
+
+NESTED_CALLS = 1000  # of nested agents, open at one time
 
 
 class Nested:
@@ -20,33 +24,43 @@ class Nested:
     def text(self, whole: str) -> None:
         """A block of text that the nested agent said."""
         if whole:
-            self._assistant({"type": "text", "text": whole})
+            self._assistant({"type": "text", "text": as_text(whole)})
 
     def thinking(self, whole: str) -> None:
         """A block of its thinking."""
         if whole:
-            self._assistant({"type": "thinking", "thinking": whole, "signature": ""})
+            self._assistant({"type": "thinking", "thinking": as_text(whole), "signature": ""})
 
     def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """A call that it makes."""
-        calls = self._turn.nested_calls
-        if identity in calls:
+        """A call that it makes; its id is unique in the whole conversation, minted where it has to be."""
+        turn = self._turn
+        if not isinstance(identity, str) or not identity:
+            identity = turn.pen.new_uuid()
+        if identity in turn.nested_calls or turn.state is CLOSED or len(turn.nested_calls) >= NESTED_CALLS:
             return
-        calls[identity] = self._parent
-        self._assistant({"type": "tool_use", "id": identity, "name": name, "input": arguments})
+        said_as = turn.claim(identity)
+        turn.nested_calls[identity] = (self._parent, said_as)
+        given = arguments if isinstance(arguments, dict) else {"raw": arguments}
+        said = name if isinstance(name, str) else "unknown"
+        self._assistant({"type": "tool_use", "id": said_as, "name": said, "input": given})
 
     def tool_result(self, identity: str, content: object, is_error: bool = False) -> None:
         """What its call returned."""
-        if identity not in self._turn.nested_calls:
+        _, said_as = self._turn.nested_calls.pop(identity, (None, None))
+        if said_as is None:
             self._turn.account.repaired("orphan_tool_result", identity)
             return
-        del self._turn.nested_calls[identity]
-        block = {"type": "tool_result", "tool_use_id": identity, "content": content, "is_error": is_error}
+        block = {
+            "type": "tool_result",
+            "tool_use_id": said_as,
+            "content": as_content(content),
+            "is_error": bool(is_error),
+        }
         self._line("user", {"role": "user", "content": [block]})
 
     def user_text(self, text: str) -> None:
         """What it was told."""
-        self._line("user", {"role": "user", "content": [{"type": "text", "text": text}]})
+        self._line("user", {"role": "user", "content": [{"type": "text", "text": as_text(text)}]})
 
     def _assistant(self, block: Mapping[str, Any]) -> None:
         turn = self._turn

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from shim.policy import Policy
+from shim.usage import Usage
 
 SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
 
@@ -19,7 +20,7 @@ class Conversation:
         self.seen: set[str] = set()
         self.seen_before: set[str] = set()
         self.cost = 0.0
-        self.usage: dict[str, dict[str, int]] = {}
+        self.usage: dict[str, Usage] = {}
 
     def forget(self) -> None:
         """Forget the older half of the tool ids."""

@@ -59,7 +59,10 @@ class Translation:
             self.account.repaired("malformed_end", repr(error))
         if not stderr.strip() and self._decoder.noise:
             stderr = "\n".join(self._decoder.noise)
-        self.turn.closed(child_exit, stderr)
+        try:
+            self.turn.closed(child_exit, stderr)
+        except Exception as error:
+            self.turn.fail_hard(repr(error))
         self.turn.seal()
         return self.pen.take()
 
@@ -98,7 +101,8 @@ class Translation:
     def _repair(self, raw: bytes) -> bool:
         """A line that is not one JSON value; True while an unfinished one waits for the next line."""
         for value, torn in self._decoder.repair(raw):
-            if torn and not self._believable(value):
+            control = isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] in _CONTROL
+            if control or (torn and not self._believable(value)):
                 self.account.repaired("doubtful_event", raw)
             else:
                 self._event(value)
@@ -128,9 +132,10 @@ class Translation:
 
     def _believable(self, event: object) -> bool:
         """Whether an object torn out of a broken line may be an event of this session."""
-        if not isinstance(event, dict) or event.get("type") in _CONTROL:
+        if not isinstance(event, dict):
             return False
-        known = self._overridden or event.get("type") in self._translator.handlers
+        kind = event.get("type")
+        known = isinstance(kind, str) and (self._overridden or kind in self._translator.handlers)
         session = event.get("session_id")
         ours = self.turn.conversation.vendor_session
         return known and (session is None or ours is None or session == ours)

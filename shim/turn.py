@@ -10,8 +10,17 @@ from shim import ending
 from shim.failures import classify
 from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, paths
 from shim.ids import parse_uuid
-from shim.usage import Usage
+from shim.usage import Usage, dollars, known
 from shim.verbatim import Verbatim
+
+# What a fact must be to be believed: it goes into the init line, and some clients end on another type there.
+FACTS: dict[str, type] = {
+    "cwd": str,
+    "model": str,
+    "mode": str,
+    "key_source": str,
+    "vendor_version": str,
+} | dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list)
 
 
 class Turn(Verbatim):
@@ -25,11 +34,13 @@ class Turn(Verbatim):
         The first call that carries a session id says the `init` line; facts that come later are too late for it.
         """
         session = facts.pop("session_id", None)
-        if session:
+        if session and isinstance(session, str):
             if self.conversation.vendor_session not in (None, session):
                 self.account.repaired("session_id_changed", session)
             self.conversation.vendor_session = session
-        self.facts.update((name, value) for name, value in facts.items() if value is not None)
+        for name, value in facts.items():
+            if isinstance(value, FACTS.get(name, object)) and value is not None:
+                self.facts[name] = value
         if session and self.state is NEW:
             self.go(READY)
 
@@ -41,9 +52,10 @@ class Turn(Verbatim):
 
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
-        if model and model != self.model:
+        if model and model != self.model and isinstance(model, str):
             self.model = model
         if usage is not None:
+            usage = known(usage)
             self._start_usage = usage
             if self.state in (MESSAGE, TEXT, THINKING):
                 self.pen.message_usage(usage)
@@ -51,9 +63,11 @@ class Turn(Verbatim):
     def message_end(self, usage: Usage | None = None, stop_reason: str | None = None, cost: float = 0.0) -> None:
         """The reply is complete; `usage` and `cost` are of this reply only and add up."""
         if usage:
+            usage = known(usage)
             self._reply_usage = usage
             self.count(usage)
-        self.cost += cost
+        if cost:
+            self.cost += dollars(cost)
         self.stop_reason = stop_reason or self.stop_reason
         if self.state is not NEW:
             self.go(READY)
@@ -83,7 +97,7 @@ class Turn(Verbatim):
 
     def compacted(self, trigger: str, before: int, cost: float = 0.0) -> None:
         """The vendor shortened its context; `trigger` is manual or auto, `before` the tokens it had."""
-        self.cost += cost
+        self.cost += dollars(cost)
         self.system("compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": before})
 
     def unknown(self, kind: object, sample: object = "") -> None:
@@ -109,9 +123,8 @@ class Turn(Verbatim):
         if version := self.facts.get("vendor_version") or terms.vendor_version:
             shim["vendor_version"] = version
         facts = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
-        facts |= {"model": terms.model} if terms.model else {}
-        self.model = str(self.model or self.facts.get("model") or terms.model or "unknown")
-        facts |= self.facts
+        self.model = self.model or self.facts.get("model") or terms.model or "unknown"
+        facts |= {"model": terms.model or self.model} | self.facts
         if terms.policy:
             facts["tools"] = terms.policy.listed(facts["tools"])
         self.pen.init(conversation.session_id, facts)

@@ -1,33 +1,52 @@
-"""Usage of a model, in Claude's four numbers."""
+"""Usage of a model, in Claude's four numbers, and what it cost."""
 
-from collections.abc import Mapping
-
-# Always all four, and always in Claude's meaning: input_tokens are those that were not cached.
-Usage = Mapping[str, int]
-NO_USAGE: Usage = {
-    "input_tokens": 0,
-    "cache_creation_input_tokens": 0,
-    "cache_read_input_tokens": 0,
-    "output_tokens": 0,
-}
+from math import isfinite
+from typing import Any
 
 
-def usage(fresh: object, cached: object, written: object, output: object) -> Usage:
-    """The four numbers, from whatever a vendor printed for them; what is no count is 0."""
-    if fresh.__class__ is cached.__class__ is written.__class__ is output.__class__ is int and fresh >= 0:
-        return {  # the usual case, at a third of the price
-            "input_tokens": fresh,
-            "cache_creation_input_tokens": written,
-            "cache_read_input_tokens": cached,
-            "output_tokens": output,
-        }
-    return {
-        "input_tokens": _count(fresh),
-        "cache_creation_input_tokens": _count(written),
-        "cache_read_input_tokens": _count(cached),
-        "output_tokens": _count(output),
-    }
+class Usage(dict[str, int]):
+    """Always all four, in Claude's meaning: input_tokens are those that were not cached. Made by `usage` only."""
 
 
-def _count(number: object) -> int:
-    return int(number) if isinstance(number, int | float) and number > 0 else 0
+def usage(fresh: Any, cached: Any, written: Any, output: Any, *, inclusive: bool = False) -> Usage:
+    """The four numbers, from whatever a vendor printed for them; what is no count is 0.
+
+    `inclusive`: the vendor's fresh tokens include the cached ones.
+    """
+    cached = count(cached)
+    fresh = count(fresh)
+    if inclusive:
+        fresh = fresh - cached if fresh > cached else 0
+    return Usage(
+        input_tokens=fresh,
+        cache_creation_input_tokens=count(written),
+        cache_read_input_tokens=cached,
+        output_tokens=count(output),
+    )
+
+
+def count(number: Any) -> int:
+    """A count of tokens or milliseconds; 0 for what is none."""
+    if number.__class__ is int and number >= 0:
+        return int(number)
+    return int(number) if isinstance(number, float) and isfinite(number) and number > 0 else 0
+
+
+def dollars(number: Any) -> float:
+    """A price; 0 for what is none."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return 0.0
+    return float(number) if isfinite(number) and number > 0 else 0.0
+
+
+def known(numbers: Any) -> Usage:
+    """`numbers` as a Usage, whatever they are."""
+    if numbers.__class__ is Usage:
+        return numbers
+    if not isinstance(numbers, dict):
+        return NO_USAGE
+    return usage(*(numbers.get(name) for name in ORDER))
+
+
+ORDER = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+NO_USAGE = usage(0, 0, 0, 0)

@@ -78,13 +78,17 @@ class Verbatim(Calls):
         self.stated_outcome = self.outcome
 
     def _follow_assistant(self, event: dict[str, Any]) -> bool:
-        if event.get("parent_tool_use_id"):
-            return True
+        parent = event.get("parent_tool_use_id")
         for block in event["message"]["content"]:
-            if block.get("type") == "tool_use":
+            if parent:
+                if block.get("type") == "tool_use" and isinstance(block["id"], str):
+                    self.nested_calls[block["id"]] = (parent, block["id"])
+            elif block.get("type") == "tool_use":
                 self.open[block["id"]] = (block["id"], block["name"], block["input"])
             elif block.get("type") == "text":
                 self.last_text = block["text"]
+        if parent:
+            return True
         self._parts = []
         if self.state in (TEXT, THINKING):
             self.state = MESSAGE
@@ -93,7 +97,11 @@ class Verbatim(Calls):
 
     def _follow_user(self, event: dict[str, Any]) -> bool:
         content = event["message"]["content"]
-        if event.get("parent_tool_use_id") or isinstance(content, str):
+        if isinstance(content, str):
+            return True
+        if event.get("parent_tool_use_id"):
+            for block in content:
+                self.nested_calls.pop(block.get("tool_use_id"), None)
             return True
         for block in content:
             if block.get("type") == "tool_result":
@@ -114,6 +122,8 @@ class Verbatim(Calls):
             self.state = MESSAGE
         elif kind == "content_block_start":
             block = inner["content_block"]["type"]
+            if self.state is READY:
+                self.pen.adopt_message(self.pen.new_message_id(), self.model, NO_USAGE)
             self.pen.adopt_block(inner["index"])
             self.state = {"text": TEXT, "thinking": THINKING}.get(block, MESSAGE)
             self._stop_due = self._partial and self.state is MESSAGE

@@ -135,8 +135,9 @@ def counted_usage(counted: object) -> Usage | None:
     """Its usage in Claude's meaning: cached tokens are inside its input_tokens (acai page, section 1)."""
     if not isinstance(counted, dict):
         return None
-    cached = (counted.get("input_tokens_details") or {}).get("cached_tokens", 0)
-    return usage(counted.get("input_tokens", 0) - cached, cached, 0, counted.get("output_tokens"))
+    details = counted.get("input_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
+    return usage(counted.get("input_tokens"), cached, 0, counted.get("output_tokens"), inclusive=True)
 
 
 def launch_acai(request: Request) -> Launch:

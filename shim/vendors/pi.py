@@ -14,7 +14,7 @@ from shim.ending import Exit
 from shim.tools import Tool, absolute, edits, milliseconds, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
-from shim.usage import NO_USAGE, Usage, usage
+from shim.usage import NO_USAGE, Usage, dollars, usage
 from shim.vendor import Launch, Request, Vendor, as_stdin
 
 TOOLS = {
@@ -40,6 +40,7 @@ HELD_BYTES = 2 * 1024 * 1024  # of updates kept for a reply that may be cut; bey
 HELD_LINES = 8192
 
 REASONS = {"stop": "end_turn", "toolUse": "tool_use", "length": "max_tokens"}
+REASONS_TO_STOP = ("stop", "length")
 FAILED = ("error", "aborted")
 
 
@@ -54,7 +55,8 @@ class PiTranslator(Translator):
         self._compacting = False
         self._compaction_error = ""
         self._last: dict[str, Any] | None = None
-        self._seen = False
+        self._begun = False
+        self._handled = False
         self._cwd = ""
 
     def line(self, raw: bytes) -> bytes | None:
@@ -93,14 +95,19 @@ class PiTranslator(Translator):
     # -- the frame ----------------------------------------------------------------------------------------
 
     def on_session(self, event: Event) -> None:
-        self._seen = True
         self._cwd = str(event.get("cwd") or "")
         self.turn.started(session_id=event.get("id"), cwd=event.get("cwd"))
 
     def on_agent_settled(self, event: Event) -> None:
         self.turn.settle()
 
-    on_agent_start = on_agent_end = on_turn_start = on_turn_end = Translator.ignored
+    def on_agent_start(self, event: Event) -> None:
+        """A run begins, the first or one more (a retry, a compaction, another prompt)."""
+        self._begun = True
+
+    on_turn_start = on_agent_start
+
+    on_agent_end = on_turn_end = Translator.ignored
     on_entry_appended = on_queue_update = on_thinking_level_changed = on_session_info_changed = Translator.ignored
     on_summarization_retry_start = on_summarization_retry_end = on_response = Translator.ignored
     on_extension_ui_request = on_bash_execution_update = Translator.ignored
@@ -111,7 +118,7 @@ class PiTranslator(Translator):
         message = event["message"]
         if message.get("role") != "assistant":
             return
-        self._seen = True
+        self._begun = True
         self._give_up()
         self._forget()
         self.turn.message(model=message.get("model"))
@@ -132,10 +139,12 @@ class PiTranslator(Translator):
         if role == "toolResult":
             self._result(message)
             return
+        if role == "custom":
+            self._handled = True  # a command that an extension answers without the model (page, trap 15)
         if role != "assistant":
             return
         reason = message.get("stopReason")
-        self._last = message
+        self._last, self._begun = message, False
         if reason in FAILED:
             self._cut = message
             return
@@ -236,16 +245,14 @@ class PiTranslator(Translator):
             self.turn.failed(self._compaction_error, api=False)
         elif self._compacting:
             self.turn.failed("pi ended while it was compacting its context; the prompt was lost", kind="truncated")
-        elif self._complete(child_exit):
+        elif self._complete():
             self.turn.ended()
 
-    def _complete(self, child_exit: Exit | None) -> bool:
-        """Whether what was seen is a whole run: a last reply that stopped by itself, or no reply asked for."""
-        if not self._seen or self.turn.state in ("text", "thinking", "message"):
-            return False
-        if self._last is not None:
-            return self._last.get("stopReason") in ("stop", "length") or self.turn.settled
-        return self.turn.settled or (child_exit is not None and child_exit.code == 0)
+    def _complete(self) -> bool:
+        """Whether what was seen is a whole run: a last reply that stopped by itself, and nothing begun after it."""
+        if self._last is not None and not self._begun:
+            return self.turn.settled or self._last.get("stopReason") in REASONS_TO_STOP
+        return self._last is None and not self._begun and (self._handled or self.turn.settled)
 
 
 def content(blocks: object) -> object:
@@ -266,8 +273,8 @@ def _block(block: dict[str, Any]) -> dict[str, Any]:
 
 def cost(counted: object) -> float:
     """What a reply cost, in dollars, by pi's own price table."""
-    total = (counted.get("cost") or {}).get("total") if isinstance(counted, dict) else None
-    return float(total or 0.0)
+    priced = counted.get("cost") if isinstance(counted, dict) else None
+    return dollars(priced.get("total")) if isinstance(priced, dict) else 0.0
 
 
 def counted_usage(counted: object) -> Usage:

@@ -237,11 +237,11 @@ def counted_usage(counted: object) -> Usage | None:
     """The usage of one reply, or None where it is not known yet; its input_tokens include the cached ones."""
     if not isinstance(counted, dict):
         return None
-    given, output = counted.get("input_tokens", 0), counted.get("output_tokens", 0)
+    given, output = counted.get("input_tokens"), counted.get("output_tokens")
     if not given and not output:
         return None
-    cached = counted.get("cache_read_input_tokens", 0)
-    return usage(given - cached, cached, counted.get("cache_creation_input_tokens", 0), output)
+    cached, written = counted.get("cache_read_input_tokens", 0), counted.get("cache_creation_input_tokens", 0)
+    return usage(given, cached, written, output, inclusive=True)
 
 
 # Hidden requests of its memory double the cost of a turn and delay its end (page, fact 8); the warning is ours to give.
