@@ -41,9 +41,8 @@ def as_text(value: object) -> str:
 
 def as_content(value: object) -> object:
     """A tool result's content as Claude has it: a text, or a list of blocks (contract S7)."""
-    if isinstance(value, list) and all(
-        isinstance(block, dict) and isinstance(block.get("type"), str) for block in value
-    ):
+    blocks = value if isinstance(value, list) else ()
+    if blocks and all(isinstance(block, dict) and isinstance(block.get("type"), str) for block in blocks):
         return value
     return as_text(value)
 

@@ -15,12 +15,9 @@ from shim.verbatim import Verbatim
 
 # What a fact must be to be believed: it goes into the init line, and some clients end on another type there.
 FACTS: dict[str, type] = {
-    "cwd": str,
-    "model": str,
-    "mode": str,
-    "key_source": str,
-    "vendor_version": str,
-} | dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list)
+    **dict.fromkeys(("cwd", "model", "mode", "key_source", "vendor_version"), str),
+    **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
+}
 
 
 class Turn(Verbatim):
