@@ -154,6 +154,8 @@ class Blocks(Frame):
             return
         if fragment.__class__ is not str:
             raise TypeError(f"a fragment of {kind} is no text")
+        if key.__class__ is not int and not isinstance(key, str | None):
+            key = None
         if (self.state is not kind or key != self._key) and not (fragment := self._open(kind, fragment, key)):
             return
         if self._carry:
@@ -200,6 +202,8 @@ class Blocks(Frame):
         return rest
 
     def _snapshot(self, kind: str, full: str, key: object) -> None:
+        if full.__class__ is not str:
+            raise TypeError(f"a block of {kind} is no text")
         said = "".join(self._spoken.get((kind, key), ()))
         if self.state is kind and key == self._key:
             said += "".join(self._parts)

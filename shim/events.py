@@ -18,6 +18,7 @@ TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "
 # Every line is made whole at once: pieces that live until the next write cost five times as much, they leave the
 # processor's cache. It ends with the counter of its uuid.
 _NO_USAGE = dump(NO_USAGE)
+_OWN = ("type", "subtype", "session_id", "uuid")  # never a vendor's to say
 _TEXT = b'%b{"type":"text","text":%b%b%012x"}\n'
 _THINKING = b'%b{"type":"thinking","thinking":%b,"signature":""%b%012x"}\n'
 _RESULT = (
@@ -111,7 +112,8 @@ class ClaudePen:
 
     def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """A `system` line beside the conversation (contract S19)."""
-        body = dump({"type": "system", "subtype": subtype, **fields})
+        said = {name: value for name, value in fields.items() if name not in _OWN}
+        body = dump({"type": "system", "subtype": subtype, **said})
         self._append(body[:-1] + self._tail)
 
     def result(self, facts: Mapping[str, Any]) -> None:

@@ -39,7 +39,7 @@ class Stdout:
             self._wait_first = False
         elif stat.S_ISFIFO(mode):
             self._reopen()
-        elif stat.S_ISREG(mode):
+        elif stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(descriptor)):
             self._write = lambda view: os.write(descriptor, view[:WHOLE_BYTES])
             self._wait_first = False
 

@@ -1,7 +1,9 @@
 """Usage of a model, in Claude's four numbers, and what it cost."""
 
-from math import isfinite
 from typing import Any
+
+
+LARGEST = 2**53  # what every client's numbers can hold; no count comes near it
 
 
 class Usage(dict[str, int]):
@@ -27,16 +29,16 @@ def usage(fresh: Any, cached: Any, written: Any, output: Any, *, inclusive: bool
 
 def count(number: Any) -> int:
     """A count of tokens or milliseconds; 0 for what is none."""
-    if number.__class__ is int and number >= 0:
+    if number.__class__ is int and 0 <= number < LARGEST:
         return int(number)
-    return int(number) if isinstance(number, float) and isfinite(number) and number > 0 else 0
+    return int(number) if isinstance(number, float) and 0 < number < LARGEST else 0
 
 
 def dollars(number: Any) -> float:
     """A price; 0 for what is none."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         return 0.0
-    return float(number) if isfinite(number) and number > 0 else 0.0
+    return float(number) if 0 < number < LARGEST else 0.0
 
 
 def known(numbers: Any) -> Usage:
