@@ -1,0 +1,38 @@
+"""What every test of the shell may ask for."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from box import Box
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    """A place of its own, with a home, a state folder and a PATH."""
+    place = Box(tmp_path)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def inside(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+    """The same place for code that runs in this process: its environment, its working directory, our signals after."""
+    for name in list(os.environ):
+        if name.startswith(("SHIM_", "CLAUDE", "ANTHROPIC_", "XDG_")):
+            monkeypatch.delenv(name)
+    for name, value in box.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(box.cwd)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield box
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """anyio's own plugin, on asyncio alone: that is what the drop-in runs on."""
+    return "asyncio"

@@ -1,0 +1,230 @@
+"""Real vendor programs under the installed drop-in: what a frontend sees of a turn.
+
+The programs are the pinned ones of `package.json`; the model is scripted (`model_server`), so every word of a reply
+is known beforehand.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from frontend import END_SECONDS, GONE_SECONDS, Frontend, Line, check_contract, text_of_result
+from model_server import ERROR_MESSAGE, ERROR_STATUS, MODEL, REPLY, REPLY_AFTER_TOOL, USAGE, ModelServer
+from vendor_setups import PI, PI_CUMULATIVE, QWEN, Vendor
+
+pytestmark = pytest.mark.e2e
+
+PARTIAL = "--include-partial-messages"
+BYPASS = "--dangerously-skip-permissions"
+# A command that waits for ever: qwen refuses a bare `sleep`.
+ENDLESS_COMMAND = "tail -f hello.txt"
+COMMAND_THAT_FAILS = "echo said before it failed; exit 3"
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc")
+only_qwen = pytest.mark.parametrize("vendor", [QWEN], indirect=True, ids=str)
+only_pi = pytest.mark.parametrize("vendor", [PI, PI_CUMULATIVE], indirect=True, ids=str)
+
+
+def usage_of(requests: int) -> Line:
+    """The model's usage in Claude's terms: cached tokens are counted apart, not within the input."""
+    cached = USAGE["prompt_tokens_details"]["cached_tokens"]
+    return {
+        "input_tokens": requests * (USAGE["prompt_tokens"] - cached),
+        "output_tokens": requests * USAGE["completion_tokens"],
+        "cache_read_input_tokens": requests * cached,
+        "cache_creation_input_tokens": 0,
+    }
+
+
+def is_text_delta(line: Line) -> bool:
+    return line["type"] == "stream_event" and line["event"].get("delta", {}).get("type") == "text_delta"
+
+
+def is_tool_use(line: Line) -> bool:
+    return line["type"] == "assistant" and line["message"]["content"][0]["type"] == "tool_use"
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_a_text_reply_is_said_whole_and_once(
+    frontend: Frontend, model: ModelServer, vendor: Vendor, partial: bool
+) -> None:
+    run = frontend.run("[[text]] hi", *[PARTIAL] * partial)
+    check_contract(run, partial=partial)
+    assert run.exit == 0
+    assert run.texts == [REPLY]
+    assert run.result["subtype"] == "success" and run.result["is_error"] is False
+    assert run.result["result"] == REPLY
+    assert run.result["num_turns"] == 1
+    assert run.result["usage"].items() >= usage_of(1).items()
+    assert len(model.asked("text")) == 1
+    (line,) = run.of_type("assistant")
+    assert line["message"]["model"] == MODEL
+    if partial:
+        assert run.streamed_text == REPLY
+
+
+def test_init_says_where_and_how_the_turn_runs(frontend: Frontend, vendor: Vendor) -> None:
+    run = frontend.run("[[text]] hi")
+    assert run.init["cwd"] == str(frontend.folder)
+    assert run.init["permissionMode"] == "default"
+    assert run.init["model"].endswith(MODEL)
+    assert "Read" in run.init["tools"]
+    assert run.init["shim"]["vendor"] == vendor.name
+    assert run.init["shim"]["unattended"] is vendor.unattended
+
+
+@only_pi
+def test_the_cost_of_a_turn_is_what_the_vendor_says(frontend: Frontend) -> None:
+    run = frontend.run("[[text]] hi")
+    assert run.result["total_cost_usd"] == pytest.approx((100 * 3 + 30 * 15 + 20 * 0.3) / 1_000_000)
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_a_tool_call_has_claudes_name_and_arguments_and_its_result(
+    frontend: Frontend, model: ModelServer, vendor: Vendor, hello: Path, partial: bool
+) -> None:
+    run = frontend.run(f"[[read]] {vendor.file_argument(hello)}", *[PARTIAL] * partial)
+    check_contract(run, partial=partial)
+    assert run.exit == 0
+    (call,) = run.tool_uses
+    assert call["name"] == "Read"
+    assert call["input"] == {"file_path": str(hello)}
+    (result,) = run.tool_results
+    assert result["tool_use_id"] == call["id"]
+    assert not result.get("is_error")
+    assert all(line in text_of_result(result) for line in hello.read_text().splitlines())
+    assert run.result["result"] == run.texts[-1] == REPLY_AFTER_TOOL
+    assert run.result["num_turns"] == 2
+    assert run.result["usage"].items() >= usage_of(2).items()
+    assert len(model.requests) == 2
+    if partial:
+        assert json.loads(run.streamed_input) == call["input"]
+        assert run.streamed_text == "".join(run.texts)
+
+
+def test_a_file_that_is_missing_is_a_failed_tool_in_a_successful_turn(
+    frontend: Frontend, vendor: Vendor, hello: Path
+) -> None:
+    run = frontend.run(f"[[read]] {vendor.file_argument(hello.with_name('missing.txt'))}")
+    check_contract(run)
+    assert run.exit == 0
+    (result,) = run.tool_results
+    assert result["is_error"] is True
+    assert "missing.txt" in text_of_result(result)
+    assert run.result["subtype"] == "success" and run.result["is_error"] is False
+    assert run.result["result"] == REPLY_AFTER_TOOL
+
+
+def test_a_command_that_fails_is_a_failed_tool_in_a_successful_turn(frontend: Frontend) -> None:
+    run = frontend.run(f"[[shell]] {COMMAND_THAT_FAILS}", BYPASS)
+    check_contract(run)
+    assert run.exit == 0
+    assert run.init["permissionMode"] == "bypassPermissions"
+    (call,) = run.tool_uses
+    assert call["name"] == "Bash"
+    assert call["input"]["command"] == COMMAND_THAT_FAILS
+    (result,) = run.tool_results
+    assert result["is_error"] is True
+    assert "said before it failed" in text_of_result(result)
+    assert run.result["is_error"] is False
+    assert run.result["result"] == REPLY_AFTER_TOOL
+
+
+@only_qwen
+def test_a_command_that_nobody_may_allow_is_denied_and_the_turn_goes_on(frontend: Frontend) -> None:
+    run = frontend.run("[[shell]] touch made.txt")
+    check_contract(run)
+    assert run.exit == 0
+    (call,) = run.tool_uses
+    (result,) = run.tool_results
+    assert result["is_error"] is True
+    assert run.result["is_error"] is False
+    (denial,) = run.result["permission_denials"]
+    assert denial["tool_name"] == call["name"] == "Bash"
+    assert denial["tool_use_id"] == call["id"]
+    assert not (frontend.folder / "made.txt").exists()
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_a_refusal_of_the_models_service_is_an_api_error(frontend: Frontend, model: ModelServer, partial: bool) -> None:
+    run = frontend.run("[[error]] hi", *[PARTIAL] * partial)
+    check_contract(run, partial=partial)
+    assert run.exit == 1
+    assert run.result["subtype"] == "success" and run.result["is_error"] is True
+    assert str(ERROR_STATUS) in run.result["result"] and ERROR_MESSAGE in run.result["result"]
+    assert run.result["api_error_status"] == ERROR_STATUS
+    (line,) = run.of_type("assistant")
+    assert line["message"]["model"] == "<synthetic>"
+    assert line["error"] == "authentication_failed"
+    assert run.texts == [run.result["result"]]
+    assert len(model.asked("error")) == 1
+
+
+@needs_proc
+def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(frontend: Frontend, model: ModelServer) -> None:
+    process = frontend.start("[[slow]] hi", PARTIAL)
+    process.read_until(is_text_delta)
+    assert frontend.processes()
+    process.interrupt()
+    run = process.finish(END_SECONDS)
+    check_contract(run, partial=True)
+    assert run.exit == 0
+    assert run.texts == [run.streamed_text]
+    assert run.streamed_text.startswith("word0 ")
+    assert run.user_texts == ["[Request interrupted by user]"]
+    assert run.result["subtype"] == "error_during_execution" and run.result["is_error"] is True
+    assert frontend.processes_left() == {}
+    (request,) = model.asked("slow")
+    assert request.client_left.wait(GONE_SECONDS)
+
+
+@needs_proc
+def test_a_terminated_run_says_that_it_failed_and_ends_the_vendor(frontend: Frontend, model: ModelServer) -> None:
+    process = frontend.start("[[slow]] hi", PARTIAL)
+    process.read_until(is_text_delta)
+    process.terminate()
+    run = process.finish(END_SECONDS)
+    check_contract(run, partial=True)
+    assert run.exit == 143
+    assert run.texts == [run.streamed_text]
+    assert run.result["is_error"] is True
+    assert frontend.processes_left() == {}
+    (request,) = model.asked("slow")
+    assert request.client_left.wait(GONE_SECONDS)
+
+
+@needs_proc
+def test_an_interrupt_of_a_command_ends_the_command_too(frontend: Frontend, model: ModelServer) -> None:
+    process = frontend.start(f"[[shell]] {ENDLESS_COMMAND}", BYPASS)
+    process.read_until(is_tool_use)
+    assert frontend.runs_within(ENDLESS_COMMAND)
+    process.interrupt()
+    run = process.finish(END_SECONDS)
+    check_contract(run)
+    assert run.exit == 0
+    (result,) = run.tool_results
+    assert result["is_error"] is True
+    assert run.user_texts == ["[Request interrupted by user for tool use]"]
+    assert run.result["subtype"] == "error_during_execution" and run.result["is_error"] is True
+    assert frontend.processes_left() == {}
+    assert len(model.asked("shell")) == 1
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["any-id", "chosen-id"])
+def test_a_resumed_conversation_keeps_its_id_and_its_memory(
+    frontend: Frontend, model: ModelServer, chosen: bool
+) -> None:
+    session = str(uuid.uuid4())  # pi 0.73.1 cannot be told one: the drop-in keeps the two apart
+    first = frontend.run("[[text]] hi", *["--session-id", session] * chosen)
+    check_contract(first)
+    assert first.init["session_id"] == session or not chosen
+    second = frontend.run("[[text]] and again", "--resume", first.init["session_id"])
+    check_contract(second)
+    assert second.init["session_id"] == first.init["session_id"]
+    assert second.result["result"] == REPLY
+    assert second.result["usage"].items() >= usage_of(1).items()
+    said = json.dumps(model.requests[-1].messages, ensure_ascii=False)
+    assert "[[text]] hi" in said and "[[text]] and again" in said and "ünïcödé" in said

@@ -1,0 +1,73 @@
+"""What each vendor's users have to set up before it runs, and what is known of it beforehand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_server import MODEL
+from programs import PINS
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """A vendor program and what its users have to set up before it runs."""
+
+    name: str  # the drop-in's name for it
+    package: str
+    prepare: Callable[[Path, str], Mapping[str, str]]  # home and model address → environment
+    arguments: tuple[str, ...] = ()  # Claude's flags that every run needs
+    unattended: bool = False  # runs its tools without asking anybody
+    relative_paths: bool = False  # its file tools take them
+
+    def __str__(self) -> str:
+        return f"{self.name}-{PINS[self.package]}"
+
+    def file_argument(self, file: Path) -> str:
+        """How its model names a file of the working directory."""
+        return file.name if self.relative_paths else str(file)
+
+
+def prepare_qwen(home: Path, url: str) -> Mapping[str, str]:
+    """Without the memory switches it asks its model behind the scenes; the folder would need to be trusted."""
+    settings = {
+        "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
+        "security": {"folderTrust": {"enabled": False}},
+    }
+    _write_json(home / ".qwen" / "settings.json", settings)
+    return {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "x", "OPENAI_MODEL": MODEL}
+
+
+def prepare_pi(home: Path, url: str) -> Mapping[str, str]:
+    """A provider of its own, called `mock`, with prices so that a turn has a cost."""
+    model = {
+        "id": MODEL,
+        "name": MODEL,
+        "reasoning": True,
+        "input": ["text", "image"],
+        "contextWindow": 128_000,
+        "maxTokens": 4096,
+        "cost": {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75},
+    }
+    provider = {"baseUrl": url, "api": "openai-completions", "apiKey": "x", "models": [model]}
+    folder = home / "pi"
+    _write_json(folder / "models.json", {"providers": {"mock": provider}})
+    _write_json(folder / "settings.json", {"retry": {"baseDelayMs": 300}})
+    return {"PI_CODING_AGENT_DIR": str(folder), "PI_OFFLINE": "1"}
+
+
+QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen)
+PI_MODEL = ("--model", f"mock/{MODEL}")
+PI = Vendor("pi", "@earendil-works/pi-coding-agent", prepare_pi, PI_MODEL, unattended=True, relative_paths=True)
+# The last of its cumulative generation: every update repeats the whole message (pi page, section 1).
+PI_CUMULATIVE = Vendor(
+    "pi", "@mariozechner/pi-coding-agent", prepare_pi, PI_MODEL, unattended=True, relative_paths=True
+)
+VENDORS = (QWEN, PI, PI_CUMULATIVE)
+
+
+def _write_json(file: Path, value: object) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(value))

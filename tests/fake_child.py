@@ -1,0 +1,139 @@
+"""A vendor's program for tests: does what a plan says, step by step. `fake_child.py PLAN.json [ARGUMENTS…]`.
+
+A plan is a JSON list of steps, each a list of a name and its values; the steps are the functions at the end. A FIFO
+is a lifeline: words come through it, and it ends when the last process that holds it has ended.
+"""
+
+import json
+import os
+import signal
+import sys
+
+LONGEST_SECONDS = 60  # no test waits longer; a forgotten child ends by itself
+
+_held: dict[str, int] = {}
+_stdin = b""
+
+
+def main() -> None:
+    """Run the plan."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.alarm(LONGEST_SECONDS)
+    with open(sys.argv[1], encoding="utf-8") as file:
+        plan = json.load(file)
+    for name, *values in plan:
+        STEPS[name](*values)
+    sys.stdout.flush()
+
+
+def read() -> None:
+    """Read stdin to its end."""
+    global _stdin
+    _stdin += sys.stdin.buffer.read()
+
+
+def record(path: str) -> None:
+    """Write the arguments, the environment, the working directory and what was read to a file."""
+    facts = {
+        "arguments": sys.argv[2:],
+        "environment": dict(os.environ),
+        "cwd": os.getcwd(),
+        "stdin": _stdin.decode("utf-8", "replace"),
+        "pid": os.getpid(),
+        "group": os.getpgrp(),
+    }
+    with open(path + ".tmp", "w", encoding="utf-8") as file:
+        json.dump(facts, file)
+    os.replace(path + ".tmp", path)
+
+
+def out(text: str) -> None:
+    """Write to stdout, at once."""
+    _write(1, text.encode())
+
+
+def fill(count: int, descriptor: int = 1) -> None:
+    """Write so many bytes of noise, in lines."""
+    _write(descriptor, (b"n" * 99 + b"\n") * (count // 100))
+
+
+def cat(path: str) -> None:
+    """Write a file's bytes to stdout."""
+    with open(path, "rb") as file:
+        _write(1, file.read())
+
+
+def say(fifo: str, word: str) -> None:
+    """Write a word and our pid to a lifeline, and hold it."""
+    if fifo not in _held:
+        _held[fifo] = os.open(fifo, os.O_WRONLY)
+    os.write(_held[fifo], f"{word} {os.getpid()}\n".encode())
+
+
+def wait(fifo: str) -> None:
+    """Pause until somebody opens a FIFO for writing and closes it."""
+    with open(fifo, "rb") as file:
+        file.read()
+
+
+def ignore(*names: str) -> None:
+    """Ignore signals."""
+    for name in names:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
+def exit_on(name: str, code: int) -> None:
+    """Exit with a code when a signal comes."""
+    signal.signal(getattr(signal, name), lambda number, frame: os._exit(code))
+
+
+def close(*descriptors: int) -> None:
+    """Close descriptors."""
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def spawn(fifo: str, own_session: bool) -> None:
+    """Start a grandchild that holds stdout, stderr and the lifeline and hangs; go on when it says that it is there."""
+    ready, said = os.pipe()
+    if os.fork() == 0:
+        signal.alarm(LONGEST_SECONDS)
+        if own_session:
+            os.setsid()
+        say(fifo, "grandchild")
+        os.close(said)
+        hang()
+    os.close(said)
+    os.read(ready, 1)
+
+
+def hang() -> None:
+    """Do nothing until a signal ends us."""
+    while True:
+        signal.pause()
+
+
+def die(name: str) -> None:
+    """End by a signal."""
+    os.kill(os.getpid(), getattr(signal, name))
+    hang()
+
+
+def leave(code: int) -> None:
+    """Exit with a code."""
+    os._exit(code)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+STEPS = {
+    step.__name__: step
+    for step in (read, record, out, fill, cat, say, wait, ignore, exit_on, close, spawn, hang, die, leave)
+}
+
+if __name__ == "__main__":
+    main()

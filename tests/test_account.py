@@ -1,0 +1,85 @@
+"""The account of a run: bounded, because a vendor's output is anybody's words (threats: endless kinds)."""
+
+import pytest
+
+from shim.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account, printable
+
+
+def test_repairs_and_unknown_events_are_counted_apart_by_kind():
+    account = Account()
+    account.repaired("bom")
+    account.repaired("bom")
+    account.unknown_event("new_event")
+    assert account.repairs == {"bom": 2}
+    assert account.unknown == {"new_event": 1}
+
+
+def test_the_first_sample_of_a_kind_is_kept():
+    account = Account()
+    account.repaired("json", b"first")
+    account.repaired("json", b"second")
+    assert account.report()["repairs"] == {"json": {"count": 2, "first": "first"}}
+
+
+def test_a_kind_without_a_sample_is_a_count_alone():
+    account = Account()
+    account.repaired("bom")
+    assert account.report() == {"repairs": {"bom": {"count": 1}}, "unknown_events": {}}
+
+
+def test_at_most_64_kinds_are_kept_and_the_rest_is_counted_as_one():
+    account = Account()
+    for number in range(1000):
+        account.unknown_event(f"kind{number}", f"sample{number}")
+    assert (KINDS_KEPT, SAMPLE_CHARACTERS) == (64, 200)
+    assert len(account.unknown) <= KINDS_KEPT + 1
+    assert len(account.samples) <= KINDS_KEPT + 1
+    assert account.unknown[OVERFLOW] == 1000 - KINDS_KEPT
+    assert sum(account.unknown.values()) == 1000
+
+
+def test_a_kind_that_is_known_is_counted_when_the_account_is_full():
+    account = Account()
+    for number in range(KINDS_KEPT):
+        account.repaired(f"kind{number}")
+    account.repaired("kind0")
+    assert account.repairs["kind0"] == 2
+    assert OVERFLOW not in account.repairs
+
+
+@pytest.mark.parametrize("sample", ["x" * 10_000, b"x" * 10_000, {"x": "y" * 10_000}])
+def test_samples_and_kinds_have_at_most_200_characters(sample):
+    account = Account()
+    account.repaired("k" * 10_000, sample)
+    ((kind, count),) = account.repairs.items()
+    assert (len(kind), count) == (SAMPLE_CHARACTERS, 1)
+    assert len(account.samples[kind]) == SAMPLE_CHARACTERS
+
+
+def test_a_kind_may_be_anything_a_vendor_writes_into_a_type():
+    account = Account()
+    for kind in (None, 7, ["x"], {"a": 1}, "\ud83d"):
+        account.unknown_event(kind)
+    assert sum(account.unknown.values()) == 5
+    assert all(isinstance(kind, str) for kind in account.unknown)
+    "".join(account.unknown).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ttext\n", "plain\ttext\n"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\x1b]52;c;c2VjcmV0\x07", "\\x1b]52;c;c2VjcmV0\\x07"),
+        ("\r\x00\x7f\x9b", "\\x0d\\x00\\x7f\\x9b"),
+        ("a\u202eb\u2066c\u200fd\u061c", "a\\u202eb\\u2066c\\u200fd\\u061c"),
+        ("a\u2028b\u2029c\x85d", "a\\u2028b\\u2029c\\x85d"),
+        ("half \ud83d", "half ?"),
+        ("Grüße, 日本", "Grüße, 日本"),
+        (b"caf\xe9", "caf\ufffd"),
+        (7, "7"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_made_visible(text, shown):
+    """Threats: terminal escapes, OSC 52, bidi."""
+    assert printable(text) == shown

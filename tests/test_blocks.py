@@ -1,0 +1,474 @@
+"""Text and thinking: fragments, whole blocks, snapshots, halves of characters, and replies said again."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import Stage, check_turns
+
+from shim.decode import join_surrogates
+
+BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+HIGH, LOW = "\ud83d", "\ude00"
+
+
+def started(partial: bool) -> Stage:
+    """A stage whose init is said already."""
+    stage = Stage(partial=partial)
+    stage.turn.started(session_id="s")
+    stage.lines()
+    return stage
+
+
+def texts(stage: Stage) -> list[str]:
+    """The words of all blocks, in order, when the turn is ended well."""
+    stage.turn.ended()
+    words = stage.finish()
+    check_turns(stage.bytes, stage.pen.partial)
+    return [word for word in words if word.startswith(("text:", "think:", "call:"))]
+
+
+# -- fragments -----------------------------------------------------------------------------------------------------
+
+
+def test_fragments_are_deltas_with_partial_messages():
+    stage = started(True)
+    stage.turn.text("a")
+    assert stage.brief() == ["start", "open:text", "+a"]
+    stage.turn.text("b")
+    assert stage.brief() == ["+b"]
+    stage.turn.block_end()
+    assert stage.brief() == ["text:ab", "stop"]
+
+
+def test_fragments_are_one_line_without_partial_messages():
+    stage = started(False)
+    stage.turn.text("a")
+    stage.turn.text("b")
+    assert stage.brief() == []
+    stage.turn.block_end()
+    assert stage.brief() == ["text:ab"]
+
+
+def test_thinking_streams_like_text():
+    stage = started(True)
+    stage.turn.thinking("h")
+    stage.turn.text("t")
+    assert stage.brief() == ["start", "open:thinking", "~h", "think:h", "stop", "open:text", "+t"]
+
+
+@BOTH
+def test_an_empty_fragment_is_nothing(partial):
+    stage = started(partial)
+    stage.turn.text("")
+    stage.turn.thinking("")
+    stage.turn.say("")
+    stage.turn.think("")
+    stage.turn.text_snapshot("", 0)
+    assert stage.brief() == []
+
+
+@BOTH
+def test_a_late_end_of_a_block_is_ignored(partial):
+    stage = started(partial)
+    stage.turn.say("a")
+    stage.lines()
+    stage.turn.block_end()
+    stage.turn.block_end()
+    assert stage.brief() == []
+
+
+@BOTH
+def test_another_key_is_another_block(partial):
+    stage = started(partial)
+    stage.turn.text("a", 0)
+    stage.turn.text("b", 0)
+    stage.turn.text("c", 1)
+    assert texts(stage) == ["text:ab", "text:c"]
+
+
+@BOTH
+def test_blocks_that_overlap_are_said_one_after_the_other(partial):
+    """pi page: all ends come together at the end of the message, deltas interleave."""
+    stage = started(partial)
+    stage.turn.text("a", 0)
+    stage.turn.thinking("h", 1)
+    stage.turn.text("b", 0)
+    assert texts(stage) == ["text:a", "think:h", "text:b"]
+
+
+@BOTH
+def test_a_whole_block_closes_the_open_one(partial):
+    stage = started(partial)
+    stage.turn.text("a", 0)
+    stage.turn.say("b")
+    stage.turn.think("c")
+    assert texts(stage) == ["text:a", "text:b", "think:c"]
+
+
+def test_a_whole_block_is_one_delta_with_partial_messages():
+    """ACP shows deltas only: a block without one would be lost."""
+    stage = started(True)
+    stage.turn.say("whole")
+    stage.turn.think("idea")
+    assert stage.brief() == [
+        *("start", "open:text", "+whole", "text:whole", "stop"),
+        *("open:thinking", "~idea", "think:idea", "stop"),
+    ]
+
+
+@BOTH
+def test_many_fragments_are_joined_in_order(partial):
+    stage = started(partial)
+    for number in range(1000):
+        stage.turn.text(f"{number} ", 0)
+    assert texts(stage) == ["text:" + "".join(f"{number} " for number in range(1000)).rstrip() + " "]
+
+
+@pytest.mark.parametrize("value", [5, 1.5, None, ["x"], {"text": "x"}, True])
+@pytest.mark.parametrize("verb", ["text", "thinking", "say", "think", "text_snapshot", "thinking_snapshot"])
+@BOTH
+def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value):
+    """A vendor's event with a value of another type may cost that event, never the result."""
+    stage = started(partial)
+    stage.turn.text("before ")
+    try:
+        getattr(stage.turn, verb)(value)
+    except Exception:  # the pump counts it
+        pass
+    stage.turn.text("after")
+    stage.turn.ended()
+    words = stage.finish()
+    assert words[-1] == "."
+    assert "before " in "".join(words) and "after" in "".join(words)
+    check_turns(stage.bytes, partial)
+
+
+# -- halves of characters ------------------------------------------------------------------------------------------
+
+
+def test_half_a_pair_is_carried_into_the_next_delta():
+    """pi splits emoji over two deltas (pi page; eliza#30904)."""
+    stage = started(True)
+    stage.turn.text("smile " + HIGH)
+    stage.turn.text(LOW + " ok")
+    assert stage.brief() == ["start", "open:text", "+smile ", "+😀 ok"]
+    stage.turn.block_end()
+    assert stage.brief() == ["text:smile 😀 ok", "stop"]
+    assert list(stage.account.repairs) == ["surrogate"]
+
+
+def test_half_a_pair_is_joined_without_partial_messages():
+    stage = started(False)
+    stage.turn.text("smile " + HIGH)
+    stage.turn.text(LOW + " ok")
+    stage.turn.block_end()
+    assert stage.brief() == ["text:smile 😀 ok"]
+
+
+def test_a_delta_of_a_half_alone_says_nothing_yet():
+    stage = started(True)
+    stage.turn.text(HIGH)
+    assert stage.brief() == ["start", "open:text"]
+    stage.turn.text(LOW)
+    assert stage.brief() == ["+😀"]
+
+
+@BOTH
+def test_a_half_whose_other_half_never_comes_is_replaced(partial):
+    stage = started(partial)
+    stage.turn.text("a" + HIGH)
+    stage.turn.text("b")
+    stage.turn.text("c" + HIGH)
+    assert texts(stage) == ["text:a\ufffdbc\ufffd"]
+
+
+@BOTH
+@pytest.mark.parametrize("text", [LOW, LOW + HIGH, "a" + LOW + "b"])
+def test_halves_in_the_wrong_order_are_replaced(partial, text):
+    stage = started(partial)
+    stage.turn.text(text)
+    assert texts(stage) == ["text:" + join_surrogates(text)]
+
+
+@BOTH
+def test_a_half_is_not_carried_into_another_block(partial):
+    stage = started(partial)
+    stage.turn.text("a" + HIGH, 0)
+    stage.turn.text(LOW + "b", 1)
+    assert texts(stage) == ["text:a\ufffd", "text:\ufffdb"]
+
+
+@BOTH
+def test_a_half_in_a_whole_block_is_replaced_and_counted(partial):
+    stage = started(partial)
+    stage.turn.say("x" + HIGH)
+    assert texts(stage) == ["text:x\ufffd"]
+    assert stage.account.repairs == {"surrogate": 1}
+
+
+@BOTH
+@settings(derandomize=True, deadline=None, database=None, max_examples=300)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["text", "thinking"]),
+            st.text(alphabet=["a", "é", HIGH, LOW, "\u2028", "\x00", "😀"], max_size=4),
+        )
+    )
+)
+def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
+    stage = started(partial)
+    for verb, fragment in fragments:
+        getattr(stage.turn, verb)(fragment)
+    said = {"text": "", "thinking": ""}
+    stage.turn.ended()
+    stage.turn.finish()
+    for line in stage.lines():
+        if line["type"] == "assistant":
+            (block,) = line["message"]["content"]
+            said[block["type"]] += block[block["type"]]
+    expected = {"text": "", "thinking": ""}
+    spoken = (pair for pair in fragments if pair[1])
+    for verb, block in itertools.groupby(spoken, key=lambda pair: pair[0]):
+        expected[verb] += join_surrogates("".join(fragment for _, fragment in block))
+    assert said == expected
+    check_turns(stage.bytes, partial)
+
+
+# -- snapshots -----------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_says_only_what_is_new():
+    stage = started(True)
+    stage.turn.text_snapshot("Hel", 0)
+    stage.turn.text_snapshot("Hello", 0)
+    stage.turn.text_snapshot("Hello", 0)
+    assert stage.brief() == ["start", "open:text", "+Hel", "+lo"]
+
+
+@BOTH
+def test_a_snapshot_of_what_was_streamed_says_the_rest(partial):
+    """pi: `message_end` is authoritative, deltas may be missing."""
+    stage = started(partial)
+    stage.turn.text("Hel", 0)
+    stage.turn.thinking("hm", 1)
+    stage.turn.text_snapshot("Hello", 0)
+    stage.turn.thinking_snapshot("hmm", 1)
+    assert "".join(word[5:] for word in texts(stage) if word.startswith("text:")) == "Hello"
+
+
+@BOTH
+def test_a_snapshot_that_contradicts_is_counted_and_nothing_is_taken_back(partial):
+    stage = started(partial)
+    stage.turn.text("Hello", 0)
+    stage.turn.text_snapshot("Goodbye", 0)
+    assert texts(stage) == ["text:Hello"]
+    assert stage.account.repairs == {"contradicted_block": 1}
+
+
+@BOTH
+def test_snapshots_of_two_blocks_do_not_mix(partial):
+    stage = started(partial)
+    stage.turn.text_snapshot("a", 0)
+    stage.turn.text_snapshot("b", 1)
+    stage.turn.text_snapshot("ab", 0)
+    stage.turn.text_snapshot("b", 1)
+    assert texts(stage) == ["text:a", "text:b", "text:b"]
+    assert stage.account.repairs == {}
+
+
+@BOTH
+def test_a_snapshot_of_text_and_one_of_thinking_are_two_blocks(partial):
+    stage = started(partial)
+    stage.turn.text_snapshot("same", 0)
+    stage.turn.thinking_snapshot("same", 0)
+    assert texts(stage) == ["text:same", "think:same"]
+
+
+@BOTH
+def test_the_snapshots_of_a_new_reply_begin_at_nothing(partial):
+    stage = started(partial)
+    stage.turn.text_snapshot("Hello", 0)
+    stage.turn.message()
+    stage.turn.text_snapshot("Hello", 0)
+    assert texts(stage) == ["text:Hello", "text:Hello"]
+
+
+@BOTH
+def test_a_snapshot_with_joined_halves_is_what_was_streamed_in_halves(partial):
+    stage = started(partial)
+    stage.turn.text("x" + HIGH, 0)
+    stage.turn.text(LOW, 0)
+    stage.turn.text_snapshot("x😀 y", 0)
+    assert texts(stage) == ["text:x😀 y"]
+    assert "contradicted_block" not in stage.account.repairs
+
+
+# -- replies that come again -----------------------------------------------------------------------------------------
+
+
+def test_what_was_unsaid_of_a_cut_reply_is_forgotten():
+    stage = started(False)
+    stage.turn.text("Hel")
+    stage.turn.retract()
+    stage.turn.text("Hello")
+    assert texts(stage) == ["text:Hello"]
+
+
+def test_what_was_said_of_a_cut_reply_is_not_said_twice():
+    stage = started(True)
+    stage.turn.text("Hel")
+    stage.turn.retract()
+    assert stage.brief() == ["start", "open:text", "+Hel", "text:Hel", "stop", "done:end_turn"]
+    stage.turn.text("H")
+    stage.turn.text("el")
+    assert stage.brief() == []
+    stage.turn.text("lo")
+    assert stage.brief() == ["start", "open:text", "+lo"]
+    stage.turn.ended()
+    assert stage.finish()[-2] == "end:success Hello", "the result is the whole reply"
+
+
+def test_a_repeated_fragment_that_goes_on_is_cut_where_it_is_new():
+    stage = started(True)
+    stage.turn.text("Hel")
+    stage.turn.retract()
+    stage.lines()
+    stage.turn.text("Hello")
+    assert stage.brief() == ["start", "open:text", "+lo"]
+
+
+@BOTH
+def test_a_whole_block_that_was_said_is_not_said_again(partial):
+    stage = started(partial)
+    stage.turn.say("Hello")
+    stage.turn.retract()
+    stage.lines()
+    stage.turn.say("Hello")
+    assert stage.brief() == []
+    stage.turn.say(" there")
+    assert texts(stage) == ["text: there"]
+    assert stage.account.repairs == {"repeated_reply": 1}
+
+
+@BOTH
+def test_a_retried_reply_that_says_something_else_is_said(partial):
+    stage = started(partial)
+    stage.turn.say("Hello")
+    stage.turn.retract()
+    stage.lines()
+    stage.turn.say("Goodbye")
+    stage.turn.ended()
+    words = stage.finish()
+    assert "text:Goodbye" in words
+    assert words[-2] == "end:success Goodbye"
+    assert stage.account.repairs == {"contradicted_reply": 1}
+
+
+def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginning():
+    """What was swallowed belongs to the new reply; without it the sentence would have no head."""
+    stage = started(True)
+    stage.turn.text("abc")
+    stage.turn.retract()
+    stage.lines()
+    stage.turn.text("ab")
+    stage.turn.text("zz")
+    assert stage.brief() == ["start", "open:text", "+abzz"]
+    stage.turn.ended()
+    assert stage.finish()[-2] == "end:success abzz"
+
+
+def test_a_retried_reply_that_is_shorter_is_the_result():
+    stage = started(True)
+    stage.turn.text("Hello")
+    stage.turn.retract()
+    stage.turn.text("Hel")
+    stage.turn.message_end()
+    stage.turn.ended()
+    assert stage.finish()[-2] == "end:success Hel"
+
+
+@BOTH
+def test_a_retried_reply_that_says_nothing_leaves_an_empty_result(partial):
+    stage = started(partial)
+    stage.turn.say("Hello")
+    stage.turn.retract()
+    stage.turn.ended()
+    assert stage.finish()[-2] == "end:success"
+
+
+@BOTH
+def test_a_reply_cut_twice_is_still_said_once(partial):
+    """qwen's empty replies: eight retries in a row (qwen page, section 6)."""
+    stage = started(partial)
+    stage.turn.say("Hel")
+    for _ in range(3):
+        stage.turn.retract()
+        stage.turn.say("Hel")
+    stage.turn.say("lo")
+    assert texts(stage) == ["text:Hel", "text:lo"]
+
+
+@BOTH
+def test_thinking_is_repeated_by_itself(partial):
+    stage = started(partial)
+    stage.turn.think("hm")
+    stage.turn.say("Hello")
+    stage.turn.retract()
+    stage.turn.think("hm")
+    stage.turn.say("Hello")
+    assert texts(stage) == ["think:hm", "text:Hello"]
+
+
+@BOTH
+def test_a_call_in_a_retried_reply_is_said(partial):
+    stage = started(partial)
+    stage.turn.say("Hello")
+    stage.turn.retract()
+    stage.turn.say("Hello")
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.tool_result("t", "")
+    assert texts(stage) == ["text:Hello", "call:t Bash"]
+
+
+@BOTH
+def test_nothing_is_swallowed_behind_a_tools_result(partial):
+    """The reply before the result is over; a retry is about the one behind it."""
+    stage = started(partial)
+    stage.turn.say("Hello")
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.tool_result("t", "")
+    stage.turn.retract()
+    stage.turn.say("Hello")
+    assert texts(stage) == ["text:Hello", "call:t Bash", "text:Hello"]
+
+
+def test_a_retry_before_anything_was_said_changes_nothing():
+    stage = Stage()
+    stage.turn.retract()
+    assert stage.brief() == []
+    stage.turn.say("Hello")
+    assert stage.brief() == ["init", "text:Hello"]
+
+
+@BOTH
+def test_a_snapshot_of_a_retried_block_says_only_what_is_new(partial):
+    """pi streams deltas of the retried reply, then says the message whole."""
+    stage = started(partial)
+    stage.turn.say("Hel")
+    stage.turn.retract()
+    stage.turn.text("Hel", 0)
+    stage.turn.text("lo", 0)
+    stage.turn.text_snapshot("Hello", 0)
+    assert texts(stage) == ["text:Hel", "text:lo"]
+
+
+@BOTH
+def test_half_a_pair_at_the_cut_is_forgotten(partial):
+    stage = started(partial)
+    stage.turn.text("a" + HIGH)
+    stage.turn.retract()
+    stage.turn.text("b")
+    assert "\ufffd" not in "".join(texts(stage)) or partial, "said deltas cannot be taken back"

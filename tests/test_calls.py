@@ -1,0 +1,358 @@
+"""Tool calls: one result for each call, one call for each result, whatever order they come in (contract S7, S16c)."""
+
+import pytest
+from support import Stage, check_turns
+
+from shim.calls import EARLY_RESULTS
+from shim.policy import Policy
+
+BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+
+
+def started(partial: bool = False, **terms: object) -> Stage:
+    """A stage whose init is said already."""
+    stage = Stage(partial=partial, **terms)
+    stage.turn.started(session_id="s")
+    stage.lines()
+    return stage
+
+
+def ended(stage: Stage) -> list[str]:
+    """What is left to say when the vendor ends well."""
+    stage.turn.ended()
+    words = stage.finish()
+    check_turns(stage.bytes, stage.pen.partial)
+    return words
+
+
+def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
+    stage = started()
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.tool_result("t", "a.txt")
+    call, result = stage.lines()
+    assert call["message"]["content"] == [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}]
+    assert result["message"]["content"] == [
+        {"tool_use_id": "t", "type": "tool_result", "content": "a.txt", "is_error": False}
+    ]
+
+
+def test_a_call_is_streamed_as_one_fragment_with_partial_messages():
+    """House: its input is one input_json_delta, in Claude's names."""
+    stage = started(True)
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    assert stage.brief() == ["start", "open:tool_use", '{"command":"ls"}', "call:t Bash", "stop"]
+
+
+@BOTH
+def test_parallel_calls_are_answered_in_the_order_of_their_results(partial):
+    """Contract 5.5: all calls of a reply first, results in completion order."""
+    stage = started(partial)
+    stage.turn.tool_use("a", "Bash", {})
+    stage.turn.tool_use("b", "Read", {})
+    stage.turn.tool_result("b", "2")
+    stage.turn.tool_result("a", "1")
+    words = [word for word in ended(stage) if word.startswith(("call", "result"))]
+    assert words == ["call:a Bash", "call:b Read", "result:b 2", "result:a 1"]
+
+
+@BOTH
+def test_the_same_id_while_it_is_open_is_the_same_call(partial):
+    """Vendors announce a call twice: in the message, and when it runs (pi)."""
+    stage = started(partial)
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.lines()
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    assert stage.brief() == []
+    assert stage.account.repairs == {}
+
+
+@BOTH
+def test_an_id_that_comes_again_after_its_result_is_a_new_call(partial):
+    stage = started(partial)
+    for number in range(3):
+        stage.turn.tool_use("t", "Bash", {})
+        stage.turn.tool_result("t", str(number))
+    words = [word for word in ended(stage) if word.startswith(("call", "result"))]
+    assert [word.split()[0].split(":")[1] for word in words[::2]] == [
+        word.split()[0].split(":")[1] for word in words[1::2]
+    ]
+    assert words[0] == "call:t Bash"
+    assert len(set(words[::2])) == 3, "minted ids"
+    assert [word[-1] for word in words[1::2]] == ["0", "1", "2"]
+    assert stage.account.repairs == {"reused_tool_id": 2}
+
+
+@BOTH
+def test_a_minted_id_is_never_one_that_a_vendor_used(partial):
+    stage = started(partial)
+    for identity in ("t~2", "t", "t", "t~2"):
+        stage.turn.tool_use(identity, "Bash", {})
+        stage.turn.tool_result(identity, "")
+    ended(stage)  # check_turns: ids are used once
+
+
+@pytest.mark.parametrize("identity", ["", None, 7])
+def test_a_call_without_an_id_gets_one(identity):
+    stage = started()
+    stage.turn.tool_use(identity, "Bash", {})
+    ended(stage)
+
+
+@BOTH
+def test_a_result_that_comes_before_its_call_waits_for_it(partial):
+    """acai's seed example and wayland-core#133."""
+    stage = started(partial)
+    stage.turn.tool_result("t", "early", True)
+    assert stage.brief() == []
+    stage.turn.tool_use("t", "Bash", {})
+    assert [word for word in stage.brief() if word.startswith(("call", "failed"))] == ["call:t Bash", "failed:t early"]
+    ended(stage)
+
+
+@BOTH
+def test_a_second_result_is_counted_and_dropped(partial):
+    stage = started(partial)
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.tool_result("t", "one")
+    stage.lines()
+    stage.turn.tool_result("t", "two")
+    assert stage.brief() == []
+    assert stage.account.repairs == {"second_tool_result": 1}
+    ended(stage)
+
+
+@BOTH
+def test_a_result_whose_call_never_comes_is_counted(partial):
+    stage = started(partial)
+    stage.turn.tool_result("t", "orphan")
+    stage.turn.say("done")
+    assert not any(word.startswith("result") for word in ended(stage))
+    assert stage.account.repairs == {"orphan_tool_result": 1}
+
+
+def test_results_that_wait_are_bounded():
+    """Threats: every table bounded."""
+    stage = started()
+    for number in range(EARLY_RESULTS + 10):
+        stage.turn.tool_result(f"t{number}", "x" * 10)
+    assert stage.account.repairs == {"orphan_tool_result": 10}
+    ended(stage)
+    assert stage.account.repairs == {"orphan_tool_result": EARLY_RESULTS + 10}
+
+
+def test_a_result_that_names_its_call_makes_up_for_it():
+    """cursor: `completed` without `started`."""
+    stage = started()
+    stage.turn.tool_result("t", "out", False, "Bash", {"command": "ls"})
+    call, result = stage.lines()
+    assert call["message"]["content"][0]["input"] == {"command": "ls"}
+    assert result["message"]["content"][0]["tool_use_id"] == "t"
+    ended(stage)
+
+
+def test_a_named_result_of_an_open_call_belongs_to_it():
+    stage = started()
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.tool_result("t", "out", False, "Bash", {"command": "ls"})
+    assert stage.brief() == ["call:t Bash", "result:t out"]
+
+
+@BOTH
+def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
+    """acai 0.1.0."""
+    stage = started(partial)
+    stage.turn.tool_use("a", "Bash", {})
+    stage.turn.tool_use("b", "Bash", {})
+    stage.lines()
+    stage.turn.fill_results()
+    assert [word for word in stage.brief() if word.startswith("result")] == ["result:a", "result:b"]
+    assert not stage.turn.open
+    ended(stage)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("how", "said", "kind"),
+    [
+        ("ended", "No result was reported for this call.", "result"),
+        ("failed", "No result was reported for this call.", "failed"),
+        ("interrupted", "Interrupted while this call was running; it may have run in part or in full.", "failed"),
+        ("nothing", "No result was reported for this call.", "failed"),
+    ],
+)
+def test_calls_that_are_open_at_the_end_get_a_result(partial, how, said, kind):
+    """Contract S16c: ACP fails the turn otherwise."""
+    stage = started(partial)
+    stage.turn.tool_use("t", "Bash", {})
+    if how == "failed":
+        stage.turn.failed("boom")
+    elif how != "nothing":
+        getattr(stage.turn, how)()
+    words = stage.finish()
+    check_turns(stage.bytes, partial)
+    assert f"{kind}:t {said}" in words
+
+
+@pytest.mark.parametrize(
+    ("content", "written"),
+    [
+        ("text", "text"),
+        ("", ""),
+        ([{"type": "text", "text": "x"}], [{"type": "text", "text": "x"}]),
+        ("half \ud83d", "half \ufffd"),
+    ],
+)
+def test_a_results_content_is_text_or_blocks(content, written):
+    stage = started()
+    stage.turn.tool_use("t", "Bash", {})
+    stage.lines()
+    stage.turn.tool_result("t", content)
+    (line,) = stage.lines()
+    assert line["message"]["content"][0]["content"] == written
+
+
+@pytest.mark.parametrize("content", [None, 7, {"output": "x"}, True])
+def test_a_results_content_of_another_type_becomes_text(content):
+    """Contract S7: `content` is a string or blocks; vibe-kanban's serde refuses anything else."""
+    stage = started()
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.tool_result("t", content)
+    ended(stage)
+
+
+@pytest.mark.parametrize("name", [None, 7, ["x"], {"a": 1}, ""])
+def test_a_calls_name_is_always_a_text(name):
+    """Contract S6: a call without `name` kills the Python SDK."""
+    stage = started()
+    try:
+        stage.turn.tool_use("t", name, {})
+    except Exception:  # the pump counts it
+        pass
+    ended(stage)
+
+
+@pytest.mark.parametrize("arguments", [None, "ls", ["ls"], 7])
+def test_a_calls_input_is_always_an_object(arguments):
+    """Contract S6."""
+    stage = started(True)
+    stage.turn.tool_use("t", "Bash", arguments)
+    ended(stage)
+
+
+# -- denials, hidden and forbidden calls -----------------------------------------------------------------------------
+
+
+def test_a_denial_is_in_the_result_and_the_turn_goes_on():
+    """Contract 5.3."""
+    stage = started()
+    stage.turn.tool_use("t", "Bash", {"command": "rm"})
+    stage.turn.denied("t", "Bash", {"command": "rm"})
+    stage.turn.tool_result("t", "refused", True)
+    stage.turn.say("ok")
+    stage.turn.ended()
+    result = stage.result()
+    assert result["permission_denials"] == [{"tool_name": "Bash", "tool_use_id": "t", "tool_input": {"command": "rm"}}]
+    assert not result["is_error"]
+
+
+def test_a_call_is_denied_once():
+    stage = started()
+    for _ in range(3):
+        stage.turn.denied("t", "Bash", {})
+    stage.turn.denied("u", "Bash", {})
+    stage.turn.ended()
+    assert [denial["tool_use_id"] for denial in stage.result()["permission_denials"]] == ["t", "u"]
+
+
+@BOTH
+def test_a_hidden_call_is_left_out_with_its_result(partial):
+    """Contract S16c: filtering drops both halves."""
+    stage = started(partial, policy=Policy(hidden=["Grep"]))
+    stage.turn.tool_use("g", "Grep", {})
+    stage.turn.tool_use("b", "Bash", {})
+    stage.turn.tool_result("g", "hidden")
+    stage.turn.tool_result("b", "shown")
+    words = ended(stage)
+    assert not any("Grep" in word or "hidden" in word for word in words)
+    assert "result:b shown" in words
+    assert stage.account.repairs == {}
+
+
+def test_a_hidden_call_without_a_result_says_nothing_at_the_end():
+    stage = started(policy=Policy(hidden=["Grep"]))
+    stage.turn.tool_use("g", "Grep", {})
+    assert ended(stage) == ["end:success", "."]
+
+
+def test_a_hidden_call_that_its_result_names_stays_hidden():
+    stage = started(policy=Policy(hidden=["Grep"]))
+    stage.turn.tool_result("g", "hidden", False, "Grep", {})
+    stage.turn.tool_result("g", "hidden", False, "Grep", {})
+    assert ended(stage) == ["end:success", "."]
+
+
+@BOTH
+def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
+    """The second line of defence: what is seen here may have begun to run, and the text says so."""
+    stage = started(partial, policy=Policy(denied=["Bash"]))
+    stage.turn.say("I will clean up.")
+    stage.turn.tool_use("t", "Bash", {"command": "rm -rf /"})
+    stage.turn.tool_result("t", "done")
+    stage.turn.say("late")
+    stage.turn.closed(None, "")
+    lines = stage.lines()
+    check_turns(stage.bytes, partial)
+    result = next(line for line in lines if line["type"] == "result")
+    assert result["is_error"] and result["subtype"] == "error_during_execution"
+    assert result["shim"]["cause"] == "denied"
+    assert "Bash" in result["errors"][0] and "may have begun" in result["errors"][0]
+    assert result["permission_denials"][0]["tool_input"] == {"command": "rm -rf /"}
+    (told,) = (line["message"]["content"][0] for line in lines if line["type"] == "user")
+    assert told["is_error"] and "may have begun" in told["content"]
+    assert stage.turn.state == "closed"
+
+
+def test_a_call_that_falls_under_no_rule_runs():
+    stage = started(policy=Policy(denied=["Bash(rm *)"]))
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.tool_result("t", "a")
+    assert ended(stage)[-2] == "end:success"
+
+
+def test_a_forbidden_call_stops_even_when_its_result_invents_it():
+    stage = started(policy=Policy(denied=["Bash"]))
+    stage.turn.tool_result("t", "done", False, "Bash", {})
+    words = stage.brief()
+    assert words[-1] == "."
+    check_turns(stage.bytes, partial=False)
+
+
+# -- a limit of turns ------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
+    """Contract 5.9: error_max_turns, its text, terminal_reason max_turns."""
+    stage = started(partial, max_turns=2)
+    for reply in range(3):
+        for call in range(calls):
+            stage.turn.tool_use(f"t{reply}{call}", "Bash", {})
+        for call in range(calls):
+            stage.turn.tool_result(f"t{reply}{call}", "its own")
+    stage.turn.closed(None, "")
+    lines = stage.lines()
+    check_turns(stage.bytes, partial)
+    result = next(line for line in lines if line["type"] == "result")
+    assert (result["subtype"], result["errors"]) == ("error_max_turns", ["Reached maximum number of turns (2)"])
+    assert (result["terminal_reason"], result["shim"]["cause"]) == ("max_turns", "limit")
+    results = [line["message"]["content"][0]["content"] for line in lines if line["type"] == "user"]
+    assert results == ["its own"] * 2 * calls, "the results of the last reply are all awaited"
+
+
+def test_a_reply_without_calls_is_no_reason_to_stop():
+    stage = started(max_turns=1)
+    stage.turn.say("a")
+    stage.turn.message()
+    stage.turn.say("b")
+    assert ended(stage)[-2] == "end:success b"

@@ -1,0 +1,199 @@
+"""A child and its whole group: fed, drained, ended for certain. Real processes: these are facts of the OS."""
+
+import os
+import signal
+import stat
+
+import anyio
+import pytest
+from box import PATIENCE
+
+from shim import child as children
+from shim.child import Child, spawn
+from shim.ending import Exit
+from shim.errors import VendorError
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def start(box):
+    """Start a fake child that follows a plan; whatever is left of it ends with the test."""
+    started = []
+
+    def begin(*steps, stdin=b""):
+        process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
+        child = Child(process, stdin)
+        started.append((process, child))
+        return child
+
+    yield begin
+    for process, child in started:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        child.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A ladder with short rungs, for children that ignore them anyway."""
+    monkeypatch.setattr(children, "INTERRUPT_SECONDS", 0.05)
+    monkeypatch.setattr(children, "TERMINATE_SECONDS", 0.05)
+
+
+async def read_all(child):
+    """Everything it prints, with its stderr drained and its stdin fed beside."""
+    said = []
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(child.feed)
+            tasks.start_soon(child.drain)
+            while chunk := await child.read():
+                said.append(chunk)
+            ended = await child.ended()
+    return b"".join(said), ended
+
+
+async def test_its_stdout_is_read_and_its_exit_code_is_known(start):
+    said, ended = await read_all(start(["out", "one\n"], ["out", "two\n"], ["leave", 3]))
+    assert (said, ended) == (b"one\ntwo\n", Exit(code=3))
+
+
+async def test_a_signal_that_ended_it_is_known_by_name(start):
+    _, ended = await read_all(start(["die", "SIGKILL"]))
+    assert ended == Exit(signal="SIGKILL")
+
+
+async def test_a_megabyte_of_stderr_before_the_first_line_is_no_deadlock(start):
+    child = start(["fill", 1_000_000, 2], ["out", "after\n"])
+    said, ended = await read_all(child)
+    assert (said, ended) == (b"after\n", Exit(code=0))
+    assert "bytes left out" in child.tail.text()
+
+
+async def test_a_long_prompt_for_a_child_that_talks_first_is_no_deadlock(start, box):
+    prompt = b"p" * 300_000
+    child = start(["fill", 300_000], ["read"], ["record", str(box.recording)], stdin=prompt)
+    said, ended = await read_all(child)
+    assert (len(said), ended) == (300_000, Exit(code=0))
+    assert box.record()["stdin"].encode() == prompt
+
+
+async def test_a_child_that_never_reads_its_stdin_is_no_error(start):
+    said, ended = await read_all(start(["out", "done\n"], stdin=b"p" * 300_000))
+    assert (said, ended) == (b"done\n", Exit(code=0))
+
+
+async def test_a_child_that_closes_its_stdin_is_no_error(start):
+    said, ended = await read_all(start(["close", 0], ["out", "done\n"], stdin=b"p" * 300_000))
+    assert (said, ended) == (b"done\n", Exit(code=0))
+
+
+async def test_without_a_prompt_its_stdin_is_at_its_end(start):
+    said, _ = await read_all(start(["read"], ["out", "not waiting\n"]))
+    assert said == b"not waiting\n"
+
+
+async def test_it_leads_a_group_of_its_own_in_the_working_directory(start, box):
+    await read_all(start(["record", str(box.recording)]))
+    facts = box.record()
+    assert facts["cwd"] == str(box.cwd)
+    assert facts["pid"] == facts["group"] != os.getpgrp()
+
+
+async def test_what_is_left_of_its_group_ends_with_it(start, box):
+    lifeline = box.lifeline()
+    child = start(["say", lifeline.path, "child"], ["spawn", lifeline.path, False], ["leave", 0])
+    with anyio.fail_after(PATIENCE):
+        assert await child.ended() == Exit(code=0)
+    assert lifeline.gone()
+
+
+async def test_a_child_that_obeys_is_asked_once(start, box):
+    lifeline = box.lifeline()
+    child = start(["exit_on", "SIGINT", 130], ["say", lifeline.path, "child"], ["hang"])
+    lifeline.wait_for("child")
+    with anyio.fail_after(PATIENCE):
+        await child.stop("SIGINT")
+    assert child.exit == Exit(code=130)
+    assert lifeline.gone()
+
+
+async def test_a_child_that_ignores_the_interrupt_is_terminated(start, box, monkeypatch):
+    monkeypatch.setattr(children, "INTERRUPT_SECONDS", 0.05)
+    lifeline = box.lifeline()
+    child = start(["ignore", "SIGINT"], ["say", lifeline.path, "child"], ["hang"])
+    lifeline.wait_for("child")
+    with anyio.fail_after(PATIENCE):
+        await child.stop("SIGINT")
+    assert child.exit == Exit(signal="SIGTERM")
+
+
+async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, box, impatient):
+    lifeline = box.lifeline()
+    child = start(
+        ["ignore", "SIGINT", "SIGTERM"], ["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"]
+    )
+    lifeline.wait_for("child")
+    lifeline.wait_for("grandchild")
+    with anyio.fail_after(PATIENCE):
+        await child.stop("SIGINT")
+    assert child.exit == Exit(signal="SIGKILL")
+    assert lifeline.gone()
+
+
+async def test_stopping_is_not_cut_short_by_a_cancellation(start, box, impatient):
+    lifeline = box.lifeline()
+    child = start(["ignore", "SIGTERM"], ["say", lifeline.path, "child"], ["hang"])
+    lifeline.wait_for("child")
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(child.stop)
+            await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    assert child.exit == Exit(signal="SIGKILL")
+
+
+async def test_two_that_wait_for_its_end_both_learn_it(start):
+    child = start(["leave", 7])
+    ends = []
+
+    async def wait():
+        ends.append(await child.ended())
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            tasks.start_soon(wait)
+    assert ends == [Exit(code=7)] * 2
+
+
+async def test_a_kernel_without_pidfd_is_polled(start, monkeypatch):
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    child = start(["leave", 4])
+    with anyio.fail_after(PATIENCE):
+        assert await child.ended() == Exit(code=4)
+
+
+async def test_no_signal_is_sent_to_a_group_that_is_gone(start, monkeypatch):
+    child = start(["leave", 0])
+    with anyio.fail_after(PATIENCE):
+        await child.ended()
+    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("its number may be somebody else's by now"))
+    child.signal("SIGKILL")
+    await child.stop()
+
+
+@pytest.mark.parametrize("word", ["/nowhere/at/all", "nul\0"])
+def test_a_program_that_cannot_be_started_is_the_vendors_fault(box, word):
+    with pytest.raises(VendorError, match="could not be started"):
+        spawn([word], box.environment(), str(box.cwd), feed=False)
+
+
+def test_a_file_that_is_no_program_is_the_vendors_fault(box):
+    path = box.path / "readme"
+    path.write_text("hello", encoding="utf-8")
+    path.chmod(stat.S_IRUSR)
+    with pytest.raises(VendorError, match=r"could not be started: Permission denied"):
+        spawn([str(path)], box.environment(), str(box.cwd), feed=False)

@@ -1,0 +1,440 @@
+"""The drop-in `claude` as a process, over stand-ins for the vendors."""
+
+import io
+import json
+import os
+import subprocess
+
+import pytest
+from box import ANSWER, ASK, SHIM, STREAM, opened
+from support import TERMINATOR, check_turns, result_of
+
+from shim import demo_child
+from shim.ending import Exit
+from shim.translate import open_translation
+
+U = "11111111-2222-4333-8444-555555555555"
+
+# Vendor → the fixture that its stand-in prints, and the answer in it.
+STANDINS = {
+    "acai": "acai/2026-04-text",
+    "cake": "cake/2026-07-text",
+    "cursor": "cursor/shape-2026.08-text-thinking",
+    "pi": "pi/1.5.2-plain",
+    "qwen": "qwen/0.24.4-text",
+    "claude": "claude/2.1.327-text",
+}
+
+
+@pytest.fixture
+def demo(box):
+    """The bundled vendor with a program of ours: answers at once."""
+    return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])}
+
+
+def refused(box, *words, **environment):
+    """A turn that must not start: the stand-in of every vendor would leave a file."""
+    trap = box.program("trap", f"touch {box.path}/started\n")
+    done = box.claude(*words, **({"SHIM_BIN": trap} | environment))
+    assert not (box.path / "started").exists(), "a vendor was started"
+    return done
+
+
+# -- one turn of each vendor ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vendor", STANDINS)
+def test_a_turn_of_every_vendor_is_a_turn_of_claude(box, vendor):
+    done = box.claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=box.prints("standin", STANDINS[vendor]))
+    (turn,) = check_turns(done.stdout, False, passthrough=vendor == "claude")
+    assert (done.status, done.stderr) == (0, "")
+    assert turn[0]["subtype"] == "init"
+    assert turn[0].get("shim", {}).get("unattended", False) is (vendor in ("acai", "cake", "pi"))
+    assert result_of(turn)["is_error"] is False and result_of(turn)["result"]
+    assert turn[-1] == TERMINATOR
+
+
+def test_the_demo_vendor_plays_a_whole_session(capsys, monkeypatch):
+    monkeypatch.setattr(demo_child, "PAUSE", 0)
+    monkeypatch.setattr(demo_child, "THOUGHT", 0)
+    monkeypatch.setattr("sys.stdin", io.StringIO("make it nicer"))
+    demo_child.main()
+    translation = open_translation("demo", partial=True)
+    said = translation.feed(capsys.readouterr().out.encode()) + translation.close(Exit(code=0))
+    (turn,) = check_turns(said, True)
+    assert result_of(turn)["is_error"] is False
+    calls = [block["name"] for line in turn if line["type"] == "assistant" for block in line["message"]["content"]
+             if block["type"] == "tool_use"]  # fmt: skip
+    assert calls == ["Read", "Edit", "Bash"]
+
+
+def test_partial_messages_come_as_they_are_asked_for(box):
+    standin = box.prints("standin", "qwen/0.24.4-text-partial")
+    done = box.claude(*ASK, "--include-partial-messages", SHIM_VENDOR="qwen", SHIM_BIN=standin)
+    check_turns(done.stdout, True)
+    assert any(line["type"] == "stream_event" for line in done.lines)
+
+
+# -- formats and exit codes -------------------------------------------------------------------------------------
+
+
+def test_json_is_one_object_and_a_newline(box, demo):
+    done = box.claude("-p", "hi", "--output-format", "json", **demo)
+    assert done.stdout.count(b"\n") == 1 and done.stdout.endswith(b"}\n")
+    assert json.loads(done.stdout)["result"] == "Hello."
+
+
+def test_verbose_json_is_one_array_without_a_newline(box, demo):
+    done = box.claude("-p", "hi", "--output-format", "json", "--verbose", **demo)
+    assert not done.stdout.endswith(b"\n")
+    assert [line["type"] for line in json.loads(done.stdout)] == ["system", "assistant", "result"]
+
+
+def test_text_is_the_answer_and_a_newline(box, demo):
+    done = box.claude("-p", "hi", **demo)
+    assert (done.stdout, done.stderr, done.status) == (b"Hello.\n", "", 0)
+
+
+@pytest.mark.parametrize("words", [STREAM, ("--output-format", "json"), ()], ids=["stream", "json", "text"])
+def test_an_error_is_exit_1_in_every_format(box, words):
+    failing = box.fake(["leave", 3])
+    done = box.claude("-p", "hi", *words, SHIM_VENDOR="demo", SHIM_BIN=failing)
+    assert done.status == 1
+    assert b"exited with code 3" in done.stdout
+
+
+@pytest.mark.parametrize("number", [9, 15])
+def test_a_vendor_that_is_killed_is_exit_1(box, number):
+    standin = box.program("standin", f"kill -{number} $$\n")
+    done = box.claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN=standin)
+    assert (done.status, done.cause) == (1, "signal")
+
+
+def test_output_that_nobody_wants_is_no_failure(box, demo):
+    with box.running(*ASK, environment=demo, stdout=subprocess.DEVNULL) as dropin:
+        assert dropin.status() == 0
+    assert box.recording.exists()
+
+
+# -- the terminator ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "expected"),
+    [
+        (ASK, {}, b'{"type":"message_stop"}\n'),
+        (("hi", *STREAM), {}, b""),
+        (ASK, {"CLAUDE_CODE_ENTRYPOINT": "sdk-py"}, b""),
+        ((*ASK, "--shim-terminator", "none"), {}, b""),
+        ((*ASK, "--shim-terminator=dollar"), {}, b"$\n"),
+        (("hi", *STREAM), {"SHIM_TERMINATOR": "message_stop"}, b'{"type":"message_stop"}\n'),
+    ],
+    ids=["asked with -p", "without -p", "an SDK", "none", "dollar", "the environment's"],
+)
+@pytest.mark.parametrize("found", [True, False], ids=["a turn", "a refusal"])
+def test_the_terminator_follows_the_result(box, demo, words, environment, expected, found):
+    done = box.claude(*words, **(demo | environment | ({} if found else {"SHIM_BIN": "/nowhere"})))
+    assert done.status == (0 if found else 1)
+    result = done.stdout.index(b'{"type":"result"')
+    assert done.stdout[done.stdout.index(b"\n", result) + 1 :] == expected
+
+
+# -- a turn that cannot start -----------------------------------------------------------------------------------
+
+
+def test_a_vendor_that_is_not_there_is_a_result_and_exit_1(box):
+    done = box.claude(*ASK, SHIM_VENDOR="qwen")
+    assert (done.status, done.cause) == (1, "not_found")
+    assert done.result["shim"]["vendor"] == "qwen"
+    assert "no program called qwen" in done.result["errors"][0]
+    assert "SHIM_BIN" in done.stderr
+
+
+def test_with_text_output_it_is_exit_127(box):
+    done = box.claude("-p", "hi", SHIM_VENDOR="qwen")
+    assert (done.status, done.stdout) == (127, b"")
+    assert "no program called qwen" in done.stderr
+
+
+def test_a_file_that_cannot_be_started_is_not_found_too(box):
+    path = box.path / "qwen"
+    path.write_text("no program\n", encoding="utf-8")
+    done = box.claude(*ASK, SHIM_VENDOR="qwen", SHIM_BIN=str(path))
+    assert (done.status, done.cause) == (1, "not_found")
+
+
+@pytest.mark.parametrize("words", [STREAM, ("--output-format", "json"), ("--output-format", "json", "--verbose")])
+def test_every_json_format_says_why_it_cannot_start(box, words):
+    done = refused(box, "-p", "hi", *words, SHIM_VENDOR="nobody")
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    result = [line for line in (said[0] if isinstance(said[0], list) else said) if line["type"] == "result"]
+    assert done.status == 1
+    assert len(result) == 1 and "is no vendor" in result[0]["errors"][0]
+
+
+def test_without_a_vendor_the_hint_lists_the_programs_on_path(box):
+    box.program("pi", "exit 0\n")
+    done = refused(box, *ASK)
+    assert (done.status, done.cause) == (1, "refused")
+    assert f"pi ({box.bin}/pi)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("vendor", "mode"),
+    [
+        *((vendor, mode) for vendor in ("acai", "cake") for mode in ("plan", "acceptEdits", "dontAsk", "auto")),
+        *((vendor, mode) for vendor in ("pi", "cursor") for mode in ("dontAsk", "auto")),
+    ],
+)
+def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(inside, capfd, vendor, mode):
+    """In this process: only the refusal matters, and it is the same code."""
+    from shim.dropin import main
+
+    trap = inside.program("trap", f"touch {inside.path}/started\n")
+    os.environ["SHIM_BIN"] = trap
+    try:
+        status = main([*ASK, "--permission-mode", mode, "--shim-vendor", vendor], {})
+    finally:
+        del os.environ["SHIM_BIN"]
+    said, complaint = capfd.readouterr()
+    assert status == 1
+    assert not (inside.path / "started").exists(), "a vendor was started"
+    assert f"no way to honour the permission mode {mode}" in complaint
+    assert [json.loads(line)["type"] for line in said.splitlines()] == ["system", "result", "message_stop"]
+
+
+def test_a_refusal_names_the_mode_in_one_line(box):
+    done = refused(box, *ASK, "--permission-mode", "plan", SHIM_VENDOR="acai")
+    assert (done.status, done.cause) == (1, "refused")
+    assert len(done.stderr.splitlines()) == 2  # the sentence, and its hint
+
+
+@pytest.mark.parametrize("words", [(), ("",), ("  ",)], ids=["none", "empty", "blank"])
+def test_without_a_prompt_the_real_ones_sentence(box, words):
+    done = refused(box, "-p", *words, *STREAM, SHIM_VENDOR="demo")
+    assert done.status == 1
+    assert done.stderr.startswith(
+        "Error: Input must be provided either through stdin or as a prompt argument when using --print"
+    )
+
+
+def test_a_prompt_that_a_flag_swallowed_is_named(box):
+    done = refused(box, "-p", *STREAM, "--disallowedTools", "Bash", "go", SHIM_VENDOR="demo")
+    assert done.status == 1
+    assert '"go" was read as a value of --disallowedTools, not as a prompt' in done.stderr
+    assert "put a prompt before --disallowedTools or after --" in done.stderr
+
+
+def test_a_bad_argument_is_exit_1_and_nothing_on_stdout(box):
+    done = refused(box, "-p", "hi", "--output-format", "xml", SHIM_VENDOR="demo")
+    assert (done.status, done.stdout) == (1, b"")
+    assert "Allowed choices are text, json, stream-json." in done.stderr
+
+
+def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
+    box.settings("terminator = 3\n")
+    done = refused(box, *ASK, SHIM_VENDOR="demo")
+    assert (done.status, done.cause) == (1, "refused")
+    assert f"{box.config}: terminator is 3, it must be a string" in done.stderr
+
+
+def test_a_session_of_another_vendor_is_refused(box):
+    first = box.claude(*ASK, "--session-id", U, SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", STANDINS["qwen"]))
+    assert first.status == 0
+    done = refused(box, *ASK, "--resume", U, "--shim-vendor", "pi")
+    assert (done.status, done.cause) == (1, "refused")
+    assert "made by qwen" in done.stderr
+
+
+def test_a_complaint_that_nobody_reads_still_ends_in_a_result(box):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        with box.running(*ASK, environment={"SHIM_VENDOR": "qwen"}, stderr=writer) as dropin:
+            done = dropin.finish()
+    finally:
+        os.close(writer)
+    assert (done.status, done.cause) == (1, "not_found")
+
+
+def test_a_working_directory_that_is_gone_still_ends_in_a_result(box, demo):
+    script = f'mkdir gone && cd gone && rmdir ../gone && exec {" ".join(SHIM)} claude "$@"'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, "sh", *ASK],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=box.environment(**demo),
+        cwd=box.cwd,
+        timeout=20,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr
+    assert b'"type":"result"' in done.stdout
+
+
+# -- the prompt -------------------------------------------------------------------------------------------------
+
+
+def test_stdin_follows_the_positional(box, demo):
+    assert box.claude("-p", "first", stdin=b"second\n", **demo).status == 0
+    assert box.record()["stdin"] == "first\nsecond\n"
+
+
+def test_the_prompt_may_come_from_stdin_alone(box, demo):
+    assert box.claude("-p", stdin="grüße".encode(), **demo).status == 0
+    assert box.record()["stdin"] == "grüße"
+
+
+def test_a_silent_open_stdin_is_waited_for_three_seconds_beside_a_prompt(box, demo):
+    with box.running("-p", "hi", stdin=subprocess.PIPE, environment=demo) as dropin:
+        dropin.process.stdout.read()  # to its end, with stdin still open
+        assert dropin.status() == 0
+        assert dropin.process.stderr.read().startswith(b"Warning: no stdin data received in 3s, proceeding without it.")
+    assert box.record()["stdin"] == "hi"
+
+
+# -- doors that start nothing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [("--version",), ("-v",), ("-p", "hi", "--version"), ("--no-such", "x", "-v"), ("auth", "status", "-v")]
+)
+def test_the_version_is_said_wherever_it_is_asked_for(box, words):
+    done = refused(box, *words, SHIM_VENDOR="demo")
+    assert (done.status, done.stdout, done.stderr) == (0, b"2.1.327 (Claude Code)\n", "")
+
+
+@pytest.mark.parametrize(
+    "word", ["auth", "mcp", "doctor", "update", "install", "config", "plugin", "agents", "setup-token"]
+)
+def test_no_subcommand_of_claude_starts_a_vendor(inside, capfd, monkeypatch, word):
+    from shim import start
+    from shim.dropin import main
+
+    monkeypatch.setattr(start, "Start", lambda *_: pytest.fail("a turn was begun"))
+    monkeypatch.setenv("SHIM_VENDOR", "demo")
+    assert main([word, "status"], {}) == 0
+    capfd.readouterr()
+
+
+def test_auth_status_says_logged_in(box):
+    done = refused(box, "auth", "status", "--json", SHIM_VENDOR="qwen")
+    status = json.loads(done.stdout)
+    assert done.status == 0
+    assert status["loggedIn"] is True
+    assert status["authMethod"] == "qwen"
+
+
+def test_help_lists_claudes_flags_and_starts_nothing(box):
+    done = refused(box, "--help", SHIM_VENDOR="demo")
+    assert done.status == 0
+    assert b"--output-format <format>" in done.stdout
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_session_goes_on_under_the_vendors_own_id(box):
+    """cake has ids of its own and no flag for ours; the store maps one to the other."""
+    box.program("cake", f'echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    first = box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
+    assert first.result["session_id"] == U
+    stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
+    own = stored["vendor_session"]
+    assert stored["vendor"] == "cake" and own != U
+    again = box.claude(*ASK, "--resume", U)
+    assert (again.status, again.result["session_id"]) == (0, U)
+    calls = (box.path / "calls").read_text(encoding="utf-8").splitlines()
+    assert "--resume" not in calls[0]
+    assert f"--resume {own}" in calls[1] and U not in calls[1]
+
+
+def test_a_session_that_was_forked_has_an_id_of_its_own(box):
+    box.prints("cursor-agent", "cursor/handmade-multiturn-2")
+    resumed = "7f1c2f4e-0000-4000-8000-000000000001"
+    done = box.claude(*ASK, "--resume", resumed, "--fork-session", "--shim-vendor", "cursor")
+    if done.status == 0:
+        assert done.result["session_id"] != resumed
+    else:
+        assert done.cause == "refused"
+
+
+def test_an_id_that_a_frontend_spells_in_capitals_is_the_same_session(box):
+    box.prints("cake", STANDINS["cake"])
+    box.claude(*ASK, "--session-id", U.upper(), "--shim-vendor", "cake")
+    assert (box.state / "sessions" / f"{U}.json").exists()
+
+
+# -- the rules of a turn ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "pi", "qwen"])
+def test_a_denied_tool_is_never_listed(box, vendor):
+    standin = box.prints("standin", STANDINS[vendor])
+    done = box.claude(*ASK, "--disallowedTools=Bash,Write", SHIM_VENDOR=vendor, SHIM_BIN=standin)
+    assert done.status == 0
+    assert done.init["tools"] and not {"Bash", "Write"} & set(done.init["tools"])
+
+
+def test_a_denied_tool_of_the_settings_is_never_listed(box):
+    box.settings('[tools]\ndeny = ["Bash"]\nhide = ["Write"]\n')
+    done = box.claude(*ASK, SHIM_VENDOR="cursor", SHIM_BIN=box.prints("standin", STANDINS["cursor"]))
+    assert "Read" in done.init["tools"] and not {"Bash", "Write"} & set(done.init["tools"])
+
+
+def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
+    lifeline, gate = box.lifeline(), box.gate()
+    call = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "rm -rf /"}}
+    events = ANSWER.splitlines(keepends=True)
+    forged = "".join([events[0], json.dumps(call) + "\n"])
+    steps = (["say", lifeline.path, "child"], ["out", forged], ["wait", str(gate)], ["out", "".join(events[1:])])
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+    with box.running(*ASK, "--disallowedTools=Bash", environment=environment) as dropin:
+        done = dropin.finish()
+    assert lifeline.wait_for("child") and lifeline.gone()
+    assert done.status == 1
+    assert done.result["permission_denials"][0]["tool_name"] == "Bash"
+    assert "may have begun" in json.dumps(done.result)
+
+
+# -- settings and the log ---------------------------------------------------------------------------------------
+
+
+def test_what_the_settings_add_to_a_launch_is_added(box, demo):
+    box.settings('[vendors.demo]\nargs = ["--a"]\nenv = {FROM = "settings"}\n')
+    box.claude("-p", "hi", SHIM_ARGS="--b 'c d'", **demo)
+    facts = box.record()
+    assert facts["arguments"] == ["--a", "--b", "c d"]
+    assert facts["environment"]["FROM"] == "settings"
+
+
+def test_a_launcher_stands_in_front_of_the_program(box, demo):
+    launcher = box.program("launcher", f'echo "$@" > {box.path}/launched; exec "$@"\n')
+    box.settings(f'[vendors.demo]\nlauncher = ["{launcher}"]\n')
+    assert box.claude("-p", "hi", **demo).status == 0
+    assert (box.path / "launched").read_text(encoding="utf-8").strip() == demo["SHIM_BIN"]
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_the_log_never_touches_stdout(box, demo, to_file):
+    log = box.path / "shim.log"
+    done = box.claude(*ASK, SHIM_LOG=f"info:{log}" if to_file else "info", **demo)
+    check_turns(done.stdout, False)
+    said = log.read_text(encoding="utf-8") if to_file else done.stderr
+    assert [json.loads(line)["event"] for line in said.splitlines()] == ["child started", "turn ended"]
+    assert done.stderr == "" or not to_file
+
+
+def test_two_turns_at_once_do_not_wait_for_each_other(box):
+    gate = box.gate()
+    waiting = box.fake(["wait", str(gate)], ["out", ANSWER])
+    with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": waiting}) as slow:
+        assert box.claude("-p", "hi", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER])).status == 0
+        opened(gate)
+        assert slow.finish().status == 0
+
+
+def _fixture(case):
+    from support import ROOT
+
+    return ROOT / "fixtures" / case / "vendor.ndjson"

@@ -1,0 +1,380 @@
+"""How a turn ended: cause, is_error, subtype and texts agree, whatever vendor and process say (contract S9, S10)."""
+
+import pytest
+from support import Stage, check_turns
+
+from shim.ending import STDERR_CHARACTERS, Exit
+from shim.events import NO_USAGE as NOTHING
+
+NO_USAGE = dict(NOTHING)
+
+OK, ONE, INT, TERM = Exit(code=0), Exit(code=1), Exit(code=130), Exit(signal="SIGTERM")
+EXITS = [OK, ONE, INT, TERM, None]
+
+
+def outcome(stage: Stage, kind: str) -> None:
+    """What the vendor says of its end."""
+    if kind == "ended":
+        stage.turn.ended()
+    elif kind == "failed":
+        stage.turn.failed("it broke")
+    elif kind == "api":
+        stage.turn.failed("429 Too many requests")
+    elif kind == "limit":
+        stage.turn.failed("Reached max turns", kind="limit", subtype="error_max_turns")
+    elif kind == "interrupted":
+        stage.turn.interrupted()
+
+
+def result(stage: Stage, child_exit: Exit | None, stderr: str = "") -> dict:
+    """The result line of a turn that said something; the stream keeps the contract."""
+    stage.turn.closed(child_exit, stderr)
+    lines = stage.lines()
+    check_turns(stage.bytes, stage.pen.partial)
+    return lines[-2]
+
+
+AUTH = "Error: Invalid API key"
+# outcome, how the child ended, its stderr → cause, is_error, subtype, terminal_reason
+TABLE = [
+    ("ended", OK, "", "clean", False, "success", "completed"),
+    ("ended", OK, AUTH, "clean", False, "success", "completed"),
+    ("ended", None, "", "clean", False, "success", "completed"),
+    ("ended", ONE, "", "exit_code", True, "error_during_execution", "model_error"),
+    ("ended", ONE, AUTH, "exit_code", True, "error_during_execution", "model_error"),
+    ("ended", INT, "", "exit_code", True, "error_during_execution", "model_error"),
+    ("ended", TERM, "", "signal", True, "error_during_execution", "model_error"),
+    *(("failed", end, "", "vendor_error", True, "error_during_execution", "model_error") for end in EXITS),
+    *(("api", end, "", "rate_limit", True, "success", "api_error") for end in EXITS),
+    *(("limit", end, "", "limit", True, "error_max_turns", "max_turns") for end in EXITS),
+    *(
+        ("interrupted", end, err, "interrupted", True, "error_during_execution", "aborted_streaming")
+        for end in EXITS
+        for err in ("", AUTH)
+    ),
+    ("nothing", OK, "", "truncated", True, "error_during_execution", "model_error"),
+    ("nothing", None, "", "truncated", True, "error_during_execution", "model_error"),
+    ("nothing", OK, "some warning", "truncated", True, "error_during_execution", "model_error"),
+    ("nothing", ONE, "", "exit_code", True, "error_during_execution", "model_error"),
+    ("nothing", INT, "Operation cancelled.", "exit_code", True, "error_during_execution", "model_error"),
+    ("nothing", TERM, "", "signal", True, "error_during_execution", "model_error"),
+    ("nothing", TERM, AUTH, "signal", True, "error_during_execution", "model_error"),
+    ("nothing", ONE, AUTH, "auth", True, "success", "api_error"),
+    ("nothing", OK, AUTH, "auth", True, "success", "api_error"),
+]
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize(("kind", "child_exit", "stderr", "cause", "is_error", "subtype", "reason"), TABLE)
+def test_cause_error_subtype_and_reason_agree(kind, child_exit, stderr, cause, is_error, subtype, reason, partial):
+    stage = Stage(partial=partial)
+    stage.turn.text("hi")
+    outcome(stage, kind)
+    line = result(stage, child_exit, stderr)
+    assert (line["shim"]["cause"], line["is_error"], line["subtype"], line["terminal_reason"]) == (
+        cause,
+        is_error,
+        subtype,
+        reason,
+    )
+    assert (stage.turn.cause, stage.turn.is_error) == (cause, is_error)
+    assert stage.turn.final_text == (line["result"] if "result" in line else line["errors"][0])
+    assert ("result" in line) == (subtype == "success")
+
+
+def test_an_exit_code_that_the_vendors_page_calls_clean_is_no_error():
+    stage = Stage(clean_exits=frozenset({0, 7}))
+    stage.turn.say("hi")
+    stage.turn.ended()
+    assert not result(stage, Exit(code=7))["is_error"]
+
+
+def test_a_code_that_is_clean_does_not_make_up_for_a_missing_end():
+    stage = Stage(clean_exits=frozenset({0, 7}))
+    stage.turn.say("hi")
+    assert result(stage, Exit(code=7))["is_error"]
+
+
+@pytest.mark.parametrize("order", [("ended", "failed"), ("failed", "ended")])
+def test_failed_beats_ended_in_any_order(order):
+    stage = Stage()
+    for kind in order:
+        outcome(stage, kind)
+    assert result(stage, OK)["errors"] == ["it broke"]
+
+
+@pytest.mark.parametrize("other", ["ended", "failed", "api", "limit"])
+@pytest.mark.parametrize("first", [True, False])
+def test_interrupted_beats_everything_in_any_order(other, first):
+    stage = Stage()
+    for kind in ("interrupted", other) if first else (other, "interrupted"):
+        outcome(stage, kind)
+    assert result(stage, ONE)["shim"]["cause"] == "interrupted"
+
+
+def test_the_last_end_is_the_end():
+    """pi's `agent_end` comes several times."""
+    stage = Stage()
+    stage.turn.ended(result="one")
+    stage.turn.ended(result="two")
+    assert result(stage, OK)["result"] == "two"
+
+
+# -- the texts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "child_exit", "stderr", "text"),
+    [
+        ("nothing", OK, "", "demo exited with code 0 before it finished"),
+        ("nothing", ONE, "  the reason\n", "demo exited with code 1 before it finished: the reason"),
+        ("nothing", TERM, "", "demo was ended by SIGTERM before it finished"),
+        ("nothing", None, "", "demo was ended before it finished"),
+        ("ended", ONE, "", "demo said that it was done, but exited with code 1"),
+        ("ended", TERM, "why", "demo said that it was done, but was ended by SIGTERM: why"),
+        ("failed", ONE, "not this", "it broke"),
+        ("interrupted", INT, "not this", "[Request interrupted by user]"),
+    ],
+)
+def test_the_error_says_what_happened(kind, child_exit, stderr, text):
+    stage = Stage()
+    stage.turn.say("hi")
+    outcome(stage, kind)
+    assert result(stage, child_exit, stderr)["errors"] == [text]
+
+
+def test_of_a_long_stderr_the_beginning_and_the_end_are_told():
+    """Usage texts put the reason first, stack traces last."""
+    stage = Stage()
+    line = result(stage, ONE, "FIRST" + "x" * 100_000 + "LAST")
+    (text,) = line["errors"]
+    assert "FIRST" in text and text.endswith("LAST") and "…" in text
+    assert len(text) < STDERR_CHARACTERS + 200
+
+
+def test_control_characters_of_stderr_are_made_visible():
+    """Threats: terminal escapes in errors."""
+    stage = Stage()
+    (text,) = result(stage, ONE, "\x1b[33mWarning\x1b[0m \x07")["errors"]
+    assert "\x1b" not in text and "\x07" not in text and "Warning" in text
+
+
+def test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success():
+    """Contract S10, 5.8."""
+    stage = Stage()
+    stage.turn.started(session_id="s")
+    stage.turn.failed("401 Incorrect API key provided: dummy.")
+    stage.turn.closed(ONE, "")
+    init, error, line, _ = stage.lines()
+    assert init["type"] == "system"
+    assert error["message"]["model"] == "<synthetic>"
+    assert error["message"]["content"] == [
+        {"type": "text", "text": "API Error: 401 Incorrect API key provided: dummy."}
+    ]
+    assert error["message"]["stop_reason"] == "stop_sequence"
+    assert (error["error"], error["is_api_error_message"], error["api_error_status"]) == (
+        "authentication_failed",
+        True,
+        401,
+    )
+    assert line["result"] == "API Error: 401 Incorrect API key provided: dummy."
+    assert (line["subtype"], line["is_error"], line["api_error_status"]) == ("success", True, 401)
+    assert (line["stop_reason"], line["terminal_reason"]) == ("stop_sequence", "api_error")
+
+
+def test_a_text_that_names_an_api_error_is_not_prefixed_twice():
+    stage = Stage()
+    stage.turn.failed("API Error: 500 oops", api=True)
+    assert result(stage, ONE)["result"] == "API Error: 500 oops"
+
+
+@pytest.mark.parametrize("api", [True, False])
+def test_a_translator_may_say_whether_the_api_failed(api):
+    stage = Stage()
+    stage.turn.failed("429 Too many requests" if not api else "who knows", api=api)
+    assert (result(stage, ONE)["subtype"] == "success") is api
+
+
+def test_an_error_without_words_still_has_a_text():
+    """The TypeScript SDK reads `errors[0]`."""
+    stage = Stage()
+    stage.turn.failed("")
+    (text,) = result(stage, ONE)["errors"]
+    assert text
+
+
+# -- the numbers -----------------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_never_began_had_no_turns():
+    """Contract 5.10."""
+    assert result(Stage(), ONE, "no such session")["num_turns"] == 0
+
+
+def test_a_session_that_failed_at_the_api_had_one_turn():
+    """Contract 5.8."""
+    stage = Stage()
+    stage.turn.failed("401 Unauthorized")
+    assert result(stage, ONE)["num_turns"] == 1
+
+
+def test_an_interrupt_is_a_turn_more():
+    """Contract 5.3 and 6.4."""
+    stage = Stage()
+    stage.turn.text("hi")
+    stage.turn.interrupted()
+    assert result(stage, INT)["num_turns"] == 2
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"duration_ms": 12, "api_ms": 7}, (12, 7)),
+        ({"duration_ms": 12.7}, (12, 0)),
+        ({"duration_ms": None}, (42, 0)),
+        ({}, (42, 0)),
+        ({"duration_ms": -1, "api_ms": -1}, (42, 0)),
+        ({"duration_ms": "12", "api_ms": [1]}, (42, 0)),
+    ],
+)
+def test_durations_are_the_vendors_or_else_the_clocks(facts, expected):
+    stage = Stage(clock=lambda: 42)
+    stage.turn.ended(**facts)
+    line = result(stage, OK)
+    assert (line["duration_ms"], line["duration_api_ms"]) == expected
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"duration_ms": float("inf")},
+        {"duration_ms": float("nan")},
+        {"usage": "many"},
+        {"usage": [1]},
+        {"usage": NO_USAGE | {"input_tokens": "5"}},
+        {"usage": NO_USAGE | {"output_tokens": None}},
+        {"cost": "free"},
+        {"cost": None, "result": 7},
+        {"result": {"a": 1}},
+    ],
+    ids=str,
+)
+def test_facts_of_another_type_do_not_take_the_result_away(facts):
+    stage = Stage()
+    stage.turn.ended(**facts)
+    result(stage, OK)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [NO_USAGE | odd for odd in ({"input_tokens": "5"}, {"output_tokens": None}, {"output_tokens": [1]})] + ["many", 7],
+)
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
+    stage = Stage(partial=partial)
+    stage.turn.message()
+    for verb in (stage.turn.message_facts, stage.turn.message_end):
+        try:
+            verb(usage=usage)
+        except Exception:  # the pump counts it
+            pass
+        stage.turn.say("hi")
+    stage.turn.ended()
+    result(stage, OK)
+
+
+def test_a_structured_output_is_passed_on():
+    """Contract 5.11."""
+    stage = Stage()
+    stage.turn.ended(structured_output={"answer": "42"}, result='{"answer":"42"}')
+    line = result(stage, OK)
+    assert (line["structured_output"], line["result"]) == ({"answer": "42"}, '{"answer":"42"}')
+
+
+def test_the_model_of_the_usage_has_what_clients_divide_by():
+    """Contract 5.3: ACP reads contextWindow."""
+    stage = Stage()
+    stage.turn.message(model="m")
+    stage.turn.say("hi")
+    stage.turn.ended(
+        usage={
+            "input_tokens": 1,
+            "cache_creation_input_tokens": 2,
+            "cache_read_input_tokens": 3,
+            "output_tokens": 4,
+        },
+        cost=0.5,
+    )
+    assert result(stage, OK)["modelUsage"] == {
+        "m": {
+            "inputTokens": 1,
+            "outputTokens": 4,
+            "cacheReadInputTokens": 3,
+            "cacheCreationInputTokens": 2,
+            "webSearchRequests": 0,
+            "costUSD": 0.5,
+            "contextWindow": 200_000,
+            "maxOutputTokens": 32_000,
+        }
+    }
+
+
+# -- interrupts ------------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_in_text_closes_it_and_says_who_stopped():
+    """Contract 6.4."""
+    stage = Stage(partial=True)
+    stage.turn.text("w0 w1 ")
+    stage.lines()
+    stage.turn.interrupted()
+    words = stage.finish(130)
+    check_turns(stage.bytes, partial=True)
+    assert words[0] == "text:w0 w1 "
+    assert "user:[Request interrupted by user]" in words
+    assert words[-2].startswith("end:error_during_execution!")
+
+
+def test_the_stop_reason_of_an_interrupt_is_null():
+    """Contract 6.4: `message_delta` and `result` say null while text streams."""
+    stage = Stage(partial=True)
+    stage.turn.text("w0 w1 ")
+    stage.turn.interrupted()
+    stage.turn.closed(INT, "")
+    lines = stage.lines()
+    (delta,) = (line["event"] for line in lines if line.get("event", {}).get("type") == "message_delta")
+    assert lines[-2]["stop_reason"] is None
+    assert delta["delta"]["stop_reason"] is None
+
+
+def test_an_interrupt_in_a_call_answers_it_and_says_so():
+    """Contract 6.4: the failed result first, then the user line; terminal_reason aborted_tools."""
+    stage = Stage()
+    stage.turn.tool_use("t", "Bash", {})
+    stage.lines()
+    stage.turn.interrupted()
+    stage.turn.closed(INT, "")
+    result_line, user, line, _ = stage.lines()
+    assert result_line["message"]["content"][0]["is_error"]
+    assert user["message"]["content"] == [{"type": "text", "text": "[Request interrupted by user for tool use]"}]
+    assert line["terminal_reason"] == "aborted_tools"
+
+
+@pytest.mark.parametrize(
+    ("child_exit", "text"),
+    [
+        (Exit(code=3), "exited with code 3"),
+        (Exit(signal="SIGKILL"), "was ended by SIGKILL"),
+        (Exit(code=0), "exited with code 0"),
+    ],
+)
+def test_an_exit_says_itself(child_exit, text):
+    assert str(child_exit) == text
+
+
+def test_a_usage_that_was_told_in_full_is_in_the_result_of_a_failure_too():
+    stage = Stage()
+    usage = {"input_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 4}
+    stage.turn.failed("it broke", usage=usage, duration_ms=9)
+    line = result(stage, ONE)
+    assert (line["usage"], line["duration_ms"]) == (usage, 9)

@@ -1,0 +1,399 @@
+"""Claude's pen: every line shape against contract section 5, key by key."""
+
+import json
+
+import orjson
+import pytest
+from support import STABLE_IDENTITY, STABLE_SESSION, Stage, brief, parse
+
+from shim.events import TERMINATORS, ClaudePen, dump
+
+USAGE = {
+    "input_tokens": 1,
+    "cache_creation_input_tokens": 2,
+    "cache_read_input_tokens": 3,
+    "output_tokens": 4,
+}
+NONE = dict.fromkeys(USAGE, 0)
+
+
+def strip(line: dict) -> dict:
+    """A line without what every line has; their order is checked too."""
+    assert next(iter(line)) == "type", "type comes first (S15)"
+    line = dict(line)
+    assert line.pop("session_id") == STABLE_SESSION
+    uuid = line.pop("uuid")
+    assert uuid.startswith(STABLE_IDENTITY) and len(uuid) == 36
+    return line
+
+
+def said(verbs, partial: bool = False) -> list[dict]:
+    """The lines behind init for some verbs."""
+    stage = Stage(partial=partial)
+    stage.turn.started(session_id="chat", model="m")
+    stage.lines()
+    verbs(stage.turn)
+    return [strip(line) for line in stage.lines()]
+
+
+def message(block: dict, identity: str = "msg_00000000000040008000000001", usage: dict = NONE) -> dict:
+    return {
+        "type": "assistant",
+        "message": {
+            "id": identity,
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": [block],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage,
+        },
+        "parent_tool_use_id": None,
+    }
+
+
+def event(inner: dict) -> dict:
+    return {"type": "stream_event", "event": inner, "parent_tool_use_id": None}
+
+
+# -- the lines -------------------------------------------------------------------------------------------------------
+
+
+def test_init_has_every_key_that_three_versions_of_claude_have():
+    """Contract 5.1."""
+    stage = Stage(cwd="/repo", tools=("Bash",))
+    stage.turn.started(session_id="550e8400-e29b-41d4-a716-446655440000", model="m", slash_commands=["x"])
+    (init,) = stage.lines()
+    assert list(init)[:4] == ["type", "subtype", "cwd", "session_id"]
+    uuid = init.pop("uuid")
+    assert uuid.startswith(STABLE_IDENTITY)
+    version = init.pop("claude_code_version")
+    assert int(version.split(".")[0]) >= 2, "clients warn about older ones"
+    assert init == {
+        "type": "system",
+        "subtype": "init",
+        "cwd": "/repo",
+        "session_id": "550e8400-e29b-41d4-a716-446655440000",
+        "tools": ["Bash"],
+        "mcp_servers": [],
+        "model": "m",
+        "permissionMode": "default",
+        "slash_commands": ["x"],
+        "apiKeySource": "none",
+        "output_style": "default",
+        "agents": [],
+        "skills": [],
+        "plugins": [],
+        "analytics_disabled": True,
+        "product_feedback_disabled": True,
+        "fast_mode_state": "off",
+        "shim": {"vendor": "demo", "unattended": False},
+    }
+
+
+def test_init_promises_no_capabilities():
+    """Contract 5.1: each string promises behaviour."""
+    stage = Stage()
+    stage.turn.started(session_id="s")
+    assert "capabilities" not in stage.lines()[0]
+
+
+def test_a_text_block():
+    """Contract 5.2."""
+    assert said(lambda turn: turn.say("hi")) == [message({"type": "text", "text": "hi"})]
+
+
+def test_a_thinking_block_has_a_signature():
+    """Contract S6: Python fails without it."""
+    assert said(lambda turn: turn.think("hm")) == [message({"type": "thinking", "thinking": "hm", "signature": ""})]
+
+
+def test_a_call_and_its_result():
+    """Contract 5.4."""
+
+    def verbs(turn):
+        turn.tool_use("toolu_1", "Bash", {"command": "ls"})
+        turn.tool_result("toolu_1", "a\nb")
+
+    assert said(verbs) == [
+        message({"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}}),
+        {
+            "type": "user",
+            "message": {
+                "role": "user",
+                "content": [
+                    {"tool_use_id": "toolu_1", "type": "tool_result", "content": "a\nb", "is_error": False},
+                ],
+            },
+            "parent_tool_use_id": None,
+            "tool_use_result": {"stdout": "a\nb", "stderr": "", "interrupted": False, "isImage": False},
+        },
+    ]
+
+
+def test_a_streamed_text():
+    """Contract 5.6: start, deltas, the line, its stop, message_delta, message_stop."""
+
+    def verbs(turn):
+        turn.message(usage=USAGE)
+        turn.text("a")
+        turn.text("b")
+        turn.message_end(USAGE)
+
+    identity = "msg_00000000000040008000000001"
+    assert said(verbs, partial=True) == [
+        event(
+            {
+                "type": "message_start",
+                "message": {
+                    "id": identity,
+                    "type": "message",
+                    "role": "assistant",
+                    "model": "m",
+                    "content": [],
+                    "stop_reason": None,
+                    "stop_sequence": None,
+                    "usage": USAGE,
+                },
+            }
+        ),
+        event({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+        event({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}),
+        event({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "b"}}),
+        message({"type": "text", "text": "ab"}, usage=USAGE),
+        event({"type": "content_block_stop", "index": 0}),
+        event(
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+                "usage": USAGE,
+            }
+        ),
+        event({"type": "message_stop"}),
+    ]
+
+
+def test_a_streamed_thinking_and_a_streamed_call():
+    """Contract 5.6 and 5.7: indices count up within the reply."""
+
+    def verbs(turn):
+        turn.thinking("hm")
+        turn.tool_use("t", "Bash", {"command": "ls"})
+
+    lines = said(verbs, partial=True)[1:]
+    assert [line["event"] for line in lines if line["type"] == "stream_event"] == [
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "thinking", "thinking": "", "signature": ""},
+        },
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "content_block_start",
+            "index": 1,
+            "content_block": {"type": "tool_use", "id": "t", "name": "Bash", "input": {}},
+        },
+        {
+            "type": "content_block_delta",
+            "index": 1,
+            "delta": {"type": "input_json_delta", "partial_json": '{"command":"ls"}'},
+        },
+        {"type": "content_block_stop", "index": 1},
+    ]
+
+
+def test_indices_begin_again_with_every_reply():
+    def verbs(turn):
+        turn.say("a")
+        turn.say("b")
+        turn.message()
+        turn.say("c")
+
+    starts = [line["event"] for line in said(verbs, partial=True) if "event" in line]
+    assert [start["index"] for start in starts if start["type"] == "content_block_start"] == [0, 1, 0]
+
+
+def test_a_system_line_has_its_fields_flat():
+    lines = said(lambda turn: turn.system("task_started", task_id="1", description="look"))
+    assert lines == [{"type": "system", "subtype": "task_started", "task_id": "1", "description": "look"}]
+
+
+def test_a_result_has_every_key_that_some_client_needs():
+    """Contract S9 and 5.3."""
+
+    def verbs(turn):
+        turn.say("hi")
+        turn.ended(usage=USAGE, duration_ms=7)
+        turn.finish()
+
+    *_, result = said_with_end(verbs)
+    assert result == {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "duration_ms": 7,
+        "duration_api_ms": 0,
+        "num_turns": 1,
+        "result": "hi",
+        "stop_reason": "end_turn",
+        "total_cost_usd": 0.0,
+        "usage": USAGE,
+        "modelUsage": {
+            "m": {
+                "inputTokens": 1,
+                "outputTokens": 4,
+                "cacheReadInputTokens": 3,
+                "cacheCreationInputTokens": 2,
+                "webSearchRequests": 0,
+                "costUSD": 0.0,
+                "contextWindow": 200_000,
+                "maxOutputTokens": 32_000,
+            }
+        },
+        "permission_denials": [],
+        "terminal_reason": "completed",
+        "shim": {"vendor": "demo", "cause": "clean", "repairs": {}, "unknown_events": {}},
+    }
+
+
+def said_with_end(verbs) -> list[dict]:
+    stage = Stage(terminator="none")
+    stage.turn.started(session_id="chat", model="m")
+    stage.lines()
+    verbs(stage.turn)
+    return [strip(line) for line in stage.lines()]
+
+
+@pytest.mark.parametrize(
+    ("terminator", "last"), [("message_stop", b'{"type":"message_stop"}\n'), ("dollar", b"$\n"), ("none", b"")]
+)
+def test_the_terminator_follows_the_result(terminator, last):
+    """Contract S16b and the yume page."""
+    stage = Stage(terminator=terminator)
+    stage.turn.ended()
+    stage.turn.finish()
+    data = stage.pen.take()
+    assert TERMINATORS[terminator] == last
+    assert data.endswith(last)
+    body = data[: len(data) - len(last)]
+    assert brief(parse(body))[-1] == "end:success"
+    assert body.endswith(b"}\n")
+
+
+# -- ids -------------------------------------------------------------------------------------------------------------
+
+
+def test_uuids_count_up_over_thousands_of_lines():
+    """The counter is written in parts; a carry that is lost would say an id twice."""
+    stage = Stage(partial=True)
+    for _ in range(70_000):
+        stage.turn.text("x")
+    stage.turn.system("note")
+    stage.turn.block_end()
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.tool_result("t", "")
+    stage.turn.say("y")
+    stage.turn.ended()
+    stage.turn.finish()
+    lines = [line for line in stage.lines() if "uuid" in line]
+    numbers = [int(line["uuid"].removeprefix(STABLE_IDENTITY), 16) for line in lines]
+    assert len(numbers) > 70_000
+    assert numbers == sorted(set(numbers)), "each once, counting up"
+    assert all(len(line["uuid"]) == 36 for line in lines)
+
+
+def test_two_conversations_share_no_message_ids():
+    """They have their own identity: message ids are never the vendor's, but ours must not collide either."""
+    ids = set()
+    for identity in (STABLE_IDENTITY, "11111111-1111-4111-8111-"):
+        pen = ClaudePen(identity)
+        pen.init(STABLE_SESSION, {})
+        pen.message_start("m", NONE)
+        pen.block("text", b'"x"')
+        ids.add(parse(pen.take())[-1]["message"]["id"])
+    assert len(ids) == 2
+
+
+def test_what_was_taken_is_not_said_again():
+    stage = Stage()
+    stage.turn.say("a")
+    assert stage.pen.take()
+    assert stage.pen.take() == b""
+
+
+# -- any string, key and number --------------------------------------------------------------------------------------
+
+DEEP: object = "bottom"
+for _ in range(600):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("half \ud83d", "half \ufffd"),
+        ("\ud83d\ude00", "😀"),
+        ({"\ud83d": 1}, {"\ufffd": 1}),
+        ({1: "a", None: "b"}, {"1": "a", "None": "b"}),
+        (2**64, str(2**64)),
+        (-(2**63) - 1, str(-(2**63) - 1)),
+        (2**64 - 1, 2**64 - 1),
+        (float("nan"), None),
+        (float("inf"), None),
+        ([True, None, 1.5], [True, None, 1.5]),
+        ((1, 2), [1, 2]),
+        ({"a": ["\ud83d", 10**40]}, {"a": ["\ufffd", str(10**40)]}),
+        ({1, 2}.__class__(), "set()"),
+    ],
+    ids=repr,
+)
+def test_anything_can_be_written_as_valid_json(value, written):
+    """Hostile-input, section 2: lone surrogates, NaN, integers over 64 bits."""
+    dumped = dump(value)
+    dumped.decode("utf-8")
+    assert orjson.loads(dumped) == written
+
+
+@pytest.mark.parametrize("inside", [DEEP, {"a": DEEP}, [DEEP, "\ud83d"]], ids=["list", "object", "with a half"])
+def test_a_deep_value_is_cut_into_text_at_two_hundred(inside):
+    """Threats: depth 200 out; orjson refuses more than 254."""
+    dumped = dump(inside)
+    value, depth = json.loads(dumped), 0
+    while isinstance(value, dict | list):
+        value, depth = (value["a"] if isinstance(value, dict) else value[0]), depth + 1
+    assert depth <= 200
+    assert isinstance(value, str) and "bottom" in value
+
+
+def test_a_value_too_deep_for_python_is_written_as_a_note():
+    value: object = 1
+    for _ in range(100_000):
+        value = [value]
+    dumped = dump(value)
+    assert len(dumped) < 10_000
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
+    """Hostile-input, section 2: Node 24 loses the line silently."""
+    stage = Stage(partial=partial)
+    text = f"a{separator}b"
+    stage.turn.started(session_id="s", model=text, cwd=text, tools=[text])
+    stage.turn.text(text)
+    stage.turn.think(text)
+    stage.turn.tool_use(text, text, {text: text})
+    stage.turn.tool_result(text, text)
+    stage.turn.tool_use("w", "Write", {"file_path": text, "content": text})
+    stage.turn.tool_result("w", text)
+    stage.turn.child(text).text(text)
+    stage.turn.system("note", text=text)
+    stage.turn.denied(text, text, {text: text})
+    stage.turn.failed(text)
+    stage.turn.finish()
+    data = stage.pen.take()
+    assert separator.encode() not in data
+    texts = json.dumps(parse(data), ensure_ascii=False)
+    assert texts.count(separator) > 15, "and nothing is lost"

@@ -1,0 +1,109 @@
+"""What an error text is about; the texts are those of the vendor pages and the fixtures."""
+
+import pytest
+
+from shim.failures import classify
+
+AUTH = ("auth", "authentication_failed")
+RATE = ("rate_limit", "rate_limit")
+BILLING = ("rate_limit", "billing_error")
+SERVER = ("vendor_error", "server_error")
+MODEL = ("vendor_error", "model_not_found")
+REQUEST = ("vendor_error", "invalid_request")
+
+TEXTS = [
+    # cursor page, section 6
+    (
+        "Authentication required. Please run 'agent login' first, or set CURSOR_API_KEY environment variable.",
+        AUTH,
+        None,
+    ),
+    ("Authentication required. Please run 'cursor-agent login' first.", AUTH, None),
+    ("⚠ Warning: The provided API key is invalid.", AUTH, None),
+    ("\x1b[33m⚠ Warning: The provided API key is invalid.\x1b[39m", AUTH, None),
+    ("Cannot use this model: gpt-9. Available models: auto, …", MODEL, None),
+    ("ActionRequiredError: Named models unavailable on your plan", MODEL, None),
+    ("Error: You've hit your usage limit", RATE, None),
+    # qwen page, sections 1, 4 and 6
+    ("401 Incorrect API key provided: dummy.", AUTH, 401),
+    ("No auth type is selected. Please configure an auth type (e.g. via settings)", AUTH, None),
+    ("Connection error. (cause: fetch failed)", SERVER, None),
+    ("500 Internal mock error", SERVER, 500),
+    ("Model stream ended without a finish reason.", SERVER, None),
+    # pi page, section 4
+    ('401: {"message":"Incorrect API key provided: dummy."}', AUTH, 401),
+    ('429: {"message":"Rate limit reached for requests","type":"rate_limit_error"}', RATE, 429),
+    ("429 Rate limit reached for requests", RATE, 429),
+    ("503 Service Unavailable", SERVER, 503),
+    ("prompt is too long: 203117 tokens > 200000 maximum", REQUEST, None),
+    ("No API key found for the selected model.\n\nUse /login to log into a provider", AUTH, None),
+    ("529 overloaded_error", SERVER, 529),
+    # acai page, sections 1 to 3
+    ("API request failed: rate limit exceeded", RATE, None),
+    ("Error: OPENROUTER_API_KEY not set.", AUTH, None),
+    ("Error: Environment variable 'OPENROUTER_API_KEY' is not set", AUTH, None),
+    # contract 5.8, by status
+    ("403 Forbidden", AUTH, 403),
+    ("404 page not found", MODEL, 404),
+    ("413 Payload", REQUEST, 413),
+    ("402 Payment Required", BILLING, 402),
+    ("422 Unprocessable", REQUEST, 422),
+    ("502 hm", SERVER, 502),
+    ("Error: 429", RATE, 429),
+    ("HTTP 401", AUTH, 401),
+    ("status code: 500", SERVER, 500),
+    ("Your credit balance is too low", BILLING, None),
+    ("You have insufficient quota", BILLING, None),
+    ("connect ECONNREFUSED 127.0.0.1:8080", SERVER, None),
+    ("socket hang up", SERVER, None),
+    ("This model's maximum context length is 8192 tokens", REQUEST, None),
+    ("The model `x` does not exist", MODEL, None),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "status"), TEXTS)
+def test_an_error_text_is_put_into_claudes_classes(text, kind, status):
+    failure = classify(text)
+    assert (failure.cause, failure.error) == kind
+    assert failure.status == status
+    assert failure.api
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "it broke",
+        "Workspace Trust Required",
+        "Error: Workspace directory does not exist: /nowhere",
+        "Unknown argument: verbose",
+        "Error: Session 550e8400 not found in this directory",
+        "No saved session found with ID 550e8400",
+        "error decoding response body: expected value at line 1 column 1",
+        "I fixed all 404 links and 500 tests in the file",
+        "Wrote 429 bytes",
+        "Reached max session turns for this session.",
+        "Run aborted: wall-clock budget of 3s exceeded (--max-wall-time).",
+        "panicked at src/main.rs:401:5",
+    ],
+)
+def test_a_text_that_is_no_api_failure_is_not_taken_for_one(text):
+    failure = classify(text)
+    assert (failure.cause, failure.api) == ("", False)
+
+
+def test_a_400_is_an_error_that_claude_calls_unknown():
+    """Contract 5.8."""
+    failure = classify("400 bad request mock")
+    assert (failure.error, failure.status, failure.api) == ("unknown", 400, True)
+
+
+def test_the_class_is_read_off_the_beginning():
+    """A long text must not cost time, nor be judged by something far inside it."""
+    assert classify("it broke " + "x" * 100_000 + " rate limit").cause == ""
+
+
+def test_a_text_made_to_be_slow_is_read_all_the_same():
+    """No pattern looks back and forth without a bound (a hostile text must not hang us)."""
+    for text in ("quota" * 5000, "model " * 5000, "insufficient " * 5000, "api key " * 5000):
+        assert classify(text).cause in ("", "auth", "rate_limit")

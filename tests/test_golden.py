@@ -1,0 +1,42 @@
+"""What the shim says for every fixture, byte for byte."""
+
+import pytest
+from support import FIXTURES, SEEDS, as_parameters, check_passed, check_turns, fixture_cases, parse, translate_case
+
+CASES = fixture_cases()
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+def test_the_shim_says_exactly_the_golden(case):
+    said, _ = translate_case(case)
+    assert case.golden.exists(), f"{case.name} has no claude.ndjson: run `make accept` and read what it wrote"
+    golden = case.golden.read_bytes()
+    assert parse(said) == parse(golden), f"{case.name} says something else: if it is better, run `make accept`"
+    assert said == golden
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_every_stream_keeps_the_contract(case, partial):
+    """Contract S1 to S18, with and without partial messages; a golden alone would bless a broken stream."""
+    said, _ = translate_case(case, partial)
+    check_turns(said, partial, passthrough=case.passthrough)
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases("claude")))
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_a_real_claudes_lines_are_passed_byte_for_byte(case, partial):
+    said, _ = translate_case(case, partial)
+    check_passed(case.data, said, partial)
+
+
+@pytest.mark.parametrize("vendor", [*SEEDS, "claude"])
+def test_a_person_has_read_a_golden_of_every_vendor(vendor):
+    """`read = true` in case.toml: somebody held that golden against the vendor's page, line by line."""
+    cases = [case for case in fixture_cases(vendor) if case.folder.parent.name == vendor]
+    assert any(case.facts.get("read") for case in cases), f"no golden of {vendor} is marked `read = true`"
+
+
+def test_no_golden_stands_without_its_vendors_bytes():
+    stray = [path for path in FIXTURES.glob("*/*/claude.ndjson") if not (path.parent / "vendor.ndjson").exists()]
+    assert not stray, "goldens that nothing makes: `make accept` removes them"

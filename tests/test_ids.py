@@ -1,0 +1,65 @@
+"""Ids from outside: never a path, never a flag (threats: session id, vendor name as paths or flags)."""
+
+import pytest
+
+from shim.ids import parse_uuid, vendor_id, vendor_name
+
+UUID = "550e8400-e29b-41d4-a716-446655440000"
+HOSTILE = [
+    "",
+    "..",
+    "../../etc/passwd",
+    "-rf",
+    "--resume",
+    "a/b",
+    "a\\b",
+    "a b",
+    "a\nb",
+    "a\x00b",
+    "$(x)",
+    "é",
+    "\ud83d",
+]
+
+
+@pytest.mark.parametrize("text", [UUID, UUID.upper(), "01a1f86f-fad9-70b4-9add-b6081579d0c6"])
+def test_a_uuid_is_taken_in_its_canonical_form(text):
+    """pi's ids are version 7, claude's version 4: both are UUIDs."""
+    assert parse_uuid(text) == text.lower()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *HOSTILE,
+        UUID[:-1],
+        UUID + "0",
+        UUID.replace("-", ""),
+        f"{{{UUID}}}",
+        UUID.replace("5", "g"),
+        f" {UUID}",
+        UUID + "\n",
+    ],
+)
+def test_what_is_no_uuid_is_refused(text):
+    assert parse_uuid(text) is None
+
+
+@pytest.mark.parametrize("text", [UUID, "ses_01:abc.def-9", "A", "9" * 128])
+def test_a_vendors_own_id_may_become_an_argument(text):
+    assert vendor_id(text) == text
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "x" * 129, ".hidden", ":x", "_x", None, 7, ["x"]])
+def test_a_vendors_id_that_could_be_a_flag_or_a_path_is_refused(text):
+    assert vendor_id(text) is None
+
+
+@pytest.mark.parametrize("text", ["qwen", "a", "my-agent2", "a" * 32])
+def test_a_vendors_name_is_plain(text):
+    assert vendor_name(text)
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "Qwen", "2a", "a_b", "a.b", "a" * 33, "-a"])
+def test_a_vendors_name_that_could_be_a_path_is_refused(text):
+    assert not vendor_name(text)

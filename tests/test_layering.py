@@ -1,0 +1,187 @@
+"""The three rings of the house: who may import whom (house page, "Rooms")."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+SHIM = ROOT / "shim"
+
+# Sans-IO: fed parsed objects, gives back bytes. No clock, no file, no environment, no randomness, no await.
+CORE = {
+    "account",
+    "argv",
+    "blocks",
+    "calls",
+    "decode",
+    "dumping",
+    "ending",
+    "errors",
+    "events",
+    "failures",
+    "frame",
+    "ids",
+    "lines",
+    "nested",
+    "outcomes",
+    "policy",
+    "tail",
+    "terms",
+    "tools",
+    "translation",
+    "translator",
+    "turn",
+    "usage",
+    "vendor",
+    "verbatim",
+}
+# Owns every file descriptor, every timeout and every task; knows nothing of any vendor's words.
+SHELL = {
+    "capabilities",
+    "child",
+    "config",
+    "demo_child",
+    "environment",
+    "install",
+    "log",
+    "probe",
+    "programs",
+    "prompt",
+    "session",
+    "sinks",
+    "start",
+    "state",
+    "store",
+    "translate",
+}
+# What a person runs.
+FRONT = {
+    "__main__",
+    "cli",
+    "draw",
+    "dropin",
+    "subcommands",
+}
+PACKAGES = {"__init__", "vendors"}  # vendors/ is core
+
+NOT_IN_CORE = {
+    "anyio", "asyncio", "logging", "os", "pathlib", "platformdirs", "random", "rich", "secrets", "select", "shutil",
+    "signal", "socket", "structlog", "subprocess", "sys", "tempfile", "threading", "time", "typer", "uuid",
+}  # fmt: skip
+NOT_IN_SHELL = {"typer", "rich"}
+LINES = 400  # house: no module over ~400
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name without `shim.`."""
+    return {
+        ".".join(path.relative_to(SHIM).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted(SHIM.rglob("*.py"))
+    }
+
+
+MODULES = modules()
+
+
+def ring(name: str) -> str:
+    """The ring of a module: vendors/ is core."""
+    top = name.partition(".")[0]
+    if top in CORE or top == "vendors":
+        return "core"
+    return "shell" if top in SHELL else "front" if top in FRONT else "package"
+
+
+def imports(path: Path) -> set[str]:
+    """All modules that a file imports, also inside functions; `if TYPE_CHECKING` does not run."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for child in node.orelse:
+                visit(child)
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: imports are absolute"
+            found.add(node.module or "")
+            found.update(f"{node.module}.{alias.name}" for alias in node.names if node.module == "shim")
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+def ours(imported: set[str]) -> set[str]:
+    """The modules of the package among the imported, by their names without `shim.`."""
+    names = {name.removeprefix("shim.") for name in imported if name.startswith("shim.")}
+    return {name for name in names if name in MODULES}
+
+
+def test_every_module_stands_in_exactly_one_ring():
+    tops = {name.partition(".")[0] for name in MODULES} - PACKAGES
+    homeless = tops - CORE - SHELL - FRONT
+    assert not homeless, f"{sorted(homeless)} have no ring: add each to CORE, SHELL or FRONT in this file"
+    twice = (CORE & SHELL) | (CORE & FRONT) | (SHELL & FRONT)
+    assert not twice, f"{sorted(twice)} stand in two rings"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if ring(name) == "core"])
+def test_the_core_does_no_io(name):
+    found = {imported.partition(".")[0] for imported in imports(MODULES[name])} & NOT_IN_CORE
+    assert not found, f"{name} is core and may not import {sorted(found)}"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if ring(name) == "core"])
+def test_the_core_imports_only_the_core(name):
+    outward = {other for other in ours(imports(MODULES[name])) if ring(other) in ("shell", "front")}
+    assert not outward, f"{name} is core and may not import {sorted(outward)}"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if ring(name) == "shell"])
+def test_the_shell_imports_the_core_and_the_shell(name):
+    found = imports(MODULES[name])
+    assert not {imported.partition(".")[0] for imported in found} & NOT_IN_SHELL, f"{name}: typer and rich are for cli"
+    outward = {other for other in ours(found) if ring(other) == "front"}
+    assert not outward, f"{name} is shell and may not import {sorted(outward)}"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith("vendors")])
+def test_only_the_table_knows_the_vendors(name):
+    """No module outside vendors/ names one vendor: what differs is data."""
+    named = {other for other in ours(imports(MODULES[name])) if other.startswith("vendors.")}
+    assert not named, f"{name} may ask the table for a vendor, not import {sorted(named)}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_module_is_too_long_to_read(name):
+    length = len(MODULES[name].read_text(encoding="utf-8").splitlines())
+    assert length <= LINES, f"{name} has {length} lines"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_says_what_it_is(name):
+    """Modules, public classes and functions, and public methods of classes that override nothing."""
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree) or not tree.body, f"{name} has no docstring"
+    silent = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            if not ast.get_docstring(node):
+                silent.append(node.name)
+            if isinstance(node, ast.ClassDef) and not _is_translator(node):
+                silent += [
+                    f"{node.name}.{inner.name}"
+                    for inner in node.body
+                    if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
+                    and not inner.name.startswith("_")
+                    and not ast.get_docstring(inner)
+                ]
+    assert not silent, f"{name}: {silent} have no docstring"
+
+
+def _is_translator(node: ast.ClassDef) -> bool:
+    """A translator's methods are named by the events that they handle."""
+    return any(isinstance(base, ast.Name) and base.id.endswith("Translator") for base in node.bases)

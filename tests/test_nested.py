@@ -1,0 +1,166 @@
+"""A nested agent: whole lines with the id of the call that runs it (contract 5.14)."""
+
+import pytest
+from support import Stage, check_turns
+
+BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+
+
+def with_a_task(partial: bool = False) -> Stage:
+    """A stage on which the call `task` runs a nested agent."""
+    stage = Stage(partial=partial)
+    stage.turn.tool_use("task", "Task", {"prompt": "look"})
+    stage.lines()
+    return stage
+
+
+def finish(stage: Stage) -> list[str]:
+    stage.turn.ended()
+    words = stage.finish()
+    check_turns(stage.bytes, stage.pen.partial)
+    return words
+
+
+@BOTH
+def test_a_nested_agents_lines_are_whole_and_name_its_call(partial):
+    stage = with_a_task(partial)
+    child = stage.turn.child("task")
+    child.user_text("look")
+    child.thinking("hm")
+    child.text("I look.")
+    child.tool_use("n", "Read", {"file_path": "/a"})
+    child.tool_result("n", "alpha")
+    assert stage.brief() == [
+        "task>user:look",
+        "task>think:hm",
+        "task>text:I look.",
+        "task>call:n Read",
+        "task>result:n alpha",
+    ]
+    finish(stage)
+
+
+def test_a_nested_agent_says_nothing_of_nothing():
+    stage = with_a_task()
+    stage.turn.child("task").text("")
+    stage.turn.child("task").thinking("")
+    assert stage.brief() == []
+
+
+@BOTH
+def test_a_nested_agents_text_closes_no_block_of_the_main_one(partial):
+    stage = Stage(partial=partial)
+    stage.turn.tool_use("task", "Task", {})
+    stage.turn.text("mean")
+    stage.turn.child("task").text("inside")
+    stage.turn.text("while")
+    words = finish(stage)
+    assert "text:meanwhile" in words
+
+
+def test_a_nested_agents_text_is_not_the_result():
+    stage = with_a_task()
+    stage.turn.child("task").text("inside")
+    stage.turn.tool_result("task", "done")
+    stage.turn.say("outside")
+    assert finish(stage)[-2] == "end:success outside"
+
+
+def test_a_nested_result_is_no_turn_of_the_main_agent():
+    """Contract 5.14: two tool results of the child and one of the parent are num_turns 2."""
+    stage = with_a_task()
+    child = stage.turn.child("task")
+    child.tool_use("n", "Read", {})
+    child.tool_result("n", "")
+    stage.turn.tool_result("task", "done")
+    stage.turn.ended()
+    assert stage.result()["num_turns"] == 2
+
+
+@BOTH
+def test_nested_calls_that_are_open_at_the_end_get_a_result(partial):
+    stage = with_a_task(partial)
+    stage.turn.child("task").tool_use("n", "Read", {})
+    stage.turn.interrupted()
+    words = stage.finish()
+    check_turns(stage.bytes, partial)
+    assert any(word.startswith("task>failed:n Interrupted") for word in words)
+
+
+def test_the_same_nested_call_while_it_is_open_is_said_once():
+    stage = with_a_task()
+    child = stage.turn.child("task")
+    child.tool_use("n", "Read", {})
+    child.tool_use("n", "Read", {})
+    assert stage.brief() == ["task>call:n Read"]
+
+
+def test_a_nested_id_that_comes_again_is_a_new_call():
+    """Ids are unique in a session: clients key their cards by them."""
+    stage = with_a_task()
+    child = stage.turn.child("task")
+    for text in ("one", "two"):
+        child.tool_use("n", "Read", {})
+        child.tool_result("n", text)
+    stage.turn.tool_result("task", "done")
+    finish(stage)
+
+
+def test_a_nested_id_that_the_main_agent_used_is_a_new_call():
+    stage = with_a_task()
+    stage.turn.tool_use("n", "Bash", {})
+    stage.turn.tool_result("n", "")
+    child = stage.turn.child("task")
+    child.tool_use("n", "Read", {})
+    child.tool_result("n", "")
+    finish(stage)
+
+
+def test_a_nested_result_without_its_call_is_counted_and_dropped():
+    stage = with_a_task()
+    stage.turn.child("task").tool_result("n", "orphan")
+    assert stage.brief() == []
+    assert stage.account.repairs == {"orphan_tool_result": 1}
+
+
+def test_an_unknown_parent_is_null_and_counted():
+    stage = Stage()
+    stage.turn.child("nobody").text("inside")
+    line = stage.lines()[-1]
+    assert line["parent_tool_use_id"] is None
+    assert stage.account.repairs == {"unknown_parent": 1}
+
+
+def test_a_parent_that_has_its_result_already_is_still_known():
+    """Background agents go on when their call has returned (contract 5.14)."""
+    stage = with_a_task()
+    stage.turn.tool_result("task", "launched")
+    stage.lines()
+    stage.turn.child("task").text("later")
+    assert stage.brief() == ["task>text:later"]
+    assert stage.account.repairs == {}
+
+
+def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
+    stage = Stage()
+    stage.turn.tool_use("task", "Task", {})
+    stage.turn.tool_result("task", "one")
+    stage.turn.tool_use("task", "Task", {})
+    call = stage.lines()[-1]["message"]["content"][0]["id"]
+    stage.turn.child("task").text("inside")
+    (line,) = stage.lines()
+    assert line["parent_tool_use_id"] == call != "task"
+
+
+@pytest.mark.parametrize(
+    ("identity", "name", "arguments"),
+    [(7, "Read", {}), ("", "Read", {}), ("n", None, {}), ("n", "Read", None), ("n", "Read", "x")],
+)
+def test_a_nested_call_has_an_id_a_name_and_an_object(identity, name, arguments):
+    """Contract S6 holds for nested lines too."""
+    stage = with_a_task()
+    try:
+        stage.turn.child("task").tool_use(identity, name, arguments)
+    except Exception:  # the pump counts it
+        pass
+    finish(stage)

@@ -1,0 +1,84 @@
+"""`tool_use_result`, the machine-readable sibling of a tool's result (contract 5.4, S8)."""
+
+import pytest
+from support import Stage
+
+
+def sibling(name: str, arguments: dict, content: object, failed: bool = False) -> object:
+    """What stands beside a result, or "absent"."""
+    stage = Stage(partial=True)
+    stage.turn.tool_use("t", name, arguments)
+    stage.lines()
+    stage.turn.tool_result("t", content, failed)
+    return stage.lines()[-1].get("tool_use_result", "absent")
+
+
+def test_bash_tells_its_output():
+    assert sibling("Bash", {"command": "ls"}, "a\nb") == {
+        "stdout": "a\nb",
+        "stderr": "",
+        "interrupted": False,
+        "isImage": False,
+    }
+
+
+def test_read_tells_the_file_and_its_lines():
+    assert sibling("Read", {"file_path": "/a", "offset": 5}, "x\ny\nz") == {
+        "type": "text",
+        "file": {"filePath": "/a", "content": "x\ny\nz", "numLines": 3, "startLine": 5, "totalLines": 3},
+    }
+
+
+def test_write_tells_what_was_written():
+    assert sibling("Write", {"file_path": "/a", "content": "x"}, "written") == {
+        "type": "create",
+        "filePath": "/a",
+        "content": "x",
+        "structuredPatch": [],
+        "originalFile": None,
+        "userModified": False,
+    }
+
+
+@pytest.mark.parametrize(("given", "every"), [({}, False), ({"replace_all": True}, True)])
+def test_edit_tells_both_strings(given, every):
+    assert sibling("Edit", {"file_path": "/a", "old_string": "x", "new_string": "y"} | given, "edited") == {
+        "filePath": "/a",
+        "oldString": "x",
+        "newString": "y",
+        "originalFile": None,
+        "structuredPatch": [],
+        "userModified": False,
+        "replaceAll": every,
+    }
+
+
+@pytest.mark.parametrize("name", ["Bash", "Read", "mcp__x__y"])
+def test_a_failure_is_its_text_with_a_prefix(name):
+    assert sibling(name, {}, "no such file", True) == "Error: no such file"
+    assert sibling(name, {}, 'quo"te\n', True) == 'Error: quo"te\n'
+    assert sibling(name, {}, "", True) == "Error: "
+
+
+@pytest.mark.parametrize("name", ["Glob", "Grep", "mcp__x__y", "constructor"])
+def test_a_tool_without_a_shape_has_no_sibling(name):
+    assert sibling(name, {}, "out") == "absent"
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_blocks_have_no_sibling(failed):
+    """An image stays in the result itself."""
+    assert sibling("Read", {}, [{"type": "image", "source": {}}], failed) == "absent"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"file_path": "\ud83d", "content": "\ud83d", "old_string": "\ud83d"},
+        {"file_path": 10**30, "content": {"x": float("nan")}, "offset": "x"},
+        {"file_path": ["x"], "offset": None},
+    ],
+)
+@pytest.mark.parametrize("name", ["Bash", "Read", "Write", "Edit"])
+def test_arguments_of_another_type_do_not_stop_the_result(name, arguments):
+    assert sibling(name, arguments, "out") is not None

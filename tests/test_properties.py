@@ -1,0 +1,344 @@
+"""What holds for any input: every fixture cut, split, repeated, shuffled and broken, and any order of verbs.
+
+Examples are the same in every run (`derandomize`); `HYPOTHESIS_EXAMPLES=20` multiplies them for a long night.
+"""
+
+import json
+import os
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from support import Stage, as_parameters, brief, bytewise, check_frames, check_turns, fixture_cases, result_of
+from support import translate_case as translate
+
+from shim.ending import Exit
+from shim.events import NO_USAGE
+from shim.policy import Policy
+
+CASES = fixture_cases()
+MORE = int(os.environ.get("HYPOTHESIS_EXAMPLES", "1"))
+BYTEWISE = 60_000  # larger fixtures are split at random instead: the rest is the same code
+
+
+def examples(count: int, *, shrink: bool = False) -> settings:
+    """So many examples of one test, always the same ones, however slow the machine is.
+
+    A failing position in a fixture says enough as it is; only sequences of verbs are worth making shorter.
+    """
+    return settings(
+        max_examples=count * MORE,
+        phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def check(case: Any, said: bytes, partial: bool) -> list[list[dict[str, Any]]]:
+    """A real claude's broken lines stay its own; everybody else's stream is ours, and must keep all rules."""
+    return check_frames(said) if case.passthrough else check_turns(said, partial)
+
+
+# -- the same bytes in other pieces -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(**as_parameters(case for case in CASES if len(case.data) <= BYTEWISE))
+def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
+    whole, translation = translate(case)
+    pieces, again = translate(case, chunks=bytewise(case.data))
+    assert pieces == whole
+    assert again.account.report() == translation.account.report()
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+@examples(3)
+@given(data=st.data())
+def test_any_split_says_the_same_as_the_whole(case, data):
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(case.data)), max_size=12), label="cuts"))
+    chunks = [case.data[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
+    assert translate(case, not case.partial, chunks=chunks)[0] == translate(case, not case.partial)[0]
+
+
+# -- the truth about the end ------------------------------------------------------------------------------------
+
+EXITS = [Exit(code=0), Exit(code=1), Exit(code=130), Exit(signal="SIGTERM"), None]
+ENDS = {
+    "acai": ("result", "task_complete", "replay_error"),
+    "cake": ("result", "task_complete", "replay_error"),
+    "cursor": ("result",),
+    "qwen": ("result",),
+    "claude": ("result",),
+}
+
+
+def has_own_end(vendor: str, events: list[Any]) -> bool:
+    """Whether the vendor itself said, after all that it began, that the turn is over (vendor pages)."""
+    ended = False
+    for event in events:
+        if isinstance(event, list):
+            ended = has_own_end(vendor, event) or ended
+        if not isinstance(event, dict):
+            continue
+        kind = event.get("type")
+        if vendor == "pi":
+            ended = _pi_end(kind, event, ended)
+        elif kind in ENDS[vendor]:
+            ended = True
+        elif kind == "system" and event.get("subtype") == "init":
+            ended = False
+    return ended
+
+
+def _pi_end(kind: object, event: dict[str, Any], ended: bool) -> bool:
+    """pi has no last event: a reply that stopped by itself is one; a run, reply or retry that begins takes it back."""
+    message = event.get("message")
+    role = message.get("role") if isinstance(message, dict) else None
+    if kind == "message_end" and role == "assistant":
+        return message.get("stopReason") in ("stop", "length")
+    if kind in ("agent_end", "agent_settled"):
+        return not event.get("willRetry")
+    if kind in ("compaction_end", "auto_compaction_end"):
+        return ended and not event.get("willRetry")
+    if kind in ("agent_start", "turn_start", "auto_retry_start") or (kind == "message_start" and role == "assistant"):
+        return False
+    return ended
+
+
+def events_of(data: bytes) -> list[Any]:
+    found = []
+    for line in data.split(b"\n"):
+        try:
+            found.append(json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"), strict=False))
+        except (ValueError, RecursionError):
+            continue  # what nobody can read says nothing
+    return found
+
+
+def line_ends(data: bytes, at_most: int) -> list[int]:
+    """Up to `at_most` positions behind a line, evenly spread; the first and the last among them."""
+    ends = [position + 1 for position, byte in enumerate(data) if byte == 10] or [len(data)]
+    step = max(1, len(ends) // at_most)
+    return sorted({0, *ends[::step], ends[-1]})
+
+
+def check_cut(case: Any, cut: int, child_exit: Exit | None, partial: bool) -> None:
+    prefix = case.data[:cut]
+    said, _ = translate(case, partial, child_exit, prefix)
+    turns = check_turns(said, partial, passthrough=case.passthrough)
+    assert case.vendor in ("qwen", "claude") or len(turns) == 1
+    ended = has_own_end(case.vendor, events_of(prefix))
+    good_exit = child_exit is None or child_exit.code == 0
+    if ended and (good_exit or case.passthrough):
+        return  # what the vendor said of itself is the golden's matter
+    shown = [word[:60] for word in brief(turns[-1])[-4:]]
+    assert result_of(turns[-1])["is_error"], f"cut at {cut} with {child_exit}: no success without an end, but {shown}"
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
+    for number, cut in enumerate(line_ends(case.data, 25)):
+        for child_exit in (EXITS[0], EXITS[1 + number % 4]):
+            check_cut(case, cut, child_exit, partial=bool(number % 2))
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+@examples(6)
+@given(data=st.data())
+def test_a_stream_cut_anywhere_ends_with_one_true_result(case, data):
+    cut = data.draw(st.integers(0, len(case.data)), label="cut")
+    check_cut(case, cut, data.draw(st.sampled_from(EXITS)), data.draw(st.booleans()))
+
+
+# -- broken streams ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+@examples(6)
+@given(data=st.data())
+def test_repeated_and_swapped_lines_break_no_rule(case, data):
+    lines = case.data.split(b"\n")
+    for _ in range(data.draw(st.integers(1, 8))):
+        here = data.draw(st.integers(0, len(lines) - 1))
+        there = data.draw(st.integers(0, len(lines) - 1))
+        if data.draw(st.booleans()):
+            lines.insert(there, lines[here])
+        else:
+            lines[here], lines[there] = lines[there], lines[here]
+    partial = data.draw(st.booleans())
+    check(case, translate(case, partial, data=b"\n".join(lines))[0], partial)
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+def test_every_line_twice_breaks_no_rule(case):
+    twice = b"".join(line + b"\n" + line + b"\n" for line in case.data.split(b"\n"))
+    for partial in (False, True):
+        check(case, translate(case, partial, data=twice)[0], partial)
+
+
+@pytest.mark.parametrize(**as_parameters(case for case in CASES if case.data))
+@examples(8)
+@given(data=st.data())
+def test_flipped_bytes_break_no_rule(case, data):
+    broken = bytearray(case.data)
+    for _ in range(data.draw(st.integers(1, 12))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    partial = data.draw(st.booleans())
+    check(case, translate(case, partial, data=bytes(broken))[0], partial)
+
+
+ODD_VALUES: list[Any] = [
+    None,
+    True,
+    7,
+    -1,
+    1.5,
+    10**30,
+    "",
+    "x",
+    "5",
+    [],
+    {},
+    [None],
+    [{}],
+    {"type": "text"},
+    [[["x"]]],
+]
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place inside a JSON value, as the keys that lead to it."""
+    found = [path] if path else []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        found += _places(item, (*path, key))
+    return found
+
+
+def _drift(event: Any, path: tuple[Any, ...], value: Any, remove: bool) -> None:
+    *before, last = path
+    for key in before:
+        event = event[key]
+    if remove:
+        del event[last]
+    else:
+        event[last] = value
+
+
+@pytest.mark.parametrize(
+    **as_parameters(case for case in CASES if case.vendor in ("acai", "cake", "cursor", "pi", "qwen"))
+)
+@examples(25)
+@given(data=st.data())
+def test_a_value_of_the_wrong_type_anywhere_breaks_no_rule(case, data):
+    """Schema drift: vendors rename, drop and retype fields without notice (hostile-input, demands 5 and 21)."""
+
+    lines: list[Any] = [line for line in case.data.split(b"\n") if line and len(line) < 8000]
+    for _ in range(data.draw(st.integers(1, 3))):
+        where = data.draw(st.integers(0, max(0, len(lines) - 1)), label="line")
+        try:
+            event = json.loads(lines[where])
+            places = _places(event)
+        except (ValueError, RecursionError, IndexError):
+            continue
+        if places:
+            path = data.draw(st.sampled_from(places), label="path")
+            _drift(event, path, data.draw(st.sampled_from(ODD_VALUES)), data.draw(st.booleans(), label="remove"))
+            lines[where] = json.dumps(event).encode()
+    partial = data.draw(st.booleans())
+    check_turns(translate(case, partial, data=b"\n".join(lines))[0], partial)
+
+
+# -- any order of verbs -----------------------------------------------------------------------------------------
+
+TEXTS = st.sampled_from(["a", "b", "ab", "abc", "abab", "\ud83d", "\ude00", "x\ud83d", "\ude00y", "\u2028", "é\x00"])
+KEYS = st.sampled_from([None, None, 0, 1, "k"])
+IDS = st.sampled_from(["t1", "t2", "t3", "t1~2", ""])
+NAMES = st.sampled_from(["Bash", "Read", "Write", "Edit", "Hidden", "Denied", "mcp__x__y"])
+ARGUMENTS = st.sampled_from(
+    [{}, {"command": "ls"}, {"file_path": "/a", "content": "\ud83d", "offset": 3}, {"n": 10**30}]
+)
+CONTENTS = st.sampled_from(["", "out", "half \ud83d", [{"type": "text", "text": "x"}]])
+USAGES = st.sampled_from([None, dict(NO_USAGE), dict.fromkeys(NO_USAGE, 3)])
+
+VERBS = st.one_of(
+    st.tuples(st.just("started"), st.fixed_dictionaries({"session_id": st.sampled_from([None, "s", "other"])})),
+    st.tuples(st.just("message"), st.fixed_dictionaries({"model": st.sampled_from([None, "m"]), "usage": USAGES})),
+    st.tuples(st.sampled_from(["text", "thinking"]), st.fixed_dictionaries({"fragment": TEXTS, "key": KEYS})),
+    st.tuples(st.sampled_from(["say", "think"]), st.fixed_dictionaries({"whole": TEXTS})),
+    st.tuples(
+        st.sampled_from(["text_snapshot", "thinking_snapshot"]), st.fixed_dictionaries({"full": TEXTS, "key": KEYS})
+    ),
+    st.tuples(st.sampled_from(["block_end", "retract", "settle", "fill_results"]), st.just({})),
+    st.tuples(st.just("tool_use"), st.fixed_dictionaries({"identity": IDS, "name": NAMES, "arguments": ARGUMENTS})),
+    st.tuples(
+        st.just("tool_result"),
+        st.fixed_dictionaries(
+            {"identity": IDS, "content": CONTENTS, "is_error": st.booleans()},
+            optional={"name": NAMES, "arguments": ARGUMENTS},
+        ),
+    ),
+    st.tuples(st.just("denied"), st.fixed_dictionaries({"identity": IDS, "name": NAMES, "arguments": ARGUMENTS})),
+    st.tuples(
+        st.just("message_end"),
+        st.fixed_dictionaries({"usage": USAGES, "stop_reason": st.sampled_from([None, "max_tokens"])}),
+    ),
+    st.tuples(st.just("system"), st.fixed_dictionaries({"subtype": st.just("note")})),
+    st.tuples(st.just("compacted"), st.fixed_dictionaries({"trigger": st.just("auto"), "before": st.just(9)})),
+    st.tuples(st.just("unknown"), st.fixed_dictionaries({"kind": st.just("odd")})),
+    st.tuples(st.just("ended"), st.fixed_dictionaries({"result": st.sampled_from([None, "told"])})),
+    st.tuples(
+        st.just("failed"),
+        st.fixed_dictionaries(
+            {"message": st.sampled_from(["boom", "429 slow down"])}, optional={"kind": st.just("truncated")}
+        ),
+    ),
+    st.tuples(st.sampled_from(["interrupted", "finish", "next"]), st.just({})),
+    st.tuples(
+        st.just("child"),
+        st.fixed_dictionaries(
+            {
+                "parent": IDS,
+                "verb": st.sampled_from(["text", "thinking", "user_text", "tool_use", "tool_result"]),
+                "identity": IDS,
+                "text": TEXTS,
+            }
+        ),
+    ),
+)
+
+
+def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
+    turn = stage.turn
+    if verb == "next":
+        if turn.state == "closed":
+            stage.turn = turn.next()
+    elif verb == "child":
+        nested = turn.child(arguments["parent"])
+        if arguments["verb"] == "tool_use":
+            nested.tool_use(arguments["identity"], "Read", {})
+        elif arguments["verb"] == "tool_result":
+            nested.tool_result(arguments["identity"], arguments["text"])
+        else:
+            getattr(nested, arguments["verb"])(arguments["text"])
+    else:
+        getattr(turn, verb)(**arguments)
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@examples(1500, shrink=True)
+@given(
+    verbs=st.lists(VERBS, max_size=30),
+    limit=st.sampled_from([None, None, 2]),
+    policy=st.sampled_from([None, Policy(denied=["Denied"], hidden=["Hidden"])]),
+    code=st.sampled_from([0, 1, None]),
+)
+def test_any_order_of_verbs_breaks_no_rule(partial, verbs, limit, policy, code):
+
+    stage = Stage(partial=partial, max_turns=limit, policy=policy)
+    for verb, arguments in verbs:
+        perform(stage, verb, arguments)
+    stage.finish(code)
+    check_turns(stage.bytes, partial)

@@ -1,0 +1,435 @@
+"""The one loop: how a turn ends, whatever the child, the frontend and the signals do.
+
+In this process with an output that is a list, where the order of events must be certain; through the drop-in, where
+signals and pipes are the point.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+
+import anyio
+import pytest
+from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, opened, text
+from support import check_turns, parse, result_of
+
+from shim import child as children
+from shim.child import Child, spawn
+from shim.session import Session
+from shim.sinks import FrontendGoneError
+from shim.translate import open_translation
+
+TALKING = ndjson(START, text("I am "))
+PARTIAL = (*ASK, "--include-partial-messages")
+
+
+class Paper:
+    """An output that is a list; `gone` makes it a frontend that has left, `blocked` one that does not read the end."""
+
+    def __init__(self, *, gone=False, blocked=False):
+        self.said = b""
+        self.ends = 0
+        self.ending = anyio.Event()
+        self._gone = gone
+        self._blocked = blocked
+
+    async def lines(self, data):
+        await anyio.lowlevel.checkpoint()
+        if self._gone:
+            raise FrontendGoneError("Broken pipe")
+        self.said += data
+
+    async def end(self, turn):
+        self.ending.set()
+        if self._blocked:
+            await anyio.sleep_forever()
+        self.ends += 1
+
+    @property
+    def result(self):
+        """The one result, in a stream that keeps every invariant."""
+        (turn,) = check_turns(self.said, False)
+        return result_of(turn)
+
+
+@pytest.fixture
+def play(box):
+    """Run a turn of a fake child that follows a plan: the exit status, and the output."""
+    started = []
+
+    async def run(*steps, vendor="demo", output=None, end_grace=5.0, stdin=b"", translation=None, during=None):
+        paper = output or Paper()
+        process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
+        started.append(process)
+        child = Child(process, stdin)
+        translation = translation or open_translation(vendor, stable=True)
+        session = Session(translation, child, paper, interrupt="SIGINT", end_grace=end_grace)
+        statuses = []
+
+        async def turn():
+            statuses.append(await session.run([]))
+
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(turn)
+                if during:
+                    await during(paper)
+        return statuses[0], paper
+
+    yield run
+    for process in started:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A ladder with short rungs, for children that ignore them anyway."""
+    monkeypatch.setattr(children, "INTERRUPT_SECONDS", 0.05)
+    monkeypatch.setattr(children, "TERMINATE_SECONDS", 0.05)
+
+
+# -- how a child ends -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_turn_of_text_is_a_success(play):
+    status, paper = await play(["out", ANSWER])
+    assert (status, paper.ends) == (0, 1)
+    assert paper.result["result"] == "Hello."
+    assert paper.result["shim"]["cause"] == "clean"
+
+
+@pytest.mark.anyio
+async def test_a_child_killed_while_it_speaks_is_one_error(play):
+    status, paper = await play(["out", TALKING], ["die", "SIGKILL"])
+    assert status == 1
+    assert paper.result["is_error"] is True
+    assert paper.result["shim"]["cause"] == "signal"
+    assert "SIGKILL" in paper.result["errors"][0]
+
+
+@pytest.mark.anyio
+async def test_a_failing_exit_contradicts_a_good_end(play):
+    status, paper = await play(["out", ANSWER], ["leave", 9])
+    assert status == 1
+    assert paper.result["shim"]["cause"] == "exit_code"
+
+
+@pytest.mark.anyio
+async def test_an_end_without_a_word_is_an_error_that_quotes_stderr(play):
+    status, paper = await play(["fill", 200, 2], ["leave", 0])
+    assert status == 1
+    assert paper.result["shim"]["cause"] == "truncated"
+    assert "nnnn" in paper.result["errors"][0]
+
+
+@pytest.mark.anyio
+async def test_a_finished_child_that_never_exits_is_ended_and_stays_a_success(play, box):
+    lifeline = box.lifeline()
+    plan = (["say", lifeline.path, "child"], ["out", ANSWER], ["hang"])
+    status, paper = await play(*plan, end_grace=0.1)
+    assert status == 0
+    assert paper.result["result"] == "Hello."
+    assert lifeline.gone()
+
+
+@pytest.mark.anyio
+async def test_cursors_result_counts_although_it_hangs_behind_it(play, box):
+    lifeline = box.lifeline()
+    events = [
+        {"type": "system", "subtype": "init", "session_id": "s", "cwd": "/repo", "model": "Auto"},
+        {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "PEAR"}]}},
+        {"type": "result", "subtype": "success", "is_error": False, "result": "PEAR", "duration_ms": 5},
+    ]
+    plan = (["say", lifeline.path, "child"], ["out", ndjson(*events)], ["hang"])
+    status, paper = await play(*plan, vendor="cursor", end_grace=0.1)
+    assert status == 0
+    assert paper.result["result"] == "PEAR"
+    assert lifeline.gone()
+
+
+@pytest.mark.anyio
+async def test_a_finished_child_that_ignores_signals_is_killed_and_stays_a_success(play, box, impatient):
+    lifeline = box.lifeline()
+    plan = (["ignore", "SIGINT", "SIGTERM"], ["say", lifeline.path, "child"], ["out", ANSWER], ["hang"])
+    status, paper = await play(*plan, end_grace=0.05)
+    assert status == 0
+    assert paper.result["is_error"] is False
+    assert lifeline.gone()
+
+
+@pytest.mark.anyio
+async def test_a_grandchild_in_the_group_that_holds_stdout_ends_with_the_turn(play, box):
+    lifeline = box.lifeline()
+    status, paper = await play(["out", ANSWER], ["spawn", lifeline.path, False], ["leave", 0])
+    assert status == 0
+    assert paper.result["result"] == "Hello."
+    assert lifeline.gone()
+
+
+@pytest.mark.anyio
+async def test_a_grandchild_in_a_session_of_its_own_that_holds_stdout_is_not_waited_for(play, box):
+    lifeline = box.lifeline()
+    status, paper = await play(["out", ANSWER], ["spawn", lifeline.path, True], ["leave", 0], end_grace=0.1)
+    assert status == 0
+    assert paper.result["result"] == "Hello."
+    lifeline.wait_for("grandchild")  # the box ends it
+
+
+@pytest.mark.anyio
+async def test_a_grandchild_that_holds_stdout_does_not_make_a_cut_turn_a_success(play, box):
+    lifeline = box.lifeline()
+    status, paper = await play(["out", TALKING], ["spawn", lifeline.path, True], ["leave", 0], end_grace=0.1)
+    assert status == 1
+    assert paper.result["shim"]["cause"] == "truncated"
+
+
+@pytest.mark.anyio
+async def test_a_child_that_closes_stdout_and_lives_on_is_ended(play, box):
+    lifeline = box.lifeline()
+    plan = (["say", lifeline.path, "child"], ["out", ANSWER], ["close", 1], ["hang"])
+    status, paper = await play(*plan, end_grace=0.1)
+    assert status == 0
+    assert paper.result["is_error"] is False
+    assert lifeline.gone()
+
+
+@pytest.mark.anyio
+async def test_what_comes_late_but_within_the_grace_is_read(play):
+    late = ndjson({"type": "nobody_knows"})
+    status, paper = await play(["out", ANSWER], ["out", late], ["leave", 0])
+    assert status == 0
+    assert paper.result["shim"]["unknown_events"] == {"nobody_knows": 1}
+
+
+@pytest.mark.anyio
+async def test_a_megabyte_of_stderr_and_a_long_prompt_pass_beside_the_stream(play, box):
+    prompt = b"p" * 300_000
+    plan = (["fill", 1_000_000, 2], ["fill", 300_000], ["read"], ["record", str(box.recording)], ["out", ANSWER])
+    status, paper = await play(*plan, stdin=prompt)
+    assert status == 0
+    assert paper.result["result"] == "Hello."
+    assert len(box.record()["stdin"]) == len(prompt)
+
+
+# -- our own mistakes, and a frontend that is gone ---------------------------------------------------------------
+
+
+def broken(*names):
+    """A translation whose methods raise."""
+    translation = open_translation("demo", stable=True)
+
+    def fail(*arguments):
+        raise ZeroDivisionError("a bug of ours")
+
+    for name in names:
+        setattr(translation, name, fail)
+    return translation
+
+
+@pytest.mark.anyio
+async def test_a_mistake_of_ours_ends_in_one_result_that_names_it(play, box):
+    lifeline = box.lifeline()
+    plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    status, paper = await play(*plan, translation=broken("feed"))
+    assert status == 1
+    assert paper.result["shim"]["cause"] == "internal"
+    assert paper.result["errors"] == ["the shim failed: ZeroDivisionError('a bug of ours')"]
+    assert lifeline.gone()
+
+
+@pytest.mark.anyio
+async def test_a_mistake_in_the_last_words_still_ends_the_child(play, box):
+    lifeline = box.lifeline()
+    plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    with contextlib.suppress(Exception):  # the drop-in says what is left to say
+        await play(*plan, translation=broken("feed", "close"))
+    assert lifeline.gone()
+
+
+@pytest.mark.anyio
+async def test_a_frontend_that_left_ends_the_child_and_is_no_error(play, box):
+    lifeline = box.lifeline()
+    plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    status, _ = await play(*plan, output=Paper(gone=True))
+    assert status == 0
+    assert lifeline.gone()
+
+
+def test_a_reader_that_closes_our_stdout_ends_the_child(box):
+    lifeline = box.lifeline()
+    plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    with box.running(*PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*plan)}) as dropin:
+        dropin.process.stdout.close()
+        assert dropin.status() == 0
+        assert lifeline.wait_for("child") and lifeline.gone()
+        assert dropin.process.stderr.read() == b""
+
+
+# -- signals ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def speaking(box):
+    """A drop-in whose child has said half a sentence and holds a lifeline, with its grandchild."""
+    lifeline = box.lifeline()
+    steps = (["out", TALKING], ["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"])
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+    with box.running(*PARTIAL, environment=environment) as dropin:
+        dropin.read_until(b'"text":"I am "')
+        lifeline.wait_for("child")
+        yield dropin, lifeline
+
+
+def test_an_interrupt_closes_the_blocks_and_is_no_failure(speaking):
+    dropin, lifeline = speaking
+    dropin.signal(signal.SIGINT)
+    done = dropin.finish()
+    (turn,) = check_turns(done.stdout, True)
+    assert done.status == 0
+    assert result_of(turn)["subtype"] == "error_during_execution"
+    (said,) = [line for line in turn if line["type"] == "user"]
+    assert said["message"]["content"] == [{"type": "text", "text": "[Request interrupted by user]"}]
+    assert lifeline.gone()
+
+
+def test_a_second_interrupt_changes_nothing(speaking):
+    dropin, lifeline = speaking
+    dropin.signal(signal.SIGINT)
+    dropin.signal(signal.SIGINT)
+    done = dropin.finish()
+    check_turns(done.stdout, True)
+    assert (done.status, done.stderr) == (0, "")
+    assert lifeline.gone()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(speaking, number, status):
+    dropin, lifeline = speaking
+    dropin.signal(number)
+    done = dropin.finish()
+    (turn,) = check_turns(done.stdout, True)
+    assert done.status == status
+    assert result_of(turn)["is_error"] is True
+    assert result_of(turn)["shim"]["cause"] == "signal"
+    assert lifeline.gone()
+
+
+def test_told_to_go_after_an_interrupt_it_goes(box):
+    lifeline = box.lifeline()
+    steps = (["ignore", "SIGINT", "SIGTERM"], ["out", TALKING], ["say", lifeline.path, "child"], ["hang"])
+    with box.running(*PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}) as dropin:
+        dropin.read_until(b'"text":"I am "')
+        lifeline.wait_for("child")
+        dropin.signal(signal.SIGINT)
+        dropin.signal(signal.SIGTERM)
+        done = dropin.finish()
+    check_turns(done.stdout, True)
+    assert done.status == 143
+    assert lifeline.gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_told_to_go_while_nobody_reads_it_goes_all_the_same(box, number):
+    lifeline = box.lifeline()
+    steps = (["say", lifeline.path, "child"], ["out", TALKING], ["fill", 500_000], ["hang"])
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(writer, False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                os.write(writer, b"\n" * 65536)
+        os.set_blocking(writer, True)
+        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+        with box.running(*PARTIAL, environment=environment, stdout=writer) as dropin:
+            lifeline.wait_for("child")
+            dropin.signal(number)
+            assert dropin.status() == 128 + number
+            assert lifeline.gone()
+            assert dropin.process.stderr.read() == b""
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+@pytest.mark.anyio
+async def test_told_to_go_while_the_last_words_wait_for_a_reader_it_goes(play):
+    async def stop(paper):
+        await paper.ending.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    status, paper = await play(["out", ANSWER], output=Paper(blocked=True), during=stop)
+    assert status == 143
+    assert len([line for line in parse(paper.said) if line["type"] == "result"]) == 1
+
+
+@pytest.mark.anyio
+async def test_told_to_go_in_the_grace_of_a_finished_child_it_goes(play, box):
+    lifeline = box.lifeline()
+    steps = (["out", ANSWER], ["close", 1], ["say", lifeline.path, "child"], ["hang"])
+
+    async def stop(paper):
+        await anyio.to_thread.run_sync(lifeline.wait_for, "child")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    status, paper = await play(*steps, end_grace=PATIENCE, during=stop)
+    assert status == 143
+    assert paper.result
+    assert lifeline.gone()
+
+
+def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["record", str(box.recording)])}
+    # A warning on stderr would come after 3 s: what is waited for here is that the prompt is being read.
+    with box.running("-p", *STREAM, stdin=subprocess.PIPE, environment=environment) as dropin:
+        dropin.process.stdin.write(b"half a prompt")
+        dropin.process.stdin.flush()
+        _until_read(dropin.process.stdin)
+        dropin.signal(signal.SIGTERM)
+        done = dropin.finish()
+    assert done.status == 143
+    assert done.cause == "signal"
+    assert not box.recording.exists()
+
+
+def _until_read(pipe):
+    """Wait until the other side has read what is in a pipe."""
+    import fcntl
+    import select
+    import struct
+    import termios
+
+    for _ in range(int(PATIENCE / 0.01)):
+        (left,) = struct.unpack("i", fcntl.ioctl(pipe.fileno(), termios.FIONREAD, b"\0" * 4))
+        if not left:
+            return
+        select.select([], [], [], 0.01)
+    raise AssertionError("nobody read it")
+
+
+def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
+    first, second = box.gate(), box.gate()
+    steps = (
+        ["out", TALKING],
+        ["wait", str(first)],
+        ["out", ndjson(text("still "))],
+        ["wait", str(second)],
+        ["out", ndjson(text("here."), END)],
+    )
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+
+    def nohup():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with box.running(*PARTIAL, environment=environment, preexec_fn=nohup) as dropin:
+        dropin.read_until(b'"text":"I am "')
+        opened(first)
+        dropin.read_until(b'"text":"still "')  # now the loop has waited, and its signals are its own
+        dropin.signal(signal.SIGHUP)
+        opened(second)
+        done = dropin.finish()
+    assert done.status == 0
+    assert done.result["result"] == "I am still here."

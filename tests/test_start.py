@@ -1,0 +1,162 @@
+"""What is decided before a turn begins: the vendor, the values that may pass, the terminator."""
+
+import pytest
+
+from shim import store
+from shim.argv import parse
+from shim.errors import FrontendError
+from shim.start import Start, checked, terminator
+
+U = "11111111-2222-4333-8444-555555555555"
+STREAM = ("--output-format", "stream-json", "--verbose")
+
+
+def started(*words, installed=()):
+    """The vendor and the model of an invocation."""
+    start = Start(parse(words), dict(installed))
+    return start.vendor.name, start.invocation.model
+
+
+# -- the vendor: first that says (surface page) ------------------------------------------------------------------
+
+# Each says its own name; from the top one is left out after the other.
+SAYINGS = ("flag", "session", "model", "environment", "installed", "settings")
+NAMES = dict(zip(SAYINGS, ("pi", "cursor", "qwen", "acai", "cake", "demo"), strict=True))
+
+
+@pytest.mark.parametrize("first", SAYINGS)
+def test_the_vendor_is_named_by_the_first_that_says(inside, monkeypatch, first):
+    speaking = SAYINGS[SAYINGS.index(first) :]
+    words = []
+    if "flag" in speaking:
+        words += ["--shim-vendor", NAMES["flag"]]
+    if "session" in speaking:
+        store.remember(U, store.Session(NAMES["session"], "vendors-own"), inside.environment())
+        words += ["--resume", U]
+    if "model" in speaking:
+        words += ["--model", f"{NAMES['model']}:m1"]
+    if "environment" in speaking:
+        monkeypatch.setenv("SHIM_VENDOR", NAMES["environment"])
+    inside.settings(f'vendor = "{NAMES["settings"]}"\n')
+    installed = {"vendor": NAMES["installed"]} if "installed" in speaking else {}
+    assert started(*words, installed=installed)[0] == NAMES[first]
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("qwen:m1", ("qwen", "m1")),
+        ("qwen:", ("qwen", None)),
+        ("qwen:32b:q4", ("qwen", "32b:q4")),
+        (":qwen:32b", ("demo", "qwen:32b")),
+        (":x:y", ("demo", "x:y")),
+        ("x:y", ("demo", "x:y")),
+        ("Qwen:m1", ("demo", "Qwen:m1")),
+        ("opus", ("demo", "opus")),
+        (None, ("demo", None)),
+    ],
+)
+def test_a_model_may_name_the_vendor_before_a_colon(inside, monkeypatch, model, expected):
+    monkeypatch.setenv("SHIM_VENDOR", "demo")
+    assert started(*(["--model", model] if model else [])) == expected
+
+
+def test_of_a_list_of_vendors_the_first_is_taken(inside):
+    inside.settings('vendor = ["qwen", "pi"]\n')
+    assert started() == ("qwen", None)
+
+
+def test_an_empty_name_says_nothing(inside, monkeypatch):
+    monkeypatch.setenv("SHIM_VENDOR", "")
+    inside.settings('vendor = "qwen"\n')
+    assert started() == ("qwen", None)
+
+
+@pytest.mark.parametrize("name", ["nobody", "../qwen", "/bin/sh", "--version", "Qwen", "q" * 33, "qwen\n", "a b"])
+def test_a_name_that_is_no_vendor_is_refused(inside, name):
+    with pytest.raises(FrontendError, match="is no vendor"):
+        started(f"--shim-vendor={name}")
+
+
+def test_without_any_vendor_the_hint_lists_what_is_on_path(inside, monkeypatch):
+    qwen = inside.program("qwen", "exit 0\n")
+    monkeypatch.setenv("PATH", str(inside.bin))
+    with pytest.raises(FrontendError, match="no vendor was chosen") as refused:
+        started()
+    assert f"qwen ({qwen})" in refused.value.hint
+    assert "SHIM_VENDOR" in refused.value.hint and str(inside.config) in refused.value.hint
+
+
+def test_without_any_vendor_on_path_the_hint_says_so(inside, monkeypatch):
+    monkeypatch.setenv("PATH", str(inside.bin))
+    with pytest.raises(FrontendError) as refused:
+        started()
+    assert "none of those it knows" in refused.value.hint
+
+
+# -- values that become arguments -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["gpt-5.1", "anthropic/claude-opus-5", "qwen3:32b", "m[1m]", "Sonnet 4.5", "a@b+c"])
+def test_names_that_models_have_pass(model):
+    assert checked(parse(["--model", model])).model == model
+
+
+@pytest.mark.parametrize("model", ["--yolo", "-m", "@file", "a\nb", "a;b", "$(id)", "../x" * 60, "\u202eevil", "/etc"])
+def test_a_model_that_could_be_a_flag_or_a_path_is_refused(model):
+    with pytest.raises(FrontendError, match="the model name"):
+        checked(parse([f"--model={model}"]))
+
+
+@pytest.mark.parametrize("resume", [U, "session-1", "a.b:c_d"])
+def test_an_id_that_a_vendor_may_have_given_passes(resume):
+    assert checked(parse([f"--resume={resume}"])).resume == resume
+
+
+@pytest.mark.parametrize("resume", ["--yolo", "../x", "/etc/passwd", "@file", "a b", "a" * 129, "a\n", "\u00e9"])
+def test_a_session_id_that_could_be_a_flag_or_a_path_is_refused(resume):
+    with pytest.raises(FrontendError, match="neither a UUID nor an id of a vendor"):
+        checked(parse([f"--resume={resume}"]))
+
+
+def test_resume_without_an_id_is_refused_because_nobody_can_be_asked():
+    with pytest.raises(FrontendError, match="needs a session id"):
+        checked(parse(["--resume"]))
+
+
+def test_a_directory_that_could_be_a_flag_is_refused():
+    with pytest.raises(FrontendError, match="is not a directory"):
+        checked(parse(["--add-dir=--yolo"]))
+    assert checked(parse(["--add-dir", "/a", "b"])).add_dirs == ("/a", "b")
+
+
+def test_input_as_a_stream_is_refused_with_a_sentence_as_long_as_it_is_not_there(inside, monkeypatch):
+    monkeypatch.setenv("SHIM_VENDOR", "demo")
+    with pytest.raises(FrontendError, match="input-format"):
+        started("--input-format", "stream-json", *STREAM)
+
+
+# -- the terminator ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "entrypoint", "setting", "expected"),
+    [
+        (("-p", *STREAM), None, "auto", "message_stop"),
+        (("-p", *STREAM), "cli", "auto", "message_stop"),
+        (("-p", *STREAM), "sdk-py", "auto", "none"),
+        (("-p", *STREAM), "sdk-ts", "auto", "none"),
+        (STREAM, None, "auto", "none"),
+        (("-p", "--input-format", "stream-json", *STREAM), None, "auto", "none"),
+        (("-p", *STREAM), "sdk-py", "message_stop", "message_stop"),
+        (STREAM, None, "dollar", "dollar"),
+        (("-p", *STREAM), None, "none", "none"),
+        (("-p", "--output-format", "json"), None, "message_stop", "none"),
+        (("-p",), None, "dollar", "none"),
+    ],
+)
+def test_the_terminator_stands_where_a_frontend_waits_for_it(monkeypatch, words, entrypoint, setting, expected):
+    monkeypatch.delenv("CLAUDE_CODE_ENTRYPOINT", raising=False)
+    if entrypoint:
+        monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", entrypoint)
+    assert terminator(parse(words), setting) == expected

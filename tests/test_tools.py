@@ -1,0 +1,160 @@
+"""A vendor's tools in Claude's words; what each vendor's table says is in test_vendors."""
+
+import pytest
+
+from shim.tools import (
+    Tool,
+    claude_names,
+    edits,
+    line_range,
+    milliseconds,
+    one_based,
+    todos,
+    translate,
+    vendor_names,
+)
+
+TABLE = {
+    "sh": Tool("Bash", {"cmd": "command"}, convert={"timeout": milliseconds}),
+    "shell": Tool("Bash"),
+    "cat": Tool("Read", {"path": "file_path"}, only=True),
+    "find": Tool("Glob", drop=("limit",), extra={"sorted": True}),
+}
+
+
+def test_a_tool_that_is_not_in_the_table_passes_as_it_is():
+    assert translate(TABLE, "unheard_of", {"a": 1}) == ("unheard_of", {"a": 1})
+
+
+def test_a_plain_entry_only_renames_the_tool():
+    arguments = {"command": "ls"}
+    name, claude = translate(TABLE, "shell", arguments)
+    assert (name, claude) == ("Bash", {"command": "ls"})
+    assert claude is arguments, "no copy where nothing changes (house: speed)"
+
+
+def test_keys_are_renamed_and_the_others_kept():
+    assert translate(TABLE, "sh", {"cmd": "ls", "why": "x"}) == ("Bash", {"command": "ls", "why": "x"})
+
+
+def test_only_named_keys_are_kept_where_a_vendor_prints_its_internals():
+    assert translate(TABLE, "cat", {"path": "/a", "requestId": "x"}) == ("Read", {"file_path": "/a"})
+
+
+def test_keys_can_be_dropped_and_added():
+    assert translate(TABLE, "find", {"pattern": "*", "limit": 3}) == ("Glob", {"pattern": "*", "sorted": True})
+
+
+@pytest.mark.parametrize(("given", "said"), [({"timeout": 2}, 2000), ({"timeout": 0.5}, 500), ({"timeout": "x"}, "x")])
+def test_values_are_converted(given, said):
+    assert translate(TABLE, "sh", given) == ("Bash", {"timeout": said})
+
+
+def test_a_value_that_is_missing_or_null_is_not_converted():
+    assert translate(TABLE, "sh", {"timeout": None}) == ("Bash", {"timeout": None})
+    assert translate(TABLE, "sh", {}) == ("Bash", {})
+
+
+@pytest.mark.parametrize("name", list(TABLE))
+def test_the_vendors_arguments_are_not_changed(name):
+    arguments = {"cmd": "ls", "path": "/a", "timeout": 1, "limit": 2}
+    before = dict(arguments)
+    translate(TABLE, name, arguments)
+    assert arguments == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(None, {}), ("{broken", {"raw": "{broken"}), ([1], {"raw": [1]}), (0, {"raw": 0})]
+)
+def test_arguments_that_are_no_object_become_one(arguments, said):
+    """`input` must be an object (contract S6); what the model wrote is not lost."""
+    assert translate({}, "t", arguments) == ("t", said)
+
+
+def test_a_list_of_names_is_said_in_claudes_names_each_once():
+    assert claude_names(TABLE, ["sh", "shell", "cat", "other", 7, None]) == ["Bash", "Read", "other"]
+
+
+@pytest.mark.parametrize("names", [None, "sh", {"sh": 1}, 7])
+def test_a_list_of_names_that_is_no_list_is_empty(names):
+    assert claude_names(TABLE, names) == []
+
+
+def test_a_vendors_own_names_are_found_behind_claudes():
+    assert vendor_names(TABLE, ("Bash", "Nothing")) == ["sh", "shell"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"file_path": "/a", "start_line": 10, "end_line": 20}, {"file_path": "/a", "offset": 10, "limit": 11}),
+        ({"file_path": "/a", "start_line": 3}, {"file_path": "/a", "offset": 3}),
+        ({"file_path": "/a", "end_line": 4}, {"file_path": "/a", "limit": 4}),
+        ({"file_path": "/a"}, {"file_path": "/a"}),
+        ({"file_path": "/a", "start_line": "x", "end_line": None}, {"file_path": "/a"}),
+    ],
+)
+def test_a_range_of_lines_is_offset_and_limit(given, said):
+    """acai page, section 4."""
+    assert line_range(given) == ("Read", said)
+
+
+RESHAPE = edits("old", "new", "all")
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "said"),
+    [
+        (
+            {"file_path": "/a", "edits": [{"old": "x", "new": "y"}]},
+            "Edit",
+            {"file_path": "/a", "old_string": "x", "new_string": "y"},
+        ),
+        (
+            {"file_path": "/a", "edits": [{"old": "x", "new": "y"}, {"old": "1", "new": "2", "all": True}]},
+            "MultiEdit",
+            {
+                "file_path": "/a",
+                "edits": [
+                    {"old_string": "x", "new_string": "y"},
+                    {"old_string": "1", "new_string": "2", "replace_all": True},
+                ],
+            },
+        ),
+        (
+            {"file_path": "/a", "old": "x", "new": "y", "all": True},
+            "Edit",
+            {"file_path": "/a", "old_string": "x", "new_string": "y", "replace_all": True},
+        ),
+        ({"file_path": "/a", "edits": "broken"}, "Edit", {"file_path": "/a", "edits": "broken"}),
+        ({"file_path": "/a", "edits": ["broken"]}, "Edit", {"file_path": "/a", "edits": ["broken"]}),
+        ({"file_path": "/a", "edits": []}, "MultiEdit", {"file_path": "/a", "edits": []}),
+    ],
+)
+def test_one_edit_is_edit_and_several_are_multiedit(given, name, said):
+    assert RESHAPE(given) == (name, said)
+
+
+@pytest.mark.parametrize(("line", "said"), [(0, 1), (9, 10), (None, None), ("x", "x")])
+def test_offsets_from_zero_become_offsets_from_one(line, said):
+    """qwen page, section 8."""
+    assert one_based(line) == said
+
+
+def test_todos_are_content_status_and_active_form():
+    """cursor page, section 5; qwen page, section 8."""
+    given = [
+        {"id": "1", "content": "a", "status": "TODO_STATUS_IN_PROGRESS"},
+        {"content": "b", "status": "completed", "activeForm": "doing b"},
+        {"content": "c"},
+    ]
+    assert todos(given) == [
+        {"content": "a", "status": "in_progress", "activeForm": "a"},
+        {"content": "b", "status": "completed", "activeForm": "doing b"},
+        {"content": "c", "status": "pending", "activeForm": "c"},
+    ]
+
+
+@pytest.mark.parametrize("items", ["x", None, 7, ["x"], [{"content": "a"}, 7]])
+def test_todos_that_cannot_be_read_are_passed_as_they_are(items):
+    assert todos(items) == items

@@ -1,0 +1,98 @@
+"""The pieces around the pump that `shim translate` shares with the tests: exits, ids, writing."""
+
+import os
+import threading
+
+import pytest
+
+from shim.ending import Exit
+from shim.errors import FrontendError
+from shim.ids import parse_uuid
+from shim.translate import (
+    STABLE_IDENTITY,
+    STABLE_SESSION,
+    fresh_identity,
+    open_translation,
+    parse_exit,
+    signal_name,
+    translate,
+    write_all,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", Exit(code=0)),
+        ("130", Exit(code=130)),
+        ("SIGTERM", Exit(signal="SIGTERM")),
+        ("TERM", Exit(signal="SIGTERM")),
+        ("sigkill", Exit(signal="SIGKILL")),
+        ("-15", Exit(signal="SIGTERM")),
+        ("-9", Exit(signal="SIGKILL")),
+    ],
+)
+def test_an_exit_is_a_code_or_the_name_of_a_signal(text, expected):
+    assert parse_exit(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "SIG", "SIGNOTHING", "1.5", "1 2", "--1"])
+def test_what_is_neither_is_refused_with_a_sentence(text):
+    with pytest.raises(ValueError, match=r"neither an exit code nor|invalid literal"):
+        parse_exit(text)
+
+
+def test_a_signal_without_a_name_is_its_number():
+    assert signal_name(15) == "SIGTERM"
+    assert signal_name(64 + 100) == "signal 164"
+
+
+def test_fresh_ids_are_uuids_and_never_the_same():
+    session, identity = fresh_identity()
+    other_session, other_identity = fresh_identity()
+    assert parse_uuid(session) == session
+    assert parse_uuid(identity + "0" * 12)
+    assert session != other_session and identity != other_identity
+
+
+def test_stable_ids_are_uuids():
+    assert parse_uuid(STABLE_SESSION) == STABLE_SESSION
+    assert parse_uuid(STABLE_IDENTITY + "0" * 12)
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "../qwen", "Qwen", "qwen\n"])
+def test_a_vendor_that_does_not_exist_is_the_frontends_fault(name):
+    with pytest.raises(FrontendError, match="is no vendor"):
+        open_translation(name)
+
+
+def test_a_session_id_of_the_caller_is_said():
+    translation = open_translation("demo", session_id=STABLE_SESSION[:-1] + "7")
+    assert (STABLE_SESSION[:-1] + "7").encode() in translation.close(Exit(code=0))
+
+
+def test_bytes_are_pumped_from_one_descriptor_into_another():
+    source, feed = os.pipe()
+    drain, sink = os.pipe()
+    os.write(feed, b'{"type":"text","text":"hi"}\n{"type":"end"}\n')
+    os.close(feed)
+    translate(open_translation("demo", stable=True), source, sink, Exit(code=0), "")
+    os.close(sink)
+    said = os.read(drain, 65536)
+    assert said.endswith(b'{"type":"message_stop"}\n')
+    assert b'"result":"hi"' in said
+    os.close(source)
+    os.close(drain)
+
+
+def test_everything_is_written_although_the_pipe_takes_it_in_pieces():
+    drain, sink = os.pipe()
+    data = os.urandom(300_000)
+    writer = threading.Thread(target=lambda: (write_all(sink, data), os.close(sink)))
+    writer.start()
+    read = b""
+    while chunk := os.read(drain, 65536):
+        read += chunk
+    writer.join()
+    os.close(drain)
+    assert read == data

@@ -1,0 +1,418 @@
+"""One turn: who it is, what a reply is, what is said beside the conversation, and the turn after it."""
+
+import pytest
+from support import STABLE_SESSION, Stage, brief, check_turns
+
+from shim.ending import Exit
+from shim.policy import Policy
+
+UUID = "550e8400-e29b-41d4-a716-446655440000"
+OTHER = "01a1f86f-fad9-70b4-9add-b6081579d0c6"
+USAGE = {
+    "input_tokens": 10,
+    "cache_creation_input_tokens": 2,
+    "cache_read_input_tokens": 3,
+    "output_tokens": 5,
+}
+DOUBLE = {name: 2 * count for name, count in USAGE.items()}
+
+
+def init_of(stage: Stage) -> dict:
+    """The init line of a turn that says something now."""
+    stage.turn.say("x")
+    return next(line for line in stage.lines() if line["type"] == "system")
+
+
+# -- init --------------------------------------------------------------------------------------------------------
+
+
+def test_a_vendor_that_says_who_it_is_says_init():
+    stage = Stage()
+    stage.turn.started(session_id=UUID, model="m", cwd="/repo", tools=["Bash"], mode="plan")
+    (init,) = stage.lines()
+    assert init["session_id"] == UUID
+    assert (init["model"], init["cwd"], init["tools"], init["permissionMode"]) == ("m", "/repo", ["Bash"], "plan")
+
+
+def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
+    stage = Stage()
+    stage.turn.started(model="m")
+    assert stage.lines() == []
+    stage.turn.started(cwd="/repo", model=None)
+    stage.turn.started(session_id=UUID)
+    (init,) = stage.lines()
+    assert (init["model"], init["cwd"]) == ("m", "/repo")
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda turn: turn.text("x"),
+        lambda turn: turn.tool_use("t", "Bash", {}),
+        lambda turn: turn.system("note"),
+        lambda turn: turn.child("t").text("x"),
+        lambda turn: turn.closed(Exit(code=0), ""),
+    ],
+)
+def test_init_is_said_before_anything_else(say):
+    stage = Stage()
+    say(stage.turn)
+    assert stage.brief()[0] == "init"
+
+
+def test_the_frontends_session_id_goes_before_the_vendors():
+    stage = Stage(session_id=UUID)
+    stage.turn.started(session_id=OTHER)
+    (init,) = stage.lines()
+    assert init["session_id"] == UUID
+    assert stage.conversation.vendor_session == OTHER
+
+
+@pytest.mark.parametrize("vendors", ["chat-1", "../../etc", "-rf"])
+def test_a_fresh_id_takes_the_place_of_one_that_is_no_uuid(vendors):
+    """Threats: it would become a file name or a flag of somebody else."""
+    stage = Stage()
+    stage.turn.started(session_id=vendors)
+    (init,) = stage.lines()
+    assert init["session_id"] == STABLE_SESSION
+
+
+@pytest.mark.parametrize("vendors", [7, ["x"], {"id": "x"}, 1.5, True])
+def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
+    stage = Stage()
+    try:
+        stage.turn.started(session_id=vendors)
+    except Exception:  # a handler's exception is counted by the pump; the turn must be able to go on
+        pass
+    stage.turn.say("hi")
+    stage.turn.ended()
+    said = stage.finish()
+    assert said[-2:] == ["end:success hi", "."]
+
+
+def test_the_session_id_does_not_change_in_the_middle():
+    """Claude's clients drop lines of another session (claude-code#58760)."""
+    stage = Stage()
+    stage.turn.started(session_id=UUID)
+    stage.turn.say("a")
+    stage.turn.started(session_id=OTHER)
+    stage.turn.say("b")
+    stage.turn.closed(Exit(code=0), "")
+    assert {line["session_id"] for line in stage.lines() if "session_id" in line} == {UUID}
+    assert stage.account.repairs == {"session_id_changed": 1}
+    assert stage.conversation.vendor_session == OTHER, "the store resumes with the newest"
+
+
+def test_facts_fall_back_to_what_was_agreed():
+    stage = Stage(model="asked", cwd="/here", tools=("Bash",), mode="acceptEdits", vendor_version="1.2.3")
+    init = init_of(stage)
+    assert (init["model"], init["cwd"], init["permissionMode"]) == ("asked", "/here", "acceptEdits")
+    assert init["tools"] == ["Bash"]
+    assert init["shim"] == {"vendor": "demo", "unattended": False, "vendor_version": "1.2.3"}
+
+
+def test_init_says_when_a_vendor_asks_nobody():
+    """Threats: unattended vendors are named in init."""
+    assert init_of(Stage(unattended=True))["shim"]["unattended"] is True
+
+
+def test_only_the_tools_that_are_left_are_listed():
+    stage = Stage(policy=Policy(denied=["Bash"], hidden=["Grep"]))
+    stage.turn.started(session_id=UUID, tools=["Bash", "Grep", "Read"])
+    (init,) = stage.lines()
+    assert init["tools"] == ["Read"]
+
+
+# -- replies -----------------------------------------------------------------------------------------------------
+
+
+def messages(stage: Stage) -> list[tuple[str, str]]:
+    """(message id, text) of every assistant line."""
+    lines = [line for line in stage.lines() if line["type"] == "assistant"]
+    return [(line["message"]["id"], line["message"]["content"][0].get("text", "-")) for line in lines]
+
+
+def test_blocks_of_a_reply_share_their_message_id_and_replies_do_not():
+    """Contract S4."""
+    stage = Stage()
+    stage.turn.say("a")
+    stage.turn.say("b")
+    stage.turn.message()
+    stage.turn.say("c")
+    (a, _), (b, _), (c, _) = messages(stage)
+    assert a == b != c
+
+
+def test_a_reply_begins_again_after_a_tools_result():
+    stage = Stage()
+    stage.turn.say("a")
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.tool_result("t", "out")
+    stage.turn.say("b")
+    (a, _), (call, _), (b, _) = messages(stage)
+    assert a == call != b
+
+
+def test_nothing_is_said_of_a_reply_before_its_first_block():
+    stage = Stage(partial=True)
+    stage.turn.started(session_id=UUID)
+    stage.lines()
+    stage.turn.message(model="m")
+    assert stage.lines() == []
+    stage.turn.message_end(USAGE)
+    assert stage.lines() == []
+
+
+def test_the_model_of_a_reply_is_on_its_lines():
+    stage = Stage(partial=True)
+    stage.turn.message(model="m1")
+    stage.turn.say("a")
+    stage.turn.message(model="m2")
+    stage.turn.say("b")
+    lines = stage.lines()
+    assert [line["message"]["model"] for line in lines if line["type"] == "assistant"] == ["m1", "m2"]
+    starts = [line["event"]["message"] for line in lines if line.get("event", {}).get("type") == "message_start"]
+    assert [start["model"] for start in starts] == ["m1", "m2"]
+
+
+def test_a_model_that_nobody_named_is_called_unknown():
+    """Contract S5: an assistant line without `model` kills the Python SDK."""
+    stage = Stage()
+    stage.turn.say("a")
+    init, line = stage.lines()
+    assert init["model"] == line["message"]["model"] == "unknown"
+
+
+def test_usage_of_replies_adds_up():
+    stage = Stage()
+    for text in ("a", "b"):
+        stage.turn.message(model="m")
+        stage.turn.say(text)
+        stage.turn.message_end(USAGE, cost=0.25)
+    stage.turn.ended()
+    result = stage.result()
+    assert result["usage"] == DOUBLE
+    assert result["total_cost_usd"] == 0.5
+    assert result["modelUsage"]["m"]["inputTokens"] == 20
+    assert result["modelUsage"]["m"]["cacheReadInputTokens"] == 6
+    assert result["modelUsage"]["m"]["costUSD"] == 0.5
+
+
+def test_usage_told_with_the_end_replaces_the_sum():
+    """House: `ended(usage=)` replaces sums."""
+    stage = Stage()
+    stage.turn.message(model="m")
+    stage.turn.say("a")
+    stage.turn.message_end(USAGE, cost=0.25)
+    stage.turn.ended(usage=DOUBLE, cost=1.5)
+    result = stage.result()
+    assert result["usage"] == DOUBLE
+    assert result["total_cost_usd"] == 1.5
+
+
+def test_usage_told_only_with_the_end_is_counted_for_the_model():
+    stage = Stage()
+    stage.turn.message(model="m")
+    stage.turn.say("a")
+    stage.turn.ended(usage=USAGE)
+    assert stage.result()["modelUsage"]["m"]["outputTokens"] == 5
+
+
+def test_the_usage_of_a_reply_is_in_its_message_delta():
+    """Contract S13: ACP reads `event.usage.output_tokens`."""
+    stage = Stage(partial=True)
+    stage.turn.message(usage={**USAGE, "output_tokens": 1})
+    stage.turn.text("a")
+    stage.turn.message_end(USAGE, "max_tokens")
+    events = {line["event"]["type"]: line["event"] for line in stage.lines() if line["type"] == "stream_event"}
+    assert events["message_start"]["message"]["usage"]["output_tokens"] == 1
+    assert events["message_delta"] == {
+        "type": "message_delta",
+        "delta": {"stop_reason": "max_tokens", "stop_sequence": None},
+        "usage": USAGE,
+    }
+
+
+def test_the_usage_of_a_reply_does_not_leak_into_the_next():
+    stage = Stage(partial=True)
+    stage.turn.message(usage=USAGE)
+    stage.turn.say("a")
+    stage.turn.message_end(USAGE)
+    stage.turn.say("b")
+    stage.turn.ended()
+    last = [line for line in stage.lines() if line["type"] == "assistant"][-1]
+    assert last["message"]["usage"]["output_tokens"] == 0
+
+
+@pytest.mark.parametrize(("said", "expected"), [(None, "end_turn"), ("max_tokens", "max_tokens")])
+def test_the_result_has_the_stop_reason_of_the_last_reply(said, expected):
+    stage = Stage()
+    stage.turn.say("a")
+    stage.turn.message_end(None, said)
+    stage.turn.ended()
+    assert stage.result()["stop_reason"] == expected
+
+
+def test_a_reply_with_calls_stopped_for_them():
+    stage = Stage(partial=True)
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.tool_result("t", "")
+    assert "done:tool_use" in stage.brief()
+
+
+def test_the_result_is_the_text_of_the_last_message():
+    """Contract 5.3: the last text block only."""
+    stage = Stage()
+    stage.turn.say("First part. ")
+    stage.turn.say("Second part.")
+    stage.turn.ended()
+    assert stage.result()["result"] == "Second part."
+
+
+def test_an_empty_reply_has_an_empty_result():
+    stage = Stage()
+    stage.turn.started(session_id=UUID)
+    stage.turn.ended()
+    assert stage.result()["result"] == ""
+
+
+def test_a_text_that_only_the_end_told_is_the_result():
+    stage = Stage()
+    stage.turn.started(session_id=UUID)
+    stage.turn.ended(result="told")
+    assert stage.result()["result"] == "told"
+
+
+@pytest.mark.parametrize(("calls", "expected"), [(0, 1), (1, 2), (2, 3)])
+def test_num_turns_is_one_and_one_for_each_tool_result(calls, expected):
+    """Contract 5.3."""
+    stage = Stage()
+    for number in range(calls):
+        stage.turn.tool_use(f"t{number}", "Bash", {})
+    for number in range(calls):
+        stage.turn.tool_result(f"t{number}", "")
+    stage.turn.say("done")
+    stage.turn.ended()
+    assert stage.result()["num_turns"] == expected
+
+
+# -- beside the conversation -----------------------------------------------------------------------------------------
+
+
+def test_a_system_line_closes_no_block():
+    stage = Stage(partial=True)
+    stage.turn.text("a")
+    stage.turn.system("note", x=1)
+    stage.turn.text("b")
+    assert stage.brief() == ["init", "start", "open:text", "+a", "system:note", "+b"]
+    assert stage.finish()[0] == "text:ab"
+
+
+def test_a_retry_is_said_as_claude_says_it():
+    """Contract 5.8."""
+    stage = Stage()
+    stage.turn.retry(1, 3, 300, "429: Rate limit reached for requests")
+    line = stage.lines()[-1]
+    assert {key: line[key] for key in ("attempt", "max_retries", "retry_delay_ms", "error_status", "error")} == {
+        "attempt": 1,
+        "max_retries": 3,
+        "retry_delay_ms": 300,
+        "error_status": 429,
+        "error": "rate_limit",
+    }
+
+
+def test_a_compaction_is_a_boundary_with_its_cost():
+    stage = Stage()
+    stage.turn.compacted("auto", 3121, 0.5)
+    stage.turn.say("going on")
+    line = next(line for line in stage.lines() if line.get("subtype") == "compact_boundary")
+    assert line["compact_metadata"] == {"trigger": "auto", "pre_tokens": 3121}
+    stage.turn.ended()
+    assert stage.result()["total_cost_usd"] == 0.5
+
+
+def test_an_unknown_event_is_told_in_the_result():
+    stage = Stage()
+    stage.turn.unknown("brand_new", {"a": 1})
+    stage.turn.say("hi")
+    stage.turn.ended()
+    assert stage.result()["shim"]["unknown_events"] == {"brand_new": 1}
+
+
+# -- the next turn ---------------------------------------------------------------------------------------------------
+
+
+def two_turns(**terms: object) -> Stage:
+    stage = Stage(**terms)
+    stage.turn.started(session_id=UUID, model="m", cwd="/repo", tools=["Bash"])
+    stage.turn.say("one")
+    stage.turn.message_end(USAGE, cost=1.0)
+    stage.turn.ended()
+    stage.turn.finish()
+    stage.turn = stage.turn.next()
+    stage.turn.say("two")
+    stage.turn.message_end(USAGE, cost=1.0)
+    stage.turn.ended()
+    stage.turn.finish()
+    return stage
+
+
+def test_every_turn_has_its_own_init_and_result_in_one_session():
+    """Contract S2."""
+    stage = two_turns()
+    lines = stage.lines()
+    assert brief(lines) == ["init", "text:one", "end:success one", ".", "init", "text:two", "end:success two", "."]
+    first, second = (line for line in lines if line["type"] == "system")
+    same = ("session_id", "model", "cwd", "tools")
+    assert [first[key] for key in same] == [second[key] for key in same]
+    check_turns(stage.bytes, partial=False)
+
+
+def test_the_model_of_the_last_reply_is_the_model_of_the_next_turn():
+    stage = Stage()
+    stage.turn.started(session_id=UUID)
+    stage.turn.message(model="late")
+    stage.turn.say("one")
+    stage.turn.ended()
+    stage.turn.finish()
+    stage.lines()
+    stage.turn = stage.turn.next()
+    stage.turn.say("two")
+    init, line = stage.lines()
+    assert line["message"]["model"] == "late"
+    assert init["model"] == "late"
+
+
+def test_usage_is_the_turns_and_cost_is_the_sessions():
+    """Contract 5.3: `usage` = this turn; `total_cost_usd` and `modelUsage` = session so far."""
+    _, second = (line for line in two_turns().lines() if line["type"] == "result")
+    assert second["usage"] == USAGE
+    assert second["total_cost_usd"] == 2.0
+    assert second["modelUsage"]["m"]["inputTokens"] == 20
+
+
+def test_an_outcome_belongs_to_its_turn():
+    stage = Stage()
+    stage.turn.failed("boom")
+    stage.turn.finish()
+    assert stage.lines()[-2]["is_error"]
+    stage.turn = stage.turn.next()
+    stage.turn.say("fine")
+    stage.turn.ended()
+    assert not stage.result()["is_error"]
+
+
+def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():
+    stage = Stage()
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.tool_result("t", "a")
+    stage.turn.ended()
+    stage.turn.finish()
+    stage.turn = stage.turn.next()
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.tool_result("t", "b")
+    stage.turn.ended()
+    stage.turn.finish()
+    stage.lines()
+    check_turns(stage.bytes, partial=False)
