@@ -17,8 +17,8 @@ AFTER = 'def greet(name: str) -> str:\n    return f"Hello, {name}!"\n'
 
 def words(kind: str, text: str) -> Iterator[dict[str, Any]]:
     """A text as fragments, a word each."""
-    for word in text.split(" "):
-        yield {"type": kind, "text": word + " "}
+    for position, word in enumerate(text.split(" ")):
+        yield {"type": kind, "text": f" {word}" if position else word}
 
 
 def reply(tokens: int, reason: str) -> dict[str, Any]:
@@ -57,12 +57,11 @@ def session(prompt: str, cwd: str) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Print the session, an event a line, in its own time."""
-    pace = 1.0
     for event in session(sys.stdin.read().strip(), os.getcwd()):
         if event["type"] in ("thinking", "text"):
-            time.sleep(PAUSE * pace)
+            time.sleep(PAUSE)
         elif event["type"] in ("result", "start"):
-            time.sleep(THOUGHT * pace)
+            time.sleep(THOUGHT)
         sys.stdout.write(json.dumps(event) + "\n")
         sys.stdout.flush()
 

@@ -68,6 +68,8 @@ class Turn(Verbatim):
         self.stop_reason = stop_reason or self.stop_reason
         if self.state is not NEW:
             self.go(READY)
+        if self._said_size:
+            self._forget_said()
 
     # -- beside the conversation --------------------------------------------------------------------------
 
