@@ -63,6 +63,7 @@ class ClaudePen:
         """The session that further lines belong to. Tails end where the uuid's counter begins."""
         self._tail = b',"session_id":' + dump(session_id) + b',"uuid":"' + self._identity
         self._main_tail = b',"parent_tool_use_id":null' + self._tail
+        self._no_usage_tail = b'],"stop_reason":null,"stop_sequence":null,"usage":%b}%b' % (_NO_USAGE, self._main_tail)
 
     def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
         """The reply that a passed line opened."""
@@ -159,9 +160,13 @@ class ClaudePen:
     def message_usage(self, usage: Usage) -> None:
         """The usage that the reply's further assistant lines carry (contract S4)."""
         self._usage_seen = usage
-        self._usage = _NO_USAGE if usage is NO_USAGE else dump(usage)
-        self._call_tail = b'],"stop_reason":null,"stop_sequence":null,"usage":%b}%b' % (self._usage, self._main_tail)
-        self._block_tail = b"}" + self._call_tail
+        if usage is NO_USAGE:
+            self._usage, tail = _NO_USAGE, self._no_usage_tail
+        else:
+            self._usage = dump(usage)
+            tail = b'],"stop_reason":null,"stop_sequence":null,"usage":%b}%b' % (self._usage, self._main_tail)
+        self._call_tail = tail
+        self._block_tail = b"}" + tail
 
     def block_start(self, kind: str) -> None:
         """A streamed block of `text` or `thinking` opens."""

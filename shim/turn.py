@@ -52,15 +52,17 @@ class Turn(Verbatim):
         if model and model != self.model and isinstance(model, str):
             self.model = model
         if usage is not None:
-            usage = known(usage)
+            if usage.__class__ is not Usage:
+                usage = known(usage)
             self._start_usage = usage
-            if self.state in (MESSAGE, TEXT, THINKING):
+            if self.state is not READY and self.state in (MESSAGE, TEXT, THINKING):
                 self.pen.message_usage(usage)
 
     def message_end(self, usage: Usage | None = None, stop_reason: str | None = None, cost: float = 0.0) -> None:
         """The reply is complete; `usage` and `cost` are of this reply only and add up."""
         if usage:
-            usage = known(usage)
+            if usage.__class__ is not Usage:
+                usage = known(usage)
             self._reply_usage = usage
             self.count(usage)
         if cost:

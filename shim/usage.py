@@ -2,7 +2,6 @@
 
 from typing import Any
 
-
 LARGEST = 2**53  # what every client's numbers can hold; no count comes near it
 
 
@@ -15,15 +14,16 @@ def usage(fresh: Any, cached: Any, written: Any, output: Any, *, inclusive: bool
 
     `inclusive`: the vendor's fresh tokens include the cached ones.
     """
-    cached = count(cached)
-    fresh = count(fresh)
+    counts = fresh.__class__ is cached.__class__ is written.__class__ is output.__class__ is int
+    if not counts or not 0 <= fresh | cached | written | output < LARGEST:
+        fresh, cached, written, output = count(fresh), count(cached), count(written), count(output)
     if inclusive:
         fresh = fresh - cached if fresh > cached else 0
     return Usage(
         input_tokens=fresh,
-        cache_creation_input_tokens=count(written),
+        cache_creation_input_tokens=written,
         cache_read_input_tokens=cached,
-        output_tokens=count(output),
+        output_tokens=output,
     )
 
 

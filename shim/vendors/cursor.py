@@ -41,7 +41,11 @@ class CursorTranslator(Translator):
                 self._flushed()
             else:
                 self._say(text)
-        super().feed(event)
+        handler = self.handlers.get(event.get("type"))
+        if handler is None:
+            self.turn.unknown(event.get("type"), event)
+        else:
+            handler(event)
 
     def on_system(self, event: Event) -> None:
         if event.get("subtype") != "init":

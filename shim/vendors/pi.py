@@ -35,6 +35,19 @@ BUILT_IN = ("read", "bash", "edit", "write")  # on without being asked for; grep
 ALL = (*BUILT_IN, "grep", "find", "ls")
 
 UPDATE = b'{"type":"message_update"'
+# Echoes and summaries: a `turn_end` or `agent_end` repeats whole conversations. A tool's result comes twice, and the
+# second time only matters while a call is open.
+UNREAD = (
+    b'{"type":"turn_end"',
+    b'{"type":"agent_end"',
+    b'{"type":"tool_execution_update"',
+    b'{"type":"message_start","message":{"role":"user"',
+    b'{"type":"message_start","message":{"role":"system"',
+    b'{"type":"message_start","message":{"role":"toolResult"',
+    b'{"type":"message_end","message":{"role":"user"',
+    b'{"type":"message_end","message":{"role":"system"',
+)
+RESULT = b'{"type":"message_end","message":{"role":"toolResult"'
 REPETITION = b',"partial":'  # cumulative generations: from here on the line says the message again
 HELD_BYTES = 2 * 1024 * 1024  # of updates kept for a reply that may be cut; beyond that they are read at once
 HELD_LINES = 8192
@@ -60,8 +73,10 @@ class PiTranslator(Translator):
         self._cwd = ""
 
     def line(self, raw: bytes) -> bytes | None:
-        """Cut repetitions off; without partial messages keep updates unread."""
+        """Skip what nobody reads, cut repetitions off; without partial messages keep updates unread."""
         if not raw.startswith(UPDATE):
+            if raw.startswith(UNREAD) or (raw.startswith(RESULT) and not self.turn.open):
+                return None
             return raw
         cut = raw.find(REPETITION)
         if cut >= 0 and raw.find(b'"assistantMessageEvent":', 0, cut) >= 0 and b'"toolcall_' not in raw[:cut]:

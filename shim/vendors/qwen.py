@@ -109,7 +109,8 @@ class QwenTranslator(Translator):
             self._nested(self.turn.child(parent), message["content"])
             return
         counted = counted_usage(message.get("usage"))
-        self.turn.message_facts(message.get("model"), counted)
+        turn = self.turn
+        turn.message_facts(message.get("model"), counted)
         for block in message["content"]:
             kind = block["type"]
             if kind == "text":
@@ -117,11 +118,11 @@ class QwenTranslator(Translator):
                 if self._streamed or self._error or API_ERROR in text:
                     self._text(text)
                 else:
-                    self.turn.say(text)
+                    turn.say(text)
             elif kind == "thinking":
                 self._block("thinking", block["thinking"])
             elif kind == "tool_use":
-                self.turn.tool_use(block["id"], *called(block))
+                turn.tool_use(block["id"], *called(block))
             else:
                 self.turn.unknown(f"block/{kind}", block)
         if counted is not None:
