@@ -50,6 +50,7 @@ class Blocks(Frame):
         if self._retracts:
             self._keep(kind, whole)
         if kind is TEXT:
+            self._calls_in_reply = False
             self.last_text = self._prefix + whole if self._prefix else whole
             self._prefix = ""
 
@@ -83,6 +84,7 @@ class Blocks(Frame):
             said = {kind: text for kind, (text, _) in self._echo.items()}
         else:
             if self.state is not NEW:
+                self._aborted = self.state is not READY
                 self.go(READY)
             said = {TEXT: "".join(self._said_text), THINKING: "".join(self._said_thinking)}
         self._spoken.clear()
@@ -133,11 +135,13 @@ class Blocks(Frame):
         if self._stop_due:
             self._stop_due = False
             self.pen.block_stop()
-        if self.stop_reason is None:
+        if self._aborted or (self.outcome is not None and self.outcome.kind != "ended"):
+            self._aborted = False
+            self.stop_reason = None
+        elif self.stop_reason is None:
             self.stop_reason = "tool_use" if self._calls_in_reply else "end_turn"
         if self._partial:
-            aborted = self.outcome is not None and self.outcome.kind == "interrupted"
-            self.pen.message_stop(None if aborted else self.stop_reason, self._reply_usage)
+            self.pen.message_stop(self.stop_reason, self._reply_usage)
         self._reply_usage = self._start_usage = NO_USAGE
         if self._spoken:
             self._spoken.clear()
@@ -220,6 +224,7 @@ class Blocks(Frame):
         if self._retracts:
             self._keep(kind, text)
         if kind is TEXT:
+            self._calls_in_reply = False
             before = self._spoken.get((kind, self._key)) if self._key is not None else None
             self.last_text = (self._prefix or "".join(before or ())) + text
             self._prefix = ""

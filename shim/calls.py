@@ -9,6 +9,7 @@ from shim.dumping import as_content
 from shim.frame import MESSAGE, READY, Call
 from shim.nested import Nested
 from shim.terms import SEEN_IDS
+from shim.usage import Usage
 
 EARLY_RESULTS = 64  # results that came before their call
 
@@ -113,26 +114,27 @@ class Calls(Blocks):
         if all(entry["tool_use_id"] != identity for entry in self.denials) and len(self.denials) < SEEN_IDS:
             self.denials.append({"tool_name": name, "tool_use_id": identity, "tool_input": arguments})
 
-    def child(self, parent: str) -> Nested:
-        """The nested agent that the call `parent` runs."""
+    def child(self, parent: str, usage: Usage | None = None) -> Nested:
+        """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds up."""
+        if usage is not None:
+            self.count(usage)
         call = self.open.get(parent)
         if call is None and not self.conversation.knows(parent):
             self.account.repaired("unknown_parent", parent)
-            return Nested(self, None)
-        return Nested(self, call[0] if call else parent)
+            return Nested(self, None, usage)
+        return Nested(self, call[0] if call else parent, usage)
 
     def _fill(self) -> None:
         interrupted = self.outcome is not None and self.outcome.kind == "interrupted"
-        failed = self.outcome is None or self.outcome.kind != "ended"
         text = ending.UNANSWERED_INTERRUPTED if interrupted else ending.UNANSWERED
         self.interrupted_call = interrupted and bool(self.open)
         if self.outcome is not None and self.outcome.cause == "denied":
             text = self.outcome.message
         for call in self.open.values():
-            self._answer(call, text, failed)
+            self._answer(call, text, True)
         self.open.clear()
         for identity, (parent, _) in list(self.nested_calls.items()):
-            Nested(self, parent).tool_result(identity, text, failed)
+            Nested(self, parent).tool_result(identity, text, True)
         for identity in self._early:
             self.account.repaired("orphan_tool_result", identity)
         if interrupted:

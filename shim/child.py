@@ -54,6 +54,7 @@ class Child:
         self._stdin = stdin
         self.tail = Tail()
         self.exit: Exit | None = None
+        self.drained = anyio.Event()
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
@@ -86,6 +87,7 @@ class Child:
         assert self._process.stderr is not None
         while chunk := await _read(self._process.stderr.fileno()):
             self.tail.add(chunk)
+        self.drained.set()
 
     async def ended(self) -> Exit:
         """Wait for its end, then end what is left of its group; how it ended."""

@@ -16,6 +16,7 @@ from rich.text import Text
 from shim import __version__
 from shim.account import printable
 from shim.capabilities import describe_all
+from shim.config import CHOICES
 from shim.draw import Drawing
 from shim.errors import ShimError
 from shim.install import DEFAULT_DIRECTORY, found_first, install, uninstall
@@ -151,6 +152,8 @@ def translate_file(
         translate(translation, source, 1, ended, said)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except IsADirectoryError:
+        raise typer.BadParameter(f"{file} is a folder", param_hint="FILE") from None
     if account:
         sys.stderr.write(json.dumps(translation.account.report()) + "\n")
 
@@ -197,6 +200,8 @@ def install_dropin(
 
     Example: shim install --vendor qwen
     """
+    if dialect not in (None, *CHOICES["dialect"]):
+        raise typer.BadParameter(f"{dialect!r} is none of {', '.join(CHOICES['dialect'])}", param_hint="--dialect")
     chosen = find(vendor) if vendor else None
     baked = {"vendor": vendor, "record": record and os.path.abspath(record), "dialect": dialect}
     path, kept = install(to, name, {key: value for key, value in baked.items() if value}, force=force)

@@ -15,6 +15,8 @@ from shim.ids import vendor_name
 
 CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
 
+LARGEST = 2**53  # of a number in the settings: seconds and bytes stay far below
+
 Table = Mapping[str, Any]
 
 
@@ -176,7 +178,7 @@ def _fits(value: object, kind: str) -> bool:
     if kind == _SWITCH:
         return isinstance(value, bool)
     if kind == _NUMBER:
-        return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
     if kind == _TABLE:
         return isinstance(value, dict)
     if isinstance(value, str):

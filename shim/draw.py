@@ -159,4 +159,4 @@ def text_of(content: object) -> str:
     """A result's content as text for a terminal, cut to a screen."""
     if isinstance(content, list):
         content = "\n".join(str(block.get("text", f"[{block.get('type')}]")) for block in content)
-    return printable(str(content)[:OUTPUT_CHARACTERS])
+    return printable(str("" if content is None else content)[:OUTPUT_CHARACTERS])

@@ -11,7 +11,7 @@ from shim.argv import Invocation
 from shim.errors import FrontendError, ShimError, VendorError
 from shim.events import CLAUDE_VERSION, TERMINATORS, ClaudePen
 from shim.ids import parse_uuid
-from shim.start import Start, terminator
+from shim.start import Start, terminator, working_directory
 from shim.terms import Terms
 from shim.translate import fresh_identity, signal_name, write_all
 from shim.translation import Translation
@@ -41,6 +41,7 @@ class Signals:
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
         if not self.started:
+            self.started = True  # told once is enough
             raise StoppedError(number)
         self.pending.append(number)
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     if invocation.help or invocation.subcommand:
         from shim.subcommands import answer
 
-        return answer(invocation)
+        return answer(invocation, installed)
     try:
         signals = Signals()
         return Start(invocation, installed).run(signals)
@@ -77,7 +78,10 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
 def complain(error: ShimError) -> None:
     """A sentence and a hint, on stderr."""
     hint = f"\nhint: {error.hint}" if error.hint else ""
-    write_all(2, printable(f"{error}{hint}\n").encode())
+    try:
+        write_all(2, printable(f"{error}{hint}\n").encode())
+    except OSError:
+        pass
 
 
 def refuse(invocation: Invocation, error: ShimError, cause: str) -> int:
@@ -90,9 +94,11 @@ def refuse(invocation: Invocation, error: ShimError, cause: str) -> int:
         fresh_id=fresh,
         session_id=invocation.session_id or parse_uuid(invocation.resume or ""),
         model=invocation.model,
-        cwd=os.getcwd(),
+        cwd=working_directory(),
     )
-    pen = ClaudePen(identity, terminator=TERMINATORS[terminator(invocation, "auto")])
+    chosen = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
+    ending = TERMINATORS[terminator(invocation, chosen if chosen in TERMINATORS else "auto")]
+    pen = ClaudePen(identity, terminator=ending)
     translation = Translation(Translator, terms, pen)
     translation.turn.failed(str(error), kind=cause, api=False)
     lines = translation.close(None)

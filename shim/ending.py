@@ -98,7 +98,6 @@ def conclude(turn: "Frame") -> None:
     if turn.stated and outcome is turn.stated_outcome:
         _pass(turn, outcome)
         return
-    interrupted = outcome.kind == "interrupted"
     turn.is_error = outcome.kind != "ended"
     turn.cause = outcome.cause
     text = outcome.message
@@ -122,12 +121,13 @@ def conclude(turn: "Frame") -> None:
         result["errors"] = [turn.final_text]
     if outcome.facts.get("structured_output") is not None:
         result["structured_output"] = outcome.facts["structured_output"]
-    if outcome.api and turn.is_error:
+    if not turn.is_error or outcome.api:
         result["api_error_status"] = outcome.status
-    result["stop_reason"] = "stop_sequence" if outcome.api else _stop_reason(turn, interrupted)
+    result["stop_reason"] = "stop_sequence" if outcome.api else _stop_reason(turn)
     result |= _accounts(turn, outcome)
     result["permission_denials"] = turn.denials
     result["terminal_reason"] = _terminal_reason(turn, outcome)
+    result["fast_mode_state"] = "off"
     result["shim"] = _shim(turn)
     turn.pen.result(result)
 
@@ -177,12 +177,8 @@ def _num_turns(turn: "Frame", outcome: Outcome) -> int:
     return 1 + turn.results + (outcome.kind == "interrupted")
 
 
-def _stop_reason(turn: "Frame", interrupted: bool) -> str | None:
-    if interrupted:
-        return None
-    if turn.is_error and turn.replies == 0:
-        return None
-    return turn.stop_reason or "end_turn"
+def _stop_reason(turn: "Frame") -> str | None:
+    return turn.stop_reason if turn.is_error else turn.stop_reason or "end_turn"
 
 
 def _accounts(turn: "Frame", outcome: Outcome) -> dict[str, Any]:
@@ -224,7 +220,7 @@ def _accounts(turn: "Frame", outcome: Outcome) -> dict[str, Any]:
 CONTEXT_WINDOW = 200_000
 OUTPUT_TOKENS = 32_000
 
-_TERMINAL_REASONS = {"limit": "max_turns", "interrupted": "aborted_streaming"}
+_TERMINAL_REASONS = {"limit": "budget_exhausted", "interrupted": "aborted_streaming"}
 
 
 def _terminal_reason(turn: "Frame", outcome: Outcome) -> str:
@@ -232,6 +228,8 @@ def _terminal_reason(turn: "Frame", outcome: Outcome) -> str:
         return "completed"
     if outcome.api:
         return "api_error"
+    if outcome.subtype == "error_max_turns":
+        return "max_turns"
     if outcome.kind == "interrupted" and turn.interrupted_call:
         return "aborted_tools"
     return _TERMINAL_REASONS.get(outcome.cause, "model_error")

@@ -14,7 +14,7 @@ _CLAUDE = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
 def depth(environment: Mapping[str, str]) -> int:
     """How many of us are above this one."""
     text = environment.get(DEPTH, "0")
-    return int(text) if text.isdigit() and len(text) < 4 else DEPTH_LIMIT
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else DEPTH_LIMIT
 
 
 def child_environment(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str]) -> dict[str, str]:

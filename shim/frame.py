@@ -109,6 +109,7 @@ class Frame:
         self._echo: dict[str, tuple[str, int]] = {}
         self._prefix = ""
         self._stop_due = False
+        self._aborted = False
         self._calls_in_reply = False
         self._reply_usage: Usage = NO_USAGE
         self._start_usage: Usage = NO_USAGE
@@ -127,8 +128,12 @@ class Frame:
 
     def ended(self, **facts: Any) -> None:
         """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result, stop_reason …"""
-        if self.state is not CLOSED and (self.outcome is None or self.outcome.kind == "ended"):
+        if self.state is CLOSED:
+            return
+        if self.outcome is None or self.outcome.kind == "ended":
             self.outcome = Outcome("ended", facts=facts)
+        elif self.outcome.kind == "interrupted":
+            self.outcome = self.outcome._replace(facts=facts)
 
     def failed(
         self,
@@ -144,7 +149,10 @@ class Frame:
 
         `api` says whether the model's API failed (contract S10); None leaves that to the text.
         """
-        if self.state is CLOSED or (self.outcome is not None and self.outcome.kind == "interrupted"):
+        if self.state is CLOSED:
+            return
+        if self.outcome is not None and self.outcome.kind == "interrupted":
+            self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
             return
         failure = classify(message)
         self.outcome = Outcome(
@@ -158,10 +166,10 @@ class Frame:
             facts=facts,
         )
 
-    def interrupted(self) -> None:
+    def interrupted(self, **facts: Any) -> None:
         """The frontend stopped the turn; this beats whatever the vendor says of its end."""
         if self.state is not CLOSED:
-            self.outcome = Outcome("interrupted", cause="interrupted")
+            self.outcome = Outcome("interrupted", cause="interrupted", facts=facts)
 
     def settle(self) -> None:
         """The vendor is probably done: the shell may give it a last moment and then end it."""

@@ -27,7 +27,10 @@ def install(directory: str, name: str, installed: Mapping[str, str], *, force: b
     FrontendError when a file that is not ours is there and `force` is not given.
     """
     path = _target(directory, name)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    except OSError as error:
+        raise FrontendError(f"the folder {os.path.dirname(path)} cannot be made: {error.strerror}") from None
     kept = None
     if os.path.lexists(path) and (os.path.islink(path) or not is_ours(path)):
         if not force:

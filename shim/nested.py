@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from shim.dumping import as_content, as_text
 from shim.frame import CLOSED, NEW, READY
-from shim.usage import NO_USAGE
+from shim.usage import NO_USAGE, Usage
 
 if TYPE_CHECKING:
     from shim.frame import Frame
@@ -17,7 +17,8 @@ NESTED_CALLS = 1000  # of nested agents, open at one time
 class Nested:
     """The verbs of a nested agent; `parent` is the call's id as the frontend knows it (None: unknown)."""
 
-    def __init__(self, turn: "Frame", parent: str | None) -> None:
+    def __init__(self, turn: "Frame", parent: str | None, usage: Usage | None = None) -> None:
+        self._usage = usage or NO_USAGE
         self._turn = turn
         self._parent = parent
 
@@ -72,7 +73,7 @@ class Nested:
             "content": [block],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": NO_USAGE,
+            "usage": self._usage,
         }
         self._line("assistant", message)
 

@@ -20,19 +20,6 @@ def _bash(arguments: Arguments, content: str, dumped: bytes) -> bytes:
     return b'{"stdout":%b,"stderr":"","interrupted":false,"isImage":false}' % dumped
 
 
-def _read(arguments: Arguments, content: str, dumped: bytes) -> bytes:
-    start, lines = arguments.get("offset"), content.count("\n") + 1
-    file = dump(
-        {
-            "filePath": arguments.get("file_path", ""),
-            "numLines": lines,
-            "startLine": start if isinstance(start, int) else 1,
-            "totalLines": lines,
-        }
-    )
-    return b'{"type":"text","file":%b,"content":%b}}' % (file[:-1], dumped)
-
-
 def _write(arguments: Arguments, content: str, dumped: bytes) -> bytes:
     return dump(
         {
@@ -60,11 +47,11 @@ def _edit(arguments: Arguments, content: str, dumped: bytes) -> bytes:
     )
 
 
+# Read has none: its member holds the file's own text and length, and vendors print the file with their own headings.
 # Tool → its member for a success, made of the call's arguments, the content, and the content as JSON: a large output
 # is not dumped twice.
 OUTCOMES: dict[str, Callable[[Arguments, str, bytes], bytes]] = {
     "Bash": _bash,
-    "Read": _read,
     "Write": _write,
     "Edit": _edit,
 }

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
 from shim.config import state_directory
-from shim.state import NOT_PRIVATE, private_directory, read_file, write_file
+from shim.state import read_file, write_file
 
 PROBE_SECONDS = 2.0
 HELP_BYTES = 64 * 1024  # of a `--help`; the longest seen has 14 KB
@@ -50,13 +50,12 @@ class Probe:
         key = f"{os.path.realpath(program)}\0{status.st_mtime_ns}\0{status.st_size}\0{self._command[:-1]}"
         name = sha256(key.encode()).hexdigest()[:32] + ".txt"
         directory = os.path.join(state_directory(self._environment), "probes")
-        if not private_directory(directory):
-            os.write(2, NOT_PRIVATE.format(path=directory).encode())
         known = read_file(directory, name, HELP_BYTES)
         if known is not None:
             return known.decode("utf-8", "replace")
         text = self._ask()
-        write_file(directory, name, text)
+        if text:
+            write_file(directory, name, text)
         return text.decode("utf-8", "replace")
 
     def _ask(self) -> bytes:

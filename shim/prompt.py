@@ -69,7 +69,8 @@ def _piped(descriptor: int, have_prompt: bool) -> str:
     parts: list[bytes] = []
     size = 0
     while True:
-        ready, _, _ = select.select([descriptor], [], [], SILENT_SECONDS if have_prompt else PATIENT_SECONDS)
+        patience = SILENT_SECONDS if have_prompt and not parts else PATIENT_SECONDS
+        ready, _, _ = select.select([descriptor], [], [], patience)
         if not ready:
             if not parts:
                 os.write(2, SLOW_STDIN)

@@ -1,6 +1,7 @@
 """The one loop of a turn: child's stdout → translation → our stdout, with signals, deadlines and a certain end."""
 
 import gc
+import os
 import signal
 
 import anyio
@@ -12,6 +13,7 @@ from shim.translation import Translation
 LAST_WORDS_SECONDS = 0.2  # for the result of a turn that a SIGTERM ended, if stdout takes it (surface page)
 STDERR_SECONDS = 0.2  # for the rest of stderr when stdout is at its end
 
+WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATUS_OF_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
 
 
@@ -28,7 +30,7 @@ class Session:
         self._end_grace = end_grace
         self._deadline = float("inf")
         self._reading = anyio.CancelScope()
-        self._pumping = anyio.CancelScope()
+        self._working = anyio.CancelScope()
         self._stopped_by: str | None = None
         self._interrupted = False
 
@@ -48,42 +50,60 @@ class Session:
             self._child.close()
 
     async def _turn(self) -> int:
+        async with anyio.create_task_group() as draining:
+            draining.start_soon(self._child.drain)
+            try:
+                status = await self._run_child()
+            except FrontendGoneError:
+                status = 0
+            except Exception as error:
+                status = 1
+                try:
+                    await self._failed(error)
+                except Exception as another:
+                    os.write(2, f"the shim failed: {another!r}\n".encode())
+            await self._child.stop(self._interrupt)
+            draining.cancel_scope.cancel()
+        return status
+
+    async def _run_child(self) -> int:
+        """Pump, make sure of the child's end, say the result. A signal that ends us cancels it anywhere."""
         translation = self._translation
-        try:
-            async with anyio.create_task_group() as draining:
-                draining.start_soon(self._child.drain)
-                with self._pumping:
-                    await self._pump()
-                if self._stopped_by is not None:
-                    draining.cancel_scope.cancel()
-                    return await self._stopped(self._stopped_by)
-                ended_itself = await self._end_child()
-                draining.cancel_scope.deadline = anyio.current_time() + STDERR_SECONDS
-            child_exit = self._child.exit if ended_itself and not self._interrupted else None
+        with self._working:
+            await self._pump()
+            ended_itself = await self._end_child()
+            await self._rest_of_stderr()
             if not translation.finished:
+                child_exit = self._child.exit if ended_itself and not self._interrupted else None
                 await self._output.lines(translation.close(child_exit, self._child.tail.text()))
             await self._output.end(translation.turn)
-        except FrontendGoneError:
-            await self._child.stop(self._interrupt)
-            return 0
-        except Exception as error:
-            await self._failed(error)
-            return 1
+        if self._stopped_by is not None:
+            return await self._stopped(self._stopped_by)
         if self._interrupted:
             return 0
         return 1 if translation.turn.is_error else 0
 
+    async def _rest_of_stderr(self) -> None:
+        with anyio.move_on_after(STDERR_SECONDS):
+            await self._child.drained.wait()
+
     async def _failed(self, error: Exception) -> None:
         """Our own mistake: the frontend still gets its one result."""
         turn = self._translation.turn
-        if not self._translation.finished:
-            turn.failed(f"the shim failed: {error!r}", kind="internal", api=False)
+        if self._translation.finished:
+            return
+        turn.failed(f"the shim failed: {error!r}", kind="internal", api=False)
+        await self._last_words()
+
+    async def _last_words(self) -> None:
+        """Say the end that is decided, if stdout takes it soon."""
+        said = self._translation.close(None)
+        with anyio.move_on_after(LAST_WORDS_SECONDS):
             try:
-                await self._output.lines(self._translation.close(None))
-                await self._output.end(turn)
+                await self._output.lines(said)
+                await self._output.end(self._translation.turn)
             except FrontendGoneError:
                 pass
-        await self._child.stop()
 
     async def _pump(self) -> None:
         """Until the child's stdout ends, the turn is over, or a deadline has passed."""
@@ -122,17 +142,17 @@ class Session:
         self._hurry()
 
     async def _signals(self, tasks: anyio.abc.TaskGroup, pending: list[int]) -> None:
-        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        wanted = [number for number in WANTED if signal.getsignal(number) is not signal.SIG_IGN]
         with anyio.open_signal_receiver(*wanted) as received:
             for number in pending:
                 self._signal(signal.Signals(number).name, tasks)
-            async for number in received:
-                self._signal(number.name, tasks)
+            async for caught in received:
+                self._signal(caught.name, tasks)
 
     def _signal(self, name: str, tasks: anyio.abc.TaskGroup) -> None:
         if name in STATUS_OF_SIGNAL:
             self._stopped_by = name
-            self._pumping.cancel()
+            self._working.cancel()
         elif not self._interrupted:
             self._interrupted = True
             self._translation.interrupt()
@@ -142,14 +162,6 @@ class Session:
         """We were told to go: blocks closed, one error result if stdout takes it, the child ended."""
         self._child.signal("SIGTERM")
         if not self._translation.finished:
-            turn = self._translation.turn
-            turn.failed(f"the turn was stopped by {name}", kind="signal", api=False)
-            said = self._translation.close(None)
-            with anyio.move_on_after(LAST_WORDS_SECONDS):
-                try:
-                    await self._output.lines(said)
-                    await self._output.end(turn)
-                except FrontendGoneError:
-                    pass
-        await self._child.stop()
+            self._translation.turn.failed(f"the turn was stopped by {name}", kind="signal", api=False)
+            await self._last_words()
         return STATUS_OF_SIGNAL[name]

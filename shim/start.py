@@ -16,7 +16,7 @@ from shim.errors import FrontendError, ShimError
 from shim.events import TERMINATORS, ClaudePen
 from shim.ids import parse_uuid, vendor_id
 from shim.log import open_log
-from shim.policy import Policy, permission_mode, split_rule
+from shim.policy import Policy, permission_mode
 from shim.probe import Probe
 from shim.programs import find_program, found_on_path
 from shim.prompt import read_file_option, read_prompt
@@ -44,12 +44,22 @@ def terminator(invocation: Invocation, setting: str) -> str:
     return "message_stop" if invocation.print_mode and invocation.input_format == "text" and not sdk else "none"
 
 
+def working_directory() -> str:
+    """Where we are, "" when that was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 class Start:
     """One turn, from its invocation."""
 
     def __init__(self, invocation: Invocation, installed: Mapping[str, str]) -> None:
         self.environment = os.environ
-        self.cwd = os.getcwd()
+        self.cwd = working_directory()
+        if not self.cwd:
+            raise FrontendError("the working directory does not exist any more", hint="start from another one")
         self.settings = config.load(invocation, self.environment)
         self.log = open_log(self.settings.log)
         if invocation.input_format == "stream-json":
@@ -139,8 +149,7 @@ class Start:
 
     def _removed(self) -> tuple[str, ...]:
         """Claude's names of the tools that are denied as a whole."""
-        rules = map(split_rule, (*self.invocation.disallowed_tools, *self.settings.deny))
-        return tuple(name for name, specifier in rules if specifier is None)
+        return tuple(sorted(self._policy().denied))
 
     def _policy(self) -> Policy:
         return Policy(
@@ -156,7 +165,7 @@ class Start:
         return Terms(
             vendor=vendor.name,
             fresh_id=fresh,
-            session_id=invocation.session_id or resumed,
+            session_id=invocation.session_id or resumed or (fresh if invocation.fork_session else None),
             model=invocation.model,
             cwd=self.cwd,
             tools=vendor.available(Request(invocation, "", self.vendor.modes[self.mode], removed=self._removed())),

@@ -11,18 +11,37 @@ NOT_PRIVATE = "state is not kept: {path} is not a directory of yours that only y
 
 
 def private_directory(path: str) -> bool:
-    """Make `path` (and what is above it) if needed; whether it is a directory that only we may enter."""
+    """Make `path`, a folder in the state directory, if needed; whether both are ours and only we may enter them."""
     try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         os.makedirs(path, mode=0o700, exist_ok=True)
-        status = os.lstat(path)
+        return _private(os.path.dirname(path)) and _private(path)
     except OSError:
         return False
+
+
+def _private(path: str) -> bool:
+    status = os.lstat(path)
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+
+
+_warned: set[str] = set()
+
+
+def usable(path: str) -> bool:
+    """`private_directory`, with one line on stderr when nothing can be kept there."""
+    if private_directory(path):
+        return True
+    state = os.path.dirname(path)
+    if state not in _warned:
+        _warned.add(state)
+        os.write(2, NOT_PRIVATE.format(path=path).encode())
+    return False
 
 
 def read_file(directory: str, name: str, limit: int) -> bytes | None:
     """The first `limit` bytes of a file of ours, None when there is none."""
-    if not private_directory(directory):
+    if not usable(directory):
         return None
     try:
         descriptor = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -38,7 +57,7 @@ def read_file(directory: str, name: str, limit: int) -> bytes | None:
 
 def write_file(directory: str, name: str, data: bytes) -> bool:
     """Replace a file of ours; False when it could not be kept."""
-    if not private_directory(directory):
+    if not usable(directory):
         return False
     path = os.path.join(directory, name)
     temporary = f"{path}.{os.getpid()}.tmp"

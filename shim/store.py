@@ -52,12 +52,13 @@ def look_up(session_id: str, environment: Mapping[str, str]) -> Session | None:
 
 def remember(session_id: str, session: Session, environment: Mapping[str, str]) -> bool:
     """Keep a session; False when it cannot be kept, or when the vendor's id may never become an argument."""
-    if parse_uuid(session_id) is None or vendor_id(session.vendor_session) is None:
+    canonical = parse_uuid(session_id)
+    if canonical is None or vendor_id(session.vendor_session) is None:
         return False
     now = time.time()
     record = session._replace(created=session.created or now)._asdict() | {"updated": now}
     directory = _directory(environment)
-    kept = write_file(directory, f"{session_id}.json", orjson.dumps(record))
+    kept = write_file(directory, f"{canonical}.json", orjson.dumps(record))
     if os.getpid() % PRUNE_EVERY == 0:
         prune(directory)
     return kept

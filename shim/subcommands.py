@@ -1,13 +1,17 @@
 """`claude --help` and Claude's subcommands: answered here, never by starting a vendor (contract F11b)."""
 
+import os
+from collections.abc import Mapping
+
 from shim.argv import FLAGS, Invocation
 from shim.translate import write_all
 
 
-def answer(invocation: Invocation) -> int:
+def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
     """Print the answer; the exit status."""
     if invocation.subcommand == "auth":
-        write_all(1, _auth(invocation.subcommand_args))
+        vendor = invocation.shim_vendor or os.environ.get("SHIM_VENDOR") or installed.get("vendor") or "shim"
+        write_all(1, _auth(invocation.subcommand_args, vendor))
         return 0
     if invocation.subcommand:
         write_all(2, f"claude {invocation.subcommand} is not needed: the shim has nothing to set up there\n".encode())
@@ -16,10 +20,10 @@ def answer(invocation: Invocation) -> int:
     return 0
 
 
-def _auth(words: tuple[str, ...]) -> bytes:
+def _auth(words: tuple[str, ...], vendor: str) -> bytes:
     import json
 
-    status = {"loggedIn": True, "authMethod": "shim", "apiProvider": "shim"}
+    status = {"loggedIn": True, "authMethod": vendor, "apiProvider": "shim"}
     if "--json" in words:
         return json.dumps(status, indent=2).encode() + b"\n"
     return b"Logged in through the shim's vendor\n"

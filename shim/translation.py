@@ -57,6 +57,8 @@ class Translation:
             self._translator.eof(child_exit, stderr)
         except Exception as error:
             self.account.repaired("malformed_end", repr(error))
+        if noise := self._translator.noise:
+            stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
         if not stderr.strip() and self._decoder.noise:
             stderr = "\n".join(self._decoder.noise)
         try:
@@ -123,7 +125,7 @@ class Translation:
             for item in event:
                 self._event(item)
         elif isinstance(event, dict):
-            self.turn.unknown(event.get("type"), event)
+            self.turn.unknown(event.get("type", "untyped"), event)
         else:
             self.account.repaired("not_an_event", event)
 

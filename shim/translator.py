@@ -17,6 +17,7 @@ class Translator:
     next event matters. It never builds Claude's lines and never ends the stream.
     """
 
+    noise: ClassVar[tuple[str, ...]] = ()  # how stderr lines begin that never are the reason of a failure
     line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:

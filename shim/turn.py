@@ -58,8 +58,19 @@ class Turn(Verbatim):
             if self.state is not READY and self.state in (MESSAGE, TEXT, THINKING):
                 self.pen.message_usage(usage)
 
-    def message_end(self, usage: Usage | None = None, stop_reason: str | None = None, cost: float = 0.0) -> None:
-        """The reply is complete; `usage` and `cost` are of this reply only and add up."""
+    def message_end(
+        self,
+        usage: Usage | None = None,
+        stop_reason: str | None = None,
+        cost: float = 0.0,
+        *,
+        aborted: bool = False,
+    ) -> None:
+        """The reply is over; `usage` and `cost` are of this reply only and add up.
+
+        `aborted`: it did not end by itself, so it has no stop reason (contract 6.4).
+        """
+        self._aborted = aborted
         if usage:
             if usage.__class__ is not Usage:
                 usage = known(usage)
@@ -72,6 +83,11 @@ class Turn(Verbatim):
             self.go(READY)
         if self._said_size:
             self._forget_said()
+
+    def spent(self, usage: Usage, cost: float) -> None:
+        """Usage and cost of a request that is no reply of this turn (one that failed, a compaction)."""
+        self.count(known(usage))
+        self.cost += dollars(cost)
 
     # -- beside the conversation --------------------------------------------------------------------------
 
@@ -96,9 +112,8 @@ class Turn(Verbatim):
             error=failure.error,
         )
 
-    def compacted(self, trigger: str, before: int, cost: float = 0.0) -> None:
+    def compacted(self, trigger: str, before: int) -> None:
         """The vendor shortened its context; `trigger` is manual or auto, `before` the tokens it had."""
-        self.cost += dollars(cost)
         self.system("compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": before})
 
     def unknown(self, kind: object, sample: object = "") -> None:

@@ -124,8 +124,10 @@ class Vendor(NamedTuple):
 
 
 def as_argument(prompt: str) -> bool:
-    """Whether a prompt may be one argument: short enough, and not to be taken for a flag or a file."""
-    return not prompt.startswith(("-", "@")) and len(prompt.encode("utf-8", "replace")) <= ARGUMENT_BYTES
+    """Whether a prompt may be one argument: short, and not to be taken for a flag, a file or a subcommand."""
+    return (
+        " " in prompt and not prompt.startswith(("-", "@")) and len(prompt.encode("utf-8", "replace")) <= ARGUMENT_BYTES
+    )
 
 
 def as_stdin(prompt: str) -> bytes:

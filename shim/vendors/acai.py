@@ -36,6 +36,7 @@ class AcaiTranslator(Translator):
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
         self._held: list[tuple[str, str]] = []
+        self._answers = False
 
     def _say_held(self, *, fill: bool = True) -> None:
         if fill and self.turn.open:
@@ -93,14 +94,15 @@ class AcaiTranslator(Translator):
         if text.__class__ is not str:
             text = orjson.dumps(text).decode()
         failed = text.startswith("Error:") or ("[exit:" in text and FAILED.search(text, len(text) - 80) is not None)
+        self._answers = True
         self.turn.tool_result(event.get("call_id", ""), text, failed)
         if self._held and not self.turn.open:
             self._say_held()
 
     def on_result(self, event: Event) -> None:
-        if self.turn.open or self._held:
-            self._say_held()
         failed = event.get("is_error", not event.get("success"))
+        # Only the founding dialect, which never says what a call returned, leaves calls open on a good end.
+        self._say_held(fill=not failed and not self._answers)
         facts: dict[str, Any] = {
             "usage": counted_usage(event.get("usage")),
             "duration_ms": event.get("duration_ms"),
@@ -110,7 +112,7 @@ class AcaiTranslator(Translator):
             tool, _, detail = denial.partition(": ")
             self.turn.denied(denial, tool.capitalize(), {"command": detail})
         if event.get("subtype") == "interrupted":
-            self.turn.interrupted()
+            self.turn.interrupted(**facts)
         elif failed:
             subtype = LIMITS.get(str(event.get("limit")))
             message = str(event.get("error") or event.get("subtype") or "error").removeprefix("Error: ")
@@ -127,8 +129,7 @@ class AcaiTranslator(Translator):
     on_hook_event = on_session_meta = on_prompt_context = on_skill_activated = Translator.ignored
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
-        if self._held:
-            self._say_held()
+        self._say_held(fill=False)
 
 
 def counted_usage(counted: object) -> Usage | None:

@@ -77,7 +77,7 @@ class CursorTranslator(Translator):
             return
         if not self._length:
             self._said += len(text)
-            self.turn.say(text)
+            self.turn.text(text)  # not `say`: the founding document prints one text as several lines
             return
         if text.startswith("".join(self._pending)):
             self._said += len(text) - self._length
@@ -162,7 +162,8 @@ class CursorTranslator(Translator):
             self.turn.tool_use(str(plan.get("toolCallId")), "ExitPlanMode", {"plan": plan.get("plan", "")})
             self.turn.tool_result(str(plan.get("toolCallId")), "")
         text = event.get("result")
-        if isinstance(text, str) and not self._said:
+        failed = event.get("is_error") or event.get("subtype") != "success"
+        if isinstance(text, str) and not self._said and not failed:
             self.turn.say(text)
         facts: dict[str, Any] = {
             "usage": counted_usage(event.get("usage")),
@@ -170,7 +171,7 @@ class CursorTranslator(Translator):
             "api_ms": event.get("duration_api_ms"),
             "result": text,
         }
-        if event.get("is_error") or event.get("subtype") != "success":
+        if failed:
             self.turn.failed(str(text or event.get("error") or event.get("subtype")), **facts)
         else:
             self.turn.ended(**facts)

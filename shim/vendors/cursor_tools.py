@@ -32,6 +32,23 @@ def _task(arguments: Arguments) -> tuple[str, Arguments]:
     return "Task", arguments
 
 
+def _ask(arguments: Arguments) -> tuple[str, Arguments]:
+    """Questions in the form of Claude's AskUserQuestion."""
+    title = arguments.get("title", "")
+    questions = [
+        {
+            "question": question.get("prompt", ""),
+            "header": title,
+            "multiSelect": bool(question.get("allowMultiple")),
+            "options": [
+                {"label": option.get("label", ""), "description": ""} for option in question.get("options", ())
+            ],
+        }
+        for question in arguments.get("questions") or ()
+    ]
+    return "AskUserQuestion", {"questions": questions}
+
+
 def _mcp(arguments: Arguments) -> tuple[str, Arguments]:
     server = arguments.get("providerIdentifier") or arguments.get("provider_identifier") or "unknown"
     tool = arguments.get("toolName") or arguments.get("tool_name") or arguments.get("name")
@@ -86,7 +103,7 @@ TOOLS = {
     "fetchToolCall": Tool("WebFetch", _same("url"), only=True, extra={"prompt": ""}),
     "webSearchToolCall": Tool("WebSearch", {"searchTerm": "query", "search_term": "query"}, only=True),
     "taskToolCall": Tool("Task", _same("description", "prompt", "subagentType"), only=True, reshape=_task),
-    "askQuestionToolCall": Tool("AskUserQuestion", _same("title", "questions"), only=True),
+    "askQuestionToolCall": Tool("AskUserQuestion", _same("title", "questions"), only=True, reshape=_ask),
     "createPlanToolCall": Tool("ExitPlanMode", _same("plan"), only=True),
     "semSearchToolCall": Tool("Grep", {"query": "pattern"}, only=True),
 }
@@ -133,7 +150,9 @@ def outcome(name: str, result: dict[str, Any]) -> tuple[str, bool, bool]:
 
 def _shell(body: dict[str, Any]) -> str:
     text = body.get("interleavedOutput")
-    return text if isinstance(text, str) and text else str(body.get("stdout", "")) + str(body.get("stderr", ""))
+    if not isinstance(text, str) or not text:
+        text = str(body.get("stdout", "")) + str(body.get("stderr", ""))
+    return text or (f"Exit code {body['exitCode']}" if body.get("exitCode") else "")
 
 
 def _text(name: str, body: dict[str, Any]) -> str:

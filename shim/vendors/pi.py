@@ -14,7 +14,7 @@ from shim.ending import Exit
 from shim.tools import Tool, absolute, edits, milliseconds, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
-from shim.usage import NO_USAGE, Usage, dollars, usage
+from shim.usage import NO_USAGE, Usage, count, dollars, usage
 from shim.vendor import Launch, Request, Vendor, as_stdin
 
 TOOLS = {
@@ -196,12 +196,19 @@ class PiTranslator(Translator):
             self._read_updates()
             self._forget()
             self._whole(message)
-            self.turn.message_end(counted_usage(message.get("usage")), None, cost(message.get("usage")))
+            counted = message.get("usage")
+            self.turn.message_end(counted_usage(counted), None, cost(counted), aborted=True)
 
-    def on_auto_retry_start(self, event: Event) -> None:
-        self._cut = None
+    def _take_back(self) -> None:
+        """The cut reply is asked for again: it is forgotten, what it cost is not."""
+        if self._cut is not None:
+            counted, self._cut = self._cut.get("usage"), None
+            self.turn.spent(counted_usage(counted), cost(counted))
         self._forget()
         self.turn.retract()
+
+    def on_auto_retry_start(self, event: Event) -> None:
+        self._take_back()
         attempt, limit, delay = event.get("attempt", 1), event.get("maxAttempts", 1), event.get("delayMs", 0)
         self.turn.retry(attempt, limit, delay, str(event.get("errorMessage") or ""))
 
@@ -213,7 +220,9 @@ class PiTranslator(Translator):
 
     def _call(self, call: dict[str, Any]) -> None:
         name, arguments = translate(TOOLS, call["name"], call.get("arguments"))
-        self.turn.tool_use(call["id"], name, absolute(arguments, self._cwd))
+        if call["name"] in TOOLS:
+            arguments = absolute(arguments, self._cwd)
+        self.turn.tool_use(call["id"], name, arguments)
 
     def on_tool_execution_start(self, event: Event) -> None:
         self._call({"id": event["toolCallId"], "name": event["toolName"], "arguments": event.get("args")})
@@ -232,7 +241,8 @@ class PiTranslator(Translator):
 
     def on_compaction_start(self, event: Event) -> None:
         self._compacting = True
-        self._cut = None
+        if self._cut is not None:
+            self._take_back()
 
     def on_compaction_end(self, event: Event) -> None:
         self._compacting = False
@@ -242,7 +252,8 @@ class PiTranslator(Translator):
             return
         self._last = None
         trigger = "manual" if event.get("reason") == "manual" else "auto"
-        self.turn.compacted(trigger, int(result.get("tokensBefore") or 0), cost(result.get("usage")))
+        self.turn.compacted(trigger, count(result.get("tokensBefore")))
+        self.turn.spent(counted_usage(result.get("usage")), cost(result.get("usage")))
 
     on_auto_compaction_start = on_compaction_start
     on_auto_compaction_end = on_compaction_end
@@ -251,8 +262,6 @@ class PiTranslator(Translator):
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         """There is no terminal event: the last reply, an open compaction and the exit say how it ended."""
-        self._give_up()
-        self._read_updates()
         last = self._last or {}
         if last.get("stopReason") in FAILED:
             self.turn.failed(str(last.get("errorMessage") or last["stopReason"]))
@@ -260,7 +269,9 @@ class PiTranslator(Translator):
             self.turn.failed(self._compaction_error, api=False)
         elif self._compacting:
             self.turn.failed("pi ended while it was compacting its context; the prompt was lost", kind="truncated")
-        elif self._complete():
+        self._give_up()
+        self._read_updates()
+        if self.turn.outcome is None and self._complete():
             self.turn.ended()
 
     def _complete(self) -> bool:
@@ -331,7 +342,7 @@ def chosen(request: Request) -> tuple[list[str], bool]:
         if rules is None:
             continue
         wanted = VENDOR.own_names(tuple(rule.partition("(")[0] for rule in rules))
-        if wanted or not rules:
+        if wanted or not rules or rules is invocation.tools:
             names, limited = [name for name in wanted if name in pool], True
     removed = VENDOR.own_names(request.removed)
     limited = limited or any(name in names for name in removed)

@@ -22,16 +22,14 @@ API_ERROR_AT_END = re.compile(r"\[API Error: .*\]\s*\Z", re.S)
 PERMISSION_MODES = {"yolo": "bypassPermissions", "auto-edit": "acceptEdits", "plan": "plan", "auto": "auto"}
 DENIED = "requires permission to use"
 CANCELLED = "Operation cancelled."
-EXITS = {
-    53: ("limit", "error_max_turns"),
-    55: ("limit", "error_during_execution"),
-    130: ("interrupted", None),
-}
+EXITS = {53: "error_max_turns", 55: "error_during_execution"}
 NOTIFIED = re.compile(r'Background agent ".*" \w+\.\Z', re.S)
 
 
 class QwenTranslator(Translator):
     """`_key` numbers the streamed blocks, `_error` is a text that may turn out to be the error."""
+
+    noise = ("Ripgrep not available", "Warning: running headless", "Retrying provider attempt")
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
@@ -106,7 +104,7 @@ class QwenTranslator(Translator):
     def on_assistant(self, event: Event) -> None:
         message = event["message"]
         if parent := event.get("parent_tool_use_id"):
-            self._nested(self.turn.child(parent), message["content"])
+            self._nested(self.turn.child(parent, counted_usage(message.get("usage"))), message["content"])
             return
         counted = counted_usage(message.get("usage"))
         turn = self.turn
@@ -206,7 +204,7 @@ class QwenTranslator(Translator):
 
     def _failed(self, message: str, facts: dict[str, Any]) -> None:
         if message == CANCELLED:
-            self.turn.interrupted()
+            self.turn.interrupted(**facts)
         elif message.startswith(API_ERROR):
             reason = message.removeprefix(API_ERROR).rstrip().removesuffix("]")
             self.turn.failed(f"API Error: {reason}", api=True, **facts)
@@ -220,10 +218,13 @@ class QwenTranslator(Translator):
         if self._error:
             self._failed(self._error, {})
             return
-        kind, subtype = EXITS.get(child_exit.code or 0, (None, None))
-        if kind is not None:
-            reason = [line for line in stderr.splitlines() if line.startswith(("Reached", "Run aborted", "Operation"))]
-            self.turn.failed(" ".join(reason) or str(child_exit), kind=kind, subtype=subtype)
+        if CANCELLED in stderr:
+            self.turn.interrupted()
+            return
+        subtype = EXITS.get(child_exit.code or 0)
+        if subtype is not None:
+            reason = [line for line in stderr.splitlines() if line.startswith(("Reached", "Run aborted"))]
+            self.turn.failed(" ".join(reason) or str(child_exit), kind="limit", subtype=subtype)
 
 
 def called(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -263,9 +264,11 @@ def launch(request: Request) -> Launch:
         arguments += ["--max-session-turns", str(invocation.max_turns)]
     for rule in invocation.allowed_tools:
         arguments.append(f"--allowed-tools={rule}")
-    if invocation.tools is not None:
-        arguments += [f"--core-tools={name}" for name in VENDOR.own_names(invocation.tools)]
-    arguments += [f"--exclude-tools={name}" for name in VENDOR.own_names(request.removed)]
+    kept = VENDOR.own_names(invocation.tools or ())
+    arguments += [f"--core-tools={name}" for name in kept]
+    # Without a name to keep, "only these" has to be said as "none of those": an empty list would mean all.
+    removed = list(TOOLS) if invocation.tools is not None and not kept else VENDOR.own_names(request.removed)
+    arguments += [f"--exclude-tools={name}" for name in removed]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     for config in invocation.mcp_config:
