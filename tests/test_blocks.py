@@ -321,7 +321,7 @@ def test_what_was_said_of_a_cut_reply_is_not_said_twice():
     stage = started(True)
     stage.turn.text("Hel")
     stage.turn.retract()
-    assert stage.brief() == ["start", "open:text", "+Hel", "text:Hel", "stop", "done:end_turn"]
+    assert stage.brief() == ["start", "open:text", "+Hel", "text:Hel", "stop", "done:None"]
     stage.turn.text("H")
     stage.turn.text("el")
     assert stage.brief() == []

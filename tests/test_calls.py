@@ -174,7 +174,7 @@ def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
 @pytest.mark.parametrize(
     ("how", "said", "kind"),
     [
-        ("ended", "No result was reported for this call.", "result"),
+        ("ended", "No result was reported for this call.", "failed"),
         ("failed", "No result was reported for this call.", "failed"),
         ("interrupted", "Interrupted while this call was running; it may have run in part or in full.", "failed"),
         ("nothing", "No result was reported for this call.", "failed"),

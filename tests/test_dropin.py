@@ -397,6 +397,13 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
     assert "may have begun" in json.dumps(done.result)
 
 
+@pytest.mark.parametrize("rule", ["Bash", "Bash(*)", "Bash(:*)", "Bash()"])
+def test_a_tool_that_is_denied_as_a_whole_is_kept_from_a_vendor_with_filters(box, rule):
+    box.fake(["record", str(box.recording)], name="qwen")
+    box.claude(*ASK, f"--disallowedTools={rule}", SHIM_VENDOR="qwen")
+    assert "--exclude-tools=run_shell_command" in box.record()["arguments"]
+
+
 # -- settings and the log ---------------------------------------------------------------------------------------
 
 

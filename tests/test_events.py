@@ -233,6 +233,8 @@ def test_a_result_has_every_key_that_some_client_needs():
         "type": "result",
         "subtype": "success",
         "is_error": False,
+        "api_error_status": None,
+        "fast_mode_state": "off",
         "duration_ms": 7,
         "duration_api_ms": 0,
         "num_turns": 1,

@@ -1,5 +1,7 @@
 """How each vendor is started: the exact arguments, stdin and environment for what a frontend asked."""
 
+from itertools import pairwise
+
 import pytest
 
 from shim.argv import parse
@@ -36,7 +38,7 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
 def pairs(arguments, flag):
     """The values of a flag, as `--flag value` or `--flag=value`."""
     found = [word.partition("=")[2] for word in arguments if word.startswith(flag + "=")]
-    return found + [value for word, value in zip(arguments, arguments[1:], strict=False) if word == flag]
+    return found + [value for word, value in pairwise(arguments) if word == flag]
 
 
 # -- the plainest turn ------------------------------------------------------------------------------------------
@@ -141,7 +143,7 @@ def test_an_option_becomes_the_vendors_own(words, vendor, more):
     if vendor not in ("qwen", "cursor"):
         assert given == expected
     joined = " ".join(given)
-    for flag, value in zip(more, more[1:], strict=False):
+    for flag, value in pairwise(more):
         if flag.startswith("--") and not value.startswith("--"):
             assert f"{flag} {value}" in joined
 
@@ -186,7 +188,7 @@ def test_a_trust_gate_is_opened_only_by_the_settings():
 def test_a_prompt_that_is_long_or_could_be_a_flag_or_a_file_goes_by_stdin(vendor, prompt):
     started = launch(vendor, prompt=prompt)
     assert started.stdin == prompt.encode()
-    assert not any(prompt in word for word in started.arguments if word not in ("-p", "-"))
+    assert list(started.arguments).count(prompt) == (vendor in ("acai", "cake") and prompt == "-")
     if vendor in ("acai", "cake"):
         assert started.arguments[-1] == "-"
 
@@ -206,7 +208,6 @@ def test_a_long_system_prompt_counts_as_part_of_the_prompt():
 SUBCOMMANDS = {
     "cursor": ("login", "logout", "status", "about", "models", "create-chat", "ls", "resume", "mcp", "update"),
     "cake": ("replay", "init", "sessions", "bash", "debug"),
-    "acai": ("instruct",),
 }
 
 
@@ -248,10 +249,11 @@ def test_no_value_becomes_a_flag_of_the_vendor(vendor, carrier, value):
             assert before in TAKES_ANYTHING.get(vendor, ()), f"{before} {word}"
 
 
-WIDER = frozenset(
-    "--yolo -y --force -f --dangerously-skip-permissions --allow-dangerously-skip-permissions --approve-mcps --trust "
-    "--skip-trust --auto-review yolo --approve -a --sandbox --permission-mode=bypassPermissions".split()
-)
+WIDER = {
+    *("--yolo", "-y", "yolo", "--force", "-f", "--dangerously-skip-permissions"),
+    *("--allow-dangerously-skip-permissions", "--permission-mode=bypassPermissions", "--approve", "-a"),
+    *("--approve-mcps", "--auto-review", "--trust", "--skip-trust", "--sandbox"),
+}
 
 
 @pytest.mark.parametrize("vendor", ALL)

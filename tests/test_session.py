@@ -395,6 +395,23 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
     assert not box.recording.exists()
 
 
+def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(inside, capfd, monkeypatch):
+    from shim import dropin, start
+
+    def tell(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return identity()
+
+    identity = dropin.fresh_identity
+    monkeypatch.setenv("SHIM_VENDOR", "demo")
+    monkeypatch.setattr(start, "read_prompt", tell)
+    monkeypatch.setattr(dropin, "fresh_identity", tell)  # the second comes while the result of the first is made
+    assert dropin.main(list(ASK), {}) == 143
+    said, complaint = capfd.readouterr()
+    assert [line["type"] for line in parse(said.encode())] == ["system", "result", "message_stop"]
+    assert complaint == ""
+
+
 def _until_read(pipe):
     """Wait until the other side has read what is in a pipe."""
     import fcntl

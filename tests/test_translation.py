@@ -113,7 +113,7 @@ def test_an_event_of_a_type_that_nobody_knows_is_counted(kind, translator):
 
 def test_an_object_without_a_type_is_counted():
     said, translation = run(HELLO + '{"a":1}\n' + SAY + BYE)
-    assert (said, translation.account.unknown) == (GOOD, {"None": 1})
+    assert (said, translation.account.unknown) == (GOOD, {"untyped": 1})
 
 
 @pytest.mark.parametrize("line", ["null", "42", "[]", '"text"', "[1,2]", '[{"type":"say","text":"x"},3]', '[{"a":1}]'])

@@ -5,6 +5,7 @@ from support import STABLE_SESSION, Stage, brief, check_turns
 
 from shim.ending import Exit
 from shim.policy import Policy
+from shim.usage import NO_USAGE
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 OTHER = "01a1f86f-fad9-70b4-9add-b6081579d0c6"
@@ -324,7 +325,8 @@ def test_a_retry_is_said_as_claude_says_it():
 
 def test_a_compaction_is_a_boundary_with_its_cost():
     stage = Stage()
-    stage.turn.compacted("auto", 3121, 0.5)
+    stage.turn.compacted("auto", 3121)
+    stage.turn.spent(NO_USAGE, 0.5)
     stage.turn.say("going on")
     line = next(line for line in stage.lines() if line.get("subtype") == "compact_boundary")
     assert line["compact_metadata"] == {"trigger": "auto", "pre_tokens": 3121}

@@ -253,7 +253,7 @@ class PiTranslator(Translator):
         self._last = None
         trigger = "manual" if event.get("reason") == "manual" else "auto"
         self.turn.compacted(trigger, count(result.get("tokensBefore")))
-        self.turn.spent(counted_usage(result.get("usage")), cost(result.get("usage")))
+        self.turn.spent(NO_USAGE, cost(result.get("usage")))  # its tokens are no reply's (page, section 6)
 
     on_auto_compaction_start = on_compaction_start
     on_auto_compaction_end = on_compaction_end

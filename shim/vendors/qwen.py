@@ -22,6 +22,7 @@ API_ERROR_AT_END = re.compile(r"\[API Error: .*\]\s*\Z", re.S)
 PERMISSION_MODES = {"yolo": "bypassPermissions", "auto-edit": "acceptEdits", "plan": "plan", "auto": "auto"}
 DENIED = "requires permission to use"
 CANCELLED = "Operation cancelled."
+CANCELLED_EXIT = 130
 EXITS = {53: "error_max_turns", 55: "error_during_execution"}
 NOTIFIED = re.compile(r'Background agent ".*" \w+\.\Z', re.S)
 
@@ -218,7 +219,7 @@ class QwenTranslator(Translator):
         if self._error:
             self._failed(self._error, {})
             return
-        if CANCELLED in stderr:
+        if child_exit.code == CANCELLED_EXIT:
             self.turn.interrupted()
             return
         subtype = EXITS.get(child_exit.code or 0)

@@ -1,0 +1,308 @@
+"""`shim …`: the commands for people. In this process; what matters is what they print and how they exit."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from box import ANSWER, END, START, ndjson, text
+from support import FIXTURES, STABLE_SESSION, check_turns, parse
+
+from shim import __version__
+from shim.cli import app, run
+from shim.vendors import VENDORS
+
+COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
+U = "11111111-2222-4333-8444-555555555555"
+
+
+@pytest.fixture
+def shim(inside, capfdbinary, monkeypatch):
+    """Run `shim ARGUMENTS`: the exit status, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as left:
+            run(list(arguments))
+            raise SystemExit(0)
+        said = capfdbinary.readouterr()
+        return left.value.code or 0, said.out, said.err.decode()
+
+    return call
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(shim, command):
+    status, said, _ = shim(command, "--help")
+    assert status == 0
+    assert f"Example: shim {command}" in said.decode()
+
+
+def test_all_the_commands_of_this_stage_are_there():
+    assert {"demo", "run", "translate", "vendors", "install", "uninstall"} <= set(COMMANDS)
+
+
+def test_the_version(shim):
+    assert shim("--version") == (0, f"shim {__version__}\n".encode(), "")
+
+
+@pytest.mark.parametrize("words", [("nonsense",), ("translate",), ("run",), ("vendors", "--nope"), ("--nope",)])
+def test_a_wrong_call_is_exit_2_and_no_traceback(shim, words):
+    status, said, complaint = shim(*words)
+    assert (status, said) == (2, b"")
+    assert "Usage" in complaint and "Traceback" not in complaint
+
+
+# -- translate --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(inside):
+    path = inside.path / "run.ndjson"
+    path.write_text(ANSWER, encoding="utf-8")
+    return str(path)
+
+
+def test_a_file_is_translated(shim, recorded):
+    status, said, complaint = shim("translate", "demo", recorded)
+    check_turns(said, False)
+    assert (status, complaint) == (0, "")
+
+
+def test_stdin_is_translated(box):
+    for words in ((), ("-",)):
+        done = box.shim("translate", "demo", *words, stdin=ANSWER.encode())
+        assert done.status == 0
+        check_turns(done.stdout, False)
+
+
+def test_partial_messages_come_as_they_are_asked_for(shim, recorded):
+    _, said, _ = shim("translate", "demo", recorded, "--partial")
+    check_turns(said, True)
+    assert b"stream_event" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "last"), [("message_stop", b'{"type":"message_stop"}\n'), ("dollar", b"$\n"), ("none", None)]
+)
+def test_the_terminator_is_a_choice(shim, recorded, name, last):
+    _, said, _ = shim("translate", "demo", recorded, "--terminator", name)
+    assert said.endswith(last) if last else json.loads(said.splitlines()[-1])["type"] == "result"
+
+
+@pytest.mark.parametrize(
+    ("how", "cause"), [("0", "clean"), ("3", "exit_code"), ("SIGKILL", "signal"), ("-9", "signal")]
+)
+def test_how_the_child_ended_is_said(shim, recorded, how, cause):
+    status, said, _ = shim("translate", "demo", recorded, f"--exit={how}")
+    assert status == 0, "exit 0 whenever the input was read"
+    assert parse(said)[-2]["shim"]["cause"] == cause
+
+
+def test_stderr_of_the_child_is_quoted(shim, inside):
+    path, stderr = inside.path / "empty", inside.path / "stderr"
+    path.touch()
+    stderr.write_text("Error: no API key found\n", encoding="utf-8")
+    status, said, _ = shim("translate", "qwen", str(path), "--exit", "1", "--stderr", str(stderr))
+    assert status == 0
+    assert parse(said)[-2]["shim"]["cause"] == "auth"
+
+
+def test_ids_that_count_make_two_runs_the_same(shim):
+    path = str(FIXTURES / "qwen" / "0.24.4-shell" / "vendor.ndjson")
+    one, other = (shim("translate", "qwen", path, "--stable-ids")[1] for _ in range(2))
+    assert one == other
+    assert STABLE_SESSION.encode() in shim("translate", "demo", os.devnull, "--stable-ids")[1]
+
+
+def test_the_session_id_is_a_choice(shim, recorded):
+    assert parse(shim("translate", "demo", recorded, "--session-id", U.upper())[1])[0]["session_id"] == U
+
+
+def test_the_account_is_one_object_on_stderr(shim, inside):
+    path = inside.path / "odd"
+    path.write_text("noise\n" + ndjson({"type": "odd"}) + ANSWER, encoding="utf-8")
+    _, said, complaint = shim("translate", "demo", str(path), "--account")
+    account = json.loads(complaint)
+    check_turns(said, False)
+    assert account["unknown_events"]["odd"]["count"] == 1
+    assert account["repairs"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--exit", "sometimes"), "--exit"),
+        (("--terminator", "bell"), "--terminator"),
+        (("--session-id", "nonsense"), "--session-id"),
+        (("--dialect", "latin"), "--dialect"),
+        (("--stderr", "/nowhere"), "/nowhere"),
+    ],
+)
+def test_a_wrong_value_is_exit_2_and_named(shim, recorded, words, named):
+    status, said, complaint = shim("translate", "demo", recorded, *words)
+    assert (status, said) == (2, b"")
+    assert named in complaint
+
+
+def test_a_file_that_is_not_there_is_exit_2_and_a_vendor_that_is_not_there_exit_1(shim, recorded):
+    assert shim("translate", "demo", "/nowhere/at/all")[0] == 2
+    status, said, complaint = shim("translate", "nobody", recorded)
+    assert (status, said) == (1, b"")
+    assert "'nobody' is no vendor" in complaint and "hint: " in complaint
+
+
+def test_a_folder_is_no_recording(shim, inside):
+    status, _, complaint = shim("translate", "demo", str(inside.path))
+    assert status in (1, 2)
+    assert "Traceback" not in complaint
+
+
+def test_a_reader_that_leaves_early_is_no_crash(box):
+    path = FIXTURES / "pi" / "1.5.2-long1000" / "vendor.ndjson"
+    reader, writer = os.pipe()
+    os.close(reader)
+    from box import SHIM
+
+    try:
+        done = subprocess.run(
+            [*SHIM, "translate", "pi", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            env=box.environment(),
+            cwd=box.cwd,
+            timeout=20,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert b"Traceback" not in done.stderr
+
+
+# -- vendors ----------------------------------------------------------------------------------------------------
+
+
+def test_the_vendors_are_json_for_a_program(shim, inside, monkeypatch):
+    qwen = inside.program("qwen", "echo 0.24.4\n")
+    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
+    status, said, _ = shim("vendors", "--json")
+    rows = {row["name"]: row for row in json.loads(said)}
+    assert status == 0
+    assert set(rows) == set(VENDORS)
+    assert (rows["qwen"]["program"], rows["qwen"]["version"]) == (qwen, "0.24.4")
+    assert rows["pi"]["program"] is None and rows["pi"]["version"] is None
+    assert rows["demo"]["program"] == "bundled"
+    assert rows["pi"]["unattended"] and not rows["qwen"]["unattended"]
+    assert rows["acai"]["refused"] == ["plan", "acceptEdits", "dontAsk", "auto"]
+    for row in rows.values():
+        assert set(row["modes"]) | set(row["refused"]) == {
+            "default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions",
+        }  # fmt: skip
+
+
+def test_the_vendors_are_a_table_for_a_person(shim):
+    status, said, _ = shim("vendors")
+    assert status == 0
+    for name in VENDORS:
+        assert f"{name} " in said.decode()
+    assert "pi asks nobody: it runs every tool that it has, in every session" in said.decode()
+
+
+def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else(shim, inside, monkeypatch):
+    from shim import capabilities
+
+    monkeypatch.setattr(capabilities, "PROBE_SECONDS", 0.1)
+    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
+    inside.program("qwen", "exec sleep 30\n")
+    inside.program("pi", "exit 1\n")
+    status, said, _ = shim("vendors", "--json")
+    rows = {row["name"]: row for row in json.loads(said)}
+    assert (status, rows["qwen"]["version"], rows["pi"]["version"]) == (0, None, None)
+
+
+# -- install ----------------------------------------------------------------------------------------------------
+
+
+def test_install_says_where_and_what_the_path_finds(shim, inside, monkeypatch):
+    monkeypatch.setenv("PATH", str(inside.bin))
+    status, said, _ = shim("install", "--vendor", "pi", "--to", str(inside.bin))
+    assert status == 0
+    assert f"wrote {inside.bin}/claude" in said.decode()
+    assert f"PATH finds {inside.bin}/claude" in said.decode()
+    assert "pi asks nobody: it runs every tool that it has, in every session" in said.decode()
+
+
+def test_install_warns_where_another_one_is_found_first(shim, inside, monkeypatch):
+    other = inside.program("claude", "", folder=inside.path / "first")
+    monkeypatch.setenv("PATH", f"{inside.path}/first:{inside.bin}")
+    assert f"PATH still finds {other} first" in shim("install", "--to", str(inside.bin))[1].decode()
+
+
+def test_install_says_when_the_path_does_not_find_it(shim, inside, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert f"{inside.bin} is not on PATH" in shim("install", "--to", str(inside.bin))[1].decode()
+
+
+def test_install_goes_to_the_usual_folder(shim, inside):
+    assert shim("install")[0] == 0
+    assert (inside.home / ".local" / "bin" / "claude").exists()
+    status, said, _ = shim("uninstall")
+    assert status == 0 and b"removed" in said
+    assert not (inside.home / ".local" / "bin" / "claude").exists()
+
+
+def test_install_with_force_keeps_and_uninstall_restores(shim, inside):
+    inside.program("claude", "echo real\n")
+    status, _, complaint = shim("install", "--to", str(inside.bin))
+    assert status == 1 and "hint: " in complaint
+    assert b"claude.before-shim" in shim("install", "--to", str(inside.bin), "--force")[1]
+    assert b"is back" in shim("uninstall", "--to", str(inside.bin))[1]
+
+
+@pytest.mark.parametrize("words", [("--vendor", "nobody"), ("--as", "ls"), ("--vendor", "../x")])
+def test_install_refuses_what_it_does_not_know(shim, inside, words):
+    status, _, complaint = shim("install", "--to", str(inside.bin), *words)
+    assert status == 1
+    assert "Traceback" not in complaint
+    assert os.listdir(inside.bin) == []
+
+
+def test_install_bakes_in_no_dialect_that_does_not_exist(shim, inside):
+    assert shim("install", "--to", str(inside.bin), "--dialect", "latin")[0] in (1, 2)
+    assert os.listdir(inside.bin) == []
+
+
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_a_folder_that_is_none_is_a_sentence_and_no_traceback(shim, inside, command):
+    file = inside.path / "file"
+    file.touch()
+    status, _, complaint = shim(command, "--to", str(file))
+    assert status == 1
+    assert complaint and "Traceback" not in complaint
+
+
+# -- run --------------------------------------------------------------------------------------------------------
+
+
+def test_run_draws_a_turn_and_exits_as_it_did(box):
+    good = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=box.fake(["out", ANSWER])))
+    assert good.status == 0
+    assert "Hello." in good.stdout.decode() and "done · " in good.stdout.decode()
+    bad = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=box.fake(["leave", 3])))
+    assert bad.status == 1
+    assert "failed: exit_code" in bad.stdout.decode()
+
+
+def test_run_takes_a_prompt_that_begins_with_a_dash(box):
+    fake = box.fake(["read"], ["record", str(box.recording)], ["out", ndjson(START, text("x"), END)])
+    done = box.shim("run", "-v", "demo", "--", "--yolo", environment=box.environment(SHIM_BIN=fake))
+    assert done.status == 0
+    assert box.record()["stdin"] == "--yolo"
+
+
+def test_run_without_a_vendor_says_how_to_choose_one(box):
+    done = box.shim("run", "hi", environment=box.environment())
+    assert done.status == 1
+    assert "SHIM_VENDOR" in done.stderr

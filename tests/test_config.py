@@ -1,0 +1,161 @@
+"""Settings: the file, SHIM_* over it, flags over both; a mistake is named with file, key, found and allowed."""
+
+import pytest
+
+from shim.argv import parse
+from shim.config import KEYS, VENDOR_KEYS, VendorSettings, config_directory, load, state_directory
+from shim.errors import FrontendError
+
+
+def loaded(box, *words, **environment):
+    return load(parse(words), box.environment(**environment))
+
+
+def test_without_a_file_everything_has_its_default(box):
+    settings = loaded(box)
+    assert (settings.vendor, settings.dialect, settings.terminator) == ((), "claude", "auto")
+    assert (settings.end_grace, settings.log, settings.deny, settings.hide) == (2.0, None, (), ())
+    assert settings.of("qwen") == VendorSettings()
+
+
+def test_every_key_of_the_file_is_read(box):
+    box.settings("""
+        vendor = ["qwen", "pi"]
+        dialect = "claude"
+        terminator = "none"
+        end_grace = 1
+        log = "info"
+        [tools]
+        deny = ["Bash"]
+        hide = ["TodoWrite"]
+        [vendors.qwen]
+        bin = "~/qwen"
+        args = ["--a"]
+        env = {A = "1", B = 2}
+        launcher = ["ssh", "box"]
+        driver = "x"
+        variant = "y"
+        trust = true
+        timeouts = {idle = 3}
+    """)
+    settings = loaded(box)
+    assert settings.vendor == ("qwen", "pi")
+    assert (settings.terminator, settings.end_grace, settings.log) == ("none", 1.0, "info")
+    assert (settings.deny, settings.hide) == (("Bash",), ("TodoWrite",))
+    assert settings.of("qwen") == VendorSettings(
+        bin="~/qwen",
+        args=("--a",),
+        env={"A": "1", "B": "2"},
+        launcher=("ssh", "box"),
+        driver="x",
+        variant="y",
+        trust=True,
+        timeouts={"idle": 3},
+    )
+
+
+def test_keys_of_later_chapters_are_known(box):
+    box.settings('record = "/tmp/casts/"\nrecord_strict = true\nmax_line_bytes = 100000\nidle_timeout = 900.5\n')
+    assert loaded(box).vendor == ()
+
+
+def test_a_flag_beats_the_environment_and_the_environment_beats_the_file(box):
+    box.settings('terminator = "none"\nlog = "debug"\n')
+    assert loaded(box).terminator == "none"
+    assert loaded(box, SHIM_TERMINATOR="dollar", SHIM_LOG="info")[2:5:2] == ("dollar", "info")
+    assert loaded(box, "--shim-terminator=auto", SHIM_TERMINATOR="dollar").terminator == "auto"
+    assert loaded(box, "--shim-log", "error", SHIM_LOG="info").log == "error"
+    assert loaded(box, SHIM_TERMINATOR="").terminator == "none"
+
+
+@pytest.mark.parametrize("by_flag", [True, False])
+def test_another_file_may_be_chosen(box, by_flag):
+    path = box.path / "other.toml"
+    path.write_text('terminator = "dollar"\n', encoding="utf-8")
+    words = (f"--shim-config={path}",) if by_flag else ()
+    assert loaded(box, *words, SHIM_CONFIG=None if by_flag else str(path)).terminator == "dollar"
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        ("terminator = 3", "terminator is 3, it must be a string"),
+        ("colour = 1", "colour is 1, it must be one of the keys vendor, dialect,"),
+        ("vendor = 1", "vendor is 1, it must be a name or a list of names"),
+        ("vendor = [1]", "vendor is [1], it must be a name or a list of names"),
+        ("end_grace = -1", "end_grace is -1, it must be a number"),
+        ("end_grace = true", "end_grace is True, it must be a number"),
+        ("record_strict = 1", "record_strict is 1, it must be true or false"),
+        ("tools = 1", "tools is 1, it must be a table"),
+        ("[tools]\ndeny = 'Bash'", "tools.deny is 'Bash', it must be a list of strings"),
+        ("[tools]\nallow = []", "tools.allow is [], it must be one of the keys deny, hide"),
+        ("[vendors.qwen]\ntrust = 'yes'", "vendors.qwen.trust is 'yes', it must be true or false"),
+        ("[vendors.qwen]\npath = 'x'", "vendors.qwen.path is 'x', it must be one of the keys bin, args,"),
+        ("[vendors.'../x']\nbin = 'x'", "vendors.../x is {'bin': 'x'}, it must be a table under a vendor's name"),
+        ("[vendors]\nqwen = 'x'", "vendors.qwen is 'x', it must be a table under a vendor's name"),
+    ],
+)
+def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, said):
+    box.settings(toml + "\n")
+    with pytest.raises(FrontendError) as refused:
+        loaded(box)
+    assert str(refused.value).startswith(f"{box.config}: {said}")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_grace_that_is_no_number_of_seconds_is_a_mistake(box, value):
+    """With nan no deadline ever passes; with inf the grace has no bound (house: every wait has a bound)."""
+    box.settings(f"end_grace = {value}\n")
+    with pytest.raises(FrontendError, match="end_grace"):
+        loaded(box)
+
+
+@pytest.mark.parametrize("place", ["flag", "environment", "file"])
+def test_a_choice_that_does_not_exist_is_named_with_its_place(box, place):
+    box.settings('terminator = "bell"\n' if place == "file" else "")
+    words = ("--shim-terminator=bell",) if place == "flag" else ()
+    with pytest.raises(FrontendError, match="bell"):
+        loaded(box, *words, SHIM_TERMINATOR="bell" if place == "environment" else None)
+
+
+@pytest.mark.parametrize("data", [b"vendor = ", b"\xff\xfe", b"= 1\n" * 3])
+def test_a_file_that_is_no_toml_is_named(box, data):
+    box.settings("")
+    box.config.write_bytes(data)
+    with pytest.raises(FrontendError, match=r"config\.toml is not TOML"):
+        loaded(box)
+
+
+def test_a_file_that_is_too_large_is_a_mistake(box):
+    box.settings("#" * (1024 * 1024 + 1))
+    with pytest.raises(FrontendError, match="larger than"):
+        loaded(box)
+
+
+def test_a_folder_in_its_place_is_a_mistake(box):
+    box.config.mkdir(parents=True)
+    with pytest.raises(FrontendError, match="cannot be read"):
+        loaded(box)
+
+
+@pytest.mark.parametrize("by_flag", [True, False])
+def test_a_chosen_file_must_exist(box, by_flag):
+    with pytest.raises(FrontendError, match=r"/nowhere\.toml does not exist"):
+        loaded(
+            box,
+            *(("--shim-config", "/nowhere.toml") if by_flag else ()),
+            SHIM_CONFIG=None if by_flag else "/nowhere.toml",
+        )
+
+
+def test_the_folders_are_the_users_own():
+    assert config_directory({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == "/x/shim"
+    assert config_directory({"HOME": "/h"}) == "/h/.config/shim"
+    assert config_directory({"XDG_CONFIG_HOME": "relative", "HOME": "/h"}) == "/h/.config/shim"
+    assert state_directory({"SHIM_STATE": "/s", "HOME": "/h"}) == "/s"
+    assert state_directory({"SHIM_STATE": "relative", "HOME": "/h"}) == "/h/.local/state/shim"
+
+
+def test_the_tables_of_keys_are_those_of_the_surface():
+    assert set(VENDOR_KEYS) == {"bin", "args", "env", "launcher", "driver", "variant", "trust", "timeouts"}
+    assert {"vendor", "record", "redact", "max_line_bytes", "end_grace", "transcripts", "log", "tools"} <= set(KEYS)

@@ -1,0 +1,76 @@
+"""The doors: what is imported before it is known what is asked for. Frontends start one process for every turn."""
+
+import subprocess
+import sys
+
+import pytest
+from box import ANSWER, ASK
+
+# Nothing here may be imported on a turn's way; see the house page, "Doors".
+HEAVY = {"typer", "rich", "structlog", "importlib.metadata", "pydantic", "platformdirs", "click", "pathlib", "tomllib"}
+
+
+WRAPPER = """
+import sys
+from shim.__main__ import main
+try:
+    main()
+finally:
+    sys.stderr.write("\\n".join(sys.modules))
+"""
+
+
+def ours(modules):
+    return {name for name in modules if name == "shim" or name.startswith("shim.")}
+
+
+@pytest.fixture
+def look(box):
+    """Run `shim ARGUMENTS` and say what it imported."""
+
+    def run(*arguments, **environment):
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", WRAPPER, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=box.environment(**environment),
+            cwd=box.cwd,
+            timeout=20,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return set(done.stderr.split())
+
+    return run
+
+
+def test_a_turn_imports_nothing_for_people(box, look):
+    modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    assert {"shim.session", "anyio"} <= modules, "a turn was run"
+    assert not HEAVY & modules
+    assert {name for name in ours(modules) if name.startswith("shim.vendors.")} == {"shim.vendors.demo"}
+
+
+@pytest.mark.parametrize("word", ["--version", "-v"])
+def test_the_version_is_said_before_anything_is_imported(look, word):
+    assert ours(look("claude", word)) == {"shim", "shim.__main__"}
+
+
+def test_a_flag_before_it_costs_the_parser_and_no_more(look):
+    modules = look("claude", "-p", "--version")
+    assert not HEAVY & modules
+
+
+def test_the_version_of_the_two_doors_is_the_same(capsys):
+    from shim.__main__ import _claude
+    from shim.events import CLAUDE_VERSION
+
+    assert _claude(["--version"], {}) == 0
+    assert capsys.readouterr().out == f"{CLAUDE_VERSION} (Claude Code)\n"
+    assert tuple(map(int, CLAUDE_VERSION.split("."))) >= (2, 0, 0)
+
+
+def test_a_log_is_imported_only_for_who_asks(box, look):
+    modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_LOG="error")
+    assert "structlog" in modules and "typer" not in modules

@@ -1,0 +1,60 @@
+"""What a child sees of our environment."""
+
+import pytest
+
+from shim.config import VendorSettings
+from shim.environment import DEPTH_LIMIT, child_environment, depth
+from shim.vendors import VENDORS, find
+
+OURS = {
+    "PATH": "/bin",
+    "HOME": "/h",
+    "OPENAI_API_KEY": "k",
+    "CLAUDECODE": "1",
+    "CLAUDE_CODE_SSE_PORT": "1",
+    "CLAUDE_AGENT_SDK_VERSION": "1",
+    "CLAUDE_CONFIG_DIR": "/c",
+    "ANTHROPIC_API_KEY": "a",
+    "ANTHROPIC_MODEL": "m",
+    "SHIM_VENDOR": "qwen",
+    "SHIM_DEPTH": "1",
+}
+
+
+def seen(name, **settings):
+    return child_environment(find(name), VendorSettings(**settings), OURS)
+
+
+@pytest.mark.parametrize("name", [name for name in VENDORS if name != "claude"])
+def test_a_vendor_sees_what_is_neither_claudes_nor_ours(name):
+    assert seen(name) == {
+        "PATH": "/bin", "HOME": "/h", "OPENAI_API_KEY": "k", "CLAUDE_CONFIG_DIR": "/c", "SHIM_DEPTH": "2",
+    }  # fmt: skip
+
+
+def test_a_real_claude_sees_all_but_ours():
+    assert seen("claude") == {key: value for key, value in OURS.items() if key != "SHIM_VENDOR"} | {"SHIM_DEPTH": "2"}
+
+
+def test_a_key_that_a_vendor_lists_is_handed_over():
+    vendor = find("pi")._replace(keys=("ANTHROPIC_API_KEY",))
+    child = child_environment(vendor, VendorSettings(), OURS)
+    assert child["ANTHROPIC_API_KEY"] == "a" and "ANTHROPIC_MODEL" not in child
+
+
+def test_the_settings_have_the_last_word():
+    child = seen("pi", env={"ANTHROPIC_API_KEY": "mine", "HOME": "/other"})
+    assert (child["ANTHROPIC_API_KEY"], child["HOME"]) == ("mine", "/other")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0", 0), ("2", 2), ("3", 3), ("999", 999), ("1000", DEPTH_LIMIT), ("-1", DEPTH_LIMIT), ("x", DEPTH_LIMIT),
+     ("1.0", DEPTH_LIMIT), ("²", DEPTH_LIMIT), (" 1", DEPTH_LIMIT)],
+)  # fmt: skip
+def test_the_depth_is_a_small_number_or_too_deep(text, expected):
+    assert depth({"SHIM_DEPTH": text}) == expected
+
+
+def test_without_a_word_nobody_is_above_us():
+    assert depth({}) == 0

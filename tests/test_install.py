@@ -1,0 +1,169 @@
+"""`shim install`: the file in place of `claude`, what was there before, and never through a link."""
+
+import os
+import stat
+import subprocess
+
+import pytest
+from box import ANSWER, ASK
+
+from shim.errors import FrontendError
+from shim.install import found_first, install, script, uninstall
+from shim.programs import is_ours
+
+
+def put(box, **options):
+    facts = {"directory": str(box.bin), "name": "claude", "installed": {"vendor": "demo"}, "force": False} | options
+    return install(facts["directory"], facts["name"], facts["installed"], force=facts["force"])
+
+
+def test_it_is_a_short_shell_script_with_our_mark(box):
+    path, kept = put(box)
+    said = (box.bin / "claude").read_text(encoding="utf-8").splitlines()
+    assert (path, kept) == (str(box.bin / "claude"), None)
+    assert said[0] == "#!/bin/sh"
+    assert "claude-shim drop-in" in said[1]
+    assert said[2].startswith("exec ") and said[2].endswith('claude "$@"') and " -I " in said[2]
+    assert len(said) == 3
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o755
+    assert is_ours(path)
+    assert os.listdir(box.bin) == ["claude"]
+
+
+def test_the_installed_file_answers_as_the_vendor_that_was_baked_in(box):
+    path, _ = put(box)
+    done = subprocess.run(
+        [path, *ASK],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=box.environment(SHIM_BIN=box.fake(["out", ANSWER])),
+        cwd=box.cwd,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b'"vendor":"demo"' in done.stdout
+
+
+def test_a_folder_that_is_not_there_is_made(box):
+    path, _ = put(box, directory=str(box.path / "a" / "b"))
+    assert is_ours(path)
+
+
+def test_awkward_names_are_quoted(box):
+    folder = box.path / 'it\'s a "folder" $HOME'
+    path, _ = put(box, directory=str(folder), installed={"vendor": "demo", "record": "/c's $(touch x)"})
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, cwd=box.cwd, timeout=20, check=True)
+    assert done.stdout == "2.1.327 (Claude Code)\n"
+    assert os.listdir(box.cwd) == []
+
+
+def test_ours_is_replaced_without_a_word(box):
+    put(box)
+    assert put(box, installed={"vendor": "qwen"})[1] is None
+    assert b"vendor=qwen" in (box.bin / "claude").read_bytes()
+
+
+def test_what_is_not_ours_is_left_alone(box):
+    box.program("claude", "echo real\n")
+    with pytest.raises(FrontendError, match="is not ours") as refused:
+        put(box)
+    assert "--to" in refused.value.hint
+    assert "echo real" in (box.bin / "claude").read_text(encoding="utf-8")
+
+
+def test_with_force_it_is_kept_and_comes_back(box):
+    box.program("claude", "echo real\n")
+    path, kept = put(box, force=True)
+    assert kept == f"{path}.before-shim"
+    assert "echo real" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
+    assert uninstall(str(box.bin), "claude") == (path, True)
+    assert os.listdir(box.bin) == ["claude"]
+    assert "echo real" in (box.bin / "claude").read_text(encoding="utf-8")
+
+
+def test_installing_again_with_force_does_not_keep_ours_as_the_real_one(box):
+    box.program("claude", "echo real\n")
+    put(box, force=True)
+    assert put(box, force=True)[1] is None
+    assert "echo real" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
+
+
+def test_what_was_kept_before_is_never_overwritten(box):
+    box.program("claude", "echo second\n")
+    box.program("claude.before-shim", "echo first\n")
+    with pytest.raises(FrontendError, match="is there already"):
+        put(box, force=True)
+    assert "first" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
+    assert "second" in (box.bin / "claude").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("dangling", [True, False])
+def test_a_link_is_never_written_through(box, dangling):
+    target = box.path / "target"
+    if not dangling:
+        target.write_text("precious", encoding="utf-8")
+    (box.bin / "claude").symlink_to(target)
+    with pytest.raises(FrontendError, match="is not ours"):
+        put(box)
+    put(box, force=True)
+    assert target.exists() is not dangling
+    assert dangling or target.read_text(encoding="utf-8") == "precious"
+    assert not (box.bin / "claude").is_symlink()
+    assert (box.bin / "claude.before-shim").is_symlink()
+
+
+def test_a_link_to_a_file_of_ours_is_not_ours(box):
+    put(box, directory=str(box.path / "real"))
+    (box.bin / "claude").symlink_to(box.path / "real" / "claude")
+    with pytest.raises(FrontendError):
+        put(box)
+    with pytest.raises(FrontendError, match="left alone"):
+        uninstall(str(box.bin), "claude")
+
+
+def test_a_link_in_the_place_of_our_temporary_file_is_not_followed(box):
+    victim = box.path / "victim"
+    victim.write_text("precious", encoding="utf-8")
+    (box.bin / f"claude.{os.getpid()}.tmp").symlink_to(victim)
+    with pytest.raises((OSError, FrontendError)):
+        put(box)
+    assert victim.read_text(encoding="utf-8") == "precious"
+
+
+@pytest.mark.parametrize("there", ["nothing", "another program"])
+def test_only_our_own_file_is_removed(box, there):
+    if there != "nothing":
+        box.program("claude", "echo real\n")
+    with pytest.raises(FrontendError, match="it is left alone"):
+        uninstall(str(box.bin), "claude")
+
+
+def test_without_a_backup_nothing_is_put_back(box):
+    path, _ = put(box)
+    assert uninstall(str(box.bin), "claude") == (path, False)
+    assert os.listdir(box.bin) == []
+
+
+@pytest.mark.parametrize("name", ["claude.js", "../claude", "", "ls"])
+def test_only_two_names_are_ours_to_take(box, name):
+    with pytest.raises(FrontendError, match="it must be one of claude, yume-cli"):
+        put(box, name=name)
+
+
+def test_it_may_be_called_yume_cli(box):
+    path, _ = put(box, name="yume-cli")
+    assert is_ours(path) and path.endswith("/yume-cli")
+
+
+def test_what_the_path_finds_first_is_said(box):
+    first, second = box.path / "first", box.bin
+    box.program("claude", "", folder=first)
+    box.program("claude", "", folder=second)
+    (box.path / "empty").mkdir()
+    assert found_first("claude", f"{box.path}/empty:{first}:{second}") == str(first / "claude")
+    assert found_first("claude", str(box.path / "empty")) is None
+
+
+def test_nothing_baked_in_is_nothing_said():
+    assert b"--installed" not in script({})

@@ -1,0 +1,127 @@
+"""What an installed program can do, by its `--help`: asked once."""
+
+import os
+
+import pytest
+
+from shim import probe as probes
+from shim.probe import Probe
+from shim.vendors import find
+
+
+@pytest.fixture
+def probe(box):
+    """A probe of a program that counts how often it is asked."""
+
+    def make(script="echo 'usage: --session-id ID'\n", *, environment=None, launcher=()):
+        path = box.bin / "program"
+        if script is not None:
+            box.program("program", f'echo "$@" >> {box.path}/asked\n{script}')
+        return Probe([*launcher, str(path)], environment or box.environment(), box.environment(FROM="child"))
+
+    yield make
+
+
+def asked(box):
+    path = box.path / "asked"
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def test_the_help_is_read_once_and_remembered(box, probe):
+    first = probe()
+    assert first.knows("--session-id") and not first.knows("--resume")
+    assert asked(box) == ["--help"]
+    assert probe(None).knows("--session-id")
+    assert asked(box) == ["--help"]
+
+
+def test_nothing_is_asked_before_somebody_wants_to_know(box, probe):
+    probe()
+    assert asked(box) == []
+
+
+def test_an_update_of_the_program_is_noticed(box, probe):
+    assert not probe("echo old\n").knows("--new")
+    assert probe("echo this one is longer: --new\n").knows("--new")
+    assert len(asked(box)) == 2
+
+
+def test_a_touched_program_is_asked_again(box, probe):
+    probe().text()
+    os.utime(box.bin / "program", ns=(1, 1))
+    probe(None).text()
+    assert len(asked(box)) == 2
+
+
+def test_another_launcher_is_another_program(box, probe):
+    probe().text()
+    probe(None, launcher=["/usr/bin/env"]).text()
+    assert len(asked(box)) == 2
+
+
+def test_a_program_that_says_nothing_counts_as_the_newest(box, probe):
+    assert probe("exit 1\n").knows("--anything")
+
+
+def test_help_on_stderr_counts(probe):
+    assert probe("echo '--flag' >&2; exit 2\n").knows("--flag")
+
+
+def test_a_program_that_does_not_answer_is_ended_with_its_group_and_counts_as_the_newest(box, probe, monkeypatch):
+    monkeypatch.setattr(probes, "PROBE_SECONDS", 0.2)
+    lifeline = box.lifeline()
+    fake = box.fake(["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"])
+    assert Probe([fake], box.environment(), box.environment()).knows("--anything")
+    lifeline.wait_for("grandchild")
+    assert lifeline.gone()
+
+
+def test_one_that_could_not_answer_in_time_is_asked_again_another_day(box, monkeypatch):
+    """A machine under load must not make an old program a new one for ever."""
+    gate = box.path / "ready"
+    script = f"[ -e {gate} ] && echo '--old' && exit; exec sleep 30\n"
+    path = box.program("program", script)
+    monkeypatch.setattr(probes, "PROBE_SECONDS", 0.2)
+    assert Probe([path], box.environment(), box.environment()).knows("--new")
+    gate.touch()
+    monkeypatch.setattr(probes, "PROBE_SECONDS", 10)
+    assert not Probe([path], box.environment(), box.environment()).knows("--new")
+
+
+def test_a_program_that_cannot_be_started_counts_as_the_newest(box):
+    path = box.path / "text"
+    path.write_text("no program", encoding="utf-8")
+    assert Probe([str(path)], box.environment(), box.environment()).knows("--x")
+    assert Probe(["/nowhere"], box.environment(), box.environment()).knows("--x")
+
+
+def test_a_flood_of_help_is_cut(probe):
+    assert len(probe("head -c 1000000 /dev/zero | tr '\\0' x\n").text()) <= probes.HELP_BYTES
+
+
+def test_it_sees_the_environment_of_a_child(probe):
+    assert probe('echo "$FROM ${SHIM_STATE:-none}"\n').text().startswith("child")
+
+
+def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capfd):
+    (box.state / "probes").mkdir(parents=True)
+    (box.state / "probes").chmod(0o755)
+    assert probe().knows("--session-id") and probe(None).knows("--session-id")
+    assert asked(box) == ["--help", "--help"]
+    assert "state is not kept" in capfd.readouterr().err
+    assert list((box.state / "probes").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "variant"),
+    [
+        ("Commands:\n  instruct  Run a prompt\n", "instruct"),
+        ("--output-format text|stream-json\n", "stream-json"),
+        ("instruct --output-format\n", "stream-json"),
+        ("", "stream-json"),
+    ],
+)
+def test_acais_dialect_is_read_out_of_its_help(probe, said, variant):
+    vendor = find("acai")
+    assert probe(f"printf '%s' '{said}'\n").variant(vendor.probe) == variant
+    assert variant in vendor.variants

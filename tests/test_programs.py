@@ -1,0 +1,101 @@
+"""Finding a vendor's program, where a hostile checkout cannot reach."""
+
+import pytest
+
+from shim.config import VendorSettings
+from shim.errors import FrontendError, VendorError
+from shim.install import script
+from shim.programs import candidates, find_program, found_on_path, search_path
+from shim.vendors import find
+
+
+def found(box, name="qwen", cwd=None, settings=None, **environment):
+    return find_program(find(name), settings or VendorSettings(), box.environment(**environment), str(cwd or box.cwd))
+
+
+def test_the_first_on_path_is_taken(box):
+    first, second = box.path / "first", box.path / "second"
+    expected = box.program("qwen", "", folder=first)
+    box.program("qwen", "", folder=second)
+    assert found(box, PATH=f"/nowhere:{first}:{second}") == expected
+
+
+def test_a_program_of_several_names_is_found_under_the_first_that_is_there(box):
+    agent = box.program("agent", "")
+    assert found(box, "cursor") == agent
+    assert found(box, "cursor") != box.program("cursor-agent", "")
+    assert found(box, "cursor").endswith("/cursor-agent")
+
+
+def test_a_file_that_cannot_be_run_is_passed_over(box):
+    (box.bin / "qwen").write_text("data", encoding="utf-8")
+    expected = box.program("qwen", "", folder=box.path / "later")
+    assert found(box, PATH=f"{box.bin}:{box.path}/later") == expected
+
+
+def test_nothing_found_is_said_with_a_way_out(box):
+    with pytest.raises(VendorError, match="no program called cursor-agent or agent was found on PATH") as missing:
+        found(box, "cursor", PATH=str(box.bin))
+    assert "[vendors.cursor] bin" in missing.value.hint
+
+
+@pytest.mark.parametrize("by_setting", [True, False])
+@pytest.mark.parametrize("kind", ["absolute", "home", "bare"])
+def test_a_program_may_be_named(box, by_setting, kind):
+    path = box.program("my-qwen", "", folder=box.home if kind == "home" else box.bin)
+    named = {"absolute": path, "home": "~/my-qwen", "bare": "my-qwen"}[kind]
+    if by_setting:
+        assert found(box, settings=VendorSettings(bin=named)) == path
+    else:
+        assert found(box, SHIM_BIN=named, settings=VendorSettings(bin="/nowhere")) == path
+
+
+@pytest.mark.parametrize("named", ["./qwen", "bin/qwen", "../qwen"])
+def test_a_relative_path_is_a_mistake(box, named):
+    with pytest.raises(FrontendError, match="is a relative path"):
+        found(box, SHIM_BIN=named)
+
+
+@pytest.mark.parametrize("named", ["/nowhere/qwen", "~/nowhere", "no-such-program"])
+def test_a_named_program_that_is_not_there_is_the_vendors_fault(box, named):
+    with pytest.raises(VendorError, match="was not found"):
+        found(box, SHIM_BIN=named)
+
+
+def test_a_bare_name_is_not_looked_for_in_the_working_directory(box):
+    box.program("qwen", "", folder=box.cwd)
+    with pytest.raises(VendorError):
+        found(box, SHIM_BIN="qwen", PATH=f"{box.cwd}:.:")
+
+
+def test_the_home_directory_is_nobodys_checkout(box):
+    expected = box.program("qwen", "", folder=box.home / ".local" / "bin")
+    path = f"{box.home}/.local/bin"
+    assert found(box, cwd=box.home, PATH=path) == expected
+    assert found(box, cwd=box.path, PATH=path) == expected
+    with pytest.raises(VendorError):
+        found(box, cwd=box.home / ".local", PATH=path)
+
+
+def test_only_absolute_entries_outside_of_the_working_directory_are_searched(box):
+    link = box.path / "link"
+    link.symlink_to(box.cwd)
+    path = f"/usr/bin::.:bin:{box.cwd}:{box.cwd}/sub:{link}:{box.cwd}-other"
+    assert search_path(box.environment(PATH=path), str(box.cwd)) == ["/usr/bin", f"{box.cwd}-other"]
+
+
+def test_our_own_file_gives_what_it_replaced(box):
+    (box.bin / "claude").write_bytes(script({}))
+    (box.bin / "claude").chmod(0o755)
+    later = box.program("claude", "", folder=box.path / "later")
+    path = f"{box.bin}:{box.path}/later"
+    assert list(candidates("claude", box.environment(PATH=path), str(box.cwd))) == [later]
+    before = box.program("claude.before-shim", "")
+    assert list(candidates("claude", box.environment(PATH=path), str(box.cwd))) == [before, later]
+
+
+def test_what_is_on_path_is_listed_by_vendor(box):
+    qwen, agent = box.program("qwen", ""), box.program("agent", "")
+    vendors = {name: find(name) for name in ("cursor", "demo", "pi", "qwen")}
+    found = found_on_path(vendors, box.environment(PATH=str(box.bin)), str(box.cwd))
+    assert found == {"cursor": agent, "qwen": qwen}

@@ -1,0 +1,103 @@
+"""Small files in a folder of ours alone."""
+
+import os
+import stat
+
+import pytest
+
+from shim.state import private_directory, read_file, write_file
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return str(tmp_path / "state" / "kind")
+
+
+def test_a_folder_is_made_for_us_alone(folder):
+    assert private_directory(folder)
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o711, 0o750, 0o701])
+def test_a_folder_that_others_may_enter_is_refused(folder, mode):
+    os.makedirs(folder)
+    os.chmod(folder, mode)
+    assert not private_directory(folder)
+    assert not write_file(folder, "x", b"data")
+    assert read_file(folder, "x", 10) is None
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else_is_refused(folder):
+    os.makedirs(folder, mode=0o700)
+    os.chown(folder, 65534, 65534)
+    assert not private_directory(folder)
+
+
+def test_a_link_is_no_folder(folder, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    os.makedirs(os.path.dirname(folder))
+    os.symlink(elsewhere, folder)
+    assert not private_directory(folder)
+    assert not write_file(folder, "x", b"data")
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_file_in_its_place_is_refused(folder):
+    os.makedirs(os.path.dirname(folder))
+    with open(folder, "wb"):
+        pass
+    assert not private_directory(folder)
+
+
+def test_what_is_written_is_read_and_replaced(folder):
+    assert write_file(folder, "x", b"one")
+    assert write_file(folder, "x", b"two")
+    assert read_file(folder, "x", 10) == b"two"
+    assert read_file(folder, "x", 2) == b"tw"
+    assert os.listdir(folder) == ["x"]
+    assert stat.S_IMODE(os.stat(os.path.join(folder, "x")).st_mode) == 0o600
+
+
+def test_a_file_that_is_not_there_is_none(folder):
+    assert read_file(folder, "x", 10) is None
+
+
+def test_a_link_in_the_place_of_a_file_is_not_read_and_not_written_through(folder, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious", encoding="utf-8")
+    private_directory(folder)
+    os.symlink(victim, os.path.join(folder, "x"))
+    assert read_file(folder, "x", 10) is None
+    assert write_file(folder, "x", b"data")
+    assert victim.read_text(encoding="utf-8") == "precious"
+    assert read_file(folder, "x", 10) == b"data"
+
+
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(folder, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious", encoding="utf-8")
+    private_directory(folder)
+    os.symlink(victim, os.path.join(folder, f"x.{os.getpid()}.tmp"))
+    assert not write_file(folder, "x", b"data")
+    assert victim.read_text(encoding="utf-8") == "precious"
+
+
+def test_a_pipe_in_the_place_of_a_file_does_not_hang_us(folder):
+    private_directory(folder)
+    os.mkfifo(os.path.join(folder, "x"))
+    writer = os.open(os.path.join(folder, "x"), os.O_RDWR)
+    try:
+        assert read_file(folder, "x", 10) is None
+    finally:
+        os.close(writer)
+
+
+def test_a_folder_in_the_place_of_a_file_is_none_and_leaves_nothing_behind(folder):
+    os.makedirs(os.path.join(folder, "x"))
+    os.chmod(folder, 0o700)
+    assert read_file(folder, "x", 10) is None
+    assert not write_file(folder, "x", b"data")
+    assert os.listdir(folder) == ["x"]
