@@ -119,10 +119,21 @@ class Done:
         return None if last["type"] == "result" else last
 
 
-def opened(gate: Path) -> None:
-    """Let the fake child that waits at `gate` go on."""
-    with gate.open("wb"):
-        pass
+class Gate:
+    """A FIFO that a fake child waits at; opening it never blocks, whether or not somebody is there."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = str(path)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    def open(self) -> None:
+        """Let the fake child go on."""
+        os.write(self._descriptor, b".")
+
+    def close(self) -> None:
+        """Take it away."""
+        os.close(self._descriptor)
 
 
 class Running:
@@ -168,12 +179,13 @@ class Box:
         for folder in (self.home, self.cwd, self.bin):
             folder.mkdir()
         self._lifelines: list[Lifeline] = []
+        self._gates: list[Gate] = []
         self._count = 0
 
     def close(self) -> None:
         """End what is left."""
-        for lifeline in self._lifelines:
-            lifeline.close()
+        for opened in (*self._lifelines, *self._gates):
+            opened.close()
 
     def environment(self, **extra: str | None) -> dict[str, str]:
         """An environment that leads nowhere outside of the box; None takes a name out."""
@@ -212,12 +224,10 @@ class Box:
         plan.write_text(json.dumps(steps), encoding="utf-8")
         return self.program(name or f"fake{self._count}", f'exec {sys.executable} -I -S {FAKE_CHILD} {plan} "$@"\n')
 
-    def gate(self) -> Path:
-        """A FIFO that a fake child waits at, until `opened`."""
-        self._count += 1
-        gate = self.path / f"gate{self._count}"
-        os.mkfifo(gate)
-        return gate
+    def gate(self) -> Gate:
+        """A new gate."""
+        self._gates.append(Gate(self.path / f"gate{len(self._gates)}"))
+        return self._gates[-1]
 
     def lifeline(self) -> Lifeline:
         """A new FIFO."""

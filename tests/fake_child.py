@@ -71,9 +71,9 @@ def say(fifo: str, word: str) -> None:
 
 
 def wait(fifo: str) -> None:
-    """Pause until somebody opens a FIFO for writing and closes it."""
-    with open(fifo, "rb") as file:
-        file.read()
+    """Pause until a byte comes out of a FIFO."""
+    with open(fifo, "rb", buffering=0) as file:
+        file.read(1)
 
 
 def ignore(*names: str) -> None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 import pytest
-from box import ANSWER, ASK, SHIM, STREAM, opened
+from box import ANSWER, ASK, SHIM, STREAM
 from support import TERMINATOR, check_turns, result_of
 
 from shim import demo_child
@@ -387,7 +387,7 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
     call = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "rm -rf /"}}
     events = ANSWER.splitlines(keepends=True)
     forged = "".join([events[0], json.dumps(call) + "\n"])
-    steps = (["say", lifeline.path, "child"], ["out", forged], ["wait", str(gate)], ["out", "".join(events[1:])])
+    steps = (["say", lifeline.path, "child"], ["out", forged], ["wait", gate.path], ["out", "".join(events[1:])])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
     with box.running(*ASK, "--disallowedTools=Bash", environment=environment) as dropin:
         done = dropin.finish()
@@ -434,10 +434,10 @@ def test_the_log_never_touches_stdout(box, demo, to_file):
 
 def test_two_turns_at_once_do_not_wait_for_each_other(box):
     gate = box.gate()
-    waiting = box.fake(["wait", str(gate)], ["out", ANSWER])
+    waiting = box.fake(["wait", gate.path], ["out", ANSWER])
     with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": waiting}) as slow:
         assert box.claude("-p", "hi", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER])).status == 0
-        opened(gate)
+        gate.open()
         assert slow.finish().status == 0
 
 

@@ -74,18 +74,26 @@ ENDS = {
 }
 
 
-def has_own_end(vendor: str, events: list[Any]) -> bool:
+def ends_of(case: Any) -> tuple[object, ...]:
+    """The types that end a turn of a vendor; of one that is not in the table, the type of its last event."""
+    if case.vendor in ENDS:
+        return ENDS[case.vendor]
+    last = [event for event in events_of(case.data) if isinstance(event, dict)][-1:]
+    return tuple(event.get("type") for event in last)
+
+
+def has_own_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> bool:
     """Whether the vendor itself said, after all that it began, that the turn is over (vendor pages)."""
     ended = False
     for event in events:
         if isinstance(event, list):
-            ended = has_own_end(vendor, event) or ended
+            ended = has_own_end(vendor, event, ends) or ended
         if not isinstance(event, dict):
             continue
         kind = event.get("type")
         if vendor == "pi":
             ended = _pi_end(kind, event, ended)
-        elif kind in ENDS[vendor]:
+        elif kind in ends:
             ended = True
         elif kind == "system" and event.get("subtype") == "init":
             ended = False
@@ -129,7 +137,7 @@ def check_cut(case: Any, cut: int, child_exit: Exit | None, partial: bool) -> No
     said, _ = translate(case, partial, child_exit, prefix)
     turns = check_turns(said, partial, passthrough=case.passthrough)
     assert case.vendor in ("qwen", "claude") or len(turns) == 1
-    ended = has_own_end(case.vendor, events_of(prefix))
+    ended = has_own_end(case.vendor, events_of(prefix), ends_of(case))
     good_exit = child_exit is None or child_exit.code == 0
     if ended and (good_exit or case.passthrough):
         return  # what the vendor said of itself is the golden's matter

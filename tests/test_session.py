@@ -11,7 +11,7 @@ import subprocess
 
 import anyio
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, opened, text
+from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, text
 from support import check_turns, parse, result_of
 
 from shim import child as children
@@ -431,9 +431,9 @@ def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
     first, second = box.gate(), box.gate()
     steps = (
         ["out", TALKING],
-        ["wait", str(first)],
+        ["wait", first.path],
         ["out", ndjson(text("still "))],
-        ["wait", str(second)],
+        ["wait", second.path],
         ["out", ndjson(text("here."), END)],
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
@@ -443,10 +443,10 @@ def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
 
     with box.running(*PARTIAL, environment=environment, preexec_fn=nohup) as dropin:
         dropin.read_until(b'"text":"I am "')
-        opened(first)
+        first.open()
         dropin.read_until(b'"text":"still "')  # now the loop has waited, and its signals are its own
         dropin.signal(signal.SIGHUP)
-        opened(second)
+        second.open()
         done = dropin.finish()
     assert done.status == 0
     assert done.result["result"] == "I am still here."

@@ -459,7 +459,7 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
     steps = (
         ["say", lifeline.path, "child"],
         ["out", ndjson(START)],
-        ["wait", str(gate)],
+        ["wait", gate.path],
         ["fill", 1_000_000],
         ["hang"],
     )
@@ -467,7 +467,7 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
         lifeline.wait_for("child")
         dropin.signal(signal.SIGKILL)
         assert dropin.status() == -signal.SIGKILL
-        gate.open("wb").close()
+        gate.open()
     assert lifeline.gone()
 
 
