@@ -47,7 +47,7 @@ class Blocks(Frame):
             pen.block_stop()
         else:
             pen.block(kind, dumped)
-        if self._retracts:
+        if self._retracts and self._start_usage is NO_USAGE:  # a reply whose usage is known is complete
             self._keep(kind, whole)
         if kind is TEXT:
             self._calls_in_reply = False
@@ -221,7 +221,7 @@ class Blocks(Frame):
             self.account.repaired("contradicted_block", full)
 
     def _remember(self, kind: str, text: str) -> None:
-        if self._retracts:
+        if self._retracts and self._start_usage is NO_USAGE:
             self._keep(kind, text)
         if kind is TEXT:
             self._calls_in_reply = False
