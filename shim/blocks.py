@@ -17,6 +17,15 @@ class Blocks(Frame):
 
     def text(self, fragment: str, key: object = None) -> None:
         """A fragment of text; `key` is the vendor's block index, another key is another block."""
+        if self.state is TEXT and key == self._key and fragment.__class__ is str and fragment and not self._carry:
+            # The way of nearly every fragment of a stream, without a second call.
+            self._parts.append(fragment)
+            if self._partial:
+                try:
+                    self.pen.delta(orjson.dumps(fragment))
+                except TypeError:
+                    self._halves(fragment)
+            return
         self._fragment(TEXT, fragment, key)
 
     def thinking(self, fragment: str, key: object = None) -> None:

@@ -5,6 +5,7 @@ Not run here (it needs its own servers); shapes are those of the captures and do
 last of them, and a line that equals it waits for the next event, which tells a flush from a real delta.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -73,7 +74,10 @@ class CursorTranslator(Translator):
             if self._length == len(text) and self._length and "".join(self._pending) == text:
                 self._held = text
             else:
-                self._say(text)
+                self._pending.append(text)
+                self._length += len(text)
+                self._said += len(text)
+                self.turn.text(text)
             return
         if not self._length:
             self._said += len(text)
@@ -101,11 +105,28 @@ class CursorTranslator(Translator):
     def on_tool_call(self, event: Event) -> None:
         self._flushed()
         call = event["tool_call"]
-        kind = next((key for key in call if key.endswith("ToolCall") or key == "function"), "unknownToolCall")
+        kind = "unknownToolCall"
+        for key in call:
+            if key.endswith("ToolCall") or key == "function":
+                kind = key
+                break
         body = call[kind] or {}
         identity = str(event.get("call_id") or call.get("toolCallId") or "").replace("\n", "_")
+        known = self.turn.open.get(identity) if event.get("subtype") != "started" else None
+        name, claude = known[1:] if known else self._called(kind, call, body, event.get("call_id"))
+        if event.get("subtype") == "started":
+            self._plan = None
+            self.turn.tool_use(identity, name, claude)
+            return
+        content, failed, rejected = outcome(name, body.get("result") or {})
+        if rejected and name not in NOT_DENIALS:
+            self.turn.denied(identity, name, claude)
+        self.turn.tool_result(identity, content, failed, name, claude)
+
+    def _called(self, kind: str, call: Event, body: Event, call_id: object) -> tuple[str, Mapping[str, Any]]:
+        """A call's name and arguments in Claude's words."""
         arguments = body.get("args")
-        if not arguments and self._asked.get("toolCallId") == call.get("toolCallId", event.get("call_id")):
+        if not arguments and self._asked.get("toolCallId") == call.get("toolCallId", call_id):
             arguments = self._asked
         if kind == "updateTodosToolCall" and isinstance(arguments, dict):
             arguments = self._whole_list(arguments)
@@ -115,16 +136,7 @@ class CursorTranslator(Translator):
         if kind not in TOOLS and kind.endswith("ToolCall"):
             name = kind[: -len("ToolCall")]
             name = name[:1].upper() + name[1:]
-        if event.get("subtype") == "started":
-            self._plan = None
-            self.turn.tool_use(identity, name, claude)
-            return
-        result = body.get("result") or {}
-        content, failed, rejected = outcome(name, result)
-        known = self.turn.open.get(identity)
-        if rejected and name not in NOT_DENIALS:
-            self.turn.denied(identity, *(known[1:] if known else (name, claude)))
-        self.turn.tool_result(identity, content, failed, name, claude)
+        return name, claude
 
     def _whole_list(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """A todo update as the whole list: with `merge` it names only what changed (page, section 5)."""

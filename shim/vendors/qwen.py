@@ -153,7 +153,11 @@ class QwenTranslator(Translator):
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         for block in blocks:
             if block["type"] == "tool_result":
-                self._result(block, parent)
+                failed = bool(block.get("is_error"))
+                if failed or parent:
+                    self._result(block, parent)
+                else:
+                    self.turn.tool_result(block["tool_use_id"], block.get("content", ""))
             elif block["type"] == "text" and parent:
                 self.turn.child(parent).user_text(block["text"])
             elif block["type"] != "text" or not NOTIFIED.match(block["text"]):
