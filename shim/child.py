@@ -46,6 +46,15 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, f
         ) from None
 
 
+def abandon(process: "subprocess.Popen[bytes]") -> None:
+    """End a child that nobody will serve: something of ours failed between its start and the loop."""
+    if process.poll() is None:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    _close_pipes(process)
+    process.wait()
+
+
 class Child:
     """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end."""
 
@@ -130,10 +139,14 @@ class Child:
 
     def close(self) -> None:
         """Let go of its pipes."""
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        _close_pipes(self._process)
+
+
+def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 async def _read(descriptor: int) -> bytes:

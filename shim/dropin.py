@@ -48,6 +48,7 @@ class Signals:
 
 def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     """Run `claude ARGUMENTS`; `installed` is what `shim install` baked in. The exit status."""
+    _fill_standard_files()
     try:
         invocation = argv.parse(arguments)
     except FrontendError as error:
@@ -73,6 +74,18 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         ours = ShimError(f"the shim failed: {mistake!r}", hint="please report this")
         complain(ours)
         return refuse(invocation, ours, "internal")
+
+
+def _fill_standard_files() -> None:
+    """Closed standard files become the null device, for reading: the next file opened must not take their number.
+
+    Writing there fails as it would have: a frontend that closed stdout is a frontend that has gone.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY)
 
 
 def complain(error: ShimError) -> None:

@@ -6,6 +6,7 @@ import select
 from shim.argv import Invocation
 from shim.errors import FrontendError
 from shim.lines import INBOUND_BYTES
+from shim.state import tell
 
 SILENT_SECONDS = 3.0  # for a pipe that is open and says nothing, beside a prompt (contract P20)
 PATIENT_SECONDS = 600.0  # for the same pipe when the prompt can only come from it
@@ -14,8 +15,8 @@ SYSTEM_PROMPT_BYTES = 1024 * 1024
 
 NO_PROMPT = "Error: Input must be provided either through stdin or as a prompt argument when using --print"
 SLOW_STDIN = (
-    b"Warning: no stdin data received in 3s, proceeding without it. If piping from a slow command, redirect stdin "
-    b"explicitly: < /dev/null to skip, or wait longer.\n"
+    "Warning: no stdin data received in 3s, proceeding without it. If piping from a slow command, redirect stdin "
+    "explicitly: < /dev/null to skip, or wait longer.\n"
 )
 
 
@@ -73,7 +74,7 @@ def _piped(descriptor: int, have_prompt: bool) -> str:
         ready, _, _ = select.select([descriptor], [], [], patience)
         if not ready:
             if not parts:
-                os.write(2, SLOW_STDIN)
+                tell(SLOW_STDIN)
             break
         try:
             chunk = os.read(descriptor, CHUNK_BYTES)

@@ -1,13 +1,13 @@
 """The one loop of a turn: child's stdout → translation → our stdout, with signals, deadlines and a certain end."""
 
 import gc
-import os
 import signal
 
 import anyio
 
 from shim.child import Child
 from shim.sinks import FrontendGoneError, Output
+from shim.state import tell
 from shim.translation import Translation
 
 LAST_WORDS_SECONDS = 0.2  # for the result of a turn that a SIGTERM ended, if stdout takes it (surface page)
@@ -61,7 +61,7 @@ class Session:
                 try:
                     await self._failed(error)
                 except Exception as another:
-                    os.write(2, f"the shim failed: {another!r}\n".encode())
+                    tell(f"the shim failed: {another!r}\n")
             await self._child.stop(self._interrupt)
             draining.cancel_scope.cancel()
         return status
@@ -97,7 +97,7 @@ class Session:
 
     async def _last_words(self) -> None:
         """Say the end that is decided, if stdout takes it soon."""
-        said = self._translation.close(None)
+        said = b"" if self._translation.finished else self._translation.close(None)
         with anyio.move_on_after(LAST_WORDS_SECONDS):
             try:
                 await self._output.lines(said)
@@ -163,5 +163,5 @@ class Session:
         self._child.signal("SIGTERM")
         if not self._translation.finished:
             self._translation.turn.failed(f"the turn was stopped by {name}", kind="signal", api=False)
-            await self._last_words()
+        await self._last_words()
         return STATUS_OF_SIGNAL[name]

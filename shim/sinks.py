@@ -81,10 +81,11 @@ class Output:
         self._array = output_format == "json" and verbose
         self._text = output_format == "text"
         self._begun = False
+        self._ended = False
 
     async def lines(self, data: bytes) -> None:
-        """Lines of the stream, as they come."""
-        if self._stream:
+        """Lines of the stream, as they come; what an earlier call was stopped in comes first."""
+        if self._stream or not data:
             await self._stdout.write(data)
         elif self._array and data:
             items = data.rstrip(b"\n").replace(b"\n", b",")
@@ -92,7 +93,10 @@ class Output:
             self._begun = True
 
     async def end(self, turn: Turn) -> None:
-        """The turn is over."""
+        """The turn is over; said once."""
+        if self._ended:
+            return
+        self._ended = True
         if self._array:
             await self._stdout.write(b"]")
         elif self._text:

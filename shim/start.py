@@ -4,6 +4,7 @@ The child is started before anyio is imported: it gets going while we do.
 """
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -62,6 +63,8 @@ class Start:
             raise FrontendError("the working directory does not exist any more", hint="start from another one")
         self.settings = config.load(invocation, self.environment)
         self.log = open_log(self.settings.log)
+        if self.settings.dialect != "claude":
+            raise FrontendError(f"the dialect {self.settings.dialect} is not supported yet", hint="leave it at claude")
         if invocation.input_format == "stream-json":
             raise FrontendError("--input-format=stream-json is not supported yet", hint="pass the prompt as text")
         self.resumed = store.look_up(invocation.resume or "", self.environment)
@@ -184,6 +187,17 @@ class Start:
 
         signals.started = True
         process = children.spawn(command, environment, self.cwd, feed=bool(launch.stdin))
+        try:
+            return self._with_child(process, command, launch, signals)
+        except BaseException:
+            children.abandon(process)
+            raise
+
+    def _with_child(
+        self, process: "subprocess.Popen[bytes]", command: list[str], launch: Launch, signals: Pending
+    ) -> int:
+        from shim import child as children
+
         self.log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
         fresh, identity = fresh_identity()
         invocation = self.invocation

@@ -52,8 +52,8 @@ class Lifeline:
 
     def close(self) -> None:
         """Let go of it; whoever is left is ended."""
-        for pid in self.pids.values():
-            if not self._ended(0):
+        if not self._ended(0):
+            for pid in self.pids.values():
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except OSError:
@@ -69,6 +69,12 @@ class Lifeline:
     def gone(self) -> bool:
         """Whether all who held it end, without being given up on."""
         return self._ended(PATIENCE)
+
+    def never_or_gone(self) -> bool:
+        """The same for a child that may have been ended before it said a word."""
+        with open(self.path, "wb", buffering=0):  # so that there is an end to come
+            pass
+        return self.gone()
 
     def _ended(self, patience: float) -> bool:
         while select.select([self._descriptor], [], [], patience)[0]:

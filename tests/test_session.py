@@ -259,6 +259,33 @@ async def test_a_frontend_that_left_ends_the_child_and_is_no_error(play, box):
     assert lifeline.gone()
 
 
+def test_a_mistake_between_the_child_and_the_loop_ends_the_child(inside, capfd, monkeypatch):
+    from shim import dropin
+
+    def broken(*_):
+        raise ZeroDivisionError("a bug of ours")
+
+    lifeline = inside.lifeline()
+    plan = (["say", lifeline.path, "child"], ["hang"])
+    monkeypatch.setenv("SHIM_VENDOR", "demo")
+    monkeypatch.setenv("SHIM_BIN", inside.fake(*plan))
+    monkeypatch.setattr("shim.sinks.Stdout", broken)
+    assert dropin.main(list(ASK), {}) == 1
+    said, _ = capfd.readouterr()
+    assert [line["type"] for line in parse(said.encode())] == ["system", "result", "message_stop"]
+    assert lifeline.never_or_gone()
+
+
+def test_a_stdout_that_is_closed_from_the_start_leaves_no_child(box):
+    lifeline = box.lifeline()
+    plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*plan)}
+    with box.running(*PARTIAL, environment=environment, preexec_fn=lambda: os.close(1)) as dropin:
+        dropin.status()
+        assert lifeline.never_or_gone()
+        assert b"Traceback" not in dropin.process.stderr.read()
+
+
 def test_a_reader_that_closes_our_stdout_ends_the_child(box):
     lifeline = box.lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
