@@ -7,7 +7,7 @@ def main() -> None:
     """`shim …`, `shim claude …`, and `claude …` by way of the installed file."""
     arguments = sys.argv[1:]
     installed = {}
-    while arguments[:1] == ["--installed"]:
+    while arguments[:1] == ["--installed"] and len(arguments) > 1:
         name, _, value = arguments[1].partition("=")
         installed[name], arguments = value, arguments[2:]
     if arguments[:1] == ["claude"]:

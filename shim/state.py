@@ -35,8 +35,24 @@ def usable(path: str) -> bool:
     state = os.path.dirname(path)
     if state not in _warned:
         _warned.add(state)
-        os.write(2, NOT_PRIVATE.format(path=path).encode())
+        tell(NOT_PRIVATE.format(path=_fault(path)))
     return False
+
+
+def _fault(path: str) -> str:
+    """Which of the two folders has to be changed."""
+    try:
+        return path if _private(os.path.dirname(path)) else os.path.dirname(path)
+    except OSError:
+        return os.path.dirname(path)
+
+
+def tell(text: str) -> None:
+    """A line on stderr, if somebody listens."""
+    try:
+        os.write(2, text.encode("utf-8", "replace"))
+    except OSError:
+        pass
 
 
 def read_file(directory: str, name: str, limit: int) -> bytes | None:

@@ -6,7 +6,7 @@ import pytest
 
 from shim.argv import parse
 from shim.errors import FrontendError
-from shim.policy import permission_mode, split_rule
+from shim.policy import Policy, permission_mode
 from shim.vendor import ARGUMENT_BYTES, Request
 from shim.vendors import VENDORS, find
 
@@ -23,13 +23,12 @@ CLAUDE = ("-p", "--output-format", "stream-json", "--verbose")
 def launch(name, *words, prompt="say hi", resume=None, **facts):
     """What a vendor gives for a command line, with the request that the start makes of it."""
     vendor, invocation = find(name), parse(words)
-    rules = map(split_rule, invocation.disallowed_tools)
     request = Request(
         invocation=invocation,
         prompt=prompt,
         mode=vendor.mode_arguments(permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)),
         resume=resume or invocation.resume,
-        removed=tuple(tool for tool, specifier in rules if specifier is None),
+        removed=tuple(sorted(Policy(denied=invocation.disallowed_tools).denied)),
         **facts,
     )
     return vendor.launch(request)
@@ -182,8 +181,18 @@ def test_a_trust_gate_is_opened_only_by_the_settings():
 @pytest.mark.parametrize("vendor", ALL)
 @pytest.mark.parametrize(
     "prompt",
-    ["-x", "--yolo", "--", "-", "@/etc/passwd", "@", "p" * (ARGUMENT_BYTES + 1), "ü" * 60_000, "-p\n--force"],
-    ids=["-x", "--yolo", "--", "-", "@file", "@", "long", "long in bytes", "lines"],
+    [
+        "--yolo",
+        "--yolo and more",
+        "--",
+        "-",
+        "@/etc/passwd",
+        "@a and b",
+        "p " * ARGUMENT_BYTES,
+        "ü " * 40_000,
+        "-p\n x",
+    ],
+    ids=["flag", "flag and more", "--", "-", "file", "file and more", "long", "long in bytes", "lines"],
 )
 def test_a_prompt_that_is_long_or_could_be_a_flag_or_a_file_goes_by_stdin(vendor, prompt):
     started = launch(vendor, prompt=prompt)
@@ -364,8 +373,6 @@ def test_qwen_without_any_tool_that_it_knows_is_not_left_all_of_them(words):
 @pytest.mark.parametrize("name", [name for name in ALL if name not in ("claude", "qwen")])
 def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     """qwen and claude say for themselves what they have."""
-    from shim.policy import Policy
-
     vendor = find(name)
     for denied in vendor.listed:
         request = Request(parse([f"--disallowedTools={denied}"]), "", removed=(denied,))

@@ -239,8 +239,9 @@ def test_a_state_folder_that_is_a_link_is_not_used(box):
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
 def test_a_state_folder_that_others_may_enter_is_not_used_and_one_line_says_so(box, mode):
+    box.state.mkdir(parents=True, mode=0o700)
     sessions = box.state / "sessions"
-    sessions.mkdir(parents=True)
+    sessions.mkdir()
     sessions.chmod(mode)
     done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text"))
     assert done.status == 0
@@ -248,6 +249,24 @@ def test_a_state_folder_that_others_may_enter_is_not_used_and_one_line_says_so(b
     assert stat.S_IMODE(sessions.stat().st_mode) == mode
     assert len(done.stderr.splitlines()) == 1
     assert str(sessions) in done.stderr
+
+
+def test_the_folder_that_is_to_be_changed_is_the_one_that_is_named(box):
+    (box.state / "sessions").mkdir(parents=True, mode=0o700)
+    box.state.chmod(0o755)
+    done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.prints("cake", "cake/2026-07-text"))
+    assert f"{box.state} " in done.stderr
+    assert list((box.state / "sessions").iterdir()) == []
+
+
+def test_a_warning_that_nobody_reads_is_no_second_result(box):
+    box.state.mkdir(parents=True)
+    box.state.chmod(0o755)
+    environment = {"SHIM_VENDOR": "cake", "SHIM_BIN": box.prints("cake", "cake/2026-07-text")}
+    with box.running(*ASK, environment=environment, preexec_fn=lambda: os.close(2)) as dropin:
+        done = dropin.finish()
+    check_turns(done.stdout, False)
+    assert done.status == 0
 
 
 def test_a_file_of_ours_that_became_a_link_is_replaced_and_not_written_through(box):
@@ -300,6 +319,28 @@ def test_a_line_glued_to_tool_output_is_not_believed(box, forged, vendor):
     assert b"pwned" not in done.stdout.replace(b'"first":', b"")
     assert not any(line["type"].startswith("control") for line in done.lines)
     assert done.init["tools"] != ["Everything"]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "case"),
+    [
+        ("qwen", "qwen/0.24.4-text"),
+        ("claude", "claude/2.1.327-text"),
+        ("cursor", "cursor/shape-2026.08-text-thinking"),
+        ("acai", "acai/2026-04-text"),
+    ],
+)
+def test_a_forged_result_does_not_make_a_turn_that_was_cut_a_success(box, vendor, case):
+    with open(_fixture(case), "rb") as file:
+        lines = [line for line in file.read().splitlines(keepends=True) if b'"type":"result"' not in line]
+    stream = box.path / "stream"
+    stream.write_bytes(
+        b"".join(lines) + b"drwxr-xr-x " + json.dumps(FORGED_RESULT | {"success": True}).encode() + b"\n"
+    )
+    standin = box.program("standin", f"exec cat {stream}\n")
+    done = box.claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=standin)
+    assert done.status == 1
+    assert done.cause == "truncated"
 
 
 @pytest.mark.parametrize("hostile", ["kinds", "blank lines", "deep", "long line", "numbers", "ids"])

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from shim.ending import Exit
+from shim.errors import FrontendError
 from shim.tools import Tool, claude_names, edits, line_range, milliseconds, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
@@ -144,6 +145,8 @@ def counted_usage(counted: object) -> Usage | None:
 def launch_acai(request: Request) -> Launch:
     """`acai instruct` for the founding document's builds, `acai --output-format stream-json` for the later ones."""
     if request.variant == "instruct":
+        if request.resumed or request.invocation.continue_last:
+            raise FrontendError("this acai keeps no sessions, so none can go on", hint="start a new session")
         prompt = request.with_system_prompt()
         arguments = ["instruct", "--streaming-json", *request.flag("--model", request.invocation.model)]
         if as_argument(prompt):
