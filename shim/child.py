@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 
+from shim import strays
 from shim.ending import Exit
 from shim.errors import VendorError
 from shim.tail import Tail
@@ -63,6 +64,7 @@ class Child:
         self._stdin = stdin
         self.tail = Tail()
         self.exit: Exit | None = None
+        self._strays: dict[int, bytes] = {}
         self.drained = anyio.Event()
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
@@ -103,8 +105,9 @@ class Child:
         if self.exit is None:
             await self._gone()
             # Not reaped yet, so the group's number cannot have been given to anybody else.
-            self.signal("SIGKILL")
+            self._signal("SIGKILL")
             code = self._process.wait()
+            strays.end(self._strays)
             self.exit = Exit(code=code) if code >= 0 else Exit(signal=_signal_name(-code))
         return self.exit
 
@@ -120,7 +123,12 @@ class Child:
             await anyio.sleep(POLL_SECONDS)
 
     def signal(self, name: str) -> None:
-        """Send a signal to the whole group."""
+        """Send a signal to the whole group. Whoever is below it now will not outlive it."""
+        if self._process.returncode is None:
+            self._strays.update(strays.descendants(self._process.pid))
+            self._signal(name)
+
+    def _signal(self, name: str) -> None:
         if self._process.returncode is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, getattr(signal, name))

@@ -143,6 +143,16 @@ async def test_a_child_that_ignores_everything_is_killed_with_its_group(start, b
     assert lifeline.gone()
 
 
+async def test_a_grandchild_that_left_the_group_does_not_outlive_a_stop(start, box):
+    lifeline = box.lifeline()
+    child = start(["spawn", lifeline.path, True], ["say", lifeline.path, "child"], ["hang"])
+    lifeline.wait_for("child")
+    assert os.getpgid(lifeline.wait_for("grandchild")) != lifeline.pids["child"]
+    with anyio.fail_after(PATIENCE):
+        await child.stop()
+    assert lifeline.gone()
+
+
 async def test_stopping_is_not_cut_short_by_a_cancellation(start, box, impatient):
     lifeline = box.lifeline()
     child = start(["ignore", "SIGTERM"], ["say", lifeline.path, "child"], ["hang"])

@@ -53,6 +53,7 @@ SHELL = {
     "start",
     "state",
     "store",
+    "strays",
     "translate",
 }
 # What a person runs.
