@@ -16,6 +16,7 @@ from shim import strays
 from shim.ending import Exit
 from shim.errors import VendorError
 from shim.tail import Tail
+from shim.translate import signal_name
 
 CHUNK_BYTES = 256 * 1024
 
@@ -49,11 +50,12 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, f
 
 def abandon(process: "subprocess.Popen[bytes]") -> None:
     """End a child that nobody will serve: something of ours failed between its start and the loop."""
-    if process.poll() is None:
+    if process.returncode is None:  # not reaped: the group's number is still its own
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
     _close_pipes(process)
-    process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(KILL_SECONDS)
 
 
 class Child:
@@ -108,7 +110,7 @@ class Child:
             self._signal("SIGKILL")
             code = self._process.wait()
             strays.end(self._strays)
-            self.exit = Exit(code=code) if code >= 0 else Exit(signal=_signal_name(-code))
+            self.exit = Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
         return self.exit
 
     async def _gone(self) -> None:
@@ -165,10 +167,3 @@ async def _read(descriptor: int) -> bytes:
             await anyio.wait_readable(descriptor)
         except OSError:
             return b""
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

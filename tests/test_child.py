@@ -153,6 +153,17 @@ async def test_a_grandchild_that_left_the_group_does_not_outlive_a_stop(start, b
     assert lifeline.gone()
 
 
+async def test_an_abandoned_child_that_is_gone_already_takes_its_group_along(box):
+    lifeline = box.lifeline()
+    steps = (["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["leave", 0])
+    process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=False)
+    lifeline.wait_for("grandchild")
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    children.abandon(process)
+    assert process.returncode == 0
+    assert lifeline.gone()
+
+
 async def test_stopping_is_not_cut_short_by_a_cancellation(start, box, impatient):
     lifeline = box.lifeline()
     child = start(["ignore", "SIGTERM"], ["say", lifeline.path, "child"], ["hang"])
