@@ -56,10 +56,10 @@ class Session:
                 status = await self._run_child()
             except FrontendGoneError:
                 status = 0
-            except Exception as error:
+            except Exception as error:  # our own mistake: the frontend still gets its one result
                 status = 1
                 try:
-                    await self._failed(error)
+                    await self._last_words(f"the shim failed: {error!r}", "internal")
                 except Exception as another:
                     tell(f"the shim failed: {another!r}\n")
             await self._child.stop(self._interrupt)
@@ -87,17 +87,12 @@ class Session:
         with anyio.move_on_after(STDERR_SECONDS):
             await self._child.drained.wait()
 
-    async def _failed(self, error: Exception) -> None:
-        """Our own mistake: the frontend still gets its one result."""
-        turn = self._translation.turn
-        if self._translation.finished:
-            return
-        turn.failed(f"the shim failed: {error!r}", kind="internal", api=False)
-        await self._last_words()
-
-    async def _last_words(self) -> None:
-        """Say the end that is decided, if stdout takes it soon."""
-        said = b"" if self._translation.finished else self._translation.close(None)
+    async def _last_words(self, reason: str, cause: str) -> None:
+        """End with an error result, if none was said yet and stdout takes it soon."""
+        said = b""
+        if not self._translation.finished:
+            self._translation.turn.failed(reason, kind=cause, api=False)
+            said = self._translation.close(None)
         with anyio.move_on_after(LAST_WORDS_SECONDS):
             try:
                 await self._output.lines(said)
@@ -161,7 +156,5 @@ class Session:
     async def _stopped(self, name: str) -> int:
         """We were told to go: blocks closed, one error result if stdout takes it, the child ended."""
         self._child.signal("SIGTERM")
-        if not self._translation.finished:
-            self._translation.turn.failed(f"the turn was stopped by {name}", kind="signal", api=False)
-        await self._last_words()
+        await self._last_words(f"the turn was stopped by {name}", "signal")
         return STATUS_OF_SIGNAL[name]

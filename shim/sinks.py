@@ -87,7 +87,7 @@ class Output:
         """Lines of the stream, as they come; what an earlier call was stopped in comes first."""
         if self._stream or not data:
             await self._stdout.write(data)
-        elif self._array and data:
+        elif self._array:
             items = data.rstrip(b"\n").replace(b"\n", b",")
             await self._stdout.write((b"," if self._begun else b"[") + items)
             self._begun = True

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from box import Box
 
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    # Under nohup: a handler, unlike SIG_IGN, is not inherited by what the tests start.
+    signal.signal(signal.SIGHUP, lambda *_: None)
+
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:

@@ -153,11 +153,7 @@ class QwenTranslator(Translator):
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         for block in blocks:
             if block["type"] == "tool_result":
-                failed = bool(block.get("is_error"))
-                if failed or parent:
-                    self._result(block, parent)
-                else:
-                    self.turn.tool_result(block["tool_use_id"], block.get("content", ""))
+                self._result(block, parent)
             elif block["type"] == "text" and parent:
                 self.turn.child(parent).user_text(block["text"])
             elif block["type"] != "text" or not NOTIFIED.match(block["text"]):
@@ -251,7 +247,7 @@ def counted_usage(counted: object) -> Usage | None:
     return usage(given, cached, written, output, inclusive=True)
 
 
-# Hidden requests of its memory double the cost of a turn and delay its end (page, fact 8); the warning is ours to give.
+# The warning about unattended runs is ours to give.
 ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
 
 
