@@ -37,6 +37,11 @@ class Account:
                 self.samples.setdefault(kind, printable(sample)[:SAMPLE_CHARACTERS])
         counts[kind] = counts.get(kind, 0) + 1
 
+    def forget(self) -> None:
+        """Begin anew, for the next turn of the same child."""
+        for counts in (self.repairs, self.unknown, self.samples):
+            counts.clear()
+
     def report(self) -> dict[str, object]:
         """The account as one JSON-ready object: kind → count and first sample."""
         return {

@@ -6,12 +6,14 @@ from typing import Any
 from shim import ending
 from shim.blocks import Blocks
 from shim.dumping import as_content
-from shim.frame import MESSAGE, READY, Call
+from shim.frame import CLOSED, MESSAGE, READY, Call
 from shim.nested import Nested
+from shim.permissions import Permission
 from shim.terms import SEEN_IDS
 from shim.usage import Usage
 
 EARLY_RESULTS = 64  # results that came before their call
+QUESTIONS = 1000  # calls that a vendor may ask about in one turn; more is no work but a flood
 
 
 class Calls(Blocks):
@@ -72,6 +74,8 @@ class Calls(Blocks):
         if self._said_size:
             self._forget_said()
         self.results += 1
+        if is_error and call[0] in self._refusals:
+            content = self._refusals.pop(call[0]) or content
         self.pen.tool_result(call[0], call[1], call[2], content, is_error)
         if self._max_turns is not None:
             self._count_turns(self._max_turns)
@@ -109,6 +113,33 @@ class Calls(Blocks):
             if self._max_turns is not None:
                 self._count_turns(self._max_turns)
 
+    def permission(
+        self, request: str, identity: str, name: str, arguments: Mapping[str, Any], own: tuple[str, Mapping[str, Any]]
+    ) -> None:
+        """The vendor asks whether a call may run; `own` are its own name and arguments of it.
+
+        The call is said if it was not; the question waits in `asked` for the shell. One that nobody may be asked
+        carries its refusal: the vendor gets an answer to every question.
+        """
+        refusal = self._unaskable(request, identity, name, arguments)
+        said_as = self.open[identity][0] if identity in self.open else identity
+        self._asking.add(identity)
+        self.asked.append(Permission(request, said_as, name, arguments, *own, refusal))
+
+    def _unaskable(self, request: str, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
+        if self.state is CLOSED:
+            return "The turn is over."
+        if identity in self._asking or any(one.request == request for one in self.asked):
+            return "This call was asked about before."
+        if len(self._asking) >= QUESTIONS:
+            return "Too many calls were asked about in this turn."
+        if self._policy is not None and self._policy.verdict(name, arguments) == "hide":
+            return f"{name} is hidden in this session."
+        self.tool_use(identity, name, arguments)
+        if self.state is CLOSED or identity not in self.open:
+            return "The turn is over."
+        return ""
+
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that was refused: an entry in the result's `permission_denials` (once per id)."""
         if all(entry["tool_use_id"] != identity for entry in self.denials) and len(self.denials) < SEEN_IDS:
@@ -131,7 +162,7 @@ class Calls(Blocks):
         if self.outcome is not None and self.outcome.cause == "denied":
             text = self.outcome.message
         for call in self.open.values():
-            self._answer(call, text, True)
+            self._answer(call, self._refusals.get(call[0]) or text, True)
         self.open.clear()
         for identity, (parent, _) in list(self.nested_calls.items()):
             Nested(self, parent).tool_result(identity, text, True)

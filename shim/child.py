@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 
@@ -25,6 +25,10 @@ CHUNK_BYTES = 256 * 1024
 INTERRUPT_SECONDS = 2.0
 TERMINATE_SECONDS = 1.0
 KILL_SECONDS = 0.5
+# The same for a child that is idle when the conversation ends: the TypeScript SDK kills us 2 s after it closed stdin.
+DISMISS_SECONDS = 1.0
+DISMISS_TERMINATE_SECONDS = 0.5
+DISMISS_KILL_SECONDS = 0.2
 POLL_SECONDS = 0.01  # where the kernel has no pidfd
 
 
@@ -64,6 +68,7 @@ class Child:
     def __init__(self, process: "subprocess.Popen[bytes]", stdin: bytes) -> None:
         self._process = process
         self._stdin = stdin
+        self._saying = anyio.Lock()
         self.tail = Tail()
         self.exit: Exit | None = None
         self._strays: dict[int, bytes] = {}
@@ -79,27 +84,37 @@ class Child:
 
     async def feed(self) -> None:
         """Write its stdin and close it; a child that does not want it is no error."""
-        pipe = self._process.stdin
-        if pipe is None:
-            return
-        view = memoryview(self._stdin)
         try:
-            while view:
-                try:
-                    view = view[os.write(pipe.fileno(), view) :]
-                except BlockingIOError:
-                    await anyio.wait_writable(pipe.fileno())
-        except OSError:
-            pass
+            await self.say(self._stdin)
         finally:
-            with contextlib.suppress(OSError):
-                pipe.close()
+            self.hang_up()
 
-    async def drain(self) -> None:
-        """Read its stderr until the end, so that it never waits for a reader."""
+    async def say(self, data: bytes) -> None:
+        """Write to its stdin, and leave it open; a child that does not listen any more is no error."""
+        pipe = self._process.stdin
+        async with self._saying:
+            view = memoryview(data)
+            try:
+                while view and pipe is not None and not pipe.closed:
+                    try:
+                        view = view[os.write(pipe.fileno(), view) :]
+                    except BlockingIOError:
+                        await anyio.wait_writable(pipe.fileno())
+            except OSError:
+                return
+
+    def hang_up(self) -> None:
+        """Close its stdin: nothing more will be said."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    async def drain(self, copy: Callable[[bytes], None] = lambda chunk: None) -> None:
+        """Read its stderr until the end, so that it never waits for a reader; `copy` gets it too."""
         assert self._process.stderr is not None
         while chunk := await _read(self._process.stderr.fileno()):
             self.tail.add(chunk)
+            copy(chunk)
         self.drained.set()
 
     async def ended(self) -> Exit:
@@ -138,7 +153,17 @@ class Child:
     async def stop(self, first: str = "SIGTERM") -> None:
         """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled half-way."""
         steps = [(first, INTERRUPT_SECONDS)] if first != "SIGTERM" else []
-        steps += [("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)]
+        await self._descend([*steps, ("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)])
+
+    async def dismiss(self) -> None:
+        """The end of a child that waits for us: its stdin is closed, then the ladder, within 1.8 s altogether."""
+        self._strays.update(strays.descendants(self._process.pid))
+        self.hang_up()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(DISMISS_SECONDS):
+            await self.ended()
+        await self._descend([("SIGTERM", DISMISS_TERMINATE_SECONDS), ("SIGKILL", DISMISS_KILL_SECONDS)])
+
+    async def _descend(self, steps: Sequence[tuple[str, float]]) -> None:
         with anyio.CancelScope(shield=True):
             for name, seconds in steps:
                 if self.exit is not None:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,12 +28,12 @@ def reply(tokens: int, reason: str) -> dict[str, Any]:
     return {"type": "reply", "usage": {"cache_creation_input_tokens": 0} | usage, "reason": reason, "cost": 0.0021}
 
 
-def session(prompt: str, cwd: str) -> Iterator[dict[str, Any]]:
+def session(prompt: str, cwd: str, identity: str) -> Iterator[dict[str, Any]]:
     """The events of the session. Nothing is read from or written to the disk: it is a play."""
     path = os.path.join(cwd, FILE)
     yield {
         "type": "start",
-        "session": "",
+        "session": identity,
         "cwd": cwd,
         "model": "demo-1",
         "tools": ["Read", "Edit", "Bash"],
@@ -57,7 +58,8 @@ def session(prompt: str, cwd: str) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Print the session, an event a line, in its own time."""
-    for event in session(sys.stdin.read().strip(), os.getcwd()):
+    identity = sys.argv[1] if len(sys.argv) > 1 else str(uuid.uuid4())
+    for event in session(sys.stdin.read().strip(), os.getcwd(), identity):
         if event["type"] in ("thinking", "text"):
             time.sleep(PAUSE)
         elif event["type"] in ("result", "start"):

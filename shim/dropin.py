@@ -8,10 +8,12 @@ from types import FrameType
 from shim import argv
 from shim.account import printable
 from shim.argv import Invocation
-from shim.errors import FrontendError, ShimError, VendorError
+from shim.ending import bare
+from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
 from shim.events import CLAUDE_VERSION, TERMINATORS, ClaudePen
 from shim.ids import parse_uuid
-from shim.start import Start, terminator, working_directory
+from shim.launcher import working_directory
+from shim.start import Start, terminator
 from shim.terms import Terms
 from shim.translate import fresh_identity, signal_name, write_all
 from shim.translation import Translation
@@ -67,6 +69,9 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     except StoppedError as stopped:
         refuse(invocation, stopped, "interrupted" if stopped.number == signal.SIGINT else "signal")
         return SIGNAL_STATUS[signal.Signals(stopped.number)]
+    except ArgumentError as error:
+        complain(error)
+        return 1
     except ShimError as error:
         complain(error)
         return refuse(invocation, error, "not_found" if isinstance(error, VendorError) else "refused")
@@ -112,9 +117,16 @@ def refuse(invocation: Invocation, error: ShimError, cause: str) -> int:
     chosen = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     ending = TERMINATORS[terminator(invocation, chosen if chosen in TERMINATORS else "auto")]
     pen = ClaudePen(identity, terminator=ending)
-    translation = Translation(Translator, terms, pen)
-    translation.turn.failed(str(error), kind=cause, api=False)
-    lines = translation.close(None)
+    if isinstance(error, UnknownSessionError):
+        if invocation.output_format == "json":
+            return 1
+        pen.adopt_session(terms.session_id or fresh)
+        pen.result(bare(terms.vendor, str(error), "not_found"))
+        lines = pen.take()
+    else:
+        translation = Translation(Translator, terms, pen)
+        translation.turn.failed(str(error), kind=cause, api=False)
+        lines = translation.close(None)
     if invocation.output_format == "json":
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
         lines = array if invocation.verbose else pen.last_result

@@ -140,14 +140,14 @@ def _pass(turn: "Frame", outcome: Outcome) -> None:
     turn.sealed = False
 
 
-def bare(vendor: str, text: str) -> dict[str, Any]:
-    """An error result that depends on nothing that happened."""
+def bare(vendor: str, text: str, cause: str = "internal") -> dict[str, Any]:
+    """An error result that depends on nothing that happened; a session that is not there had no turn (5.10)."""
     return {
         "subtype": "error_during_execution",
         "is_error": True,
         "duration_ms": 0,
         "duration_api_ms": 0,
-        "num_turns": 1,
+        "num_turns": int(cause == "internal"),
         "errors": [text],
         "stop_reason": None,
         "total_cost_usd": 0,
@@ -155,7 +155,7 @@ def bare(vendor: str, text: str) -> dict[str, Any]:
         "modelUsage": {},
         "permission_denials": [],
         "terminal_reason": "model_error",
-        "shim": {"vendor": vendor, "cause": "internal", "repairs": {}, "unknown_events": {}},
+        "shim": {"vendor": vendor, "cause": cause, "repairs": {}, "unknown_events": {}},
     }
 
 

@@ -1,5 +1,7 @@
 """Whose fault it was: the frontend that called us, or the vendor program that we called."""
 
+from shim.ids import parse_uuid
+
 
 class ShimError(Exception):
     """A failure with a sentence for the person who can end it.
@@ -20,3 +22,21 @@ class FrontendError(ShimError):
 
 class VendorError(ShimError):
     """The child is missing or misbehaved."""
+
+
+class ArgumentError(FrontendError):
+    """A mistake in the arguments that the real `claude` refuses with nothing on stdout (contract F6)."""
+
+
+class UnknownSessionError(FrontendError):
+    """A session that is to go on and that nobody knows; Claude's words for it (contract F7, 5.10)."""
+
+    def __init__(self, given: str) -> None:
+        if parse_uuid(given):
+            super().__init__(f"No conversation found with session ID: {given}")
+        else:
+            super().__init__(
+                "Error: --resume requires a valid session ID or session title when used with --print. Usage: "
+                f'claude -p --resume <session-id|title>. Provided value "{given}" is not a UUID and does not match '
+                "any session title."
+            )

@@ -255,9 +255,24 @@ class ClaudePen:
         body = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":'
         self._append(body + dump(text) + b"}]}" + self._main_tail)
 
-    def api_error(self, text: str, error: str, status: int | None) -> None:
-        """The assistant line of a failed API request (contract S10, 5.8)."""
-        message = {
+    def replay(self, message: Mapping[str, Any], identity: str | None, timestamp: str) -> None:
+        """The user's own message, said again (contract C15)."""
+        line = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
+        if timestamp:
+            line["timestamp"] = timestamp
+        if identity is None:
+            self._append(dump(line)[:-1] + self._tail)
+        else:
+            tail = self._tail[: -len(self._identity)]
+            self._lines.append(dump(line)[:-1] + tail + dump(identity)[1:] + b"}\n")
+
+    def notice(self, text: str) -> None:
+        """A line of ours to the user, not of the model's."""
+        line = {"type": "assistant", "message": self._synthetic(text), "parent_tool_use_id": None}
+        self._append(dump(line)[:-1] + self._tail)
+
+    def _synthetic(self, text: str) -> dict[str, object]:
+        return {
             "id": self.new_uuid(),
             "type": "message",
             "role": "assistant",
@@ -267,9 +282,12 @@ class ClaudePen:
             "stop_sequence": "",
             "usage": NO_USAGE,
         }
+
+    def api_error(self, text: str, error: str, status: int | None) -> None:
+        """The assistant line of a failed API request (contract S10, 5.8)."""
         line: dict[str, object] = {
             "type": "assistant",
-            "message": message,
+            "message": self._synthetic(text),
             "parent_tool_use_id": None,
             "error": error,
             "is_api_error_message": True,

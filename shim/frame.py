@@ -24,6 +24,8 @@ from shim.account import Account
 from shim.ending import Exit, Outcome
 from shim.events import ClaudePen
 from shim.failures import classify
+from shim.messages import Message
+from shim.permissions import Permission
 from shim.terms import SEEN_IDS, Conversation, Terms
 from shim.usage import NO_USAGE, Usage
 
@@ -84,6 +86,11 @@ class Frame:
         self.cause = ""
         self.final_text = ""
         self.denials: list[dict[str, Any]] = []
+        self.answered: Message | None = None
+        self.echo = False
+        self.asked: list[Permission] = []
+        self._asking: set[str] = set()
+        self._refusals: dict[str, str] = {}
         self.open: dict[str, Call] = {}
         self.nested_calls: dict[str, tuple[str | None, str]] = {}
         self.results = 0

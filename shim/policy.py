@@ -38,17 +38,24 @@ class Policy:
     """The rules of one turn.
 
     `only` are the tools that `--tools` left (None: all), `denied` the rules of `--disallowedTools` and of the
-    settings, `hidden` the tools whose calls and results are left out of the stream.
+    settings, `hidden` the tools whose calls and results are left out of the stream, `allowed` the rules of
+    `--allowedTools`: calls that need no question.
     """
 
     def __init__(
-        self, *, only: Iterable[str] | None = None, denied: Iterable[str] = (), hidden: Iterable[str] = ()
+        self,
+        *,
+        only: Iterable[str] | None = None,
+        denied: Iterable[str] = (),
+        hidden: Iterable[str] = (),
+        allowed: Iterable[str] = (),
     ) -> None:
         self.only = None if only is None else frozenset(only)
         self.hidden = frozenset(hidden)
         rules = [split_rule(rule) for rule in denied]
         self.denied = frozenset(name for name, specifier in rules if specifier in (None, "", "*", ":*"))
         self._specified = [(name, specifier) for name, specifier in rules if specifier and name not in self.denied]
+        self._allowed = [split_rule(rule) for rule in allowed]
 
     def __bool__(self) -> bool:
         return bool(self.only is not None or self.denied or self.hidden or self._specified)
@@ -71,6 +78,25 @@ class Policy:
             if rule_name == name and _matches(specifier, arguments.get(_SPECIFIED.get(name, "file_path"))):
                 return "deny"
         return "allow"
+
+    def permits(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call was allowed beforehand; one that a rule only might mean was not."""
+        if self.verdict(name, arguments) != "allow":
+            return False
+        for rule_name, specifier in self._allowed:
+            if rule_name != name:
+                continue
+            if specifier in (None, "", "*", ":*"):
+                return True
+            value = arguments.get(_SPECIFIED.get(name, "file_path"))
+            plain = isinstance(value, str) and _SEVERAL.isdisjoint(value) and ".." not in value
+            if plain and _matches(str(specifier), value):
+                return True
+        return False
+
+
+# What makes one shell command several, or another than it looks: a rule about a command's beginning says nothing of it.
+_SEVERAL = frozenset(";&|<>$`\n\r(){}\\")
 
 
 def _matches(specifier: str, value: object) -> bool:

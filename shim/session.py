@@ -1,160 +1,193 @@
-"""The one loop of a turn: child's stdout → translation → our stdout, with signals, deadlines and a certain end."""
+"""The one loop of a conversation: messages in, turns out, with signals, deadlines and a certain end.
 
-import gc
-import signal
+One message on the command line, or many on stdin, a child a turn or one for all: the loop does not care which.
+"""
+
+from collections import deque
 
 import anyio
+from anyio.abc import TaskGroup
 
-from shim.child import Child
+from shim.control import Control, Decided, Interrupt, ModeChosen, ModelChosen, Wish
+from shim.drivers import Driver
+from shim.lines import LineSplitter
+from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
+from shim.messages import Message
 from shim.sinks import FrontendGoneError, Output
+from shim.source import Source
 from shim.state import tell
-from shim.translation import Translation
 
-LAST_WORDS_SECONDS = 0.2  # for the result of a turn that a SIGTERM ended, if stdout takes it (surface page)
-STDERR_SECONDS = 0.2  # for the rest of stderr when stdout is at its end
-
-WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STATUS_OF_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
+QUEUE_MESSAGES = 64  # that wait for their turn; beyond that the frontend's stdin is not read on
 
 
-class Session:
-    """Runs one turn of a child. `end_grace` is what it gets between its last word and its end, in seconds."""
+class Session(Loop):
+    """A conversation from its first message to its end.
+
+    `first` is the message of the command line; without a `source` it is the only one. `control` answers the frontend.
+    """
 
     def __init__(
-        self, translation: Translation, child: Child, output: Output, *, interrupt: str, end_grace: float
+        self,
+        driver: Driver,
+        output: Output,
+        *,
+        first: Message | None = None,
+        control: Control | None = None,
+        source: Source | None = None,
     ) -> None:
-        self._translation = translation
-        self._child = child
-        self._output = output
-        self._interrupt = interrupt
-        self._end_grace = end_grace
-        self._deadline = float("inf")
-        self._reading = anyio.CancelScope()
-        self._working = anyio.CancelScope()
-        self._stopped_by: str | None = None
-        self._interrupted = False
+        super().__init__(output)
+        self._driver = driver
+        self._control = control
+        self._source = source
+        self._messages = deque[Message]() if control is None else control.messages
+        if first is not None:
+            self._messages.append(first)
+        self._once = first is not None
+        self._listening = source is not None
+        self._news = anyio.Event()
+        self._running = False
+        self._fault: Exception | None = None
 
-    async def run(self, pending: list[int]) -> int:
-        """The turn, to its end; our exit status. `pending` are signals that came before the loop ran."""
-        gc.freeze()
-        gc.enable()
+    async def _work(self, tasks: TaskGroup) -> int:
+        """The turns; a frontend that leaves and a mistake of ours end the child too."""
+        if self._source is not None:
+            tasks.start_soon(self._listen, self._source)
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._signals, tasks, pending)
-                tasks.start_soon(self._child.feed)
-                tasks.start_soon(self._watch)
-                status = await self._turn()
-                tasks.cancel_scope.cancel()
-            return status
-        finally:
-            self._child.close()
-
-    async def _turn(self) -> int:
-        async with anyio.create_task_group() as draining:
-            draining.start_soon(self._child.drain)
-            try:
-                status = await self._run_child()
-            except FrontendGoneError:
-                status = 0
-            except Exception as error:  # our own mistake: the frontend still gets its one result
-                status = 1
-                try:
-                    await self._last_words(f"the shim failed: {error!r}", "internal")
-                except Exception as another:
-                    tell(f"the shim failed: {another!r}\n")
-            await self._child.stop(self._interrupt)
-            draining.cancel_scope.cancel()
-        return status
-
-    async def _run_child(self) -> int:
-        """Pump, make sure of the child's end, say the result. A signal that ends us cancels it anywhere."""
-        translation = self._translation
-        with self._working:
-            await self._pump()
-            ended_itself = await self._end_child()
-            await self._rest_of_stderr()
-            if not translation.finished:
-                child_exit = self._child.exit if ended_itself and not self._interrupted else None
-                await self._output.lines(translation.close(child_exit, self._child.tail.text()))
-            await self._output.end(translation.turn)
+            with self._working:
+                await self._turns()
+            if self._fault is not None:
+                raise self._fault
+        except FrontendGoneError:
+            self._gone = True
+        except Exception as error:
+            await self._failed(error)
+            await self._driver.stop()
+            return 1
         if self._stopped_by is not None:
-            return await self._stopped(self._stopped_by)
-        if self._interrupted:
-            return 0
-        return 1 if translation.turn.is_error else 0
+            self._driver.terminate()
+            await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
+        await self._driver.stop()
+        if self._stopped_by is not None:
+            return STATUS_OF_SIGNAL[self._stopped_by]
+        translation = self._driver.translation
+        failed = translation is not None and translation.turn.is_error
+        return 1 if failed and not self._ending and not self._gone else 0
 
-    async def _rest_of_stderr(self) -> None:
-        with anyio.move_on_after(STDERR_SECONDS):
-            await self._child.drained.wait()
+    async def _turns(self) -> None:
+        while (message := await self._next()) is not None:
+            self._running = True
+            await self._control_lines()
+            await self._driver.turn(message)
+            self._running = False
+            if self._control is not None:
+                self._control.end()
+                await self._control_lines()
+            if self._driver.translation is not None:
+                await self._output.end(self._driver.translation.turn)
+
+    async def _next(self) -> Message | None:
+        """The next message; None when there will be none."""
+        while not self._ending and not (self._once and self._driver.translation is not None):
+            if self._messages:
+                message = self._messages.popleft()
+                if self._control is not None:
+                    self._control.begin()
+                self._tell_news()
+                return message
+            if not self._listening:
+                return None
+            await self._news.wait()
+        return None
+
+    # -- the frontend's lines -----------------------------------------------------------------------------
+
+    async def _listen(self, source: Source) -> None:
+        """Read stdin to its end, whatever turn runs meanwhile."""
+        try:
+            await self._read(source)
+        except FrontendGoneError:
+            self._gone = True
+            self._working.cancel()
+        except Exception as error:
+            self._fault = error
+            self._working.cancel()
+
+    async def _read(self, source: Source) -> None:
+        control, lines = self._control, LineSplitter()
+        assert control is not None
+        while chunk := await source.read():
+            for raw in lines.feed(chunk):
+                await self._obey(control.receive(raw))
+                await self._in_order(control)
+        for raw in lines.close():
+            await self._obey(control.receive(raw))
+        if lines.skipped:
+            tell(f"{lines.skipped} lines of stdin were too long and were skipped\n")
+        await self._obey(control.closed())
+        self._listening = False
+        self._tell_news()
+
+    async def _obey(self, wishes: list[Wish]) -> None:
+        """Do what a line asked for, after its answer was said."""
+        await self._control_lines()
+        for wish in wishes:
+            if isinstance(wish, Interrupt):
+                if self._running:
+                    await self._driver.interrupt()
+            elif isinstance(wish, Decided):
+                await self._driver.decide(wish.permission, wish.decision)
+            elif isinstance(wish, ModelChosen):
+                await self._driver.change(model=wish.model)
+            elif isinstance(wish, ModeChosen):
+                await self._driver.change(mode=wish.mode)
+        self._tell_news()
+
+    async def _in_order(self, control: Control) -> None:
+        """A message's turn begins before the next line is heard, if it can; a full queue is waited for."""
+        while (control.messages and not control.running) or len(control.messages) >= QUEUE_MESSAGES:
+            await self._news.wait()
+
+    async def _control_lines(self) -> None:
+        if self._control is None:
+            return
+        for complaint in self._control.complaints:
+            tell(complaint)
+        self._control.complaints.clear()
+        if data := self._control.take():
+            await self._output.lines(data)
+
+    def _tell_news(self) -> None:
+        """Whoever waits looks again: a message came or was taken, stdin ended, we were told to end."""
+        told, self._news = self._news, anyio.Event()
+        told.set()
+
+    # -- ends ---------------------------------------------------------------------------------------------
+
+    async def _failed(self, error: Exception) -> None:
+        """Our own mistake: the frontend still gets its one result."""
+        try:
+            await self._last_words(f"the shim failed: {error!r}", "internal")
+        except Exception as another:
+            tell(f"the shim failed: {another!r}\n")
 
     async def _last_words(self, reason: str, cause: str) -> None:
-        """End with an error result, if none was said yet and stdout takes it soon."""
-        said = b""
-        if not self._translation.finished:
-            self._translation.turn.failed(reason, kind=cause, api=False)
-            said = self._translation.close(None)
+        """End the turn that runs with an error result, if none was said yet and stdout takes it soon."""
+        translation, said = self._driver.translation, b""
+        if translation is None or not self._running:
+            return
+        if not translation.finished:
+            translation.turn.failed(reason, kind=cause, api=False)
+            said = translation.close(None)
+        if self._control is not None:
+            self._control.end()
         with anyio.move_on_after(LAST_WORDS_SECONDS):
             try:
                 await self._output.lines(said)
-                await self._output.end(self._translation.turn)
+                await self._control_lines()
+                await self._output.end(translation.turn)
             except FrontendGoneError:
                 pass
 
-    async def _pump(self) -> None:
-        """Until the child's stdout ends, the turn is over, or a deadline has passed."""
-        translation = self._translation
-        while not translation.finished:
-            with anyio.CancelScope(deadline=self._deadline) as self._reading:
-                chunk = await self._child.read()
-            if self._reading.cancelled_caught or not chunk:
-                return
-            if said := translation.feed(chunk):
-                await self._output.lines(said)
-            if translation.turn.settled:
-                self._hurry()
-
-    def _hurry(self) -> None:
-        """From now on the child has its grace and no more."""
-        self._deadline = min(self._deadline, anyio.current_time() + self._end_grace)
-        self._reading.deadline = min(self._reading.deadline, self._deadline)
-
-    async def _end_child(self) -> bool:
-        """Make sure that the child is gone; whether it went by itself."""
-        if self._translation.finished:
-            await self._child.stop(self._interrupt)
-            return False
-        deadline = min(self._deadline, anyio.current_time() + self._end_grace)
-        with anyio.CancelScope(deadline=deadline):
-            await self._child.ended()
-        if self._child.exit is None:
-            await self._child.stop(self._interrupt)
-            return False
-        return True
-
-    async def _watch(self) -> None:
-        """A child that ended while something else holds its stdout: its last bytes get their grace."""
-        await self._child.ended()
-        self._hurry()
-
-    async def _signals(self, tasks: anyio.abc.TaskGroup, pending: list[int]) -> None:
-        wanted = [number for number in WANTED if signal.getsignal(number) is not signal.SIG_IGN]
-        with anyio.open_signal_receiver(*wanted) as received:
-            for number in pending:
-                self._signal(signal.Signals(number).name, tasks)
-            async for caught in received:
-                self._signal(caught.name, tasks)
-
-    def _signal(self, name: str, tasks: anyio.abc.TaskGroup) -> None:
-        if name in STATUS_OF_SIGNAL:
-            self._stopped_by = name
-            self._working.cancel()
-        elif not self._interrupted:
-            self._interrupted = True
-            self._translation.interrupt()
-            tasks.start_soon(self._child.stop, self._interrupt)
-
-    async def _stopped(self, name: str) -> int:
-        """We were told to go: blocks closed, one error result if stdout takes it, the child ended."""
-        self._child.signal("SIGTERM")
-        await self._last_words(f"the turn was stopped by {name}", "signal")
-        return STATUS_OF_SIGNAL[name]
+    def _interrupt(self, tasks: TaskGroup) -> None:
+        self._tell_news()
+        tasks.start_soon(self._driver.interrupt)

@@ -1,6 +1,7 @@
 """Our stdout: whole lines, written without ever blocking the loop, in the format that was asked for."""
 
 import os
+import select
 import socket
 import stat
 from collections.abc import Callable
@@ -52,6 +53,20 @@ class Stdout:
         self._write = lambda view: os.write(opened, view)
         self._wait_first = False
 
+    async def gone(self) -> None:
+        """Wait until nobody reads any more; for ever where that cannot be seen before a write.
+
+        The end of a pipe or a socket that we write to becomes readable when its other end is closed.
+        """
+        mode = os.fstat(self._descriptor).st_mode
+        if not (stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)):
+            await anyio.sleep_forever()
+        await anyio.wait_readable(self._descriptor)
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        if not any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+            await anyio.sleep_forever()
+
     async def write(self, data: bytes) -> None:
         """Write all of `data`. FrontendGoneError when nobody reads.
 
@@ -82,9 +97,18 @@ class Output:
         self._text = output_format == "text"
         self._begun = False
         self._ended = False
+        self._writing = anyio.Lock()
+
+    async def gone(self) -> None:
+        """Wait until the frontend has gone."""
+        await self._stdout.gone()
 
     async def lines(self, data: bytes) -> None:
         """Lines of the stream, as they come; what an earlier call was stopped in comes first."""
+        async with self._writing:
+            await self._lines(data)
+
+    async def _lines(self, data: bytes) -> None:
         if self._stream or not data:
             await self._stdout.write(data)
         elif self._array:

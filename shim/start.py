@@ -1,31 +1,33 @@
-"""From an invocation to a running child: everything that is decided before the loop runs.
+"""From an invocation to a running conversation: everything that is decided before the loop runs.
 
-The child is started before anyio is imported: it gets going while we do.
+The child of a single message is started before anyio is imported: it gets going while we do. In a conversation the
+frontend is answered first, and no child exists before its first message.
 """
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shim import config, store
+from shim.answers import Facts
 from shim.argv import Invocation
-from shim.environment import DEPTH_LIMIT, child_environment, depth
-from shim.errors import FrontendError, ShimError
+from shim.environment import DEPTH_LIMIT, depth
+from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.events import TERMINATORS, ClaudePen
-from shim.ids import parse_uuid, vendor_id
+from shim.ids import vendor_id
+from shim.launcher import Launcher, Started, working_directory
 from shim.log import open_log
-from shim.policy import Policy, permission_mode
-from shim.probe import Probe
-from shim.programs import find_program, found_on_path
+from shim.messages import Message
+from shim.policy import permission_mode
+from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
-from shim.terms import Terms
 from shim.translate import fresh_identity
-from shim.translation import Translation
-from shim.vendor import Launch, Request
 from shim.vendors import VENDORS, find
+
+if TYPE_CHECKING:
+    from shim.control import Control
+    from shim.session import Session
 
 
 class Pending(Protocol):
@@ -45,16 +47,8 @@ def terminator(invocation: Invocation, setting: str) -> str:
     return "message_stop" if invocation.print_mode and invocation.input_format == "text" and not sdk else "none"
 
 
-def working_directory() -> str:
-    """Where we are, "" when that was removed."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
-
-
 class Start:
-    """One turn, from its invocation."""
+    """One conversation, from its invocation."""
 
     def __init__(self, invocation: Invocation, installed: Mapping[str, str]) -> None:
         self.environment = os.environ
@@ -65,13 +59,20 @@ class Start:
         self.log = open_log(self.settings.log)
         if self.settings.dialect != "claude":
             raise FrontendError(f"the dialect {self.settings.dialect} is not supported yet", hint="leave it at claude")
-        if invocation.input_format == "stream-json":
-            raise FrontendError("--input-format=stream-json is not supported yet", hint="pass the prompt as text")
-        self.resumed = store.look_up(invocation.resume or "", self.environment)
+        self.resumed_id, self.resumed = self._resumed(invocation)
         name, model = self._vendor_name(invocation, installed)
         self.vendor = find(name)
         self.invocation = checked(read_file_option(invocation._replace(model=model)))
         self.mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
+
+    def _resumed(self, invocation: Invocation) -> tuple[str | None, store.Session | None]:
+        """The session that goes on: the one that is named, or the last one of this directory."""
+        if invocation.resume:
+            return invocation.resume, store.look_up(invocation.resume, self.environment)
+        if invocation.continue_last:
+            vendor = invocation.shim_vendor
+            return store.last(self.cwd, self.environment, vendor) or (None, None)
+        return None, None
 
     def _vendor_name(self, invocation: Invocation, installed: Mapping[str, str]) -> tuple[str, str | None]:
         """Who runs the turn, first that says (surface page), and the model without its routing prefix."""
@@ -110,134 +111,202 @@ class Start:
             raise
 
     def _run(self, signals: Pending) -> int:
-        mode_arguments = self.vendor.mode_arguments(self.mode)
+        self.vendor.mode_arguments(self.mode)
         if depth(self.environment) >= DEPTH_LIMIT:
             raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
-        if self.resumed and self.resumed.vendor != self.vendor.name:
+        self._check_session()
+        fresh, identity = fresh_identity()
+        launcher = self._launcher(fresh, identity)
+        streams_in = self.invocation.input_format == "stream-json"
+        asks = self.invocation.permission_prompt_tool == "stdio" and self.vendor.speech is not None
+        if streams_in and self.vendor.passthrough:
+            return self._relay(launcher, signals)
+        if streams_in:
+            return self._converse(launcher, identity, None, True, signals)
+        prompt = read_prompt(self.invocation)
+        if asks:
+            listening = bool(self.invocation.prompt)  # else stdin was the prompt, and nobody is left to ask
+            return self._converse(launcher, identity, Message(prompt), listening, signals)
+        return self._one_turn(launcher, prompt, signals)
+
+    def _check_session(self) -> None:
+        """A session has one vendor, exists if it is to go on, and does not if it is to begin (contract F6, F7)."""
+        invocation, vendor = self.invocation, self.vendor
+        if vendor.passthrough:
+            return
+        if self.resumed and self.resumed.vendor != vendor.name:
             raise FrontendError(
-                f"this session was made by {self.resumed.vendor} and cannot go on with {self.vendor.name}",
+                f"this session was made by {self.resumed.vendor} and cannot go on with {vendor.name}",
                 hint="start a new session, or leave the choice of vendor to the session",
             )
-        own = self.settings.of(self.vendor.name)
-        environment = child_environment(self.vendor, own, self.environment)
-        program = self._program()
-        request = Request(
-            invocation=self.invocation,
-            prompt=read_prompt(self.invocation),
-            mode=mode_arguments,
-            resume=self.resumed.vendor_session if self.resumed else self.invocation.resume,
-            trust=own.trust,
-            removed=self._removed(),
-        )
-        request = self._probed(request, [*own.launcher, program[0]], environment)
-        launch = self.vendor.launch(request)
-        extra = self.environment.get("SHIM_ARGS")
-        command = [*own.launcher, *program, *launch.arguments, *own.args, *(_split(extra) if extra else ())]
-        return self._loop(command, environment | dict(launch.environment) | dict(own.env), launch, signals)
+        if (self.resumed or invocation.resume) and not vendor.resumes:
+            raise FrontendError(f"{vendor.name} cannot go on with a session", hint="start a new one")
+        if invocation.resume and self.resumed is None and store.available(self.environment):
+            raise UnknownSessionError(invocation.resume)
+        if invocation.session_id and store.look_up(invocation.session_id, self.environment):
+            raise ArgumentError(f"Error: Session ID {invocation.session_id} is already in use.")
 
-    def _program(self) -> list[str]:
-        if self.vendor.bundled and not self.environment.get("SHIM_BIN"):
-            return [sys.executable, "-I", "-m", self.vendor.bundled]
-        return [find_program(self.vendor, self.settings.of(self.vendor.name), self.environment, self.cwd)]
-
-    def _probed(self, request: Request, command: list[str], environment: Mapping[str, str]) -> Request:
-        probe = Probe(command, self.environment, environment)
-        variant = self.settings.of(self.vendor.name).variant
-        if self.vendor.variants and variant not in ("auto", *self.vendor.variants):
-            allowed = ", ".join(("auto", *self.vendor.variants))
-            raise FrontendError(f"vendors.{self.vendor.name}.variant is {variant!r}, it must be one of {allowed}")
-        if self.vendor.probe is not None and variant == "auto":
-            variant = probe.variant(self.vendor.probe)
-        return request._replace(variant=variant, knows=probe.knows)
-
-    def _removed(self) -> tuple[str, ...]:
-        """Claude's names of the tools that are denied as a whole."""
-        return tuple(sorted(self._policy().denied))
-
-    def _policy(self) -> Policy:
-        return Policy(
-            only=self.invocation.tools,
-            denied=(*self.invocation.disallowed_tools, *self.settings.deny),
-            hidden=self.settings.hide,
-        )
-
-    def _terms(self, fresh: str) -> Terms:
-        invocation, vendor = self.invocation, self.vendor
-        resumed = parse_uuid(invocation.resume or "") if not invocation.fork_session else None
-        began = time.monotonic()
-        return Terms(
-            vendor=vendor.name,
-            fresh_id=fresh,
-            session_id=invocation.session_id or resumed or (fresh if invocation.fork_session else None),
-            model=invocation.model,
-            cwd=self.cwd,
-            tools=vendor.available(Request(invocation, "", self.vendor.modes[self.mode], removed=self._removed())),
+    def _launcher(self, fresh: str, identity: str) -> Launcher:
+        invocation = self.invocation
+        resumed = None if invocation.fork_session else self.resumed_id
+        facts = Facts(
+            vendor=self.vendor.name,
+            session_id=invocation.session_id or resumed or fresh,
             mode=self.mode,
-            unattended=vendor.unattended,
-            max_turns=None if vendor.limits_turns else invocation.max_turns,
-            policy=self._policy() or None,
-            retracts=vendor.retracts,
-            gate=vendor.gate,
-            clean_exits=vendor.clean_exits,
-            clock=lambda: int((time.monotonic() - began) * 1000),
+            model=invocation.model,
+            modes=tuple(self.vendor.modes),
+            bypass=invocation.skip_permissions or invocation.allow_skip_permissions or self.mode == "bypassPermissions",
+            prompts=invocation.permission_prompt_tool == "stdio",
+            state_events=_state_events(self.environment),
+            process=os.getpid(),
+            checked=check_model,
         )
+        launcher = Launcher(
+            self.vendor,
+            invocation,
+            self.settings,
+            self.environment,
+            cwd=self.cwd,
+            facts=facts,
+            pen=self._pen(identity),
+            known=self.resumed,
+            log=self.log,
+        )
+        facts.policy = launcher.policy()
+        return launcher
 
-    def _loop(self, command: list[str], environment: Mapping[str, str], launch: Launch, signals: Pending) -> int:
+    def _pen(self, identity: str) -> ClaudePen:
+        ending = TERMINATORS[terminator(self.invocation, self.settings.terminator)]
+        return ClaudePen(identity, partial=self.invocation.partial, terminator=ending)
+
+    # -- the loop -----------------------------------------------------------------------------------------
+
+    def _one_turn(self, launcher: Launcher, prompt: str, signals: Pending) -> int:
+        """One message: its child runs before anyio is there."""
         from shim import child as children
 
         signals.started = True
-        process = children.spawn(command, environment, self.cwd, feed=bool(launch.stdin))
+        started = launcher.start(prompt)
         try:
-            return self._with_child(process, command, launch, signals)
+            return self._loop(launcher, signals, Message(prompt), started)
         except BaseException:
-            children.abandon(process)
+            children.abandon(started.process)
             raise
 
-    def _with_child(
-        self, process: "subprocess.Popen[bytes]", command: list[str], launch: Launch, signals: Pending
-    ) -> int:
-        from shim import child as children
-
-        self.log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
-        fresh, identity = fresh_identity()
-        invocation = self.invocation
-        ending = TERMINATORS[terminator(invocation, self.settings.terminator)]
-        pen = ClaudePen(identity, partial=invocation.partial, terminator=ending)
-        translation = Translation(self.vendor.translator, self._terms(fresh), pen)
+    def _loop(self, launcher: Launcher, signals: Pending, message: Message, started: Started) -> int:
         import anyio
 
+        from shim.drivers import OneWay
         from shim.session import Session
-        from shim.sinks import Output, Stdout
-
-        output = Output(invocation.output_format, verbose=invocation.verbose, stdout=Stdout())
 
         async def turn() -> int:
-            child = children.Child(process, launch.stdin)
-            session = Session(
-                translation, child, output, interrupt=self.vendor.interrupt, end_grace=self.settings.end_grace
+            output = self._output()
+            return await Session(OneWay(launcher, output, started=started), output, first=message).run(signals.pending)
+
+        return anyio.run(turn)
+
+    def _converse(
+        self, launcher: Launcher, identity: str, first: Message | None, listening: bool, signals: Pending
+    ) -> int:
+        """Many messages, or one with questions in between."""
+        import anyio
+
+        from shim.control import Control
+        from shim.source import Source
+
+        signals.started = True
+        control = Control(launcher.facts, _minted(), _now)
+        if not listening:
+            launcher.facts.prompts = False
+
+        async def conversation() -> int:
+            async with anyio.create_task_group() as tasks:
+                output = self._output()
+                session = self._session(launcher, output, control, tasks, first, Source() if listening else None)
+                status = await session.run(signals.pending)
+                tasks.cancel_scope.cancel()
+            return status
+
+        return anyio.run(conversation)
+
+    def _session(
+        self, launcher: Launcher, output: Any, control: "Control", tasks: Any, first: Message | None, source: Any
+    ) -> "Session":
+        from shim.drivers import Driver, OneWay, TwoWay
+        from shim.session import Session
+
+        driver: Driver
+        if self.vendor.speech is not None and self.settings.of(self.vendor.name).driver != "one-way":
+            driver = TwoWay(launcher, output, control, tasks)
+        else:
+            driver = OneWay(launcher, output, control)
+        return Session(driver, output, first=first, control=control, source=source)
+
+    def _relay(self, launcher: Launcher, signals: Pending) -> int:
+        """A real claude holds the conversation itself."""
+        import anyio
+
+        from shim import child as children
+        from shim.relay import Relay
+        from shim.source import Source
+
+        signals.started = True
+        started = launcher.start("", listens=True)
+
+        async def conversation() -> int:
+            translation = launcher.translation(None)
+            child = children.Child(started.process, b"")
+            relay = Relay(
+                child,
+                translation,
+                self._output(),
+                Source(),
+                plain=terminator(self.invocation, self.settings.terminator) == "none" and not self.settings.hide,
+                interrupt=self.vendor.interrupt,
+                end_grace=self.settings.end_grace,
             )
-            return await session.run(signals.pending)
+            return await relay.run(signals.pending)
 
-        status = anyio.run(turn)
-        self.log("turn ended", status=status, cause=translation.turn.cause, account=translation.account.report())
-        self._remember(translation)
-        return status
+        try:
+            return anyio.run(conversation)
+        except BaseException:
+            children.abandon(started.process)
+            raise
 
-    def _remember(self, translation: Translation) -> None:
-        """What a later `--resume` needs to know. A real claude keeps its own sessions."""
-        conversation, turn = translation.turn.conversation, translation.turn
-        if self.vendor.passthrough or conversation.session_id is None or conversation.vendor_session is None:
-            return
-        created = self.resumed.created if self.resumed else 0.0
-        session = store.Session(self.vendor.name, conversation.vendor_session, self.cwd, turn.model, created)
-        store.remember(conversation.session_id, session, self.environment)
+    def _output(self) -> Any:
+        from shim.sinks import Output, Stdout
+
+        return Output(self.invocation.output_format, verbose=self.invocation.verbose, stdout=Stdout())
+
+
+def _state_events(environment: Mapping[str, str]) -> str:
+    """Who wants to know the session's state (contract 5.13)."""
+    if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
+        return "visible"
+    return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
+
+
+def _minted() -> Any:
+    """A source of fresh uuids."""
+    from uuid import uuid4
+
+    return lambda: str(uuid4())
+
+
+def _now() -> str:
+    """The time, as Claude writes it."""
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
 
 
 def checked(invocation: Invocation) -> Invocation:
     """The invocation, when nothing in it could be taken for a flag or a path by a vendor (threats: frontend)."""
     model, resume = invocation.model, invocation.resume
-    if model and not _model_name(model):
-        raise FrontendError(f"the model name {model[:60]!r} has characters that no model name has")
+    if model:
+        try:
+            check_model(model)
+        except ValueError as error:
+            raise FrontendError(str(error)) from None
     if resume == "":
         raise FrontendError(
             "--resume needs a session id when the prompt is given", hint="use --resume ID or --continue"
@@ -254,14 +323,7 @@ _MODEL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 MODEL_CHARACTERS = 200
 
 
-def _model_name(name: str) -> bool:
-    return len(name) <= MODEL_CHARACTERS and name[0].isalnum() and _MODEL.issuperset(name)
-
-
-def _split(text: str) -> list[str]:
-    import shlex
-
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise FrontendError(f"SHIM_ARGS cannot be split as a shell would: {error}") from None
+def check_model(name: str) -> None:
+    """ValueError for a name that must not become an argument."""
+    if len(name) > MODEL_CHARACTERS or not name[:1].isalnum() or not _MODEL.issuperset(name):
+        raise ValueError(f"the model name {name[:60]!r} has characters that no model name has")

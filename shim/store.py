@@ -13,7 +13,7 @@ import orjson
 
 from shim.config import state_directory
 from shim.ids import parse_uuid, vendor_id, vendor_name
-from shim.state import read_file, write_file
+from shim.state import read_file, usable, write_file
 
 RECORD_BYTES = 64 * 1024
 SESSIONS_KEPT = 10_000
@@ -76,3 +76,23 @@ def prune(directory: str) -> None:
 
 def _directory(environment: Mapping[str, str]) -> str:
     return os.path.join(state_directory(environment), "sessions")
+
+
+def available(environment: Mapping[str, str]) -> bool:
+    """Whether sessions can be kept here at all."""
+    return usable(_directory(environment))
+
+
+def last(cwd: str, environment: Mapping[str, str], vendor: str | None = None) -> tuple[str, Session] | None:
+    """The session last used in `cwd` (by `vendor`, if one is named) and Claude's id of it."""
+    directory = _directory(environment)
+    try:
+        files = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in os.scandir(directory)]
+    except OSError:
+        return None
+    for _, name in sorted(files, reverse=True)[:SESSIONS_KEPT]:
+        identity = parse_uuid(name.removesuffix(".json"))
+        known = look_up(identity, environment) if identity else None
+        if identity and known and known.cwd == cwd and vendor in (None, known.vendor):
+            return identity, known
+    return None

@@ -92,6 +92,39 @@ def vendor_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
     return [vendor_name for vendor_name, tool in tools.items() if tool.name in names]
 
 
+def own_arguments(tools: Tools, name: str, own: Mapping[str, Any], changed: Mapping[str, Any]) -> Arguments | None:
+    """Changed arguments of a call in the vendor's words; None when its table cannot say them.
+
+    `own` is the call as the vendor made it, `changed` are Claude's arguments as the frontend wants them. What comes
+    out is translated again and must say exactly what was wanted.
+    """
+    tool = tools.get(name)
+    if tool is None:
+        return dict(changed)
+    claude = translate(tools, name, own)[1]
+    result = dict(own)
+    for key in {*claude, *changed}:
+        if claude.get(key, _MISSING) == changed.get(key, _MISSING):
+            continue
+        names = [theirs for theirs, ours in tool.rename.items() if ours == key]
+        theirs = next((each for each in names if each in own), names[0] if names and key not in own else key)
+        result.pop(theirs, None)
+        if key in changed:
+            convert = tool.convert.get(key)
+            back = _BACK.get(convert) if convert else _same
+            if back is None:
+                return None
+            result[theirs] = back(changed[key])
+    return result if translate(tools, name, result) == (tool.name, dict(changed)) else None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_MISSING = object()
+
+
 def absolute(arguments: Arguments, cwd: str) -> Arguments:
     """The arguments with relative paths resolved on `cwd`: Claude's file tools take absolute ones."""
     if not cwd.startswith("/"):
@@ -163,3 +196,10 @@ def todos(items: Any) -> Any:
         status = str(item.get("status", "pending")).removeprefix("TODO_STATUS_").lower()
         claude.append({"content": content, "status": status, "activeForm": item.get("activeForm", content)})
     return claude
+
+
+# How a converted value is said in the vendor's words again.
+_BACK: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
+    milliseconds: lambda value: value / 1000 if isinstance(value, int | float) else value,
+    one_based: lambda line: line - 1 if isinstance(line, int) else line,
+}

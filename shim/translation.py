@@ -24,12 +24,19 @@ class Translation:
     `feed` takes chunks of any size, `close` says how the child ended; both give back the lines to write.
     """
 
-    def __init__(self, translator: type[Translator], terms: Terms, pen: ClaudePen) -> None:
+    def __init__(
+        self, translator: type[Translator], terms: Terms, pen: ClaudePen, previous: Turn | None = None
+    ) -> None:
+        """`previous` is the turn before this one, of another child of the same conversation."""
         self.pen = pen
         self.account = Account()
         self._lines = LineSplitter()
         self._decoder = Decoder(self.account)
-        self._translator = translator(Turn(pen, terms, Conversation(), self.account), partial=pen.partial)
+        if previous is None:
+            turn = Turn(pen, terms, Conversation(), self.account)
+        else:
+            turn = previous.next(terms, self.account)
+        self._translator = translator(turn, partial=pen.partial)
         self._overridden = type(self._translator).feed is not Translator.feed
 
     @property
@@ -61,6 +68,23 @@ class Translation:
             stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
         if not stderr.strip() and self._decoder.noise:
             stderr = "\n".join(self._decoder.noise)
+        return self._end(child_exit, stderr)
+
+    def finish(self) -> bytes:
+        """The result now, of a child that stays for the next turn."""
+        return self._end(None, "")
+
+    def begin(self, terms: Terms) -> None:
+        """The next turn of the same child."""
+        self.account.forget()
+        self._translator.begin(self.turn.next(terms))
+
+    def outgoing(self) -> list[bytes]:
+        """What the translator has to say to the child: whole lines."""
+        lines, self._translator.outbox = self._translator.outbox, []
+        return lines
+
+    def _end(self, child_exit: Exit | None, stderr: str) -> bytes:
         try:
             self.turn.closed(child_exit, stderr)
         except Exception as error:

@@ -23,6 +23,7 @@ class Translator:
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         self.turn = turn
         self.partial = partial
+        self.outbox: list[bytes] = []  # lines for a child that listens, where the vendor asks more than permissions
         self.handlers: dict[object, Callable[[Event], None]] = {
             name[3:]: getattr(self, name) for name in dir(type(self)) if name.startswith("on_")
         }
@@ -49,4 +50,8 @@ class Translator:
         """The vendor began another turn of the same conversation in the same stream."""
         self.turn.finish()
         self.turn.seal()
-        self.turn = self.turn.next()
+        self.begin(self.turn.next())
+
+    def begin(self, turn: Turn) -> None:
+        """Another turn; what was remembered of the last one is forgotten."""
+        self.turn = turn

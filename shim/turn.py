@@ -7,9 +7,13 @@ may never be said, is decided here, for any order of verbs. Pure: no clock, no f
 from typing import Any
 
 from shim import ending
+from shim.account import Account
 from shim.failures import classify
 from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, paths
 from shim.ids import parse_uuid
+from shim.messages import Message
+from shim.permissions import Permission
+from shim.terms import Terms
 from shim.usage import Usage, dollars, known
 from shim.verbatim import Verbatim
 
@@ -100,6 +104,13 @@ class Turn(Verbatim):
         else:
             self.pen.system(subtype, fields)
 
+    def refused(self, permission: Permission, message: str, *, announced: bool) -> None:
+        """A permission was refused; `announced`: the frontend refused it itself and need not be told (5.13)."""
+        self.denied(permission.call, permission.tool, permission.arguments)
+        if not announced and self.state is not CLOSED:
+            self.system("permission_denied", tool_name=permission.tool, tool_use_id=permission.call, message=message)
+        self._refusals[permission.call] = message
+
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
         failure = classify(message)
@@ -120,10 +131,15 @@ class Turn(Verbatim):
         """An event of the vendor that has no translation."""
         self.account.unknown_event(kind, sample)
 
-    def next(self) -> "Turn":
-        """The turn after this one, in the same conversation."""
-        turn = Turn(self.pen, self.terms, self.conversation, self.account)
-        turn.model = self.model
+    def answers(self, message: Message, *, echo: bool) -> None:
+        """The user's message that this turn answers; `echo` says it again behind the init line (contract C15)."""
+        self.answered = message
+        self.echo = echo
+
+    def next(self, terms: Terms | None = None, account: Account | None = None) -> "Turn":
+        """The turn after this one, in the same conversation; on other terms if there are any."""
+        turn = Turn(self.pen, terms or self.terms, self.conversation, account or self.account)
+        turn.model = self.model if terms is None or terms.model == self.terms.model else ""
         turn.facts = dict(self.facts)
         return turn
 
@@ -144,6 +160,11 @@ class Turn(Verbatim):
         if terms.policy:
             facts["tools"] = terms.policy.listed(facts["tools"])
         self.pen.init(conversation.session_id, facts)
+        if self.answered is not None:
+            if self.echo:
+                self.pen.replay(self.answered.message, self.answered.uuid, self.answered.timestamp)
+            if notice := self.answered.notice(terms.vendor):
+                self.pen.notice(notice)
 
     def _end(self) -> None:
         ending.conclude(self)

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from shim.argv import Invocation
 from shim.errors import FrontendError
+from shim.permissions import Decision, Permission
 from shim.tools import Tools, vendor_names
 from shim.translator import Translator
 
@@ -27,6 +28,7 @@ class Request(NamedTuple):
     `mode` are the arguments that honour the permission mode, `resume` is the vendor's own id of the session that goes
     on, `variant` the vendor's dialect if it has several, `trust` whether its trust gate may be opened, `knows` tells
     whether the installed program has a flag, `removed` are Claude's names of the tools that are denied as a whole.
+    `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speech`).
     """
 
     invocation: Invocation
@@ -37,6 +39,7 @@ class Request(NamedTuple):
     trust: bool = False
     knows: Callable[[str], bool] = lambda flag: True
     removed: tuple[str, ...] = ()
+    listens: bool = False
 
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
@@ -59,6 +62,28 @@ class Request(NamedTuple):
         return self.resume or None
 
 
+class Speech(Protocol):
+    """What is said to a child that listens: each gives the bytes of whole lines."""
+
+    def hello(self) -> bytes:
+        """The first words."""
+
+    def prompt(self, text: str) -> bytes:
+        """A message of the user's."""
+
+    def interrupt(self) -> bytes:
+        """Stop the turn, stay for the next."""
+
+    def model(self, name: str) -> bytes:
+        """Another model."""
+
+    def mode(self, name: str) -> bytes:
+        """Another permission mode, in Claude's words."""
+
+    def decide(self, permission: Permission, decision: Decision) -> bytes:
+        """The answer to its question. ValueError when it cannot be told what was changed."""
+
+
 class Vendor(NamedTuple):
     """A vendor.
 
@@ -79,6 +104,7 @@ class Vendor(NamedTuple):
     bundled       the module of ours that is its program
     keys          the ANTHROPIC_* variables that it may see
     gate          what its stderr says when its trust gate is closed; `trust = true` opens it
+    speech        what a child that stays for the conversation is told through its stdin; None: a child a turn
     chooses       which tools a request leaves it, where that is more than `listed`
     """
 
@@ -104,6 +130,7 @@ class Vendor(NamedTuple):
     keys: tuple[str, ...] = ()
     gate: str = ""
     chooses: Callable[[Request], tuple[str, ...]] | None = None
+    speech: Callable[[], Speech] | None = None
 
     def available(self, request: Request) -> tuple[str, ...]:
         """Claude's names of the tools that it can run under a request, for `init.tools`."""

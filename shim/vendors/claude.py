@@ -42,7 +42,11 @@ _NOT_PASSED = ("print_mode", "output_format", "input_format", "verbose", "replay
 def launch(request: Request) -> Launch:
     """The frontend's own flags, with stream-json for output and the prompt on stdin."""
     invocation = request.invocation
-    arguments = ["-p", "--output-format", "stream-json", "--verbose"]
+    arguments = ["-p"] if invocation.print_mode or not request.listens else []
+    arguments += ["--output-format", "stream-json", "--verbose"]
+    if request.listens:
+        arguments += ["--input-format", "stream-json"]
+        arguments += ["--replay-user-messages"] if invocation.replay_user_messages else []
     for field, spelling in FLAGS.items():
         if field in _NOT_PASSED or field == "other" or field.startswith("shim_"):
             continue
@@ -51,7 +55,7 @@ def launch(request: Request) -> Launch:
         )
     for name, value in invocation.other:
         arguments += [name] if value is None else [f"{name}={value}"]
-    return Launch(tuple(arguments), as_stdin(request.prompt))
+    return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt))
 
 
 def _flag(name: str, value: Any) -> list[str]:

@@ -35,8 +35,9 @@ class DemoTranslator(Translator):
 
 
 def launch(request: Request) -> Launch:
-    """The child gets the prompt on stdin; it has no flags."""
-    return Launch((), as_stdin(request.prompt))
+    """The child gets the prompt on stdin, and the id of a session that goes on; a play has no memory."""
+    identity = request.resumed or request.invocation.session_id
+    return Launch((identity,) if identity else (), as_stdin(request.prompt))
 
 
 VENDOR = Vendor(
@@ -48,4 +49,5 @@ VENDOR = Vendor(
     modes=dict.fromkeys(("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()),
     listed=("Read", "Edit", "Bash"),
     streams=True,
+    resumes=True,
 )

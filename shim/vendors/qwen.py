@@ -15,6 +15,7 @@ from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.usage import Usage, usage
 from shim.vendor import Launch, Request, Vendor, as_stdin
+from shim.vendors.qwen_speech import QwenSpeech, unanswerable
 from shim.vendors.qwen_tools import NOT_LISTED, TOOLS
 
 API_ERROR = "[API Error: "
@@ -36,6 +37,11 @@ class QwenTranslator(Translator):
         super().__init__(turn, partial=partial)
         self._key = 0
         self._streamed: list[tuple[str, int]] = []
+        self._error = ""
+
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._streamed.clear()
         self._error = ""
 
     # -- the frame ----------------------------------------------------------------------------------------
@@ -178,7 +184,17 @@ class QwenTranslator(Translator):
             elif block["type"] == "tool_use":
                 child.tool_use(block["id"], *called(block))
 
-    on_control_request = on_control_response = on_control_cancel_request = Translator.ignored
+    def on_control_request(self, event: Event) -> None:
+        """It asks whether a call may run; nothing else that it could ask has an answer here."""
+        request, identity = event["request"], str(event["request_id"])
+        if request.get("subtype") == "can_use_tool":
+            own = request["tool_name"], request.get("input") or {}
+            name, arguments = called({"name": own[0], "input": own[1]})
+            self.turn.permission(identity, request["tool_use_id"], name, arguments, own)
+        else:
+            self.outbox.append(unanswerable(identity, request.get("subtype")))
+
+    on_control_response = on_control_cancel_request = Translator.ignored
 
     # -- the end ------------------------------------------------------------------------------------------
 
@@ -252,16 +268,18 @@ ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
 
 
 def launch(request: Request) -> Launch:
-    """One-shot form: any flag that it does not know ends it, so only its own are passed (page, section 2)."""
+    """Any flag that it does not know ends it, so only its own are passed (page, section 2)."""
     invocation = request.invocation
     arguments = ["--output-format", "stream-json", *request.mode]
+    if request.listens:
+        arguments += ["--input-format", "stream-json"]
     if invocation.partial:
         arguments.append("--include-partial-messages")
     arguments += request.flag("--model", invocation.model)
     arguments += request.flag("--fallback-model", invocation.fallback_model)
     arguments += request.flag("--system-prompt", invocation.system_prompt)
     arguments += request.flag("--append-system-prompt", invocation.append_system_prompt)
-    if invocation.max_turns is not None:
+    if invocation.max_turns is not None and not request.listens:  # it counts for the process, Claude for the turn
         arguments += ["--max-session-turns", str(invocation.max_turns)]
     for rule in invocation.allowed_tools:
         arguments.append(f"--allowed-tools={rule}")
@@ -276,7 +294,7 @@ def launch(request: Request) -> Launch:
         arguments.append(f"--mcp-config={config}")
     arguments += request.flag("--json-schema", invocation.json_schema)
     arguments += session(request)
-    return Launch(tuple(arguments), as_stdin(request.prompt), ENVIRONMENT)
+    return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt), ENVIRONMENT)
 
 
 def session(request: Request) -> list[str]:
@@ -308,4 +326,5 @@ VENDOR = Vendor(
     streams=True,
     resumes=True,
     retracts=True,
+    speech=QwenSpeech,
 )

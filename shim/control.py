@@ -1,0 +1,231 @@
+"""The frontend's side of a conversation: its lines in, our answers out, both directions (contract sections 3 and 6).
+
+Sans-IO: `receive` takes a line of stdin and gives back what the session has to do; what is to be said on stdout is
+collected for `take`. Every control_request is answered, an unknown one with the real one's error (C5); a line that
+cannot be read is skipped with a word on stderr, where the real one ends (C13).
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.answers import ANSWERS, Facts, RefusalError
+from shim.dumping import dump
+from shim.messages import Message, read_message
+from shim.permissions import (
+    CLOSED_STREAM,
+    INPUT_BYTES,
+    UNASKED,
+    Decision,
+    Permission,
+    read_decision,
+)
+
+# Lines that say nothing to us: what other versions send, and what needs no answer (C13).
+IGNORED = frozenset(("keep_alive", "control_cancel_request", "update_environment_variables", "assistant", "system"))
+
+
+class Interrupt(NamedTuple):
+    """The turn that runs is to be stopped."""
+
+
+class ModelChosen(NamedTuple):
+    """Another model from the next request on; None is the vendor's own."""
+
+    model: str | None
+
+
+class ModeChosen(NamedTuple):
+    """Another permission mode."""
+
+    mode: str
+
+
+class Decided(NamedTuple):
+    """A permission was given or refused."""
+
+    permission: Permission
+    decision: Decision
+
+
+Wish = Interrupt | ModelChosen | ModeChosen | Decided
+
+
+class Control:
+    """One frontend. `messages` wait for their turn; `complaints` are lines for stderr.
+
+    `mint` gives a fresh uuid, `now` the time as ISO text.
+    """
+
+    def __init__(self, facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> None:
+        self.facts: Facts = facts
+        self.messages: deque[Message] = deque()
+        self.complaints: list[str] = []
+        self.running = False
+        self._mint = mint
+        self._now = now
+        self._lines: list[bytes] = []
+        self._asked: dict[str, Permission] = {}
+
+    def take(self) -> bytes:
+        """What there is to say: whole lines."""
+        data = b"".join(self._lines)
+        self._lines.clear()
+        return data
+
+    # -- what the frontend says ---------------------------------------------------------------------------
+
+    def receive(self, raw: bytes) -> list[Wish]:
+        """One line of stdin, without its LF."""
+        if not raw.strip():
+            return []
+        event = _read(raw)
+        kind = event.get("type") if isinstance(event, dict) else None
+        if not isinstance(event, dict) or (event and not isinstance(kind, str)):
+            kind = "unknown" if event is None else str(kind)
+            self._complain(f"Error parsing streaming input line (type={kind}, {len(raw)} chars)")
+        elif kind == "user":
+            self._user(event)
+        elif kind == "control_request":
+            return self._request(event)
+        elif kind == "control_response":
+            return self._response(event)
+        return []
+
+    def closed(self) -> list[Wish]:
+        """The frontend's stdin is at its end: nobody is left to answer what was asked."""
+        return self._give_up(CLOSED_STREAM)
+
+    def _user(self, event: Mapping[str, Any]) -> None:
+        try:
+            self.messages.append(read_message(event, self._now()))
+        except ValueError as error:
+            self._complain(f"Error: {error}")
+
+    def _request(self, event: Mapping[str, Any]) -> list[Wish]:
+        request, identity = event.get("request"), event.get("request_id")
+        if not isinstance(request, dict):
+            self._complain("Error: Missing request on control_request")
+            return []
+        subtype = request.get("subtype")
+        if subtype == "interrupt":
+            return self._interrupt(identity)
+        answer = ANSWERS.get(subtype) if isinstance(subtype, str) else None
+        try:
+            if answer is None:
+                raise RefusalError(f"Unsupported control request subtype: {subtype}", "unsupported_request")
+            body = answer(self, request)
+        except RefusalError as refusal:
+            self._refuse(identity, refusal)
+            return []
+        self._answer(identity, body)
+        if subtype == "set_model":
+            return [ModelChosen(self.facts.model)]
+        if subtype == "set_permission_mode":
+            self.system("status", status=None, permissionMode=self.facts.mode)
+            return [ModeChosen(self.facts.mode)]
+        if subtype == "rename_session":
+            self.system("session_title_changed", title=request.get("title"))
+        return []
+
+    def _interrupt(self, identity: object) -> list[Wish]:
+        wishes = self._give_up("") if self.running else []
+        self._answer(identity, {"still_queued": [message.uuid for message in self.messages if message.uuid]})
+        return [*wishes, Interrupt()] if self.running else []
+
+    def _response(self, event: Mapping[str, Any]) -> list[Wish]:
+        response = event.get("response")
+        asked = self._asked.pop(str(response.get("request_id")), None) if isinstance(response, dict) else None
+        if asked is None or not isinstance(response, dict):
+            return []
+        if not self._asked:
+            self.state("running")
+        return [Decided(asked, read_decision(response, asked))]
+
+    def _give_up(self, message: str) -> list[Wish]:
+        """Everything asked is refused; on an interrupt the frontend is told to take its questions back (C10)."""
+        asked, self._asked = self._asked, {}
+        if not message:
+            self._lines += [dump({"type": "control_cancel_request", "request_id": it}) + b"\n" for it in asked]
+        return [Decided(it, Decision(False, message=message, interrupt=not message)) for it in asked.values()]
+
+    # -- what we ask and tell -----------------------------------------------------------------------------
+
+    def ask(self, permission: Permission) -> Decision | None:
+        """Put a question of the vendor's to the frontend; the decision where it needs no question."""
+        if permission.refusal:
+            return Decision(False, message=permission.refusal)
+        if self.facts.allows(permission.tool, permission.arguments):
+            return Decision(True)
+        if not self.facts.prompts or self.facts.mode == "dontAsk":
+            return Decision(False, message=UNASKED.format(tool=permission.tool), announced=False)
+        question = {
+            "subtype": "can_use_tool",
+            "tool_name": permission.tool,
+            "display_name": permission.tool,
+            "input": permission.arguments,
+            "permission_suggestions": [],
+            "tool_use_id": permission.call,
+        }
+        identity = self._mint()
+        line = dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
+        if len(line) > INPUT_BYTES:
+            return Decision(False, message=f"The call is too large to be asked about ({len(line)} bytes).")
+        self._asked[identity] = permission
+        self.state("requires_action")
+        self._lines.append(line)
+        return None
+
+    def begin(self) -> None:
+        """A message's turn begins."""
+        self.running = True
+        self.state("running")
+
+    def end(self) -> None:
+        """The turn is over: its result was said (S18: never running without idle)."""
+        self.running = False
+        self._asked.clear()
+        self.state("idle")
+
+    def state(self, state: str) -> None:
+        """Tell the session's state to a frontend that wants to know (contract 5.13)."""
+        if self.facts.state_events and (self.running or state == "idle"):
+            hidden = {"sdk_host_only": True} if self.facts.state_events == "host" else {}
+            self.system("session_state_changed", state=state, **hidden)
+
+    def system(self, subtype: str, **fields: object) -> None:
+        """A `system` line beside the conversation."""
+        line = {"type": "system", "subtype": subtype, **fields}
+        self._lines.append(dump(line | {"uuid": self._mint(), "session_id": self.facts.session_id}) + b"\n")
+
+    # -- how it is done -----------------------------------------------------------------------------------
+
+    def _answer(self, identity: object, body: object) -> None:
+        response = {"subtype": "success", "request_id": identity}
+        if body is not None:
+            response["response"] = body
+        self._lines.append(dump({"type": "control_response", "response": response}) + b"\n")
+
+    def _refuse(self, identity: object, refusal: RefusalError) -> None:
+        response = {"subtype": "error", "request_id": identity, "error": str(refusal)}
+        if refusal.code:
+            response["error_code"] = refusal.code
+        self._lines.append(dump({"type": "control_response", "response": response}) + b"\n")
+
+    def _complain(self, text: str) -> None:
+        self.complaints.append(f"{text}; the line was skipped\n")
+
+
+def _read(raw: bytes) -> object:
+    """A line as an object, repaired where bytes or escapes are broken; None when it is no JSON."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        import json
+
+        try:
+            return json.loads(raw.decode("utf-8", "replace"), strict=False)
+        except (ValueError, RecursionError):
+            return None

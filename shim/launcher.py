@@ -1,0 +1,217 @@
+"""Starts the children of one conversation: each with the vendor's own flags, the right session, the right terms."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shim import store
+from shim.answers import Facts
+from shim.argv import Invocation
+from shim.config import Settings
+from shim.environment import child_environment
+from shim.errors import FrontendError
+from shim.events import ClaudePen
+from shim.ids import parse_uuid
+from shim.log import Log
+from shim.policy import Policy
+from shim.probe import Probe
+from shim.programs import find_program
+from shim.terms import Terms
+from shim.translation import Translation
+from shim.vendor import Launch, Request, Vendor
+
+if TYPE_CHECKING:
+    import subprocess
+
+
+class Started(NamedTuple):
+    """A child that was started, and what its stdin is to be given."""
+
+    process: "subprocess.Popen[bytes]"
+    stdin: bytes
+
+
+class Launcher:
+    """One vendor in one conversation. `facts` are what the frontend may change in the middle of it.
+
+    `known` is the stored session that goes on; `converses` says that there may be more than one message.
+    """
+
+    def __init__(
+        self,
+        vendor: Vendor,
+        invocation: Invocation,
+        settings: Settings,
+        environment: Mapping[str, str],
+        *,
+        cwd: str,
+        facts: Facts,
+        pen: ClaudePen,
+        known: store.Session | None,
+        log: Log,
+    ) -> None:
+        self.vendor = vendor
+        self.settings = settings
+        self.end_grace = settings.end_grace
+        self.echo = invocation.replay_user_messages
+        self.facts = facts
+        self._invocation = invocation
+        self._environment = environment
+        self._cwd = cwd
+        self._pen = pen
+        self._known = known
+        self._log = log
+        self._resume = known.vendor_session if known else invocation.resume
+        self._own = settings.of(vendor.name)
+        self._child_environment = child_environment(vendor, self._own, environment)
+        self._program = self._find()
+        self._variant: str | None = None
+        self._answered = False
+        self._listens = False
+
+    def _find(self) -> list[str]:
+        if self.vendor.bundled and not self._environment.get("SHIM_BIN"):
+            return [sys.executable, "-I", "-m", self.vendor.bundled]
+        return [find_program(self.vendor, self._own, self._environment, self._cwd)]
+
+    # -- a child ------------------------------------------------------------------------------------------
+
+    def start(self, prompt: str, *, listens: bool = False) -> Started:
+        """Start a child. VendorError or FrontendError when that cannot be."""
+        from shim import child as children
+
+        self._listens = listens
+        if self._answered and not (self._resume and self.vendor.resumes):
+            raise FrontendError(
+                f"{self.vendor.name} has no session to go on with, so it can answer one message and no more",
+                hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
+            )
+        launch = self._launch(prompt)
+        extra = self._environment.get("SHIM_ARGS")
+        own = self._own
+        command = [*own.launcher, *self._program, *launch.arguments, *own.args, *(_split(extra) if extra else ())]
+        environment = self._child_environment | dict(launch.environment) | dict(own.env)
+        process = children.spawn(command, environment, self._cwd, feed=listens or bool(launch.stdin))
+        self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
+        return Started(process, launch.stdin)
+
+    def _launch(self, prompt: str) -> Launch:
+        return self.vendor.launch(self._probed(self._request(prompt)))
+
+    def _request(self, prompt: str) -> Request:
+        facts = self.facts
+        invocation = self._invocation._replace(
+            model=facts.model,
+            system_prompt=facts.system_prompt or self._invocation.system_prompt,
+            append_system_prompt=facts.append_system_prompt or self._invocation.append_system_prompt,
+        )
+        if self._listens and not self._resume and not invocation.session_id and not invocation.fork_session:
+            invocation = invocation._replace(session_id=facts.session_id)  # its id is ours: one less to tell apart
+        return Request(
+            invocation=invocation,
+            prompt=prompt,
+            mode=self.vendor.mode_arguments(facts.mode),
+            resume=self._resume,
+            trust=self._own.trust,
+            removed=self._removed(),
+            listens=self._listens,
+        )
+
+    def _probed(self, request: Request) -> Request:
+        probe = Probe([*self._own.launcher, self._program[0]], self._environment, self._child_environment)
+        if self._variant is None:
+            self._variant = self._own.variant
+            if self.vendor.variants and self._variant not in ("auto", *self.vendor.variants):
+                allowed = ", ".join(("auto", *self.vendor.variants))
+                name = self.vendor.name
+                raise FrontendError(f"vendors.{name}.variant is {self._variant!r}, it must be one of {allowed}")
+            if self.vendor.probe is not None and self._variant == "auto":
+                self._variant = probe.variant(self.vendor.probe)
+        return request._replace(variant=self._variant, knows=probe.knows)
+
+    def _removed(self) -> tuple[str, ...]:
+        """Claude's names of the tools that are denied as a whole."""
+        return tuple(sorted(self.policy().denied))
+
+    def policy(self) -> Policy:
+        """The rules of the invocation and of the settings."""
+        return Policy(
+            only=self._invocation.tools,
+            denied=(*self._invocation.disallowed_tools, *self.settings.deny),
+            hidden=self.settings.hide,
+            allowed=self._invocation.allowed_tools,
+        )
+
+    # -- a turn -------------------------------------------------------------------------------------------
+
+    def translation(self, previous: Translation | None) -> Translation:
+        """The translation of a new child's output; `previous` is that of the child before it."""
+        before = None if previous is None else previous.turn
+        return Translation(self.vendor.translator, self.terms(), self._pen, before)
+
+    def terms(self) -> Terms:
+        """What is agreed for the turn that begins now."""
+        vendor, facts, invocation = self.vendor, self.facts, self._invocation
+        began = time.monotonic()
+        request = Request(invocation, "", vendor.modes.get(facts.mode, ()), removed=self._removed())
+        counts = vendor.limits_turns and not self._listens
+        return Terms(
+            vendor=vendor.name,
+            fresh_id=facts.session_id,
+            session_id=self._session_id(),
+            model=facts.model,
+            cwd=self._cwd,
+            tools=vendor.available(request),
+            mode=facts.mode,
+            unattended=vendor.unattended,
+            max_turns=None if counts else invocation.max_turns,
+            policy=self.policy() or None,
+            retracts=vendor.retracts,
+            gate=vendor.gate,
+            clean_exits=vendor.clean_exits,
+            clock=lambda: int((time.monotonic() - began) * 1000),
+        )
+
+    def _session_id(self) -> str | None:
+        """The id that the frontend chose; None leaves the choice to the vendor's first event."""
+        invocation, facts = self._invocation, self.facts
+        if invocation.input_format == "stream-json" or invocation.fork_session or self._known is not None:
+            return facts.session_id
+        return invocation.session_id or parse_uuid(invocation.resume or "")
+
+    def remember(self, translation: Translation) -> None:
+        """What the next child, and a later `--resume`, need to know. A real claude keeps its own sessions."""
+        self._answered = True
+        turn = translation.turn
+        conversation = turn.conversation
+        facts: dict[str, Any] = {"cause": turn.cause, "account": translation.account.report()}
+        self._log("turn ended", **facts)
+        self.facts.known_model, self.facts.cost = turn.model, conversation.cost
+        if self.vendor.passthrough or conversation.session_id is None or conversation.vendor_session is None:
+            return
+        self._resume = conversation.vendor_session
+        self._invocation = self._invocation._replace(fork_session=False, continue_last=False)
+        if self._invocation.no_session_persistence:
+            return
+        created = self._known.created if self._known else 0.0
+        session = store.Session(self.vendor.name, conversation.vendor_session, self._cwd, turn.model, created)
+        store.remember(conversation.session_id, session, self._environment)
+
+
+def working_directory() -> str:
+    """Where we are, "" when that was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def _split(text: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise FrontendError(f"SHIM_ARGS cannot be split as a shell would: {error}") from None

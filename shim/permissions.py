@@ -1,0 +1,55 @@
+"""A vendor's question whether a call may run, and the frontend's answer to it (contract C9, 6.2, 6.3)."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+UNASKED = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
+FAILED = "Tool permission request failed: Error: {error}"
+CLOSED_STREAM = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
+INPUT_BYTES = 1_000_000  # of a call that is asked about: a reader of lines must get it whole or not at all
+
+
+class Permission(NamedTuple):
+    """A vendor asks whether it may run a call.
+
+    `request` is the vendor's own id of the question, `call` the id of the call as the frontend knows it, `tool` and
+    `arguments` are Claude's; `own_tool` and `own_arguments` are the vendor's. `refusal` says why nobody is asked.
+    """
+
+    request: str
+    call: str
+    tool: str
+    arguments: Mapping[str, Any]
+    own_tool: str
+    own_arguments: Mapping[str, Any]
+    refusal: str = ""
+
+
+class Decision(NamedTuple):
+    """An answer. `changed` are other arguments in Claude's words (None: as asked); `message` is why it was denied.
+
+    `interrupt`: the turn ends with it. `announced`: the frontend gave the answer itself and need not be told.
+    """
+
+    allow: bool
+    changed: Mapping[str, Any] | None = None
+    message: str = ""
+    interrupt: bool = False
+    announced: bool = True
+
+
+def read_decision(response: Mapping[str, Any], asked: Permission) -> Decision:
+    """The decision in the `response` of a control_response; what cannot be read is a denial (never wider)."""
+    if response.get("subtype") == "error":
+        return Decision(False, message=FAILED.format(error=response.get("error")))
+    answer = response.get("response")
+    if not isinstance(answer, dict):
+        return Decision(False, message=FAILED.format(error="the answer is no object"))
+    if answer.get("behavior") == "allow":
+        changed = answer.get("updatedInput")
+        if changed is not None and not isinstance(changed, dict):
+            return Decision(False, message=FAILED.format(error="updatedInput is no object"))
+        return Decision(True, changed=None if changed == asked.arguments else changed)
+    message = answer.get("message")
+    denial = message if isinstance(message, str) and message else "The call was denied."
+    return Decision(False, message=denial, interrupt=answer.get("interrupt") is True)
