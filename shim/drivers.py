@@ -4,7 +4,8 @@ Both are the same to the session: `turn` answers one message with one result, wh
 way; the other methods may be called while it runs.
 """
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -207,10 +208,12 @@ class TwoWay(_Base):
         self._speech = launcher.vendor.speech()
         self._tasks = tasks
         self._questions = control
+        self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []
 
     async def turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
         self._deadline, self._interrupted = float("inf"), False
+        self._allowed.clear()
         if self._child is None or self._child.exit is not None or self.translation is None:
             try:
                 child, translation = await self._begin()
@@ -258,10 +261,18 @@ class TwoWay(_Base):
         turn = translation.turn
         asked, turn.asked = turn.asked, []
         for permission in asked:
-            decision = self._questions.ask(permission)
+            decision = self._allowed_before(permission) or self._questions.ask(permission)
             await self._output.lines(self._questions.take())
             if decision is not None:
                 await self.decide(permission, decision)
+
+    def _allowed_before(self, permission: Permission) -> Decision | None:
+        """A call that is made again as the frontend changed it: allowed, once."""
+        call = (permission.tool, permission.arguments)
+        if permission.refusal or call not in self._allowed:
+            return None
+        self._allowed.remove(call)
+        return Decision(True)
 
     async def decide(self, permission: Permission, decision: Decision) -> None:
         """The answer goes to the vendor; a refusal is also the Turn's business."""
@@ -270,12 +281,15 @@ class TwoWay(_Base):
             return
         try:
             answer = self._speech.decide(permission, decision)
-        except ValueError as error:  # changed in a way that the vendor's tool cannot be told
+        except ValueError as error:  # the call has to be made again; then it was allowed already
+            self._allowed.append((permission.tool, decision.changed))
             decision = Decision(False, message=str(error))
             answer = self._speech.decide(permission, decision)
-        if not decision.allow:
-            translation.turn.refused(permission, decision.message, announced=decision.announced)
-            await self._output.lines(translation.pen.take())
+            translation.turn.corrected(permission, decision.message)
+        else:
+            if not decision.allow:
+                translation.turn.refused(permission, decision.message, announced=decision.announced)
+                await self._output.lines(translation.pen.take())
         if decision.interrupt:
             translation.interrupt()
         await self._tell(child, answer)

@@ -111,6 +111,10 @@ class Turn(Verbatim):
             self.system("permission_denied", tool_name=permission.tool, tool_use_id=permission.call, message=message)
         self._refusals[permission.call] = message
 
+    def corrected(self, permission: Permission, message: str) -> None:
+        """A call was allowed with another input only: its result will say so, and it is no denial."""
+        self._refusals[permission.call] = message
+
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
         failure = classify(message)
@@ -139,8 +143,11 @@ class Turn(Verbatim):
     def next(self, terms: Terms | None = None, account: Account | None = None) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
         turn = Turn(self.pen, terms or self.terms, self.conversation, account or self.account)
-        turn.model = self.model if terms is None or terms.model == self.terms.model else ""
         turn.facts = dict(self.facts)
+        if terms is None or terms.model == self.terms.model:
+            turn.model = self.model
+        else:
+            turn.facts.pop("model", None)
         return turn
 
     # -- the steps of the table ---------------------------------------------------------------------------

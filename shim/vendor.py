@@ -81,7 +81,7 @@ class Speech(Protocol):
         """Another permission mode, in Claude's words."""
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
-        """The answer to its question. ValueError when it cannot be told what was changed."""
+        """The answer to its question. ValueError, with words for the model, when it would not do what was changed."""
 
 
 class Vendor(NamedTuple):

@@ -160,6 +160,21 @@ class Running:
             self._read += chunk
         return self._read
 
+    def say(self, *events: Line | str) -> None:
+        """Lines on its stdin."""
+        assert self.process.stdin is not None
+        for event in events:
+            line = event if isinstance(event, str) else json.dumps(event)
+            self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def hang_up(self) -> Done:
+        """Close its stdin and read it to its end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.stdin = None
+        return self.finish()
+
     def signal(self, number: int) -> None:
         """Send it a signal, to it alone."""
         self.process.send_signal(number)
@@ -229,6 +244,23 @@ class Box:
         plan = self.path / f"plan{self._count}.json"
         plan.write_text(json.dumps(steps), encoding="utf-8")
         return self.program(name or f"fake{self._count}", f'exec {sys.executable} -I -S {FAKE_CHILD} {plan} "$@"\n')
+
+    def fakes(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
+        """A program that does another plan each time it is started, the last one from then on; its path."""
+        self._count += 1
+        counter = self.path / f"started{self._count}"
+        counter.mkdir()
+        paths = " ".join(self.fake(*steps) for steps in plans)
+        script = f"""
+            set -- {paths} -- "$@"
+            for was in {counter}/*; do [ -e "$was" ] && [ "$2" != -- ] && shift; done
+            touch {counter}/$$
+            program=$1
+            while [ "$1" != -- ]; do shift; done
+            shift
+            exec "$program" "$@"
+        """
+        return self.program(name or f"fakes{self._count}", script)
 
     def gate(self) -> Gate:
         """A new gate."""

@@ -32,6 +32,16 @@ def read() -> None:
     _stdin += sys.stdin.buffer.read()
 
 
+def hear(mark: str) -> None:
+    """Read lines of stdin until one has `mark`; at its end, exit as a child does that was hung up on."""
+    global _stdin
+    while line := sys.stdin.buffer.readline():
+        _stdin += line
+        if mark in line.decode():
+            return
+    os._exit(0)
+
+
 def record(path: str) -> None:
     """Write the arguments, the environment, the working directory and what was read to a file."""
     facts = {
@@ -132,7 +142,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 STEPS = {
     step.__name__: step
-    for step in (read, record, out, fill, cat, say, wait, ignore, exit_on, close, spawn, hang, die, leave)
+    for step in (read, hear, record, out, fill, cat, say, wait, ignore, exit_on, close, spawn, hang, die, leave)
 }
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -15,7 +16,10 @@ from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, text
 from support import check_turns, parse, result_of
 
 from shim import child as children
-from shim.child import Child, spawn
+from shim.child import spawn
+from shim.drivers import OneWay
+from shim.launcher import Started
+from shim.messages import Message
 from shim.session import Session
 from shim.sinks import FrontendGoneError
 from shim.translate import open_translation
@@ -40,6 +44,9 @@ class Paper:
             raise FrontendGoneError("Broken pipe")
         self.said += data
 
+    async def gone(self):
+        await anyio.sleep_forever()
+
     async def end(self, turn):
         self.ending.set()
         if self._blocked:
@@ -53,6 +60,23 @@ class Paper:
         return result_of(turn)
 
 
+class Launched:
+    """What a driver asks of its launcher, when the child is there already."""
+
+    echo = False
+    vendor = SimpleNamespace(interrupt="SIGINT")
+
+    def __init__(self, translation, end_grace):
+        self._translation = translation
+        self.end_grace = end_grace
+
+    def translation(self, previous):
+        return self._translation
+
+    def remember(self, translation):
+        pass
+
+
 @pytest.fixture
 def play(box):
     """Run a turn of a fake child that follows a plan: the exit status, and the output."""
@@ -62,9 +86,9 @@ def play(box):
         paper = output or Paper()
         process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
         started.append(process)
-        child = Child(process, stdin)
-        translation = translation or open_translation(vendor, stable=True)
-        session = Session(translation, child, paper, interrupt="SIGINT", end_grace=end_grace)
+        launcher = Launched(translation or open_translation(vendor, stable=True), end_grace)
+        driver = OneWay(launcher, paper, started=Started(process, stdin))
+        session = Session(driver, paper, first=Message("hi"))
         statuses = []
 
         async def turn():

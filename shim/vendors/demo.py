@@ -12,7 +12,7 @@ class DemoTranslator(Translator):
     """Event → verb, one to one: the smallest translator there is."""
 
     def on_start(self, event: Event) -> None:
-        self.turn.started(session_id=event["session"], cwd=event["cwd"], model=event["model"], tools=event["tools"])
+        self.turn.started(session_id=event["session"], cwd=event["cwd"], model=event.get("model"), tools=event["tools"])
 
     def on_thinking(self, event: Event) -> None:
         self.turn.thinking(event["text"])

@@ -21,7 +21,10 @@ MODES = {
     "auto": "auto",
     "bypassPermissions": "yolo",
 }
-UNCHANGEABLE = "The changed input cannot be given to this tool, so the call was denied."
+# 0.24.4 takes `updatedInput` for its records and runs the call as it was: only a refusal keeps the old input from it.
+CHANGED = (
+    "Not run: the user allows this call with another input only. Make the call again with exactly this input: {input}"
+)
 
 
 class QwenSpeech:
@@ -52,15 +55,12 @@ class QwenSpeech:
         return self._request(subtype="set_permission_mode", mode=MODES[name])
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
-        """Arguments that were not changed are not sent: it keeps its own. ValueError: it cannot be told the change."""
+        """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run the old ones."""
         answer: dict[str, Any] = {"behavior": "allow"}
         if not decision.allow:
             answer = {"behavior": "deny", "message": decision.message or "Interrupted by the user."}
         elif decision.changed is not None:
-            changed = _changed(permission, decision.changed)
-            if changed is None:
-                raise ValueError(UNCHANGEABLE)
-            answer["updatedInput"] = changed
+            answer["updatedInput"] = _changed(permission, decision.changed)
         return _response({"subtype": "success", "request_id": permission.request, "response": answer})
 
     def _request(self, **request: object) -> bytes:
@@ -68,11 +68,12 @@ class QwenSpeech:
         return _line({"type": "control_request", "request_id": f"shim-{self._number}", "request": request})
 
 
-def _changed(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Arguments in its own words; answers of a question are keyed by its number, Claude's by its text."""
+def _changed(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answers to its question, keyed by their number (Claude's are keyed by their text)."""
     answers = changed.get("answers")
     if permission.own_tool != "ask_user_question" or not isinstance(answers, dict):
-        return own_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
+        own = own_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
+        raise ValueError(CHANGED.format(input=dump(changed if own is None else own).decode()))
     questions = permission.own_arguments.get("questions")
     numbers = {
         question.get("question"): str(number)

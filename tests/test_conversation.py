@@ -1,0 +1,404 @@
+"""Conversations through the drop-in: many messages, one process, with a vendor that gets a child for each message.
+
+The contract's ids stand in the names' docstrings; `test_contract` keeps the map.
+"""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from box import ANSWER, END, START, ndjson, text
+from support import check_turns
+
+SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
+U = "11111111-1111-4111-8111-111111111111"
+CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
+KNOWN = START | {"session": SESSION}
+TALKING = ndjson(KNOWN, text("I am "))
+IDLE = ndjson(KNOWN, text("Hello."), END)
+EMIT = {"CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
+
+
+def user(content, **more):
+    return {"type": "user", "message": {"role": "user", "content": content}, "session_id": "", **more}
+
+
+def request(identity, subtype, **more):
+    return {"type": "control_request", "request_id": identity, "request": {"subtype": subtype, **more}}
+
+
+def stdin(*lines):
+    return "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines).encode()
+
+
+def responses(done):
+    return {
+        line["response"]["request_id"]: line["response"] for line in done.lines if line["type"] == "control_response"
+    }
+
+
+def results(done):
+    return [line for line in done.lines if line["type"] == "result"]
+
+
+def kinds(done):
+    return [line.get("subtype") if line["type"] == "system" else line["type"] for line in done.lines]
+
+
+@pytest.fixture
+def converse(box):
+    """A conversation from its lines, to its end."""
+
+    def run(child, *lines, flags=(), **environment):
+        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child} | environment
+        return box.claude(*CONVERSE, *flags, stdin=stdin(*lines), **environment)
+
+    return run
+
+
+@pytest.fixture
+def talk(box):
+    """A conversation that is held line by line."""
+
+    def start(child, *flags, **environment):
+        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child} | environment
+        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
+
+    return start
+
+
+# -- messages ---------------------------------------------------------------------------------------------------
+
+
+def test_each_message_gets_its_own_init_and_result_in_their_order(box, converse):
+    """C16, S1, S2"""
+    child = box.fake(["read"], ["record", str(box.recording)], ["out", IDLE])
+    done = converse(child, user("one"), user("two"), user("three"))
+    assert done.status == 0
+    assert kinds(done) == ["init", "assistant", "result"] * 3
+    assert len({line["session_id"] for line in done.lines}) == 1
+    assert len({line["uuid"] for line in done.lines}) == len(done.lines)
+    assert box.record()["stdin"] == "three"
+
+
+def test_a_later_message_goes_on_with_the_vendors_own_session(box, converse):
+    child = box.fake(["read"], ["record", str(box.recording)], ["out", IDLE])
+    done = converse(child, user("one"), user("two"))
+    assert box.record()["arguments"] == [SESSION]
+    assert done.lines[0]["session_id"] != SESSION
+
+
+def test_a_chosen_session_id_is_that_of_every_line(box, converse):
+    """F5, S3"""
+    done = converse(box.fake(["out", IDLE]), user("one"), user("two"), flags=("--session-id", U))
+    assert {line["session_id"] for line in done.lines} == {U}
+
+
+def test_an_end_of_stdin_without_a_message_says_nothing(box, converse):
+    """P15"""
+    done = converse(box.fake(["out", IDLE]))
+    assert (done.status, done.stdout, done.stderr) == (0, b"", "")
+
+
+def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(box, talk):
+    """P15"""
+    gate = box.gate()
+    child = box.fake(["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)])
+    with talk(child, "--include-partial-messages") as running:
+        running.say(user("go"))
+        running.read_until(b"I am ")
+        running.process.stdin.close()
+        running.process.stdin = None
+        gate.open()
+        done = running.finish()
+    assert done.status == 0
+    assert done.result["result"] == "I am done."
+
+
+def test_a_positional_prompt_means_nothing_beside_messages(box, converse):
+    """P4, P7"""
+    child = box.fake(["read"], ["record", str(box.recording)], ["out", IDLE])
+    done = converse(child, user("one"), flags=("--replay-user-messages", ""))
+    assert len(results(done)) == 1
+    assert box.record()["stdin"] == "one"
+
+
+def test_blocks_are_read_and_what_cannot_be_taken_is_said(box, converse):
+    """C14"""
+    child = box.fake(["read"], ["record", str(box.recording)], ["out", IDLE])
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    note = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a note"}}
+    done = converse(child, user([{"type": "text", "text": "look"}, image, note]))
+    assert box.record()["stdin"] == "look\na note"
+    (notice,) = [line for line in done.lines if line.get("message", {}).get("model") == "<synthetic>"]
+    assert notice["message"]["content"][0]["text"] == "[1 image left out of this message: demo can only be given text]"
+    assert done.result["result"] == "Hello."
+
+
+def test_replayed_messages_stand_behind_their_init_with_their_uuid(box, converse):
+    """C15"""
+    done = converse(box.fake(["out", IDLE]), user("one", uuid=U), user("two"), flags=("--replay-user-messages",))
+    assert kinds(done) == ["init", "user", "assistant", "result"] * 2
+    first, second = [line for line in done.lines if line["type"] == "user"]
+    assert first["uuid"] == U and first["isReplay"] is True
+    assert first["message"] == {"role": "user", "content": "one"} and first["parent_tool_use_id"] is None
+    assert second["uuid"] != U and second["timestamp"].endswith("Z")
+
+
+def test_a_vendor_without_sessions_answers_one_message_and_says_why_not_two(box, converse):
+    nameless = box.fake(["out", ANSWER])
+    done = converse(nameless, user("one"), user("two"))
+    first, second = results(done)
+    assert first["is_error"] is False
+    assert second["is_error"] is True and "one message" in second["errors"][0]
+    assert done.status == 1
+
+
+def test_an_api_error_of_one_turn_leaves_the_next_alone(box, converse):
+    """P13"""
+    child = box.fakes([["out", TALKING], ["leave", 3]], [["out", IDLE]])
+    done = converse(child, user("one"), user("two"))
+    assert [line["is_error"] for line in results(done)] == [True, False]
+    assert done.status == 0
+
+
+def test_the_status_is_that_of_the_last_result(box, converse):
+    """P13, P14"""
+    child = box.fakes([["out", IDLE]], [["out", TALKING], ["leave", 3]])
+    done = converse(child, user("one"), user("two"))
+    assert [line["is_error"] for line in results(done)] == [False, True]
+    assert done.status == 1
+
+
+def test_a_vendor_that_is_not_there_is_said_at_once(box, converse):
+    done = converse(str(box.path / "missing"), request("i", "initialize"))
+    assert done.status == 1
+    assert done.cause == "not_found"
+
+
+# -- control ----------------------------------------------------------------------------------------------------
+
+
+def test_initialize_is_answered_before_any_child_exists(box, talk):
+    """C1, C2"""
+    child = box.fake(["record", str(box.recording)], ["out", IDLE])
+    with talk(child) as running:
+        running.say(request("i1", "initialize", hooks=None))
+        running.read_until(b'"request_id":"i1"')
+        assert not box.recording.exists()
+        running.say(user("hi"))
+        running.read_until(b'"type":"result"')
+        running.say(request("i2", "initialize"))
+        running.read_until(b'"request_id":"i2"')
+        done = running.hang_up()
+    assert box.recording.exists()
+    body = responses(done)["i1"]["response"]
+    assert body["commands"] == [] and body["agents"] == [] and body["models"][0]["value"] == "default"
+    assert isinstance(body["account"], dict)
+    assert responses(done)["i2"]["subtype"] == "success"
+
+
+def test_every_request_is_answered_an_unknown_one_with_an_error(box, converse):
+    """C5, C4"""
+    done = converse(box.fake(["out", IDLE]), request("x", "no_such_subtype"), request("y", "mcp_status"))
+    assert responses(done)["x"] == {
+        "subtype": "error",
+        "request_id": "x",
+        "error": "Unsupported control request subtype: no_such_subtype",
+        "error_code": "unsupported_request",
+    }
+    assert responses(done)["y"]["response"] == {"mcpServers": []}
+
+
+def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
+    """C6"""
+    lifeline = box.lifeline()
+    child = box.fakes([["say", lifeline.path, "child"], ["out", TALKING], ["hang"]], [["out", IDLE]])
+    with talk(child, "--include-partial-messages") as running:
+        running.say(user("go"))
+        running.read_until(b"I am ")
+        running.say(request("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        assert lifeline.gone()
+        running.say(user("again"))
+        done = running.hang_up()
+    assert done.status == 0
+    interrupted, answered = results(done)
+    assert interrupted["subtype"] == "error_during_execution" and interrupted["is_error"] is True
+    assert interrupted["terminal_reason"] == "aborted_streaming"
+    assert answered["is_error"] is False
+    assert responses(done)["stop"]["response"] == {"still_queued": []}
+    (said,) = [line for line in done.lines if line["type"] == "user"]
+    assert said["message"]["content"] == [{"type": "text", "text": "[Request interrupted by user]"}]
+
+
+def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, talk):
+    child = box.fakes([["out", TALKING], ["hang"]], [["out", IDLE]])
+    with talk(child, "--include-partial-messages") as running:
+        running.say(user("go"))
+        running.read_until(b"I am ")
+        running.say(user("later", uuid=U), request("stop", "interrupt"))
+        done = running.hang_up()
+    assert responses(done)["stop"]["response"] == {"still_queued": [U]}
+    assert [line["is_error"] for line in results(done)] == [True, False]
+
+
+def test_an_idle_interrupt_is_a_success_and_nothing_else(box, converse):
+    """C6"""
+    done = converse(box.fake(["out", IDLE]), request("stop", "interrupt"))
+    assert done.status == 0
+    assert [line["type"] for line in done.lines] == ["control_response"]
+
+
+def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
+    """C7"""
+    silent = ndjson({name: fact for name, fact in KNOWN.items() if name != "model"}, text("Hello."), END)
+    with talk(box.fakes([["out", IDLE]], [["out", silent]])) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(request("m", "set_model", model="other"), request("p", "set_permission_mode", mode="plan"))
+        running.read_until(b'"status":null')
+        running.say(user("two"))
+        done = running.hang_up()
+    first, second = [line for line in done.lines if line.get("subtype") == "init"]
+    assert (first["permissionMode"], second["permissionMode"]) == ("default", "plan")
+    assert second["model"] == "other"
+    assert responses(done)["m"]["response"] == {"model": "other"}
+    assert responses(done)["p"]["response"] == {"mode": "plan"}
+    (status,) = [line for line in done.lines if line.get("subtype") == "status"]
+    assert status["permissionMode"] == "plan" and status["session_id"] == first["session_id"]
+
+
+def test_a_message_is_not_changed_by_a_mode_that_was_set_after_it(box, converse):
+    done = converse(box.fake(["out", IDLE]), user("one"), request("p", "set_permission_mode", mode="plan"), user("two"))
+    inits = [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"]
+    assert inits == ["default", "plan"]
+
+
+def test_the_states_of_a_session_are_said_to_those_who_asked(box, converse):
+    """S18"""
+    done = converse(box.fake(["out", IDLE]), user("one"), **EMIT)
+    assert kinds(done) == ["session_state_changed", "init", "assistant", "result", "session_state_changed"]
+    assert [line["state"] for line in done.lines if "state" in line] == ["running", "idle"]
+    silent = converse(box.fake(["out", IDLE]), user("one"))
+    assert kinds(silent) == ["init", "assistant", "result"]
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("not json", "Error parsing streaming input line (type=unknown, 8 chars)"),
+        ('{"type":"user"}', "Expected message role 'user', got 'undefined'"),
+        ('{"type":"control_request","request_id":"x"}', "Missing request on control_request"),
+        ("[1]", "Error parsing streaming input line"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_skipped_with_a_word(box, converse, line, complaint):
+    """C13"""
+    done = converse(box.fake(["out", IDLE]), line, user("one"))
+    assert done.status == 0
+    assert done.result["is_error"] is False
+    assert complaint in done.stderr
+
+
+def test_lines_that_say_nothing_to_us_are_ignored(box, converse):
+    """C13"""
+    done = converse(
+        box.fake(["out", IDLE]),
+        {"type": "keep_alive"},
+        {"type": "control_cancel_request", "request_id": "x"},
+        {"type": "update_environment_variables", "variables": {}},
+        {"type": "something_new"},
+        "",
+        user("one"),
+    )
+    assert (done.status, done.stderr) == (0, "")
+    assert kinds(done) == ["init", "assistant", "result"]
+
+
+def test_the_last_line_may_lack_its_newline(box):
+    """C13"""
+    child = box.fake(["out", IDLE])
+    done = box.claude(*CONVERSE, stdin=stdin(user("one"))[:-1], SHIM_VENDOR="demo", SHIM_BIN=child)
+    assert done.result["is_error"] is False
+
+
+# -- ends -------------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_conversation_that_is_terminated_says_nothing(box, talk):
+    """P13"""
+    with talk(box.fake(["out", IDLE])) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.signal(signal.SIGTERM)
+        assert running.status() == 143
+        done = running.finish()
+    assert len(results(done)) == 1
+
+
+def test_a_turn_that_is_terminated_is_closed_and_its_child_ended(box, talk):
+    """P18"""
+    lifeline = box.lifeline()
+    child = box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    with talk(child, "--include-partial-messages", **EMIT) as running:
+        running.say(user("go"))
+        running.read_until(b"I am ")
+        running.signal(signal.SIGTERM)
+        done = running.finish()
+        assert lifeline.gone()
+    assert done.status == 143
+    assert done.result["is_error"] is True and done.cause == "signal"
+    assert done.lines[-1]["state"] == "idle"
+
+
+def test_a_sigint_ends_the_turn_and_the_conversation(box, talk):
+    """P17"""
+    child = box.fake(["out", TALKING], ["hang"])
+    with talk(child, "--include-partial-messages") as running:
+        running.say(user("go"), user("never"))
+        running.read_until(b"I am ")
+        running.signal(signal.SIGINT)
+        done = running.finish()
+    assert done.status == 0
+    assert done.result["subtype"] == "error_during_execution"
+
+
+def test_a_frontend_that_crashes_takes_a_silent_child_with_it(box, talk):
+    """P18, P19"""
+    lifeline = box.lifeline()
+    child = box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    with talk(child, "--include-partial-messages") as running:
+        running.say(user("go"))
+        running.read_until(b"I am ")
+        running.process.stdin.close()
+        running.process.stdin = None
+        os.close(os.dup(running.process.stdout.fileno()))
+        running.process.stdout.close()
+        running.process.stdout = None
+        assert lifeline.gone()
+        assert running.status() == 0
+
+
+def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(box):
+    lifeline = box.lifeline()
+    child = box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    flags = ("-p", "go", "--output-format", "stream-json", "--include-partial-messages")
+    with box.running(*flags, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
+        running.read_until(b"I am ")
+        running.process.stdout.close()
+        running.process.stdout = None
+        assert lifeline.gone()
+        assert running.status() == 0
+
+
+def test_the_lines_of_a_conversation_keep_every_invariant(box, talk):
+    """S1, S3, S5, S6, S9, S11"""
+    child = box.fakes([["out", IDLE]], [["out", TALKING], ["leave", 3]], [["out", IDLE]])
+    with talk(child, "--include-partial-messages", "--shim-terminator", "message_stop") as running:
+        running.say(user("one"), user("two"), user("three"))
+        done = running.hang_up()
+    turns = check_turns(done.stdout, True)
+    assert len(turns) == 3
