@@ -122,12 +122,12 @@ class Start:
         if streams_in and self.vendor.passthrough:
             return self._relay(launcher, signals)
         if streams_in:
-            return self._converse(launcher, identity, None, True, signals)
-        prompt = read_prompt(self.invocation)
-        if asks:
-            listening = bool(self.invocation.prompt)  # else stdin was the prompt, and nobody is left to ask
-            return self._converse(launcher, identity, Message(prompt), listening, signals)
-        return self._one_turn(launcher, prompt, signals)
+            return self._converse(launcher, None, True, signals)
+        if asks:  # stdin brings the answers, unless it is the prompt: then nobody is left to ask
+            prompt = self.invocation.prompt
+            message = Message(prompt or read_prompt(self.invocation))
+            return self._converse(launcher, message, bool(prompt), signals)
+        return self._one_turn(launcher, read_prompt(self.invocation), signals)
 
     def _check_session(self) -> None:
         """A session has one vendor, exists if it is to go on, and does not if it is to begin (contract F6, F7)."""
@@ -205,9 +205,7 @@ class Start:
 
         return anyio.run(turn)
 
-    def _converse(
-        self, launcher: Launcher, identity: str, first: Message | None, listening: bool, signals: Pending
-    ) -> int:
+    def _converse(self, launcher: Launcher, first: Message | None, listening: bool, signals: Pending) -> int:
         """Many messages, or one with questions in between."""
         import anyio
 

@@ -1,0 +1,487 @@
+"""Conversations with a vendor whose one child listens: questions both ways, interrupts by message, a child that dies.
+
+The child is a stand-in that prints what qwen 0.24.4 prints (fixtures `qwen/0.24.4-in-*`); the real one is in e2e.
+"""
+
+import json
+import subprocess
+
+import pytest
+from box import ndjson
+from test_conversation import CONVERSE, responses, results, user
+from test_conversation import request as control
+
+OWN = "8c2c266e-8fbb-425d-888c-65a44f240dbd"
+ASKING = ("--permission-prompt-tool", "stdio")
+INIT = {
+    "type": "system",
+    "subtype": "init",
+    "session_id": OWN,
+    "cwd": "/repo",
+    "tools": ["run_shell_command", "read_file"],
+    "model": "m1",
+    "permission_mode": "default",
+    "qwen_code_version": "0.24.4",
+}
+USAGE = {"input_tokens": 120, "output_tokens": 30, "cache_read_input_tokens": 20, "total_tokens": 150}
+
+
+def assistant(block, stop=None):
+    message = {"id": "x", "role": "assistant", "model": "m1", "content": [block], "stop_reason": stop, "usage": USAGE}
+    return {"type": "assistant", "session_id": OWN, "parent_tool_use_id": None, "message": message}
+
+
+def says(words):
+    return assistant({"type": "text", "text": words})
+
+
+def calls(identity="call_1", command="touch x"):
+    use = {"type": "tool_use", "id": identity, "name": "run_shell_command", "input": {"command": command}}
+    return assistant(use, "tool_use")
+
+
+def asks(identity="call_1", command="touch x", question="q1"):
+    request = {
+        "subtype": "can_use_tool",
+        "tool_name": "run_shell_command",
+        "tool_use_id": identity,
+        "input": {"command": command},
+        "permission_suggestions": [{"type": "allow", "label": "Allow Command"}],
+        "blocked_path": None,
+    }
+    return {"type": "control_request", "request_id": question, "request": request}
+
+
+def returns(content, failed=False, identity="call_1"):
+    block = {"type": "tool_result", "tool_use_id": identity, "is_error": failed, "content": content}
+    message = {"role": "user", "content": [block]}
+    return {"type": "user", "session_id": OWN, "parent_tool_use_id": None, "message": message}
+
+
+def result(text="Done.", error=None):
+    line = {"type": "result", "subtype": "success", "session_id": OWN, "is_error": False, "result": text}
+    if error:
+        line |= {"subtype": "error_during_execution", "is_error": True, "error": {"message": error}}
+    return line
+
+
+def answer(question, **body):
+    response = {"subtype": "success", "request_id": question, "response": body}
+    return {"type": "control_response", "response": response}
+
+
+HELLO = ["hear", '"initialize"']
+CANCELLED = ndjson(result(error="Operation cancelled."))
+
+
+@pytest.fixture
+def talk(box):
+    def start(child, *flags, **environment):
+        environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child} | environment
+        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
+
+    return start
+
+
+def question(running):
+    """The request id of the permission request that is on its way."""
+    said = running.read_until(b'"subtype":"can_use_tool"')
+    while not said.endswith(b"\n"):
+        said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
+    (line,) = [json.loads(line) for line in said.splitlines() if b"can_use_tool" in line]
+    return line
+
+
+def told(box):
+    """What the child was told, line by line."""
+    return [json.loads(line) for line in box.record()["stdin"].splitlines()]
+
+
+def test_one_child_serves_every_message(box, talk):
+    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    child = box.fake(
+        HELLO, ["hear", "one"], turn, ["hear", "two"], turn, ["record", str(box.recording)], ["hear", "never"]
+    )
+    with talk(child) as running:
+        running.say(user("one"), user("two"))
+        done = running.hang_up()
+    assert done.status == 0
+    assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
+    assert [line["type"] for line in told(box)] == ["control_request", "user", "user"]
+    assert told(box)[0]["request"]["subtype"] == "initialize"
+    arguments = box.record()["arguments"]
+    assert arguments[arguments.index("--input-format") :][:2] == ["--input-format", "stream-json"]
+    assert arguments[arguments.index("--session-id") + 1] == done.lines[0]["session_id"]
+
+
+def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
+    """C9"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("done"), says("After."), result("After."))],
+        ["record", str(box.recording)],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+        done = running.hang_up()
+    assert done.status == 0
+    request = asked["request"]
+    assert (request["tool_name"], request["input"]) == ("Bash", {"command": "touch x"})
+    assert request["tool_use_id"] == "call_1" and request["permission_suggestions"] == []
+    kinds = [line["type"] for line in done.lines]
+    assert kinds.index("assistant") < kinds.index("control_request") < kinds.index("user")
+    assert told(box)[-1] == answer("q1", behavior="allow")
+    assert done.result["permission_denials"] == []
+
+
+def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
+    """C9"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("[Operation Cancelled] Reason: no way", True), says("After."), result("After."))],
+        ["record", str(box.recording)],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="deny", message="no way"))
+        done = running.hang_up()
+    assert told(box)[-1] == answer("q1", behavior="deny", message="no way")
+    (said,) = [line for line in done.lines if line["type"] == "user"]
+    assert said["message"]["content"][0]["content"] == "no way" and said["message"]["content"][0]["is_error"] is True
+    denial = {"tool_name": "Bash", "tool_use_id": "call_1", "tool_input": {"command": "touch x"}}
+    assert done.result["permission_denials"] == [denial]
+    assert done.result["is_error"] is False
+
+
+def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(box, talk):
+    """C9"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", '"interrupt"'],
+        ["out", ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
+        ["hear", "again"],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="deny", message="stop it", interrupt=True))
+        running.read_until(b'"type":"result"')
+        running.say(user("again"))
+        done = running.hang_up()
+    first, second = results(done)
+    assert (first["subtype"], first["is_error"]) == ("error_during_execution", True)
+    assert [denial["tool_use_id"] for denial in first["permission_denials"]] == ["call_1"]
+    assert second["is_error"] is False
+
+
+def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
+    """C9"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+        ["record", str(box.recording)],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        error = {"subtype": "error", "request_id": question(running)["request_id"], "error": "boom"}
+        running.say({"type": "control_response", "response": error})
+        running.hang_up()
+    expected = "Tool permission request failed: Error: boom"
+    assert told(box)[-1] == answer("q1", behavior="deny", message=expected)
+
+
+def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk):
+    """C9, P15"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+        ["record", str(box.recording)],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        question(running)
+        done = running.hang_up()
+    expected = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
+    assert told(box)[-1] == answer("q1", behavior="deny", message=expected)
+    assert done.result["result"] == "After."
+    assert len(done.result["permission_denials"]) == 1
+
+
+def test_a_changed_input_is_never_run_as_it_was(box, talk):
+    """qwen 0.24.4 runs a call as it was made whatever `updatedInput` says: it is refused until it is made anew."""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("[Operation Cancelled]", True), calls("call_2", "touch y"))],
+        ["out", ndjson(asks("call_2", "touch y", "q2"))],
+        ["hear", '"q2"'],
+        ["out", ndjson(returns("done", identity="call_2"), says("After."), result("After."))],
+        ["record", str(box.recording)],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="allow", updatedInput={"command": "touch y"}))
+        done = running.hang_up()
+    refused, allowed = told(box)[-2:]
+    assert refused["response"]["response"]["behavior"] == "deny"
+    assert '{"command":"touch y"}' in refused["response"]["response"]["message"]
+    assert allowed == answer("q2", behavior="allow")
+    assert len([line for line in done.lines if line["type"] == "control_request"]) == 1
+    assert done.result["permission_denials"] == []
+
+
+def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
+    questions = [{"question": "Which colour?", "header": "Colour", "multiSelect": False, "options": []}]
+    request = {
+        "subtype": "can_use_tool",
+        "tool_name": "ask_user_question",
+        "tool_use_id": "call_1",
+        "input": {"questions": questions},
+    }
+    use = {"type": "tool_use", "id": "call_1", "name": "ask_user_question", "input": {"questions": questions}}
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, assistant(use, "tool_use"))],
+        ["out", ndjson({"type": "control_request", "request_id": "q1", "request": request})],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("blue"), says("Blue."), result("Blue."))],
+        ["record", str(box.recording)],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        assert asked["request"]["tool_name"] == "AskUserQuestion"
+        changed = {"questions": questions, "answers": {"Which colour?": "blue"}}
+        running.say(answer(asked["request_id"], behavior="allow", updatedInput=changed))
+        running.hang_up()
+    assert told(box)[-1]["response"]["response"]["updatedInput"]["answers"] == {"0": "blue"}
+
+
+def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
+    """5.13"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+    )
+    with talk(child) as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert not [line for line in done.lines if line["type"] == "control_request"]
+    (told_so,) = [line for line in done.lines if line.get("subtype") == "permission_denied"]
+    assert (told_so["tool_name"], told_so["tool_use_id"]) == ("Bash", "call_1")
+    assert len(done.result["permission_denials"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed"),
+    [("Bash", True), ("Bash(touch:*)", True), ("Bash(rm:*)", False), ("Read", False), ("Bash(touch x)", True)],
+)
+def test_a_call_that_was_allowed_beforehand_is_not_asked_about(box, talk, rule, allowed):
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(returns("it", not allowed), says("After."), result("After."))],
+    )
+    with talk(child, f"--allowedTools={rule}") as running:
+        running.say(user("go"))
+        running.hang_up()
+    assert told(box)[-1]["response"]["response"]["behavior"] == ("allow" if allowed else "deny")
+
+
+def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
+    """C6"""
+    child = box.fake(
+        HELLO,
+        ["hear", "one"],
+        ["out", ndjson(INIT, says("I am "))],
+        ["hear", '"interrupt"'],
+        ["out", CANCELLED],
+        ["hear", "two"],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["record", str(box.recording)],
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b"I am ")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        done = running.hang_up()
+    first, second = results(done)
+    assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
+    assert [line["type"] for line in told(box)] == ["control_request", "user", "control_request", "user"]
+
+
+def test_an_interrupt_takes_an_open_question_back_first(box, talk):
+    """C10"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", '"interrupt"'],
+        ["out", ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        running.say(control("stop", "interrupt"))
+        done = running.hang_up()
+    kinds = [line["type"] for line in done.lines]
+    assert kinds.index("control_cancel_request") < kinds.index("control_response")
+    (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
+    assert cancelled["request_id"] == asked["request_id"]
+    assert responses(done)["stop"]["subtype"] == "success"
+    assert done.result["terminal_reason"] in ("aborted_tools", "aborted_streaming")
+    assert done.status == 1
+
+
+def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
+    lifeline = box.lifeline()
+    deaf = [
+        HELLO,
+        ["say", lifeline.path, "child"],
+        ["hear", "one"],
+        ["out", ndjson(INIT, says("I am "))],
+        ["hang"],
+    ]
+    fresh = [
+        HELLO,
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+    ]
+    with talk(box.fakes(deaf, fresh)) as running:
+        running.say(user("one"))
+        running.read_until(b"I am ")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        assert lifeline.gone()
+        running.say(user("two"))
+        done = running.hang_up()
+    assert [line["is_error"] for line in results(done)] == [True, False]
+    arguments = box.record()["arguments"]
+    assert arguments[arguments.index("--resume") + 1] == OWN
+
+
+def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
+    dying = [HELLO, ["hear", "one"], ["out", ndjson(INIT, says("I am "))], ["die", "SIGKILL"]]
+    fresh = [
+        HELLO,
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+    ]
+    with talk(box.fakes(dying, fresh)) as running:
+        running.say(user("one"), user("two"))
+        done = running.hang_up()
+    first, second = results(done)
+    assert (first["is_error"], first["shim"]["cause"]) == (True, "signal")
+    assert second["is_error"] is False
+    assert OWN in box.record()["arguments"]
+    assert len({line["session_id"] for line in done.lines}) == 1
+
+
+def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
+    """C7"""
+    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    child = box.fake(HELLO, ["hear", "one"], turn, ["hear", "two"], turn, ["record", str(box.recording)])
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(control("m", "set_model", model="other"))
+        running.say(control("p", "set_permission_mode", mode="acceptEdits"), user("two"))
+        running.hang_up()
+    requests = [line["request"] for line in told(box) if line["type"] == "control_request"]
+    assert requests[1:] == [
+        {"subtype": "set_model", "model": "other"},
+        {"subtype": "set_permission_mode", "mode": "auto-edit"},
+    ]
+
+
+def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
+    odd = {"type": "control_request", "request_id": "h1", "request": {"subtype": "hook_callback"}}
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, odd)],
+        ["hear", '"h1"'],
+        ["out", ndjson(says("Hello."), result("Hello."))],
+        ["record", str(box.recording)],
+    )
+    with talk(child) as running:
+        running.say(user("go"))
+        running.hang_up()
+    assert told(box)[-1]["response"]["subtype"] == "error"
+
+
+def test_a_forbidden_call_ends_the_turn_whatever_the_vendor_asks(box, talk):
+    lifeline = box.lifeline()
+    child = box.fake(
+        ["say", lifeline.path, "child"], HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hang"]
+    )
+    with talk(child, *ASKING, "--disallowedTools=Bash") as running:
+        running.say(user("go"))
+        done = running.hang_up()
+        assert lifeline.gone()
+    assert done.cause == "denied"
+    assert len(done.result["permission_denials"]) == 1
+    assert not [line for line in done.lines if line["type"] == "control_request"]
+
+
+def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, talk):
+    """F10"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["record", str(box.recording)],
+        ["out", ndjson(INIT, calls(), returns("done"), calls("call_2"), returns("done", identity="call_2"))],
+        ["hang"],
+    )
+    with talk(child, "--max-turns", "1") as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert done.result["subtype"] == "error_max_turns"
+    assert "--max-session-turns" not in box.record()["arguments"]
+
+
+def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
+    child = box.fake(
+        HELLO,
+        ["hear", "hi there"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("done"), says("After."), result("After."))],
+    )
+    flags = ("-p", "hi there", "--output-format", "stream-json", *ASKING)
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+    with box.running(*flags, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say({"type": "keep_alive"})
+        asked = question(running)
+        running.say(answer(asked["request_id"], behavior="allow"))
+        running.read_until(b'"type":"result"')
+        assert running.status() == 0
