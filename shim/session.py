@@ -10,7 +10,6 @@ from anyio.abc import TaskGroup
 
 from shim.control import Control, Decided, Interrupt, ModeChosen, ModelChosen, Wish
 from shim.drivers import Driver
-from shim.lines import LineSplitter
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
 from shim.messages import Message
 from shim.sinks import FrontendGoneError, Output
@@ -113,8 +112,11 @@ class Session(Loop):
             self._working.cancel()
 
     async def _read(self, source: Source) -> None:
-        control, lines = self._control, LineSplitter()
+        control, lines = self._control, source.lines
         assert control is not None
+        for raw in source.heard:
+            await self._obey(control.receive(raw))
+            await self._in_order(control)
         while chunk := await source.read():
             for raw in lines.feed(chunk):
                 await self._obey(control.receive(raw))

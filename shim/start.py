@@ -22,12 +22,14 @@ from shim.messages import Message
 from shim.policy import permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
-from shim.translate import fresh_identity
+from shim.state import tell
+from shim.translate import fresh_identity, write_all
 from shim.vendors import VENDORS, find
 
 if TYPE_CHECKING:
     from shim.control import Control
     from shim.session import Session
+    from shim.source import Source
 
 
 class Pending(Protocol):
@@ -207,20 +209,22 @@ class Start:
 
     def _converse(self, launcher: Launcher, first: Message | None, listening: bool, signals: Pending) -> int:
         """Many messages, or one with questions in between."""
-        import anyio
-
         from shim.control import Control
         from shim.source import Source
 
         signals.started = True
         control = Control(launcher.facts, _minted(), _now)
-        if not listening:
+        source = Source() if listening else None
+        if source is None:
             launcher.facts.prompts = False
+        else:
+            _answer_at_once(control, source)
+        import anyio
 
         async def conversation() -> int:
             async with anyio.create_task_group() as tasks:
                 output = self._output()
-                session = self._session(launcher, output, control, tasks, first, Source() if listening else None)
+                session = self._session(launcher, output, control, tasks, first, source)
                 status = await session.run(signals.pending)
                 tasks.cancel_scope.cancel()
             return status
@@ -275,6 +279,20 @@ class Start:
         from shim.sinks import Output, Stdout
 
         return Output(self.invocation.output_format, verbose=self.invocation.verbose, stdout=Stdout())
+
+
+def _answer_at_once(control: "Control", source: "Source") -> None:
+    """What a frontend asks before its first message is answered before anyio is imported (contract C1)."""
+    lines = source.hear()
+    while lines and b'"control_request"' in lines[0]:
+        control.receive(lines.pop(0))
+    for complaint in control.complaints:
+        tell(complaint)
+    control.complaints.clear()
+    try:
+        write_all(1, control.take())
+    except OSError:
+        return  # the loop finds out too, and ends
 
 
 def _state_events(environment: Mapping[str, str]) -> str:
