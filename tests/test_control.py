@@ -1,0 +1,269 @@
+"""The frontend's side without a process: lines in, answers and wishes out (contract sections 3 and 6)."""
+
+import itertools
+import json
+
+import pytest
+
+from shim.answers import ANSWERS, Facts
+from shim.control import Control, Decided, Interrupt, ModeChosen, ModelChosen
+from shim.permissions import Decision, Permission
+from shim.policy import Policy
+
+ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
+
+
+def control(**facts):
+    numbers = itertools.count(1)
+    known = {"vendor": "pi", "session_id": "S", "mode": "default", "prompts": True} | facts
+    return Control(Facts(**known), lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z")
+
+
+def ask(one, subtype, **more):
+    """The answer to a request, and what it made the session do."""
+    line = {"type": "control_request", "request_id": "r", "request": {"subtype": subtype, **more}}
+    wishes = one.receive(json.dumps(line).encode())
+    said = [json.loads(line) for line in one.take().splitlines()]
+    return said, wishes
+
+
+def body(one, subtype, **more):
+    (said, *_), _ = ask(one, subtype, **more)
+    assert said["type"] == "control_response" and said["response"]["request_id"] == "r"
+    return said["response"]
+
+
+def give(one, request, **answer):
+    response = {"subtype": "success", "request_id": request, "response": answer}
+    return one.receive(json.dumps({"type": "control_response", "response": response}).encode())
+
+
+# Subtype → the body as it was measured (contract 6.1); None: a success without one.
+MEASURED = {
+    "set_max_thinking_tokens": None,
+    "mcp_status": {"mcpServers": []},
+    "mcp_set_servers": {"added": [], "removed": [], "errors": {}},
+    "get_context_usage": {},
+    "apply_flag_settings": None,
+    "stop_task": {},
+    "background_tasks": {},
+    "cancel_async_message": {"cancelled": False},
+    "generate_session_title": {"title": None},
+    "reload_skills": None,
+}
+
+
+@pytest.mark.parametrize(("subtype", "expected"), MEASURED.items())
+def test_a_request_is_answered_as_it_was_measured(subtype, expected):
+    """C8, C8b"""
+    response = body(control(), subtype)
+    assert response["subtype"] == "success"
+    assert response.get("response") == expected
+    assert ("response" in response) == (expected is not None)
+
+
+@pytest.mark.parametrize("subtype", sorted(ANSWERS))
+def test_every_known_request_gets_one_answer_whatever_it_lacks(subtype):
+    """C5"""
+    said, _ = ask(control(), subtype)
+    assert said[0]["type"] == "control_response"
+    assert sum(line["type"] == "control_response" for line in said) == 1
+
+
+@pytest.mark.parametrize(
+    ("subtype", "request_body", "error"),
+    [
+        ("rewind_files", {"user_message_id": "x"}, "File rewinding is not enabled."),
+        ("mcp_reconnect", {"serverName": "x"}, "Server not found: x"),
+        ("mcp_toggle", {"serverName": "x", "enabled": False}, "Server not found: x"),
+        ("no_such", {}, "Unsupported control request subtype: no_such"),
+        (
+            "set_permission_mode",
+            {"mode": "nonsense"},
+            "Cannot set permission mode: must be one of acceptEdits, auto, bypassPermissions, default, dontAsk, plan",
+        ),
+        (
+            "set_permission_mode",
+            {"mode": "bypassPermissions"},
+            "Cannot set permission mode to bypassPermissions because the session was not launched with "
+            "--dangerously-skip-permissions",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_the_real_ones_words(subtype, request_body, error):
+    """C5, C7, C8"""
+    response = body(control(), subtype, **request_body)
+    assert (response["subtype"], response["error"]) == ("error", error)
+
+
+def test_an_answer_carries_the_id_of_its_question_whatever_it_is():
+    """C4"""
+    one = control()
+    one.receive(b'{"type":"control_request","request_id":17,"request":{"subtype":"mcp_status"}}')
+    one.receive(b'{"type":"control_request","request":{"subtype":"mcp_status"}}')
+    first, second = [json.loads(line) for line in one.take().splitlines()]
+    assert first["response"]["request_id"] == 17
+    assert second["response"]["subtype"] == "success"
+
+
+def test_initialize_gives_every_key_that_a_client_reads():
+    """C3"""
+    answer = body(control(model="m-1"), "initialize")["response"]
+    assert answer["commands"] == [] and answer["agents"] == [] and answer["account"]
+    assert [model["value"] for model in answer["models"]] == ["default", "m-1"]
+    assert all({"value", "displayName", "description"} <= model.keys() for model in answer["models"])
+    assert answer["output_style"] in answer["available_output_styles"]
+    assert "mcp_servers_applied" not in answer
+    applied = body(control(), "initialize", mcpServers={"calc": {}})["response"]["mcp_servers_applied"]
+    assert applied is False
+
+
+def test_initialize_brings_the_system_prompts_that_are_not_on_the_command_line():
+    one = control()
+    ask(one, "initialize", systemPrompt=["Be", "brief."], appendSystemPrompt="And kind.")
+    assert (one.facts.system_prompt, one.facts.append_system_prompt) == ("Be\n\nbrief.", "And kind.")
+    ask(one, "initialize", systemPrompt=[""])
+    assert one.facts.system_prompt == "Be\n\nbrief."
+
+
+def test_a_model_is_checked_before_it_becomes_an_argument():
+    def checked(name):
+        raise ValueError(f"{name} will not do")
+
+    one = control(checked=checked)
+    assert body(one, "set_model", model="--evil")["error"] == "Cannot set model: --evil will not do"
+    assert one.facts.model is None
+
+
+def test_no_model_is_the_first_one_again():
+    """C7"""
+    one = control(model="m-1")
+    said, wishes = ask(one, "set_model", model="m-2")
+    assert (said[0]["response"]["response"], wishes) == ({"model": "m-2"}, [ModelChosen("m-2")])
+    said, wishes = ask(one, "set_model", model=None)
+    assert (said[0]["response"]["response"], wishes) == ({"model": "m-1"}, [ModelChosen("m-1")])
+
+
+def test_a_mode_that_the_vendor_cannot_honour_is_refused():
+    one = control(modes=("default", "plan"))
+    assert "pi can do default, plan" in body(one, "set_permission_mode", mode="acceptEdits")["error"]
+    assert one.facts.mode == "default"
+
+
+def test_a_mode_is_answered_told_and_wished_for():
+    """C7"""
+    said, wishes = ask(control(), "set_permission_mode", mode="plan")
+    assert said[0]["response"]["response"] == {"mode": "plan"}
+    assert (said[1]["subtype"], said[1]["permissionMode"], said[1]["session_id"]) == ("status", "plan", "S")
+    assert wishes == [ModeChosen("plan")]
+
+
+def test_bypassing_is_possible_where_the_session_was_launched_for_it():
+    assert body(control(bypass=True), "set_permission_mode", mode="bypassPermissions")["subtype"] == "success"
+
+
+def test_an_interrupt_stops_what_runs_and_nothing_else():
+    """C6"""
+    one = control()
+    assert ask(one, "interrupt")[1] == []
+    one.begin()
+    said, wishes = ask(one, "interrupt")
+    assert wishes == [Interrupt()]
+    assert said[-1]["response"]["response"] == {"still_queued": []}
+
+
+def test_a_message_that_waits_can_be_taken_back():
+    one = control()
+    one.receive(b'{"type":"user","uuid":"u1","message":{"role":"user","content":"hi"}}')
+    assert body(one, "cancel_async_message", message_uuid="u1")["response"] == {"cancelled": True}
+    assert not one.messages
+
+
+# -- permissions ------------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_put_to_the_frontend_in_claudes_words():
+    """C9"""
+    one = control()
+    assert one.ask(ASKED) is None
+    (line,) = [json.loads(line) for line in one.take().splitlines()]
+    assert line == {
+        "type": "control_request",
+        "request_id": "uuid-1",
+        "request": {
+            "subtype": "can_use_tool",
+            "tool_name": "Bash",
+            "display_name": "Bash",
+            "input": {"command": "ls"},
+            "permission_suggestions": [],
+            "tool_use_id": "call_1",
+        },
+    }
+    assert give(one, "uuid-1", behavior="allow") == [Decided(ASKED, Decision(True))]
+    assert give(one, "uuid-1", behavior="allow") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "decision"),
+    [
+        ({"behavior": "allow", "updatedInput": {"command": "ls"}}, Decision(True)),
+        ({"behavior": "allow", "updatedInput": {"command": "pwd"}}, Decision(True, changed={"command": "pwd"})),
+        ({"behavior": "deny", "message": "no"}, Decision(False, message="no")),
+        ({"behavior": "deny", "message": "no", "interrupt": True}, Decision(False, message="no", interrupt=True)),
+        ({"behavior": "maybe"}, Decision(False, message="The call was denied.")),
+        ({"behavior": "allow", "updatedInput": "ls"}, None),
+        ({}, Decision(False, message="The call was denied.")),
+    ],
+)
+def test_only_a_clear_permission_is_one(answer, decision):
+    """C9"""
+    one = control()
+    one.ask(ASKED)
+    ((asked, given),) = give(one, "uuid-1", **answer)
+    assert asked is ASKED
+    assert given == decision if decision else not given.allow
+
+
+def test_who_cannot_be_asked_is_not_asked():
+    for facts in ({"prompts": False}, {"mode": "dontAsk"}):
+        one = control(**facts)
+        decision = one.ask(ASKED)
+        assert decision is not None and not decision.allow and not decision.announced
+        assert one.take() == b""
+
+
+def test_a_question_that_carries_its_refusal_is_not_asked():
+    decision = control().ask(ASKED._replace(refusal="The turn is over."))
+    assert decision == Decision(False, message="The turn is over.")
+
+
+def test_an_input_that_is_too_large_to_be_shown_is_denied():
+    decision = control().ask(ASKED._replace(arguments={"command": "x" * 1_000_001}))
+    assert decision is not None and not decision.allow and "too large" in decision.message
+
+
+def test_what_was_allowed_beforehand_is_allowed():
+    one = control(prompts=False, policy=Policy(allowed=["Bash(ls:*)"]))
+    assert one.ask(ASKED) == Decision(True)
+    for command in ("ls; rm -rf x", "lsof", "ls $(reboot)", "ls\nreboot", "ls && reboot"):
+        decision = one.ask(ASKED._replace(arguments={"command": command}))
+        assert decision is not None and not decision.allow, command
+
+
+def test_the_state_is_told_around_a_question():
+    """C17"""
+    one = control(state_events="host")
+    one.begin()
+    one.ask(ASKED)
+    give(one, "uuid-2", behavior="allow")
+    one.end()
+    lines = [json.loads(line) for line in one.take().splitlines()]
+    assert [line["state"] for line in lines if "state" in line] == ["running", "requires_action", "running", "idle"]
+    assert all(line["sdk_host_only"] is True for line in lines if "state" in line)
+
+
+def test_broken_bytes_in_a_message_are_mended_and_the_message_taken():
+    one = control()
+    one.receive(b'{"type":"user","message":{"role":"user","content":"a \xff b"}}')
+    (message,) = one.messages
+    assert message.text == "a � b" and not one.complaints
