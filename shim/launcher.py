@@ -192,7 +192,7 @@ class Launcher:
         if self.vendor.passthrough or conversation.session_id is None or conversation.vendor_session is None:
             return
         self._resume = conversation.vendor_session
-        self._invocation = self._invocation._replace(fork_session=False, continue_last=False)
+        self._invocation = self._invocation._replace(fork_session=False)
         if self._invocation.no_session_persistence:
             return
         created = self._known.created if self._known else 0.0

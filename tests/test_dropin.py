@@ -14,6 +14,7 @@ from shim.ending import Exit
 from shim.translate import open_translation
 
 U = "11111111-2222-4333-8444-555555555555"
+V = "99999999-2222-4333-8444-555555555555"
 
 # Vendor → the fixture that its stand-in prints, and the answer in it.
 STANDINS = {
@@ -350,13 +351,68 @@ def test_a_session_goes_on_under_the_vendors_own_id(box):
 
 
 def test_a_session_that_was_forked_has_an_id_of_its_own(box):
+    """F5"""
+    box.program("cake", f'echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
+    forked = box.claude(*ASK, "--resume", U, "--fork-session")
+    chosen = box.claude(*ASK, "--resume", U, "--fork-session", "--session-id", V)
+    assert forked.status == chosen.status == 0
+    assert forked.result["session_id"] not in (U, V)
+    assert chosen.result["session_id"] == V
+    assert (box.path / "calls").read_text(encoding="utf-8").count("--fork ") == 2
+
+
+def test_a_vendor_that_cannot_fork_says_so(box):
     box.prints("cursor-agent", "cursor/handmade-multiturn-2")
-    resumed = "7f1c2f4e-0000-4000-8000-000000000001"
-    done = box.claude(*ASK, "--resume", resumed, "--fork-session", "--shim-vendor", "cursor")
-    if done.status == 0:
-        assert done.result["session_id"] != resumed
-    else:
-        assert done.cause == "refused"
+    box.claude(*ASK, "--session-id", U, "--shim-vendor", "cursor")
+    done = box.claude(*ASK, "--resume", U, "--fork-session")
+    assert (done.status, done.cause) == (1, "refused")
+    assert "cannot fork" in done.stderr
+
+
+def test_the_last_session_of_the_directory_goes_on_with_the_vendor_that_made_it(box):
+    """F5"""
+    box.program("cake", f'echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
+    again = box.claude(*ASK, "--continue", SHIM_VENDOR="demo")
+    assert again.result["session_id"] == U
+    assert "--resume" in (box.path / "calls").read_text(encoding="utf-8").splitlines()[1]
+
+
+def test_where_no_session_was_held_continue_begins_one(box):
+    """F5"""
+    box.program("cake", f'echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    done = box.claude(*ASK, "--continue", "--shim-vendor", "cake")
+    assert done.status == 0
+    assert "--continue" not in (box.path / "calls").read_text(encoding="utf-8")
+
+
+def test_an_unknown_session_is_said_at_once_and_starts_nothing(box):
+    """F7"""
+    child = box.fake(["record", str(box.recording)])
+    for flags, error in (
+        (("--resume", U), f"No conversation found with session ID: {U}"),
+        (("--resume=nonsense",), 'Provided value "nonsense" is not a UUID'),
+    ):
+        done = box.claude(*ASK, *flags, SHIM_VENDOR="pi", SHIM_BIN=child)
+        assert done.status == 1
+        assert error in done.stderr and error in done.result["errors"][0]
+        assert (done.result["subtype"], done.result["num_turns"]) == ("error_during_execution", 0)
+        assert [line["type"] for line in done.lines if line["type"] != "message_stop"] == ["result"]
+    assert box.claude(*ASK, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child).result["session_id"] == U
+    for output_format in ("text", "json"):
+        said = box.claude("-p", "hi", "--output-format", output_format, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child)
+        assert (said.status, said.stdout) == (1, b"")
+    assert not box.recording.exists()
+
+
+def test_a_session_id_that_is_taken_is_refused(box):
+    """F6"""
+    box.prints("cake", STANDINS["cake"])
+    box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
+    done = box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
+    assert (done.status, done.stdout) == (1, b"")
+    assert f"Error: Session ID {U} is already in use." in done.stderr
 
 
 def test_an_id_that_a_frontend_spells_in_capitals_is_the_same_session(box):

@@ -145,7 +145,7 @@ def counted_usage(counted: object) -> Usage | None:
 def launch_acai(request: Request) -> Launch:
     """`acai instruct` for the founding document's builds, `acai --output-format stream-json` for the later ones."""
     if request.variant == "instruct":
-        if request.resumed or request.invocation.continue_last:
+        if request.resumed:
             raise FrontendError("this acai keeps no sessions, so none can go on", hint="start a new session")
         prompt = request.with_system_prompt()
         arguments = ["instruct", "--streaming-json", *request.flag("--model", request.invocation.model)]
@@ -161,8 +161,6 @@ def launch_cake(request: Request) -> Launch:
     arguments = ["--output-format", "stream-json", *request.flag("--model", invocation.model)]
     if request.resumed:
         arguments += ["--fork" if invocation.fork_session else "--resume", request.resumed]
-    elif invocation.continue_last:
-        arguments += ["--fork"] if invocation.fork_session else ["--continue"]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     if as_argument(prompt):

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from shim.ending import Exit
+from shim.errors import FrontendError
 from shim.tools import translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
@@ -217,10 +218,10 @@ def launch(request: Request) -> Launch:
         arguments.append("--trust")
     arguments += request.mode
     arguments += ["--model", invocation.model or "auto"]
+    if request.resumed and invocation.fork_session:
+        raise FrontendError("cursor cannot fork a session", hint="resume it without --fork-session, or start a new one")
     if request.resumed or invocation.session_id:
         arguments += ["--resume", request.resumed or invocation.session_id or ""]
-    elif invocation.continue_last:
-        arguments.append("--continue")
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     if as_argument(prompt):

@@ -323,8 +323,6 @@ def launch(request: Request) -> Launch:
     arguments += selection(request)
     if request.resumed:
         arguments += ["--fork" if invocation.fork_session else "--session", request.resumed]
-    elif invocation.continue_last:
-        arguments.append("--continue")
     elif invocation.session_id and request.knows("--session-id"):
         arguments += ["--session-id", invocation.session_id]
     return Launch(tuple(arguments), as_stdin(request.prompt))

@@ -302,8 +302,6 @@ def session(request: Request) -> list[str]:
     invocation = request.invocation
     if request.resumed:
         return ["--resume", request.resumed] + (["--fork-session"] if invocation.fork_session else [])
-    if invocation.continue_last:
-        return ["--continue"] + (["--fork-session"] if invocation.fork_session else [])
     return request.flag("--session-id", invocation.session_id)
 
 
