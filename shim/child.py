@@ -26,7 +26,7 @@ INTERRUPT_SECONDS = 2.0
 TERMINATE_SECONDS = 1.0
 KILL_SECONDS = 0.5
 # The same for a child that is idle when the conversation ends: the TypeScript SDK kills us 2 s after it closed stdin.
-DISMISS_SECONDS = 1.0
+DISMISS_SECONDS = 0.8
 DISMISS_TERMINATE_SECONDS = 0.5
 DISMISS_KILL_SECONDS = 0.2
 POLL_SECONDS = 0.01  # where the kernel has no pidfd
@@ -156,7 +156,7 @@ class Child:
         await self._descend([*steps, ("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)])
 
     async def dismiss(self) -> None:
-        """The end of a child that waits for us: its stdin is closed, then the ladder, within 1.8 s altogether."""
+        """The end of a child that waits for us: its stdin is closed, then the ladder: 1.5 s altogether."""
         self._strays.update(strays.descendants(self._process.pid))
         self.hang_up()
         with anyio.CancelScope(shield=True), anyio.move_on_after(DISMISS_SECONDS):
@@ -167,10 +167,11 @@ class Child:
         with anyio.CancelScope(shield=True):
             for name, seconds in steps:
                 if self.exit is not None:
-                    return
+                    break
                 self.signal(name)
                 with anyio.move_on_after(seconds):
                     await self.ended()
+            strays.end_orphans()
 
     def close(self) -> None:
         """Let go of its pipes."""

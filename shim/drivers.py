@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
+from shim import strays
 from shim.child import Child
 from shim.control import Control
 from shim.ending import Exit
@@ -85,6 +86,8 @@ class _Base:
                 return False
             if said := translation.feed(chunk):
                 await self._output.lines(said)
+            if translation.turn.open:
+                strays.adopt()  # a turn without tools leaves no processes behind
             await self._beside(child, translation)
             if translation.turn.settled and self._settled():
                 return True

@@ -8,6 +8,7 @@ from collections import deque
 import anyio
 from anyio.abc import TaskGroup
 
+from shim import strays
 from shim.control import Control, Decided, Interrupt, ModeChosen, ModelChosen, Wish
 from shim.drivers import Driver
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
@@ -66,6 +67,8 @@ class Session(Loop):
             self._driver.terminate()
             await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
         await self._driver.stop()
+        if self._control is not None:
+            strays.end_orphans()  # a conversation is over for good; one message may leave a server running
         if self._stopped_by is not None:
             return STATUS_OF_SIGNAL[self._stopped_by]
         translation = self._driver.translation

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shim import config, store
+from shim import config, store, strays
 from shim.answers import Facts
 from shim.argv import Invocation
 from shim.environment import DEPTH_LIMIT, depth
@@ -219,6 +219,7 @@ class Start:
             launcher.facts.prompts = False
         else:
             _answer_at_once(control, source)
+        strays.adopt()
         import anyio
 
         async def conversation() -> int:
@@ -253,6 +254,7 @@ class Start:
         from shim.source import Source
 
         signals.started = True
+        strays.adopt()
         started = launcher.start("", listens=True)
 
         async def conversation() -> int:

@@ -1,14 +1,41 @@
 """The processes below a child that left its group: a vendor's shell often has a session of its own.
 
-Known only while the child lives (afterwards their parent is forgotten), so they are noted when it is told to end and
-ended when it is gone. Linux only: elsewhere nothing is found, and only the group is ended.
+Noted when the child is told to end, and ended when it is gone. One whose parent has ended already belongs to nobody
+above it, unless we are its subreaper: `adopt` makes us that. Linux only: elsewhere only the group is ended.
 """
 
 import contextlib
 import os
 import signal
+import sys
 
 STRAYS = 1000  # a fork bomb is not ours to count
+SET_CHILD_SUBREAPER = 36  # prctl(2)
+
+_adopting = False
+
+
+def adopt() -> None:
+    """Whatever loses its parent below us is ours from now on, so that it can be found. Costs an import, once."""
+    global _adopting
+    if _adopting or not sys.platform.startswith("linux"):
+        return
+    _adopting = True
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans() -> None:
+    """End everything below us; called when no child of ours is left that should live."""
+    if not _adopting:
+        return
+    own = os.getpid()
+    end(descendants(own))
+    for pid in _children(own):
+        with contextlib.suppress(OSError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def descendants(pid: int) -> dict[int, bytes]:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from box import Box
 
+# Under nohup, or in a shell's background: a handler, unlike SIG_IGN, is not inherited by what the tests start.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    # Under nohup: a handler, unlike SIG_IGN, is not inherited by what the tests start.
     signal.signal(signal.SIGHUP, lambda *_: None)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

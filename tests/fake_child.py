@@ -117,6 +117,23 @@ def spawn(fifo: str, own_session: bool) -> None:
     os.read(ready, 1)
 
 
+def daemon(fifo: str) -> None:
+    """Leave a process behind that belongs to nobody: a session of its own, and a parent that has ended."""
+    ready, said = os.pipe()
+    if (parent := os.fork()) == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.alarm(LONGEST_SECONDS)
+            say(fifo, "daemon")
+            for descriptor in (0, 1, 2, said):
+                os.close(descriptor)
+            hang()
+        os._exit(0)
+    os.waitpid(parent, 0)
+    os.close(said)
+    os.read(ready, 1)
+
+
 def hang() -> None:
     """Do nothing until a signal ends us."""
     while True:
@@ -142,7 +159,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 STEPS = {
     step.__name__: step
-    for step in (read, hear, record, out, fill, cat, say, wait, ignore, exit_on, close, spawn, hang, die, leave)
+    for step in (read, hear, record, out, fill, cat, say, wait, ignore, exit_on, close, spawn, daemon, hang, die, leave)
 }
 
 if __name__ == "__main__":

@@ -18,6 +18,10 @@ CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "st
 KNOWN = START | {"session": SESSION}
 TALKING = ndjson(KNOWN, text("I am "))
 IDLE = ndjson(KNOWN, text("Hello."), END)
+QWEN = ndjson(
+    {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "model": "m1"},
+    {"type": "result", "subtype": "success", "is_error": False, "result": "Hello.", "session_id": SESSION},
+)
 EMIT = {"CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
 
 
@@ -402,3 +406,68 @@ def test_the_lines_of_a_conversation_keep_every_invariant(box, talk):
         done = running.hang_up()
     turns = check_turns(done.stdout, True)
     assert len(turns) == 3
+
+
+# -- whoever left the group -------------------------------------------------------------------------------------
+
+USING = ndjson(KNOWN, {"type": "call", "id": "c", "name": "Bash", "input": {"command": "serve &"}})
+
+
+@pytest.mark.parametrize("end", ["interrupt", "SIGTERM", "EOF", "crash"])
+def test_a_process_that_belongs_to_nobody_is_ended_too(box, talk, end):
+    """P18"""
+    lifeline = box.lifeline()
+    child = box.fake(["read"], ["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"))], ["hang"])
+    with talk(child, "--include-partial-messages") as running:
+        running.say(user("go"))
+        running.read_until(b"done")
+        if end == "interrupt":
+            running.say(request("stop", "interrupt"))
+        elif end == "SIGTERM":
+            running.signal(signal.SIGTERM)
+        else:
+            running.process.stdin.close()
+            running.process.stdin = None
+            if end == "crash":
+                running.process.stdout.close()
+                running.process.stdout = None
+            else:
+                running.signal(signal.SIGINT)
+        assert lifeline.gone()
+
+
+def test_what_a_finished_conversation_left_running_is_ended(box, converse):
+    lifeline = box.lifeline()
+    child = box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(END)])
+    assert converse(child, user("go")).status == 0
+    assert lifeline.gone()
+
+
+def test_one_message_may_leave_a_server_running(box):
+    lifeline = box.lifeline()
+    child = box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(END)])
+    assert box.claude("-p", "go", SHIM_VENDOR="demo", SHIM_BIN=child).status == 0
+    os.kill(lifeline.wait_for("daemon"), 0)
+
+
+def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box):
+    """P16"""
+    child = box.fake(["ignore", "SIGTERM", "SIGINT"], ["hear", "initialize"], ["hear", "go"], ["out", QWEN], ["hang"])
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say(user("go"))
+        running.read_until(b'"type":"result"')
+        running.process.stdin.close()
+        running.process.stdin = None
+        assert running.process.wait(timeout=4) == 0
+
+
+def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(box, talk):
+    """P18"""
+    lifeline = box.lifeline()
+    child = box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["fill", 100_000_000])
+    with talk(child, "--include-partial-messages") as running:
+        running.say(user("go"))
+        running.read_until(b"I am ")
+        running.signal(signal.SIGKILL)
+        assert lifeline.gone()
