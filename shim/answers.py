@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.events import CLAUDE_VERSION
+from shim.hooks import Hooks
 from shim.policy import Policy
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ class Facts:
     """What the answers are made of, and what the requests change: the session reads it when a turn begins.
 
     `modes` are those that the vendor can honour, `bypass` whether the session may change to bypassPermissions,
-    `prompts` whether the frontend answers permission requests, `state_events` "", "visible" or "host" (5.13),
-    `checked` raises ValueError for a model's name that must not become an argument. `known_model` is what the last
-    `init` said.
+    `prompts` whether the frontend answers permission requests, `asks` whether the vendor makes any, `state_events`
+    "", "visible" or "host" (5.13), `checked` raises ValueError for a model's name that must not become an argument.
+    `known_model` is what the last `init` said.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class Facts:
         state_events: str = "",
         policy: Policy | None = None,
         process: int = 0,
+        cwd: str = "",
+        asks: bool = False,
         checked: Callable[[str], None] = lambda model: None,
     ) -> None:
         self.vendor = vendor
@@ -60,6 +63,9 @@ class Facts:
         self.state_events = state_events
         self.policy = policy
         self.process = process
+        self.cwd = cwd
+        self.asks = asks
+        self.hooks = Hooks()
         self.checked = checked
         self.known_model = ""
         self.system_prompt: str | None = None
@@ -88,6 +94,7 @@ def _initialize(control: "Control", request: Asked) -> Body:
     facts = control.facts
     facts.system_prompt = _text(request.get("systemPrompt")) or facts.system_prompt
     facts.append_system_prompt = _text(request.get("appendSystemPrompt")) or facts.append_system_prompt
+    facts.hooks = Hooks(request.get("hooks")) or facts.hooks
     body = {
         "commands": [],
         "agents": [],

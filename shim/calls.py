@@ -7,6 +7,7 @@ from shim import ending
 from shim.blocks import Blocks
 from shim.dumping import as_content
 from shim.frame import CLOSED, MESSAGE, READY, Call
+from shim.hooks import Seen
 from shim.nested import Nested
 from shim.permissions import Permission
 from shim.terms import SEEN_IDS
@@ -39,6 +40,8 @@ class Calls(Blocks):
         self._calls_in_reply = True
         self.pen.tool_use(said_as, name, arguments)
         self.open[identity] = (said_as, name, arguments)
+        if self.observed is not None:
+            self.observed.append(Seen("PreToolUse", said_as, name, arguments))
         if verdict == "deny":
             self._forbidden(identity, name, arguments)
         elif identity in self._early:
@@ -77,6 +80,8 @@ class Calls(Blocks):
         if is_error and call[0] in self._refusals:
             content = self._refusals.pop(call[0]) or content
         self.pen.tool_result(call[0], call[1], call[2], content, is_error)
+        if self.observed is not None and not is_error:
+            self.observed.append(Seen("PostToolUse", *call, content))
         if self._max_turns is not None:
             self._count_turns(self._max_turns)
 
@@ -112,6 +117,13 @@ class Calls(Blocks):
                 self._answer(call, content, False)
             if self._max_turns is not None:
                 self._count_turns(self._max_turns)
+
+    def forbid(self, call: str, reason: str) -> None:
+        """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
+        for said_as, name, arguments in list(self.open.values()):
+            if said_as == call:
+                self._forbidden(call, name, arguments, reason)
+                return
 
     def permission(
         self, request: str, identity: str, name: str, arguments: Mapping[str, Any], own: tuple[str, Mapping[str, Any]]
@@ -178,11 +190,11 @@ class Calls(Blocks):
         self.results += 1
         self.pen.tool_result(said_as, name, arguments, content, is_error)
 
-    def _forbidden(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def _forbidden(self, identity: str, name: str, arguments: Mapping[str, Any], reason: str = "") -> None:
         """The second line of defence: a call that must not run has begun, so the turn is stopped (surface page)."""
         self.denied(identity, name, arguments)
         self.failed(
-            f"{name} is not allowed in this session: the turn was stopped; the call may have begun",
+            f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun",
             kind="denied",
             api=False,
         )

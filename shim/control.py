@@ -13,6 +13,7 @@ import orjson
 
 from shim.answers import ANSWERS, Facts, RefusalError
 from shim.dumping import dump
+from shim.hooks import Seen, Verdict, described, read_verdict
 from shim.messages import Message, read_message
 from shim.permissions import (
     CLOSED_STREAM,
@@ -43,6 +44,13 @@ class ModeChosen(NamedTuple):
     mode: str
 
 
+class Forbidden(NamedTuple):
+    """A hook denied a call that the vendor runs without asking."""
+
+    call: str
+    reason: str
+
+
 class Decided(NamedTuple):
     """A permission was given or refused."""
 
@@ -50,7 +58,7 @@ class Decided(NamedTuple):
     decision: Decision
 
 
-Wish = Interrupt | ModelChosen | ModeChosen | Decided
+Wish = Interrupt | ModelChosen | ModeChosen | Decided | Forbidden
 
 
 class Control:
@@ -68,6 +76,9 @@ class Control:
         self._now = now
         self._lines: list[bytes] = []
         self._asked: dict[str, Permission] = {}
+        self._hooked: dict[str, Seen] = {}
+        self._held: dict[str, Permission] = {}
+        self._verdicts: dict[str, Verdict] = {}
 
     def take(self) -> bytes:
         """What there is to say: whole lines."""
@@ -137,8 +148,13 @@ class Control:
 
     def _response(self, event: Mapping[str, Any]) -> list[Wish]:
         response = event.get("response")
-        asked = self._asked.pop(str(response.get("request_id")), None) if isinstance(response, dict) else None
-        if asked is None or not isinstance(response, dict):
+        if not isinstance(response, dict):
+            return []
+        identity = str(response.get("request_id"))
+        if identity in self._hooked:
+            return self._hook_answered(self._hooked.pop(identity), response)
+        asked = self._asked.pop(identity, None)
+        if asked is None:
             return []
         if not self._asked:
             self.state("running")
@@ -149,7 +165,10 @@ class Control:
         asked, self._asked = self._asked, {}
         if not message:
             self._lines += [dump({"type": "control_cancel_request", "request_id": it}) + b"\n" for it in asked]
-        return [Decided(it, Decision(False, message=message, interrupt=not message)) for it in asked.values()]
+        held, self._held = self._held, {}
+        self._hooked.clear()
+        refused = [*asked.values(), *held.values()]
+        return [Decided(it, Decision(False, message=message, interrupt=not message)) for it in refused]
 
     # -- what we ask and tell -----------------------------------------------------------------------------
 
@@ -157,6 +176,12 @@ class Control:
         """Put a question of the vendor's to the frontend; the decision where it needs no question."""
         if permission.refusal:
             return Decision(False, message=permission.refusal)
+        if any(seen.call == permission.call for seen in self._hooked.values()):
+            self._held[permission.call] = permission
+            return None
+        verdict = self._verdicts.get(permission.call, Verdict())
+        if verdict.allow is not None:
+            return Decision(verdict.allow, message=verdict.reason, announced=False)
         if self.facts.allows(permission.tool, permission.arguments):
             return Decision(True)
         if not self.facts.prompts or self.facts.mode == "dontAsk":
@@ -178,15 +203,49 @@ class Control:
         self._lines.append(line)
         return None
 
-    def begin(self) -> None:
+    def observe(self, seen: Seen, *, prompt: str = "", last: str = "") -> None:
+        """Something happened that the frontend may have a hook for (C11)."""
+        if not self.facts.hooks:
+            return
+        facts = self.facts
+        known = {"session_id": facts.session_id, "cwd": facts.cwd, "mode": facts.mode}
+        for callback in self.facts.hooks.matching(seen):
+            request = {
+                "subtype": "hook_callback",
+                "callback_id": callback,
+                "input": described(seen, prompt=prompt, last=last, **known),
+                "tool_use_id": seen.call or None,
+            }
+            identity = self._mint()
+            if seen.event == "PreToolUse":
+                self._hooked[identity] = seen
+            line = {"type": "control_request", "request_id": identity, "request": request}
+            self._lines.append(dump(line) + b"\n")
+
+    def _hook_answered(self, seen: Seen, response: Mapping[str, Any]) -> list[Wish]:
+        verdict = read_verdict(response)
+        if verdict.allow is not None and self._verdicts.get(seen.call, Verdict()).allow is not False:
+            self._verdicts[seen.call] = verdict
+        if any(other.call == seen.call for other in self._hooked.values()):
+            return []
+        held = self._held.pop(seen.call, None)
+        if held is not None:
+            decision = self.ask(held)
+            return [] if decision is None else [Decided(held, decision)]
+        denied = self._verdicts.get(seen.call, Verdict())
+        return [Forbidden(seen.call, denied.reason)] if denied.allow is False and not self.facts.asks else []
+
+    def begin(self, prompt: str) -> None:
         """A message's turn begins."""
         self.running = True
         self.state("running")
+        self.observe(Seen("UserPromptSubmit"), prompt=prompt)
 
     def end(self) -> None:
         """The turn is over: its result was said (S18: never running without idle)."""
         self.running = False
-        self._asked.clear()
+        for memory in (self._asked, self._hooked, self._held, self._verdicts):
+            memory.clear()
         self.state("idle")
 
     def state(self, state: str) -> None:

@@ -15,6 +15,7 @@ from shim.child import Child
 from shim.control import Control
 from shim.ending import Exit
 from shim.errors import ShimError, VendorError
+from shim.hooks import Seen
 from shim.launcher import Launcher, Started
 from shim.messages import Message
 from shim.permissions import Decision, Permission
@@ -39,6 +40,9 @@ class Driver(Protocol):
 
     async def decide(self, permission: Permission, decision: Decision) -> None:
         """Give the vendor the answer to its question."""
+
+    async def forbid(self, call: str, reason: str) -> None:
+        """The frontend forbids a call that runs already: the turn is stopped."""
 
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
         """Another model or permission mode; for a child that stays, at once."""
@@ -94,7 +98,32 @@ class _Base:
         return True
 
     async def _beside(self, child: Child, translation: Translation) -> None:
-        """What has to be done after each chunk."""
+        """What has to be done after each chunk: the frontend's hooks hear of calls and results."""
+        seen = translation.turn.observed
+        if seen and self._control is not None:
+            translation.turn.observed = []
+            for one in seen:
+                self._control.observe(one)
+            await self._output.lines(self._control.take())
+
+    def _listen(self, translation: Translation, message: Message) -> None:
+        """The turn that begins answers `message`; it notes what the frontend has hooks for."""
+        translation.turn.answers(message, echo=self._launcher.echo)
+        if self._control is not None and self._control.facts.hooks:
+            translation.turn.observed = []
+
+    async def _stopping(self, translation: Translation) -> None:
+        """The turn is over but for its result."""
+        if self._control is not None and self._control.facts.hooks:
+            self._control.observe(Seen("Stop"), last=translation.turn.last_text)
+            await self._output.lines(self._control.take())
+
+    async def forbid(self, call: str, reason: str) -> None:
+        """Said at once; the pump sees that the turn is over when the child has gone."""
+        if self.translation is not None and self._child is not None:
+            self.translation.turn.forbid(call, reason)
+            await self._output.lines(self.translation.pen.take())
+            await self._child.stop(self._launcher.vendor.interrupt)
 
     def _settled(self) -> bool:
         """The vendor said that it is done; whether its turn is over with that."""
@@ -130,6 +159,7 @@ class _Base:
         with anyio.move_on_after(STDERR_SECONDS):
             await child.drained.wait()
         if not translation.finished:
+            await self._stopping(translation)
             await self._output.lines(translation.close(child_exit, child.tail.text()))
 
 
@@ -155,7 +185,7 @@ class OneWay(_Base):
         self._child = child = Child(started.process, started.stdin)
         try:
             self.translation = translation = self._launcher.translation(self.translation)
-            translation.turn.answers(message, echo=self._launcher.echo)
+            self._listen(translation, message)
             await self._run(child, translation)
         finally:
             child.close()
@@ -226,12 +256,13 @@ class TwoWay(_Base):
         else:
             child, translation = self._child, self.translation
             translation.begin(self._launcher.terms())
-        translation.turn.answers(message, echo=self._launcher.echo)
+        self._listen(translation, message)
         await self._tell(child, self._speech.prompt(message.text))
         if not await self._pump(child, translation):
             await self._close(child, translation)
             self._forget(child)
         elif translation.turn.settled:
+            await self._stopping(translation)
             await self._output.lines(translation.finish())
         else:  # ended by us, in the middle of the vendor's turn
             await child.stop(self._launcher.vendor.interrupt)
@@ -259,6 +290,7 @@ class TwoWay(_Base):
             await child.stop("SIGTERM")
 
     async def _beside(self, child: Child, translation: Translation) -> None:
+        await super()._beside(child, translation)
         for line in translation.outgoing():
             await self._tell(child, line)
         turn = translation.turn

@@ -24,6 +24,7 @@ from shim.account import Account
 from shim.ending import Exit, Outcome
 from shim.events import ClaudePen
 from shim.failures import classify
+from shim.hooks import Seen
 from shim.messages import Message
 from shim.permissions import Permission
 from shim.terms import SEEN_IDS, Conversation, Terms
@@ -89,6 +90,7 @@ class Frame:
         self.answered: Message | None = None
         self.echo = False
         self.asked: list[Permission] = []
+        self.observed: list[Seen] | None = None  # calls and results for a frontend's hooks, if it has any
         self._asking: set[str] = set()
         self._refusals: dict[str, str] = {}
         self.open: dict[str, Call] = {}

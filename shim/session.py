@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim import strays
-from shim.control import Control, Decided, Interrupt, ModeChosen, ModelChosen, Wish
+from shim.control import Control, Decided, Forbidden, Interrupt, ModeChosen, ModelChosen, Wish
 from shim.drivers import Driver
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
 from shim.messages import Message
@@ -93,7 +93,7 @@ class Session(Loop):
             if self._messages:
                 message = self._messages.popleft()
                 if self._control is not None:
-                    self._control.begin()
+                    self._control.begin(message.text)
                 self._tell_news()
                 return message
             if not self._listening:
@@ -141,6 +141,8 @@ class Session(Loop):
                     await self._driver.interrupt()
             elif isinstance(wish, Decided):
                 await self._driver.decide(wish.permission, wish.decision)
+            elif isinstance(wish, Forbidden):
+                await self._driver.forbid(wish.call, wish.reason)
             elif isinstance(wish, ModelChosen):
                 await self._driver.change(model=wish.model)
             elif isinstance(wish, ModeChosen):

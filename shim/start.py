@@ -161,6 +161,8 @@ class Start:
             prompts=invocation.permission_prompt_tool == "stdio",
             state_events=_state_events(self.environment),
             process=os.getpid(),
+            cwd=self.cwd,
+            asks=self.vendor.speech is not None,
             checked=check_model,
         )
         launcher = Launcher(

@@ -166,7 +166,7 @@ def test_an_interrupt_stops_what_runs_and_nothing_else():
     """C6"""
     one = control()
     assert ask(one, "interrupt")[1] == []
-    one.begin()
+    one.begin("hi")
     said, wishes = ask(one, "interrupt")
     assert wishes == [Interrupt()]
     assert said[-1]["response"]["response"] == {"still_queued": []}
@@ -253,7 +253,7 @@ def test_what_was_allowed_beforehand_is_allowed():
 def test_the_state_is_told_around_a_question():
     """C17"""
     one = control(state_events="host")
-    one.begin()
+    one.begin("hi")
     one.ask(ASKED)
     give(one, "uuid-2", behavior="allow")
     one.end()

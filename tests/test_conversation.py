@@ -471,3 +471,23 @@ def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(box, talk):
         running.read_until(b"I am ")
         running.signal(signal.SIGKILL)
         assert lifeline.gone()
+
+
+def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(box, talk):
+    """C11"""
+    lifeline = box.lifeline()
+    child = box.fake(["say", lifeline.path, "child"], ["out", USING], ["hang"])
+    hooks = {"PreToolUse": [{"hookCallbackIds": ["h0"]}]}
+    with talk(child) as running:
+        running.say(request("i", "initialize", hooks=hooks), user("go"))
+        said = running.read_until(b'"PreToolUse"')
+        while not said.endswith(b"\n"):
+            said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
+        (line,) = [json.loads(line) for line in said.splitlines() if b"hook_callback" in line]
+        response = {"subtype": "success", "request_id": line["request_id"], "response": {"decision": "block"}}
+        running.say({"type": "control_response", "response": response})
+        running.read_until(b'"type":"result"')
+        assert lifeline.gone()
+        done = running.hang_up()
+    assert done.cause == "denied" and done.status == 1
+    assert done.result["permission_denials"][0]["tool_name"] == "Bash"

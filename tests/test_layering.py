@@ -23,6 +23,7 @@ CORE = {
     "events",
     "failures",
     "frame",
+    "hooks",
     "ids",
     "lines",
     "messages",

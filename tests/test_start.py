@@ -130,12 +130,6 @@ def test_a_directory_that_could_be_a_flag_is_refused():
     assert checked(parse(["--add-dir", "/a", "b"])).add_dirs == ("/a", "b")
 
 
-def test_input_as_a_stream_is_refused_with_a_sentence_as_long_as_it_is_not_there(inside, monkeypatch):
-    monkeypatch.setenv("SHIM_VENDOR", "demo")
-    with pytest.raises(FrontendError, match="input-format"):
-        started("--input-format", "stream-json", *STREAM)
-
-
 # -- the terminator ---------------------------------------------------------------------------------------------
 
 

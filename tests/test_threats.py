@@ -10,7 +10,7 @@ import pytest
 from box import ANSWER, ASK, END, START, STREAM, ndjson, text
 from support import check_turns, parse, result_of
 
-from shim import argv, store
+from shim import argv, launcher, store
 from shim.account import KINDS_KEPT, SAMPLE_CHARACTERS
 from shim.install import script
 
@@ -513,14 +513,13 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
 
 
 def test_a_bug_of_ours_ends_in_a_result(inside, capfd, monkeypatch):
-    from shim import start
     from shim.dropin import main
 
     def bug(*_):
         raise ZeroDivisionError("a bug of ours")
 
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setattr(start, "child_environment", bug)
+    monkeypatch.setattr(launcher, "child_environment", bug)
     assert main(list(ASK), {}) == 1
     said, complaint = capfd.readouterr()
     (result,) = [line for line in parse(said.encode()) if line["type"] == "result"]

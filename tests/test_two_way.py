@@ -485,3 +485,31 @@ def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
         running.say(answer(asked["request_id"], behavior="allow"))
         running.read_until(b'"type":"result"')
         assert running.status() == 0
+
+
+def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
+    """C11"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+        ["record", str(box.recording)],
+    )
+    hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h0"]}], "Stop": [{"hookCallbackIds": ["h1"]}]}
+    with talk(child, *ASKING) as running:
+        running.say(control("i", "initialize", hooks=hooks), user("go"))
+        said = running.read_until(b'"PreToolUse"')
+        while not said.endswith(b"\n"):
+            said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
+        (line,) = [json.loads(line) for line in said.splitlines() if b"hook_callback" in line]
+        reason = {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
+        running.say(answer(line["request_id"], hookSpecificOutput=reason))
+        done = running.hang_up()
+    assert told(box)[-1] == answer("q1", behavior="deny", message="not today")
+    requests = [line["request"] for line in done.lines if line["type"] == "control_request"]
+    assert [request["callback_id"] for request in requests] == ["h0", "h1"]
+    assert requests[1]["input"]["last_assistant_message"] == "After."
+    assert len(done.result["permission_denials"]) == 1
+    assert done.lines[-1]["type"] == "result"

@@ -1,0 +1,107 @@
+"""A frontend's hooks: what it wants to be told of, and what it may forbid (contract C11, 6.5).
+
+They are the frontend's own callbacks, named in its `initialize`. PreToolUse may deny a call: before it runs where the
+vendor asks for permission, else by stopping the turn. The others are told and not waited for.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
+CALLBACKS = 64  # of one event; more is a mistake
+PATTERN_CHARACTERS = 500  # of a matcher
+EVERYTHING = ("", "*")
+
+
+class Seen(NamedTuple):
+    """Something a hook may be about. `response` is what a tool returned."""
+
+    event: str
+    call: str = ""
+    tool: str = ""
+    arguments: Mapping[str, Any] = {}
+    response: object = None
+
+
+class Verdict(NamedTuple):
+    """What a PreToolUse hook said: True allows without a question, False denies, None leaves it open."""
+
+    allow: bool | None = None
+    reason: str = ""
+
+
+class Hooks:
+    """The callbacks of one frontend."""
+
+    def __init__(self, given: object = None) -> None:
+        """`given` is the `hooks` member of an initialize request; what is not understood there is left out."""
+        self._callbacks: dict[str, list[tuple[str | None, str]]] = {}
+        for event, groups in given.items() if isinstance(given, dict) else ():
+            if event in EVENTS and isinstance(groups, list):
+                self._callbacks[event] = list(_callbacks(groups))[:CALLBACKS]
+
+    def __bool__(self) -> bool:
+        return bool(self._callbacks)
+
+    def matching(self, seen: Seen) -> list[str]:
+        """The ids of the callbacks that are about something."""
+        callbacks = self._callbacks.get(seen.event, ())
+        return [identity for matcher, identity in callbacks if matcher is None or _matches(matcher, seen.tool)]
+
+
+def _callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
+    found: list[tuple[str | None, str]] = []
+    for group in groups:
+        if isinstance(group, dict) and isinstance(group.get("hookCallbackIds"), list):
+            matcher = group.get("matcher")
+            if not isinstance(matcher, str) or matcher in EVERYTHING:
+                matcher = None
+            found += [(matcher, identity) for identity in group["hookCallbackIds"] if isinstance(identity, str)]
+    return found
+
+
+def _matches(matcher: str, tool: str) -> bool:
+    """A tool's name, several with bars, or a regular expression; one that cannot be read matches (never wider)."""
+    if tool in matcher.split("|"):
+        return True
+    try:
+        return re.fullmatch(matcher[:PATTERN_CHARACTERS], tool) is not None
+    except re.error:
+        return True
+
+
+def described(seen: Seen, *, session_id: str, cwd: str, mode: str, prompt: str = "", last: str = "") -> dict[str, Any]:
+    """The `input` of a hook_callback."""
+    told: dict[str, Any] = {
+        "session_id": session_id,
+        "transcript_path": "",
+        "cwd": cwd,
+        "permission_mode": mode,
+        "hook_event_name": seen.event,
+    }
+    if seen.event == "UserPromptSubmit":
+        told["prompt"] = prompt
+    elif seen.event == "Stop":
+        told |= {"stop_hook_active": False, "last_assistant_message": last}
+    else:
+        told |= {"tool_name": seen.tool, "tool_input": seen.arguments, "tool_use_id": seen.call}
+        if seen.event == "PostToolUse":
+            told["tool_response"] = seen.response
+    return told
+
+
+def read_verdict(response: Mapping[str, Any]) -> Verdict:
+    """What the answer to a PreToolUse hook says of the call."""
+    answer = response.get("response")
+    if not isinstance(answer, dict):
+        return Verdict()
+    specific = answer.get("hookSpecificOutput")
+    specific = specific if isinstance(specific, dict) else {}
+    reason = specific.get("permissionDecisionReason") or answer.get("reason") or answer.get("stopReason")
+    said = str(reason or "A hook of the frontend denied this call.")
+    if specific.get("permissionDecision") == "deny" or answer.get("decision") == "block":
+        return Verdict(False, said)
+    if answer.get("continue") is False:
+        return Verdict(False, said)
+    return Verdict(True if specific.get("permissionDecision") == "allow" else None)

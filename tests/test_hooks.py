@@ -1,0 +1,161 @@
+"""A frontend's hooks: which are meant, what they are told, what they may forbid (contract C11)."""
+
+import itertools
+import json
+
+import pytest
+
+from shim.answers import Facts
+from shim.control import Control, Decided, Forbidden
+from shim.hooks import Hooks, Seen, Verdict, read_verdict
+from shim.permissions import Decision, Permission
+
+CALL = Seen("PreToolUse", "call_1", "Bash", {"command": "ls"})
+ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
+DENY = {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "not today"}}
+ALLOW = {"hookSpecificOutput": {"permissionDecision": "allow"}}
+
+
+def hooks(event="PreToolUse", matcher=None, *identities):
+    return {event: [{"matcher": matcher, "hookCallbackIds": list(identities or ("hook_0",))}]}
+
+
+def control(given, **facts):
+    numbers = itertools.count(1)
+    known = {"vendor": "qwen", "session_id": "S", "mode": "default", "prompts": True, "asks": True, "cwd": "/repo"}
+    one = Control(Facts(**(known | facts)), lambda: f"uuid-{next(numbers)}", lambda: "now")
+    one.facts.hooks = Hooks(given)
+    return one
+
+
+def said(one):
+    return [json.loads(line) for line in one.take().splitlines()]
+
+
+def give(one, identity, body):
+    response = {"subtype": "success", "request_id": identity, "response": body}
+    return one.receive(json.dumps({"type": "control_response", "response": response}).encode())
+
+
+@pytest.mark.parametrize(
+    ("matcher", "matches"),
+    [
+        (None, True),
+        ("", True),
+        ("*", True),
+        ("Bash", True),
+        ("Edit|Bash", True),
+        ("Ba.*", True),
+        ("Ba", False),
+        ("(", True),
+    ],
+)
+def test_a_matcher_is_a_name_several_or_an_expression(matcher, matches):
+    assert Hooks(hooks(matcher=matcher)).matching(CALL) == (["hook_0"] if matches else [])
+
+
+@pytest.mark.parametrize("given", [None, 7, {}, {"Nonsense": [{}]}, {"Stop": 7}, {"Stop": [7, {"hookCallbackIds": 7}]}])
+def test_what_is_no_hook_is_left_out(given):
+    assert not Hooks(given) or not Hooks(given).matching(Seen("Stop"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ({}, Verdict()),
+        ({"continue": True}, Verdict()),
+        (ALLOW, Verdict(True)),
+        (DENY, Verdict(False, "not today")),
+        ({"decision": "block", "reason": "no"}, Verdict(False, "no")),
+        ({"continue": False, "stopReason": "enough"}, Verdict(False, "enough")),
+    ],
+)
+def test_an_answer_allows_denies_or_leaves_it_open(answer, verdict):
+    assert read_verdict({"subtype": "success", "response": answer}) == verdict
+
+
+def test_a_call_is_told_with_what_the_real_one_tells():
+    one = control(hooks())
+    one.observe(CALL)
+    (line,) = said(one)
+    assert line["request_id"] == "uuid-1"
+    assert line["request"]["subtype"] == "hook_callback"
+    assert (line["request"]["callback_id"], line["request"]["tool_use_id"]) == ("hook_0", "call_1")
+    assert line["request"]["input"] == {
+        "session_id": "S",
+        "transcript_path": "",
+        "cwd": "/repo",
+        "permission_mode": "default",
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": "ls"},
+        "tool_use_id": "call_1",
+    }
+
+
+def test_a_question_waits_for_the_hook_about_its_call():
+    one = control(hooks())
+    one.observe(CALL)
+    said(one)
+    assert one.ask(ASKED) is None
+    assert said(one) == []
+    assert give(one, "uuid-1", {}) == []
+    (question,) = said(one)
+    assert question["request"]["subtype"] == "can_use_tool"
+
+
+def test_a_hook_decides_in_the_frontends_place():
+    for answer, allow in ((DENY, False), (ALLOW, True)):
+        one = control(hooks())
+        one.observe(CALL)
+        one.ask(ASKED)
+        said(one)
+        ((permission, decision),) = give(one, "uuid-1", answer)
+        assert permission is ASKED and decision.allow is allow
+        assert said(one) == []
+
+
+def test_one_denial_of_several_hooks_is_enough_whoever_answers_last():
+    one = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
+    one.observe(CALL)
+    one.ask(ASKED)
+    assert give(one, "uuid-1", DENY) == []
+    ((_, decision),) = give(one, "uuid-2", ALLOW)
+    assert decision == Decision(False, message="not today", announced=False)
+
+
+def test_an_early_verdict_holds_for_the_question_that_comes_later():
+    one = control(hooks())
+    one.observe(CALL)
+    assert give(one, "uuid-1", DENY) == []
+    decision = one.ask(ASKED)
+    assert decision is not None and not decision.allow
+
+
+def test_a_denied_call_of_a_vendor_that_never_asks_is_forbidden():
+    one = control(hooks(), asks=False)
+    one.observe(CALL)
+    assert give(one, "uuid-1", DENY) == [Forbidden("call_1", "not today")]
+
+
+def test_the_others_are_told_and_not_waited_for():
+    given = hooks("Stop") | hooks("PostToolUse", None, "hook_1") | hooks("UserPromptSubmit", None, "hook_2")
+    one = control(given)
+    one.begin("do it")
+    one.observe(Seen("PostToolUse", "call_1", "Bash", {}, "out"))
+    one.observe(Seen("Stop"), last="Done.")
+    lines = said(one)
+    inputs = [line["request"]["input"] for line in lines]
+    assert [line["hook_event_name"] for line in inputs] == ["UserPromptSubmit", "PostToolUse", "Stop"]
+    assert (inputs[0]["prompt"], inputs[1]["tool_response"]) == ("do it", "out")
+    assert inputs[2]["last_assistant_message"] == "Done."
+    assert [give(one, line["request_id"], DENY) for line in lines] == [[], [], []]
+
+
+def test_an_interrupt_answers_a_question_that_waits_for_a_hook():
+    one = control(hooks())
+    one.begin("go")
+    one.observe(CALL)
+    one.ask(ASKED)
+    wishes = one.receive(b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}')
+    assert isinstance(wishes[0], Decided) and not wishes[0].decision.allow
