@@ -63,6 +63,7 @@ SHELL = {
     "state",
     "store",
     "strays",
+    "transcript",
     "translate",
 }
 # What a person runs.
