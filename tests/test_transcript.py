@@ -59,6 +59,9 @@ def stream(partial=False, number=0):
     return pen.take()
 
 
+UUID_ELSEWHERE = b'{"type":"user","parent_tool_use_id":null,"uuid":"%b","more":true}\n' % U.encode()
+
+
 def wrote(transcript, data=None, prompt="look around"):
     """One turn, to its end."""
     transcript.prompt(prompt, str(uuid4()))
@@ -196,7 +199,9 @@ def test_a_failed_request_is_part_of_the_history(transcript, file):
     assert messages(file)[1]["message"]["content"][0]["text"] == "API Error: 529"
 
 
-@pytest.mark.parametrize("data", [b"", b"$\n", b"\n", b"$\n\n$\n", b'{"type":"a', b"x" * 50, b'{"type":"user",}\n'])
+@pytest.mark.parametrize(
+    "data", [b"", b"$\n", b"\n", b"$\n\n$\n", b'{"type":"a', b"x" * 50, b'{"type":"user",}\n', UUID_ELSEWHERE]
+)
 def test_what_is_no_line_of_the_pens_is_left_out(transcript, file, data):
     wrote(transcript, data + (b"\n" if data and not data.endswith(b"\n") else b"") + stream())
     assert len(messages(file)) == 6
@@ -273,11 +278,13 @@ def test_a_line_that_was_cut_costs_no_other_line(home, file):
     assert chained(file)
 
 
-def test_a_session_that_another_claude_went_on_with_stays_one_chain(home, file):
+@pytest.mark.parametrize("size", [10, module.TAIL_BYTES])
+def test_a_session_that_another_claude_went_on_with_stays_one_chain(home, file, size):
     wrote(begun(home))
-    theirs = {"parentUuid": messages(file)[-1]["uuid"], "type": "user", "uuid": U, "timestamp": "2026"}
+    theirs = {"parentUuid": messages(file)[-1]["uuid"], "type": "user", "uuid": U, "toolUseResult": "x" * size}
+    last = {"type": "last-prompt", "lastPrompt": "theirs", "leafUuid": U, "sessionId": U}
     with file.open("a", encoding="utf-8") as opened:
-        opened.write(json.dumps(theirs, separators=(",", ":")) + "\n")
+        opened.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in (theirs, last))
     wrote(begun(home), stream(number=1))
     assert len(messages(file)) == 13
     assert chained(file)
@@ -323,7 +330,7 @@ def test_a_folder_of_the_users_choice_is_used(home):
 def test_without_a_home_nothing_is_written(home, monkeypatch, capfd):
     monkeypatch.chdir(home)
     monkeypatch.setattr(module.os.path, "expanduser", lambda path: path)
-    wrote(Transcript({}, CWD, "2"))
+    wrote(Transcript({}, str(home), "2"))
     assert os.listdir(home) == []
     assert capfd.readouterr().err == ""
 
@@ -399,8 +406,10 @@ def test_what_belongs_to_somebody_else_is_refused(home, file, capfd):
     os.chown(file, 65534, 65534)
     refused(begun(home), capfd)
     assert file.read_bytes() == before
+    file.unlink()
     os.chown(file.parent, 65534, 65534)
     refused(begun(home), capfd)
+    assert not file.exists()
 
 
 # -- when it fails ----------------------------------------------------------------------------------------
@@ -420,12 +429,13 @@ def test_a_full_disk_ends_the_transcript_and_the_next_turn_repairs_the_line(tran
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
         transcript.lines(stream())
+        assert capfd.readouterr().err.count("no transcript is written to ") == 1
         transcript.lines(stream())
         transcript.close()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    assert capfd.readouterr().err.count("no transcript is written to ") == 1
+    assert capfd.readouterr().err == ""
     assert file.stat().st_size == size + 100
     wrote(begun(home), stream(number=1))
     lines = file.read_bytes().split(b"\n")[:-1]
@@ -442,6 +452,14 @@ def test_a_transcript_does_not_grow_beyond_its_bound(transcript, file, capfd, mo
     assert 0 < file.stat().st_size <= 5_000
     assert capfd.readouterr().err.count("no transcript is written to ") == 1
     assert chained(file)
+
+
+def test_what_earlier_turns_wrote_counts(home, file, capfd, monkeypatch):
+    wrote(begun(home))
+    before = file.stat().st_size
+    monkeypatch.setattr(module, "FILE_BYTES", before + 100)
+    refused(begun(home), capfd)
+    assert file.stat().st_size == before
 
 
 def test_nobody_on_stderr_does_no_harm(transcript, home, monkeypatch):
