@@ -28,6 +28,7 @@ ENTRYPOINT_CHARACTERS = 64  # it stands in every line
 MARK = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 
 _ASSISTANT, _USER = b'{"type":"assistant",', b'{"type":"user",'
+_INIT, _SESSION = b'{"type":"system","subtype":"init",', b'"session_id":"'
 _KIND = len(b'{"type":"')  # where they differ
 _MAIN = b',"parent_tool_use_id":null,'  # not a nested agent's
 _REPLAY = b',"isReplay":true'  # a prompt said back; `prompt` wrote it
@@ -38,7 +39,7 @@ _END = len(_UUID) + _UUID_CHARACTERS + len(b'"}\n')
 
 
 class Transcript:
-    """Appends one session's messages to its file; does nothing before `open` and after the first failure."""
+    """Appends one session's messages to its file; writes nothing before its id is known and after a failure."""
 
     def __init__(self, environment: Mapping[str, str], cwd: str, version: str) -> None:
         self._projects = projects_directory(environment, cwd)
@@ -52,7 +53,7 @@ class Transcript:
         self._parent = b"null"
         self._constant = b""
         self._gap = b""
-        self._waiting: tuple[object, str] | None = None
+        self._waiting: tuple[object, str | None] | None = None
         self._last_prompt = ""
 
     def open(self, session_id: str) -> None:
@@ -79,21 +80,26 @@ class Transcript:
             waiting, self._waiting = self._waiting, None
             self.prompt(*waiting)
 
-    def prompt(self, content: object, uuid: str) -> None:
-        """A message of the user's, as text or blocks, when its turn begins."""
+    def prompt(self, content: object, uuid: str | None = None) -> None:
+        """A message of the user's, as text or blocks, when its turn begins; `uuid` is the frontend's, if any."""
         if self._name is None:
             self._waiting = (content, uuid)
             return
         if not self._ready():
             return
-        identity = dump(uuid if parse_uuid(uuid) else str(uuid4()))
+        identity = dump(uuid if parse_uuid(uuid or "") else str(uuid4()))
         message = b'"type":"user","message":{"role":"user","content":' + dump(content)
         self._write([b'{"parentUuid":', self._parent, self._front(), message, b'},"uuid":', identity, b"}\n"])
         self._parent = identity
         self._last_prompt = _title(content) or self._last_prompt
 
     def lines(self, data: bytes) -> None:
-        """Whole lines as they went out; the messages of the main conversation among them are kept."""
+        """Whole lines as they go out; the messages of the main conversation among them are kept.
+
+        The session's id is that of the first `init`, if nobody said it before.
+        """
+        if self._name is None:
+            self._open_as_said(data)
         if self._name is None or self._ended:
             return
         found = _messages(data)
@@ -110,6 +116,12 @@ class Transcript:
             parent = data[end - _DUMPED_UUID - 2 : end - 2]
         self._parent = parent
         self._write(pieces)
+
+    def _open_as_said(self, data: bytes) -> None:
+        start = 0 if data.startswith(_INIT) else data.find(b"\n" + _INIT) + 1
+        at = data.find(_SESSION, start) + len(_SESSION)
+        if data.startswith(_INIT, start) and at >= len(_SESSION):
+            self.open(data[at : at + _UUID_CHARACTERS].decode("ascii", "replace"))
 
     def close(self) -> None:
         """No more turns. The last prompt stands at the end, where lists look for a title."""

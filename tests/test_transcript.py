@@ -147,9 +147,10 @@ def test_a_prompt_without_text_or_of_a_strange_shape_ends_nothing(transcript, fi
     assert chained(file)
 
 
-def test_a_prompt_whose_id_is_no_uuid_gets_one(transcript, file):
+@pytest.mark.parametrize("given", [None, "", "7"])
+def test_a_prompt_whose_id_is_no_uuid_gets_one(transcript, file, given):
     transcript.open(U)
-    transcript.prompt("hi", "7")
+    transcript.prompt("hi", given)
     transcript.lines(stream())
     transcript.close()
     assert len(messages(file)[0]["uuid"]) == 36
@@ -229,10 +230,22 @@ def test_lines_in_any_grouping_make_the_same_file(home):
 
 def test_nothing_is_made_before_the_session_is_known_or_something_is_said(transcript, home):
     transcript.prompt("hi", PROMPT)
-    transcript.lines(stream())
+    transcript.lines(stream().partition(b"\n")[2])
+    transcript.lines(b"$\n")
     assert os.listdir(home) == []
     begun(home).open(U)
     assert os.listdir(home) == []
+
+
+@pytest.mark.parametrize("before", [b"", b"$\n", b'{"type":"system","subtype":"status","session_id":"x"}\n'])
+def test_the_session_is_that_of_the_first_init_if_nobody_named_it(transcript, file, before):
+    transcript.prompt("hi", PROMPT)
+    transcript.lines(before + stream())
+    transcript.lines(stream(number=1).replace(U.encode(), PROMPT.encode()))
+    transcript.close()
+    assert [name.name for name in file.parent.iterdir()] == [file.name]
+    assert len(messages(file)) == 11
+    assert chained(file)
 
 
 def test_an_id_that_is_no_uuid_is_never_a_file_name(transcript, home):
