@@ -44,6 +44,7 @@ class Settings(NamedTuple):
     deny: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
     vendors: Mapping[str, VendorSettings] = {}
+    transcripts: bool = True
 
     def of(self, name: str) -> VendorSettings:
         """The settings of one vendor."""
@@ -119,6 +120,7 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
         dialect=_choice("dialect", invocation.shim_dialect, environment, table, "claude"),
         terminator=_choice("terminator", invocation.shim_terminator, environment, table, "auto"),
         end_grace=float(table.get("end_grace", 2.0)),
+        transcripts=bool(table.get("transcripts", True)),
         log=invocation.shim_log or environment.get("SHIM_LOG") or table.get("log"),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),

@@ -79,6 +79,7 @@ class Session(Loop):
         while (message := await self._next()) is not None:
             self._running = True
             await self._control_lines()
+            self._output.asked(message)
             await self._driver.turn(message)
             self._running = False
             if self._control is not None:

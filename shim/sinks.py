@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import anyio
 
+from shim.messages import Message
+from shim.transcript import Transcript
 from shim.turn import Turn
 
 # A pipe that is writable takes this much at once (POSIX PIPE_BUF, Linux); more could block.
@@ -90,7 +92,10 @@ class Stdout:
 class Output:
     """What of the stream is printed: all of it, one object, an array of all, or the answer alone (contract F1)."""
 
-    def __init__(self, output_format: str, *, verbose: bool, stdout: Stdout) -> None:
+    def __init__(
+        self, output_format: str, *, verbose: bool, stdout: Stdout, transcript: Transcript | None = None
+    ) -> None:
+        self._transcript = transcript
         self._stdout = stdout
         self._stream = output_format == "stream-json"
         self._array = output_format == "json" and verbose
@@ -103,9 +108,16 @@ class Output:
         """Wait until the frontend has gone."""
         await self._stdout.gone()
 
+    def asked(self, message: Message) -> None:
+        """The message that the next lines answer."""
+        if self._transcript is not None:
+            self._transcript.prompt(message.message.get("content", message.text), message.uuid)
+
     async def lines(self, data: bytes) -> None:
         """Lines of the stream, as they come; what an earlier call was stopped in comes first."""
         async with self._writing:
+            if self._transcript is not None and data:
+                self._transcript.lines(data)
             await self._lines(data)
 
     async def _lines(self, data: bytes) -> None:

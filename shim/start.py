@@ -14,7 +14,7 @@ from shim.answers import Facts
 from shim.argv import Invocation
 from shim.environment import DEPTH_LIMIT, depth
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError
-from shim.events import TERMINATORS, ClaudePen
+from shim.events import CLAUDE_VERSION, TERMINATORS, ClaudePen
 from shim.ids import vendor_id
 from shim.launcher import Launcher, Started, working_directory
 from shim.log import open_log
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shim.control import Control
     from shim.session import Session
     from shim.source import Source
+    from shim.transcript import Transcript
 
 
 class Pending(Protocol):
@@ -57,6 +58,7 @@ class Start:
         self.cwd = working_directory()
         if not self.cwd:
             raise FrontendError("the working directory does not exist any more", hint="start from another one")
+        self.transcript: Transcript | None = None
         self.settings = config.load(invocation, self.environment)
         self.log = open_log(self.settings.log)
         if self.settings.dialect != "claude":
@@ -111,6 +113,9 @@ class Start:
         except ShimError as error:
             error.vendor = self.vendor.name
             raise
+        finally:
+            if self.transcript is not None:
+                self.transcript.close()
 
     def _run(self, signals: Pending) -> int:
         self.vendor.mode_arguments(self.mode)
@@ -281,8 +286,13 @@ class Start:
 
     def _output(self) -> Any:
         from shim.sinks import Output, Stdout
+        from shim.transcript import Transcript
 
-        return Output(self.invocation.output_format, verbose=self.invocation.verbose, stdout=Stdout())
+        invocation = self.invocation
+        kept = self.settings.transcripts and not self.vendor.passthrough and not invocation.no_session_persistence
+        if kept:
+            self.transcript = Transcript(self.environment, self.cwd, CLAUDE_VERSION)
+        return Output(invocation.output_format, verbose=invocation.verbose, stdout=Stdout(), transcript=self.transcript)
 
 
 def _answer_at_once(control: "Control", source: "Source") -> None:

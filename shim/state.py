@@ -6,6 +6,7 @@ one (threats: settings of another user, symlinks). Where that cannot be had noth
 
 import os
 import stat
+from collections.abc import Iterator
 
 NOT_PRIVATE = "state is not kept: {path} is not a directory of yours that only you may enter (chmod 700)\n"
 
@@ -57,10 +58,12 @@ def tell(text: str) -> None:
 
 def read_file(directory: str, name: str, limit: int) -> bytes | None:
     """The first `limit` bytes of a file of ours, None when there is none."""
-    if not usable(directory):
-        return None
+    return _read(os.path.join(directory, name), limit) if usable(directory) else None
+
+
+def _read(path: str, limit: int) -> bytes | None:
     try:
-        descriptor = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -69,6 +72,27 @@ def read_file(directory: str, name: str, limit: int) -> bytes | None:
         return os.read(descriptor, limit)
     finally:
         os.close(descriptor)
+
+
+def newest_files(directory: str, suffix: str, count: int, limit: int) -> Iterator[tuple[str, bytes]]:
+    """At most `count` files of ours that end in `suffix`, the last written first, each with its first `limit` bytes."""
+    if not usable(directory):
+        return
+    found = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                try:
+                    if entry.name.endswith(suffix):
+                        found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+                except OSError:
+                    continue  # another process forgot it just now
+    except OSError:
+        return
+    for _, name in sorted(found, reverse=True)[:count]:
+        data = _read(os.path.join(directory, name), limit)
+        if data is not None:
+            yield name, data
 
 
 def write_file(directory: str, name: str, data: bytes) -> bool:

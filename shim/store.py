@@ -13,11 +13,13 @@ import orjson
 
 from shim.config import state_directory
 from shim.ids import parse_uuid, vendor_id, vendor_name
-from shim.state import read_file, usable, write_file
+from shim.state import newest_files, read_file, usable, write_file
 
 RECORD_BYTES = 64 * 1024
 SESSIONS_KEPT = 10_000
 PRUNE_EVERY = 64  # one run in so many looks for old ones
+
+_SUFFIX = ".json"
 
 
 class Session(NamedTuple):
@@ -33,32 +35,34 @@ class Session(NamedTuple):
 def look_up(session_id: str, environment: Mapping[str, str]) -> Session | None:
     """The session behind Claude's id, if we made it."""
     canonical = parse_uuid(session_id)
-    if canonical is None:
-        return None
-    data = read_file(_directory(environment), f"{canonical}.json", RECORD_BYTES)
-    try:
-        record = orjson.loads(data or b"")
-        known = Session(
-            str(record["vendor"]),
-            str(record["vendor_session"]),
-            str(record.get("cwd", "")),
-            str(record.get("model", "")),
-            float(record.get("created", 0.0)),
-        )
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-        return None
-    return known if vendor_name(known.vendor) and vendor_id(known.vendor_session) else None
+    return None if canonical is None else _read(_directory(environment), canonical)
+
+
+def last(cwd: str, environment: Mapping[str, str], vendor: str | None = None) -> tuple[str, Session] | None:
+    """Claude's id and the session that was last used in `cwd`, with whichever vendor or with this one."""
+    directory = _directory(environment)
+    for name, data in newest_files(directory, _SUFFIX, SESSIONS_KEPT, RECORD_BYTES):
+        session_id, session = name.removesuffix(_SUFFIX), _parse(data)
+        if session is None or session.cwd != cwd or vendor not in (None, session.vendor):
+            continue
+        if parse_uuid(session_id) == session_id:
+            return session_id, session
+    return None
 
 
 def remember(session_id: str, session: Session, environment: Mapping[str, str]) -> bool:
-    """Keep a session; False when it cannot be kept, or when the vendor's id may never become an argument."""
+    """Keep a session; False when it cannot be kept, or when the vendor's id may never become an argument.
+
+    When it was made stays what it was, whether or not the caller knows it.
+    """
     canonical = parse_uuid(session_id)
     if canonical is None or vendor_id(session.vendor_session) is None:
         return False
-    now = time.time()
-    record = session._replace(created=session.created or now)._asdict() | {"updated": now}
-    directory = _directory(environment)
-    kept = write_file(directory, f"{canonical}.json", orjson.dumps(record))
+    directory, now = _directory(environment), time.time()
+    known = None if session.created else _read(directory, canonical)
+    created = session.created or (known and known.created) or now
+    record = session._replace(created=created)._asdict() | {"updated": now}
+    kept = write_file(directory, canonical + _SUFFIX, orjson.dumps(record))
     if os.getpid() % PRUNE_EVERY == 0:
         prune(directory)
     return kept
@@ -74,6 +78,25 @@ def prune(directory: str) -> None:
         return
 
 
+def _read(directory: str, canonical: str) -> Session | None:
+    return _parse(read_file(directory, canonical + _SUFFIX, RECORD_BYTES) or b"")
+
+
+def _parse(data: bytes) -> Session | None:
+    try:
+        record = orjson.loads(data)
+        known = Session(
+            str(record["vendor"]),
+            str(record["vendor_session"]),
+            str(record.get("cwd", "")),
+            str(record.get("model", "")),
+            float(record.get("created", 0.0)),
+        )
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return None
+    return known if vendor_name(known.vendor) and vendor_id(known.vendor_session) else None
+
+
 def _directory(environment: Mapping[str, str]) -> str:
     return os.path.join(state_directory(environment), "sessions")
 
@@ -81,18 +104,3 @@ def _directory(environment: Mapping[str, str]) -> str:
 def available(environment: Mapping[str, str]) -> bool:
     """Whether sessions can be kept here at all."""
     return usable(_directory(environment))
-
-
-def last(cwd: str, environment: Mapping[str, str], vendor: str | None = None) -> tuple[str, Session] | None:
-    """The session last used in `cwd` (by `vendor`, if one is named) and Claude's id of it."""
-    directory = _directory(environment)
-    try:
-        files = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in os.scandir(directory)]
-    except OSError:
-        return None
-    for _, name in sorted(files, reverse=True)[:SESSIONS_KEPT]:
-        identity = parse_uuid(name.removesuffix(".json"))
-        known = look_up(identity, environment) if identity else None
-        if identity and known and known.cwd == cwd and vendor in (None, known.vendor):
-            return identity, known
-    return None

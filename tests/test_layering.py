@@ -64,6 +64,7 @@ SHELL = {
     "state",
     "store",
     "strays",
+    "transcript",
     "translate",
 }
 # What a person runs.

@@ -38,6 +38,9 @@ class Paper:
         self._gone = gone
         self._blocked = blocked
 
+    def asked(self, message):
+        pass
+
     async def lines(self, data):
         await anyio.lowlevel.checkpoint()
         if self._gone:

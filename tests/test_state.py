@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from shim.state import private_directory, read_file, write_file
+from shim.state import newest_files, private_directory, read_file, write_file
 
 
 @pytest.fixture
@@ -88,11 +88,7 @@ def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(folder, tmp_p
 def test_a_pipe_in_the_place_of_a_file_does_not_hang_us(folder):
     private_directory(folder)
     os.mkfifo(os.path.join(folder, "x"))
-    writer = os.open(os.path.join(folder, "x"), os.O_RDWR)
-    try:
-        assert read_file(folder, "x", 10) is None
-    finally:
-        os.close(writer)
+    assert read_file(folder, "x", 10) is None
 
 
 def test_a_folder_in_the_place_of_a_file_is_none_and_leaves_nothing_behind(folder):
@@ -101,3 +97,33 @@ def test_a_folder_in_the_place_of_a_file_is_none_and_leaves_nothing_behind(folde
     assert read_file(folder, "x", 10) is None
     assert not write_file(folder, "x", b"data")
     assert os.listdir(folder) == ["x"]
+
+
+def written_at(folder, name, data, age):
+    assert write_file(folder, name, data)
+    os.utime(os.path.join(folder, name), ns=(age, age))
+
+
+def test_files_are_listed_with_what_they_hold_the_last_written_first(folder):
+    written_at(folder, "a.x", b"one", 10)
+    written_at(folder, "b.x", b"three", 30)
+    written_at(folder, "c.x", b"two", 20)
+    written_at(folder, "d.y", b"another kind", 40)
+    assert list(newest_files(folder, ".x", 9, 100)) == [("b.x", b"three"), ("c.x", b"two"), ("a.x", b"one")]
+    assert list(newest_files(folder, ".x", 2, 3)) == [("b.x", b"thr"), ("c.x", b"two")]
+
+
+def test_what_is_no_file_of_ours_is_not_listed(folder, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious", encoding="utf-8")
+    private_directory(folder)
+    os.symlink(victim, os.path.join(folder, "link.x"))
+    os.mkdir(os.path.join(folder, "folder.x"))
+    os.mkfifo(os.path.join(folder, "pipe.x"))
+    assert list(newest_files(folder, ".x", 9, 100)) == []
+
+
+def test_a_folder_that_others_may_enter_is_not_listed(folder):
+    written_at(folder, "a.x", b"one", 10)
+    os.chmod(folder, 0o755)
+    assert list(newest_files(folder, ".x", 9, 100)) == []

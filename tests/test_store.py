@@ -2,11 +2,14 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
+from support import ROOT
 
 from shim import store
-from shim.store import Session, look_up, prune, remember
+from shim.store import Session, last, look_up, prune, remember
 
 U = "11111111-2222-4333-8444-55555555abcd"
 
@@ -35,6 +38,14 @@ def test_when_it_was_made_stays_and_when_it_was_used_moves(box, environment, mon
     remember(U, look_up(U, environment), environment)
     record = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
     assert (record["created"], record["updated"]) == (100.0, 200.0)
+
+
+def test_when_it_was_made_stays_though_the_caller_does_not_know_it(environment, monkeypatch):
+    monkeypatch.setattr(store.time, "time", lambda: 100.0)
+    remember(U, Session("cake", "own-id"), environment)
+    monkeypatch.setattr(store.time, "time", lambda: 200.0)
+    remember(U, Session("cake", "own-id"), environment)
+    assert look_up(U, environment).created == 100.0
 
 
 @pytest.mark.parametrize("identity", ["", "../../x", "nonsense", U[:-1], U + "\n"])
@@ -71,3 +82,103 @@ def test_the_oldest_beyond_the_bound_are_forgotten(box, environment, monkeypatch
     prune(str(box.state / "sessions"))
     assert [look_up(identity, environment) is not None for identity in ids] == [False, False, True, True, True]
     prune(str(box.path / "nowhere"))
+
+
+def used(box, identity, session, age):
+    """Remember a session as if it had been used at that time."""
+    assert remember(identity, session, box.environment())
+    os.utime(box.state / "sessions" / f"{identity}.json", (age, age))
+
+
+def numbered(number):
+    return f"{number:08d}{U[8:]}"
+
+
+def test_the_last_session_of_a_folder_is_the_last_used(box, environment):
+    used(box, numbered(1), Session("cake", "first", "/repo"), 30)
+    used(box, numbered(2), Session("cake", "second", "/repo"), 10)
+    used(box, numbered(3), Session("cake", "third", "/other"), 40)
+    identity, session = last("/repo", environment)
+    assert (identity, session.vendor_session) == (numbered(1), "first")
+    assert last("/", environment) is None
+
+
+def test_the_last_session_may_be_asked_of_one_vendor(box, environment):
+    used(box, numbered(1), Session("cake", "first", "/repo"), 30)
+    used(box, numbered(2), Session("pi", "second", "/repo"), 10)
+    assert last("/repo", environment)[0] == numbered(1)
+    assert last("/repo", environment, "pi")[0] == numbered(2)
+    assert last("/repo", environment, "qwen") is None
+
+
+def test_nothing_was_last_where_nothing_was_kept(box, environment):
+    assert last("/repo", environment) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"vendor":"cake","cwd":"/repo"}', b"\xff" * 70_000])
+def test_a_broken_file_among_them_does_not_hide_the_last(box, environment, data):
+    used(box, numbered(1), Session("cake", "first", "/repo"), 10)
+    broken = box.state / "sessions" / f"{numbered(2)}.json"
+    broken.write_bytes(data)
+    os.utime(broken, (20, 20))
+    assert last("/repo", environment)[0] == numbered(1)
+
+
+def test_a_file_that_is_named_otherwise_is_no_session(box, environment):
+    used(box, U, Session("cake", "own", "/repo"), 10)
+    folder = box.state / "sessions"
+    for name in ("x.json", f"{U.upper()}.json", f"{U}.json.17.tmp"):
+        (folder / name).write_bytes((folder / f"{U}.json").read_bytes())
+    (folder / f"{U}.json").unlink()
+    assert last("/repo", environment) is None
+
+
+def test_no_more_files_are_looked_at_than_are_kept(box, environment, monkeypatch):
+    monkeypatch.setattr(store, "SESSIONS_KEPT", 2)
+    for number in range(3):
+        used(box, numbered(number), Session("cake", "own", f"/{number}"), number)
+    assert last("/0", environment) is None
+    assert last("/1", environment)[0] == numbered(1)
+
+
+def test_in_a_folder_that_is_not_ours_alone_nothing_was_last(box, environment):
+    remember(U, Session("cake", "own", "/repo"), environment)
+    os.chmod(box.state / "sessions", 0o755)
+    assert last("/repo", environment) is None
+
+
+WRITER = """
+import sys
+from shim.store import Session, last, look_up, remember
+state, number, *identities = sys.argv[1:]
+environment = {"SHIM_STATE": state}
+print("ready", flush=True)
+sys.stdin.readline()
+for turn in range(200):
+    for identity in identities:
+        assert remember(identity, Session("cake", f"own-{number}-{turn}", "/repo"), environment)
+        assert look_up(identity, environment).vendor == "cake"
+    assert last("/repo", environment) is not None
+"""
+
+
+@pytest.mark.parametrize("ids", [([U], [U]), ([numbered(1)], [numbered(2)]), ([U, numbered(1)], [U, numbered(2)])])
+def test_two_processes_write_at_once_and_nothing_is_lost_or_torn(box, environment, ids):
+    command = [sys.executable, "-c", WRITER, str(box.state)]
+    writers = [
+        subprocess.Popen(
+            [*command, str(number), *own], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for number, own in enumerate(ids)
+    ]
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate(timeout=60)
+    assert [writer.returncode for writer in writers] == [0, 0]
+    known = {identity for own in ids for identity in own}
+    assert {look_up(identity, environment).vendor_session[-4:] for identity in known} == {"-199"}
+    assert sorted(os.listdir(box.state / "sessions")) == sorted(f"{identity}.json" for identity in known)

@@ -1,0 +1,70 @@
+"""What the drop-in leaves for history views (contract F12, setting `transcripts`)."""
+
+import json
+import os
+
+import pytest
+from box import ANSWER, ASK, STREAM, ndjson
+
+
+@pytest.fixture
+def demo(box):
+    return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", ANSWER])}
+
+
+def files(box):
+    return sorted(box.home.rglob("*.jsonl"))
+
+
+def said(file):
+    """Who said what, in a transcript."""
+    entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    contents = [entry["message"]["content"] for entry in entries if "message" in entry]
+    return [content if isinstance(content, str) else content[0]["text"] for content in contents]
+
+
+@pytest.mark.parametrize("arguments", [ASK, ("-p", "hi"), ("-p", "hi", "--output-format", "json")])
+def test_a_turn_leaves_a_transcript_whatever_is_printed(box, demo, arguments):
+    done = box.claude(*arguments, **demo)
+    assert (done.status, done.stderr) == (0, "")
+    (file,) = files(box)
+    assert said(file) == ["hi", "Hello."]
+
+
+def test_the_transcript_has_the_sessions_id(box, demo):
+    done = box.claude(*ASK, **demo)
+    (file,) = files(box)
+    assert file.name == f"{done.init['session_id']}.jsonl"
+
+
+def test_a_conversation_is_one_transcript(box, demo):
+    asked = [{"type": "user", "message": {"role": "user", "content": words}} for words in ("one", "two")]
+    arguments = ("-p", "--input-format", "stream-json", *STREAM, "--replay-user-messages")
+    box.claude(*arguments, stdin=ndjson(*asked).encode(), **demo)
+    (file,) = files(box)
+    assert [words for words in said(file) if words in ("one", "two")] == ["one", "two"]
+
+
+def test_a_setting_turns_them_off(box, demo):
+    box.settings("transcripts = false\n")
+    assert box.claude(*ASK, **demo).status == 0
+    assert files(box) == []
+
+
+def test_a_session_that_is_not_to_be_kept_has_none(box, demo):
+    assert box.claude(*ASK, "--no-session-persistence", **demo).status == 0
+    assert files(box) == []
+
+
+def test_a_real_claude_writes_its_own(box):
+    program = box.prints("standin", "claude/2.1.327-text")
+    assert box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=program).status == 0
+    assert files(box) == []
+
+
+def test_where_none_can_be_written_the_turn_is_none_the_worse(box, demo):
+    os.makedirs(box.home, exist_ok=True)
+    (box.home / ".claude").write_text("", encoding="utf-8")
+    done = box.claude(*ASK, **demo)
+    assert (done.status, done.result["is_error"]) == (0, False)
+    assert done.stderr.count("no transcript is written to ") == 1
