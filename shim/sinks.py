@@ -116,9 +116,11 @@ class Output:
     async def lines(self, data: bytes) -> None:
         """Lines of the stream, as they come; what an earlier call was stopped in comes first."""
         async with self._writing:
-            if self._transcript is not None and data:
-                self._transcript.lines(data)
-            await self._lines(data)
+            try:
+                await self._lines(data)
+            finally:
+                if self._transcript is not None and data:
+                    self._transcript.lines(data)
 
     async def _lines(self, data: bytes) -> None:
         if self._stream or not data:
