@@ -1,0 +1,122 @@
+"""How much later the model's first text arrives under the shim than from the vendor alone: `make bench`.
+
+Real pi and real qwen against a model server on loopback, alone and under the installed drop-in by turns; medians of
+the pairs. Also the CPU that the drop-in has used when `initialize` is answered. It judges nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from model_server import REPLY, ModelServer
+from programs import install
+from vendor_setups import PI, QWEN, Vendor
+
+PROMPT = "[[text]] hi"
+FIRST = REPLY.split()[0].encode()  # the first word of the reply: in the first fragment of every vendor
+ALONE = {
+    "pi": ["--mode", "json"],
+    "qwen": ["--output-format", "stream-json", "--include-partial-messages", "--approval-mode", "default"],
+}
+SHIM = ["-p", PROMPT, "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
+GOALS = {"pi": "120 ms later", "qwen": "1.10 times"}
+INITIALIZE = json.dumps({"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}}) + "\n"
+
+
+def first_text(command: list[str], environment: Mapping[str, str], folder: Path, stdin: bytes) -> float:
+    """Seconds from the start of a command to the line that holds the model's first word."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        env=dict(environment),
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(stdin)
+    process.stdin.close()
+    seconds = 0.0
+    for line in process.stdout:
+        if FIRST in line and not seconds:
+            seconds = time.monotonic() - began
+    process.stdout.close()
+    if process.wait() or not seconds:
+        raise SystemExit(f"{command[0]} said nothing (exit {process.returncode})")
+    return seconds
+
+
+def initialize_cpu(command: list[str], environment: Mapping[str, str]) -> float:
+    """Milliseconds of CPU that a command has used when it has answered `initialize` (Linux)."""
+    process = subprocess.Popen(command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(INITIALIZE.encode())
+    process.stdin.flush()
+    process.stdout.readline()
+    used = Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]
+    process.stdin.close()
+    process.stdout.read()
+    process.stdout.close()
+    process.wait()
+    return int(used) / 1e6
+
+
+def say(line: str) -> None:
+    """A line of the report."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def measure(vendor: Vendor, pairs: int) -> None:
+    """Print what the drop-in adds for one vendor."""
+    program = install(vendor.package)
+    with ModelServer() as model, tempfile.TemporaryDirectory() as place:
+        home = Path(place)
+        environment = {"PATH": program.path, "HOME": place, "LANG": "C.UTF-8", **vendor.prepare(home, model.url)}
+        dropped = environment | {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(home / "state")}
+        shim = [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", place]
+        subprocess.run(shim, env=dropped, check=True, stdout=subprocess.DEVNULL)
+        claude = str(home / "claude")
+        alone_command = [str(program.executable), *ALONE[vendor.name], *vendor.arguments]
+        shim_command = [claude, *SHIM, *vendor.arguments]
+        alone, under = [], []
+        for pair in range(pairs + 1):
+            runs = [(alone, alone_command, environment, PROMPT.encode()), (under, shim_command, dropped, b"")]
+            for kept, command, env, stdin in runs if pair % 2 else reversed(runs):
+                seconds = first_text(command, env, home, stdin)
+                if pair:  # the first pair warms the caches
+                    kept.append(seconds)
+        later = statistics.median(b - a for a, b in zip(alone, under, strict=True)) * 1000
+        times = statistics.median(b / a for a, b in zip(alone, under, strict=True))
+        base = statistics.median(alone) * 1000
+        say(
+            f"{vendor}: first text {base:.0f} ms alone, {later:+.0f} ms later under the shim, {times:.2f} times"
+            f"   (goal {GOALS[vendor.name]})"
+        )
+        if sys.platform == "linux":
+            command = [claude, "--output-format", "stream-json", "--verbose", "--input-format", "stream-json"]
+            used = [initialize_cpu(command, dropped) for _ in range(pairs)]
+            say(
+                f"{vendor}: initialize answered after {statistics.median(used):.0f} ms of CPU"
+                f" (at best {min(used):.0f})   (goal 120 ms)"
+            )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=11)
+    given = parser.parse_args()
+    os.environ.pop("CLAUDE_CODE_ENTRYPOINT", None)
+    for each in (PI, QWEN):
+        measure(each, given.pairs)
