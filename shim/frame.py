@@ -107,6 +107,7 @@ class Frame:
         self._max_turns = terms.max_turns
         self._retracts = terms.retracts
         self._hidden: set[str] = set()
+        self._hidden_block: int | None = None
         self._early: dict[str, tuple[object, bool]] = {}
         self._key: object = None
         self._parts: list[str] = []

@@ -7,6 +7,7 @@ Claude's words what a real claude leaves unfinished when it dies.
 from typing import Any
 
 from shim.calls import Calls
+from shim.dumping import dump
 from shim.ending import Outcome
 from shim.frame import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
 from shim.usage import NO_USAGE
@@ -57,6 +58,10 @@ class Verbatim(Calls):
         self.facts["vendor_version"] = event.get("claude_code_version")
         self.model = str(event.get("model"))
         self.pen.adopt_session(session)
+        tools = event.get("tools")
+        if self._policy is not None and self._policy.hidden and isinstance(tools, list):
+            listed = [name for name in tools if name not in self._policy.hidden]
+            raw = dump(event | {"tools": listed})
         self.pen.verbatim(raw)
         self.state = READY
 
@@ -77,8 +82,17 @@ class Verbatim(Calls):
             self.last_text = str(event.get("result") or "")
         self.stated_outcome = self.outcome
 
+    def _hides(self, block: dict[str, Any]) -> bool:
+        """Whether a block is a call that is hidden; its id is remembered for the result."""
+        if self._policy is None or block.get("type") != "tool_use" or block.get("name") not in self._policy.hidden:
+            return False
+        self._hide(str(block.get("id")))
+        return True
+
     def _follow_assistant(self, event: dict[str, Any]) -> bool:
         parent = event.get("parent_tool_use_id")
+        if parent in self._hidden or any(map(self._hides, event["message"]["content"])):
+            return False
         for block in event["message"]["content"]:
             if parent:
                 if block.get("type") == "tool_use" and isinstance(block["id"], str):
@@ -99,6 +113,10 @@ class Verbatim(Calls):
         content = event["message"]["content"]
         if isinstance(content, str):
             return True
+        if event.get("parent_tool_use_id") in self._hidden:
+            return False
+        if any(block.get("tool_use_id") in self._hidden for block in content):
+            return False
         if event.get("parent_tool_use_id"):
             for block in content:
                 self.nested_calls.pop(block.get("tool_use_id"), None)
@@ -114,6 +132,12 @@ class Verbatim(Calls):
     def _follow_stream_event(self, event: dict[str, Any]) -> bool:
         inner = event["event"]
         kind = inner["type"]
+        if kind == "content_block_start" and self._hides(inner["content_block"]):
+            self._hidden_block = inner["index"]
+        if self._hidden_block is not None and inner.get("index") == self._hidden_block:
+            if kind == "content_block_stop":
+                self._hidden_block = None
+            return False
         if kind == "message_start":
             message = inner["message"]
             self.model = str(message.get("model"))

@@ -460,6 +460,47 @@ def test_a_tool_that_is_denied_as_a_whole_is_kept_from_a_vendor_with_filters(box
     assert "--exclude-tools=run_shell_command" in box.record()["arguments"]
 
 
+HIDDEN = {
+    "claude": "claude/2.1.327-tool-bash-partial",
+    "qwen": "qwen/0.24.4-partial-parallel",
+    "pi": "pi/1.5.2-parallel",
+}
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("vendor", HIDDEN)
+def test_both_halves_of_a_hidden_call_are_left_out_everywhere(box, vendor, partial):
+    """S16c"""
+    flags = ["--include-partial-messages"] * partial
+    standin = box.prints("standin", HIDDEN[vendor])
+    environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": standin}
+    shown = box.claude(*ASK, *flags, **environment)
+    names = {block["name"] for line in shown.lines for block in _blocks(line) if block["type"] == "tool_use"}
+    assert names
+    box.settings(f"[tools]\nhide = {json.dumps(sorted(names))}\n")
+    done = box.claude(*ASK, *flags, **environment)
+    assert done.status == shown.status == 0
+    kinds = [block["type"] for line in done.lines for block in _blocks(line)]
+    assert "tool_use" not in kinds and "tool_result" not in kinds
+    assert not names & set(done.init["tools"])
+    assert b"input_json_delta" not in done.stdout
+    assert done.result["result"] == shown.result["result"]
+
+
+def _blocks(line):
+    """The content blocks of a line, and the one that a stream event opens."""
+    content = (line.get("message") or {}).get("content") or []
+    opened = (line.get("event") or {}).get("content_block")
+    return [*(content if isinstance(content, list) else []), *([opened] if opened else [])]
+
+
+def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
+    box.settings('[tools]\ndeny = ["Bash"]\n')
+    box.fake(["record", str(box.recording)], name="claude")
+    box.claude(*ASK, "--disallowedTools=Read", SHIM_VENDOR="claude")
+    assert {"--disallowedTools=Read", "--disallowedTools=Bash"} <= set(box.record()["arguments"])
+
+
 # -- settings and the log ---------------------------------------------------------------------------------------
 
 

@@ -105,7 +105,7 @@ TABLE = [
     (("--tools", "Read,Glob"), "qwen", ("--core-tools=read_file", "--core-tools=glob")),
     (("--disallowedTools", "Bash"), "qwen", ("--exclude-tools=run_shell_command",)),
     (("--disallowedTools", "Bash(rm *)"), "qwen", ()),
-    (("--disallowedTools", "Bash(rm *)"), "claude", ("--disallowed-tools=Bash(rm *)",)),
+    (("--disallowedTools", "Bash(rm *)"), "claude", ("--disallowedTools=Bash(rm *)",)),
     (("--tools", ""), "claude", ("--tools=",)),
     (("--tools", "default"), "claude", ()),
     # limits and folders

@@ -50,9 +50,13 @@ def launch(request: Request) -> Launch:
     for field, spelling in FLAGS.items():
         if field in _NOT_PASSED or field == "other" or field.startswith("shim_"):
             continue
+        if field == "disallowed_tools":
+            continue
         arguments += _flag(
             spelling.split()[-2 if "<" in spelling or "[" in spelling else -1], getattr(invocation, field)
         )
+    denied = dict.fromkeys((*invocation.disallowed_tools, *request.removed))
+    arguments += [f"--disallowedTools={rule}" for rule in denied]
     for name, value in invocation.other:
         arguments += [name] if value is None else [f"{name}={value}"]
     return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt))
