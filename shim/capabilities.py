@@ -30,6 +30,7 @@ def describe(vendor: Vendor, environment: Mapping[str, str], cwd: str) -> dict[s
         "partial messages": vendor.streams,
         "resume": vendor.resumes,
         "interrupt": True,
+        "permission requests": vendor.speech is not None or vendor.passthrough,
         "tool limits": vendor.limits_tools,
         "turn limit": vendor.limits_turns,
     }
@@ -38,13 +39,20 @@ def describe(vendor: Vendor, environment: Mapping[str, str], cwd: str) -> dict[s
         "name": vendor.name,
         "program": program,
         "version": _version(vendor, program, environment),
-        "driven": "one process a turn",
+        "driven": _driven(vendor),
         "can": [name for name, able in can.items() if able],
         "emulated": [name for name, needed in emulated.items() if needed],
         "modes": list(vendor.modes),
         "refused": [mode for mode in MODES if mode not in vendor.modes],
         "unattended": vendor.unattended,
     }
+
+
+def _driven(vendor: Vendor) -> str:
+    """How many messages one process of it answers."""
+    if vendor.speech is None and not vendor.passthrough:
+        return "one process a message"
+    return "one process a conversation"
 
 
 def _program(vendor: Vendor, environment: Mapping[str, str], cwd: str) -> str | None:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from shim.transcript import Transcript
 
 
+DRIVERS = ("two-way", "one-way")
+
+
 class Pending(Protocol):
     """The signals that came while the child was starting."""
 
@@ -125,7 +128,7 @@ class Start:
         fresh, identity = fresh_identity()
         launcher = self._launcher(fresh, identity)
         streams_in = self.invocation.input_format == "stream-json"
-        asks = self.invocation.permission_prompt_tool == "stdio" and self.vendor.speech is not None
+        asks = self.invocation.permission_prompt_tool == "stdio" and self._listens()
         if streams_in and self.vendor.passthrough:
             return self._relay(launcher, signals)
         if streams_in:
@@ -167,7 +170,7 @@ class Start:
             state_events=_state_events(self.environment),
             process=os.getpid(),
             cwd=self.cwd,
-            asks=self.vendor.speech is not None,
+            asks=self._listens(),
             checked=check_model,
         )
         launcher = Launcher(
@@ -246,11 +249,19 @@ class Start:
         from shim.session import Session
 
         driver: Driver
-        if self.vendor.speech is not None and self.settings.of(self.vendor.name).driver != "one-way":
+        if self._listens():
             driver = TwoWay(launcher, output, control, tasks)
         else:
             driver = OneWay(launcher, output, control)
         return Session(driver, output, first=first, control=control, source=source)
+
+    def _listens(self) -> bool:
+        """Whether one child serves the conversation: the vendor can, and the settings do not say otherwise."""
+        name = self.vendor.name
+        driver = self.settings.of(name).driver or DRIVERS[0]
+        if driver not in DRIVERS:
+            raise FrontendError(f"vendors.{name}.driver is {driver!r}, it must be one of {', '.join(DRIVERS)}")
+        return self.vendor.speech is not None and driver == "two-way"
 
     def _relay(self, launcher: Launcher, signals: Pending) -> int:
         """A real claude holds the conversation itself."""

@@ -91,7 +91,8 @@ class Verbatim(Calls):
 
     def _follow_assistant(self, event: dict[str, Any]) -> bool:
         parent = event.get("parent_tool_use_id")
-        if parent in self._hidden or any(map(self._hides, event["message"]["content"])):
+        hidden = [block for block in event["message"]["content"] if self._hides(block)]
+        if hidden or parent in self._hidden:
             return False
         for block in event["message"]["content"]:
             if parent:

@@ -513,3 +513,17 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
     assert requests[1]["input"]["last_assistant_message"] == "After."
     assert len(done.result["permission_denials"]) == 1
     assert done.lines[-1]["type"] == "result"
+
+
+def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
+    box.settings('[vendors.qwen]\ndriver = "one-way"\n')
+    child = box.fake(["read"], ["record", str(box.recording)], ["out", ndjson(INIT, says("Hello."), result("Hello."))])
+    with talk(child) as running:
+        running.say(user("one"), user("two"))
+        done = running.hang_up()
+    assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
+    assert box.record()["stdin"] == "two"
+    assert "--input-format" not in box.record()["arguments"]
+    box.settings('[vendors.qwen]\ndriver = "sideways"\n')
+    with talk(child) as running:
+        assert "it must be one of two-way, one-way" in running.hang_up().stderr
