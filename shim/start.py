@@ -249,10 +249,7 @@ class Start:
         from shim.session import Session
 
         driver: Driver
-        if self._listens():
-            driver = TwoWay(launcher, output, control, tasks)
-        else:
-            driver = OneWay(launcher, output, control)
+        driver = TwoWay(launcher, output, control, tasks) if self._listens() else OneWay(launcher, output, control)
         return Session(driver, output, first=first, control=control, source=source)
 
     def _listens(self) -> bool:
