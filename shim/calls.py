@@ -88,7 +88,7 @@ class Calls(Blocks):
     def _count_turns(self, limit: int) -> None:
         """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit (contract F10)."""
         if self.replies >= limit and not self.open:
-            self.failed(f"Reached maximum number of turns ({limit})", kind="limit", subtype="error_max_turns")
+            self.failed(f"{ending.MAX_TURNS} ({limit})", kind="limit", subtype="error_max_turns")
             self.finish()
 
     def _called_late(

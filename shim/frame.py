@@ -105,6 +105,7 @@ class Frame:
         self._partial = pen.partial
         self._policy = terms.policy
         self._max_turns = terms.max_turns
+        self._budget = terms.budget
         self._retracts = terms.retracts
         self._hidden: set[str] = set()
         self._hidden_block: int | None = None
@@ -164,13 +165,12 @@ class Frame:
         if self.outcome is not None and self.outcome.kind == "interrupted":
             self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
             return
-        failure = classify(message)
+        failure = classify(message, status)
         self.outcome = Outcome(
             "failed",
             message=message,
             cause=kind or failure.cause or "vendor_error",
-            error=failure.error,
-            status=status or failure.status,
+            failure=failure,
             api=(failure.api and subtype is None and kind is None) if api is None else api,
             subtype=subtype,
             facts=facts,

@@ -167,9 +167,12 @@ class Launcher:
             mode=facts.mode,
             unattended=vendor.unattended,
             max_turns=None if counts else invocation.max_turns,
+            turns_asked=invocation.max_turns,
+            budget=None if vendor.passthrough else invocation.max_budget_usd,
             policy=self.policy() or None,
             retracts=vendor.retracts,
             gate=vendor.gate,
+            login=vendor.login,
             clean_exits=vendor.clean_exits,
             clock=lambda: int((time.monotonic() - began) * 1000),
         )

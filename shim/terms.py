@@ -36,9 +36,10 @@ class Terms(NamedTuple):
 
     `session_id` is the frontend's choice, `fresh_id` is used when neither frontend nor vendor has one.
     `clock` gives milliseconds since the turn began. `clean_exits` are the exit codes that do not contradict a
-    vendor's own "done" (vendor pages). `max_turns` is set only where the vendor cannot count for itself;
+    vendor's own "done" (vendor pages). `max_turns` is set only where the vendor cannot count for itself,
+    `turns_asked` always; `budget` are the dollars that the session may cost;
     `retracts` is False for a vendor that never takes a reply back, of which less need be remembered.
-    `gate` is what stderr says when the vendor's trust gate is closed.
+    `gate` is what stderr says when the vendor's trust gate is closed, `login` how a person logs in with it.
     """
 
     vendor: str
@@ -51,8 +52,11 @@ class Terms(NamedTuple):
     mode: str = "default"
     unattended: bool = False
     max_turns: int | None = None
+    turns_asked: int | None = None
+    budget: float | None = None
     retracts: bool = True
     gate: str = ""
+    login: str = ""
     policy: Policy | None = None
     clean_exits: frozenset[int] = frozenset({0})
     clock: Callable[[], int] = lambda: 0

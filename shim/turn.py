@@ -87,6 +87,18 @@ class Turn(Verbatim):
             self.go(READY)
         if self._said_size:
             self._forget_said()
+        if self._budget is not None:
+            self._count_cost(self._budget)
+
+    def _count_cost(self, budget: float) -> None:
+        """Claude's `--max-budget-usd` for a vendor that says what a reply cost: no reply follows that is beyond it.
+
+        A turn that is over is over: the limit ends one that would go on (contract F10).
+        """
+        if self.conversation.cost + self.cost > budget and self.open and self.outcome is None:
+            amount = f"{budget:.12f}".rstrip("0").rstrip(".")
+            self.failed(f"Reached maximum budget (${amount})", kind="limit", subtype="error_max_budget_usd")
+            self.finish()
 
     def spent(self, usage: Usage, cost: float) -> None:
         """Usage and cost of a request that is no reply of this turn (one that failed, a compaction)."""
@@ -124,7 +136,7 @@ class Turn(Verbatim):
             max_retries=limit,
             retry_delay_ms=delay_ms,
             error_status=failure.status,
-            error=failure.error,
+            error=failure.retry_error,
         )
 
     def compacted(self, trigger: str, before: int) -> None:

@@ -40,6 +40,7 @@ CORE = {
     "usage",
     "vendor",
     "verbatim",
+    "wording",
 }
 # Owns every file descriptor, every timeout and every task; knows nothing of any vendor's words.
 SHELL = {

@@ -87,4 +87,5 @@ VENDOR = Vendor(
     streams=True,
     resumes=True,
     passthrough=True,
+    login="run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY",
 )

@@ -384,4 +384,6 @@ VENDOR = Vendor(
     resumes=True,
     retracts=True,
     interrupt="SIGTERM",
+    prices=True,
+    login="start `pi` once and use its /login, or set the API key of the model's provider",
 )

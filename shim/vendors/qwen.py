@@ -324,5 +324,6 @@ VENDOR = Vendor(
     streams=True,
     resumes=True,
     retracts=True,
+    login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speech=QwenSpeech,
 )
