@@ -7,8 +7,10 @@ stderr, and next to it what a client of Claude reads.
 import pytest
 from support import Stage, fixture_cases, parse, translate_case
 
+from shim.dumping import dump
 from shim.ending import Exit
 from shim.failures import KINDS, classify
+from shim.translate import open_translation
 from shim.wording import BEGINNINGS, api_text, stripped
 
 LOGIN, KEY = "Not logged in · Please run /login", "Invalid API key · Fix external API key"
@@ -212,6 +214,15 @@ def test_qwens_retry_without_numbers_is_no_api_retry():
     case = next(case for case in fixture_cases("qwen") if case.name.startswith("qwen/0.24.4-drop"))
     said, _ = translate_case(case)
     assert not [line for line in parse(said) if line.get("subtype") == "api_retry"]
+
+
+def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long():
+    translation = open_translation("pi", stable=True)
+    words = "Context overflow recovery failed after one compact-and-retry attempt."
+    translation.feed(dump({"type": "compaction_end", "reason": "overflow", "errorMessage": words}) + b"\n")
+    result = parse(translation.close(Exit(code=0)))[-2]
+    assert (result["subtype"], result["terminal_reason"]) == ("success", "prompt_too_long")
+    assert result["result"] == f"Prompt is too long · {words}"
 
 
 # -- limits ----------------------------------------------------------------------------------------------------------
