@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.account import printable
+from shim.dumping import dump
 from shim.failures import Failure, classify
 from shim.usage import NO_USAGE, ORDER, Usage, count, dollars, known
 from shim.wording import api_text
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
 MAX_TURNS = "Reached maximum number of turns"
+STRUCTURED_SAID = "Structured output provided successfully"  # contract 5.11
 UNANSWERED = "No result was reported for this call."
 UNANSWERED_INTERRUPTED = "Interrupted while this call was running; it may have run in part or in full."
 
@@ -112,8 +114,10 @@ def conclude(turn: "Frame") -> None:
     else:
         result["errors"] = _limit_reached(turn, outcome) or [text or INTERRUPTED]
         turn.final_text = result["errors"][0]
-    if outcome.facts.get("structured_output") is not None:
-        result["structured_output"] = outcome.facts["structured_output"]
+    structured = outcome.facts.get("structured_output")
+    if structured is not None and not turn.is_error:
+        turn.final_text = result["result"] = dump(structured).decode()
+        result["structured_output"] = structured
     if not turn.is_error or outcome.api:
         result["api_error_status"] = failure.status
     if outcome.api and failure.error_type:

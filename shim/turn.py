@@ -13,6 +13,7 @@ from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, paths
 from shim.ids import parse_uuid
 from shim.messages import Message
 from shim.permissions import Permission
+from shim.policy import STRUCTURED
 from shim.terms import Terms
 from shim.usage import Usage, dollars, known
 from shim.verbatim import Verbatim
@@ -173,9 +174,11 @@ class Turn(Verbatim):
         shim: dict[str, Any] = {"vendor": terms.vendor, "unattended": terms.unattended}
         if version := self.facts.get("vendor_version") or terms.vendor_version:
             shim["vendor_version"] = version
-        facts = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
+        facts: dict[str, Any] = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
         self.model = self.model or self.facts.get("model") or terms.model or "unknown"
         facts |= {"model": terms.model or self.model} | self.facts
+        if terms.read is not None and STRUCTURED not in facts["tools"]:
+            facts["tools"] = [*facts["tools"], STRUCTURED]
         if terms.policy:
             facts["tools"] = terms.policy.listed(facts["tools"])
         self.pen.init(conversation.session_id, facts)

@@ -65,6 +65,7 @@ SHELL = {
     "state",
     "store",
     "strays",
+    "structured",
     "transcript",
     "translate",
 }

@@ -324,6 +324,7 @@ VENDOR = Vendor(
     streams=True,
     resumes=True,
     retracts=True,
+    structures=True,
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speech=QwenSpeech,
 )
