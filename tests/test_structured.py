@@ -11,6 +11,7 @@ from shim.ending import Exit
 from shim.errors import FrontendError
 from shim.policy import Policy
 from shim.structured import answer, instruct, parsed, reader
+from shim.terms import Structured
 
 SCHEMA = '{"type":"object","properties":{"answer":{"type":"string"},"n":{"type":"number"}},"required":["answer","n"]}'
 GOOD = '{"answer": "42",\n "n": 7}'
@@ -203,6 +204,24 @@ def test_every_turn_of_a_conversation_has_its_own():
     assert [result["structured_output"]["n"] for result in results] == [7, 8]
 
 
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("before", ["call", "echo", "thinking", "nothing"])
+def test_the_stream_keeps_the_contract_from_every_state(before, partial):
+    stage = Stage(partial=partial, read=lambda text: Structured(VALUE))
+    if before == "call":
+        stage.turn.tool_use("c1", "Bash", {"command": "ls"})
+    elif before == "echo":
+        stage.turn.text(GOOD)
+        stage.turn.retract()
+        stage.turn.text(GOOD[:5])
+    elif before == "thinking":
+        stage.turn.thinking("hm")
+    stage.turn.ended()
+    stage.turn.closed(Exit(code=0), "")
+    assert stage.lines()[-2]["structured_output"] == VALUE
+    check_turns(stage.bytes, partial)
+
+
 def test_a_choice_of_tools_does_not_take_the_answer_away():
     """`--tools Read --json-schema`: the real one lists and allows StructuredOutput all the same."""
     policy = Policy(only=("Read",))
@@ -211,7 +230,7 @@ def test_a_choice_of_tools_does_not_take_the_answer_away():
     assert lines[0]["tools"] == ["Read", "StructuredOutput"]
 
 
-# -- through the drop-in -------------------------------------------------------------------------------------------------
+# -- through the drop-in ---------------------------------------------------------------------------------------------
 
 
 def fitting(box):
