@@ -123,13 +123,17 @@ def classify(text: str, status: int | None = None) -> Failure:
     for pattern, kind in _TEXTS:
         if re.search(pattern, text, re.I):
             return Failure(_narrowed(kind, status), status)
-    if status is None:
-        return Failure()
-    return Failure(_BY_STATUS.get(status, "server" if status >= 500 else "invalid"), status)
+    return Failure() if status is None else Failure(_by_status(status), status)
+
+
+def _by_status(status: int) -> str:
+    return _BY_STATUS.get(status, "server" if status >= 500 else "invalid")
 
 
 def _narrowed(kind: str, status: int | None) -> str:
     """A class that the text names, when the status says which of two like ones it is."""
     if kind == "key" and status == 403:
         return "forbidden"
+    if kind == "output" and status is not None:  # a request that asked for too much, not a reply that was cut
+        return _by_status(status)
     return "overload" if kind == "server" and status == 529 else kind
