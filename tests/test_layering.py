@@ -75,6 +75,7 @@ FRONT = {
     "cli",
     "draw",
     "dropin",
+    "manual",
     "subcommands",
 }
 PACKAGES = {"__init__", "vendors"}  # vendors/ is core
