@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from shim.errors import FrontendError
+from shim.errors import ArgumentError
 from shim.terms import Structured
 
 FAULTS = 3  # of an answer that are named: enough to see what went wrong
@@ -26,22 +26,22 @@ _FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.S | re.M)
 
 
 def parsed(schema: str) -> dict[str, Any]:
-    """The schema as an object; FrontendError with Claude's text when it is none (contract 11)."""
+    """The schema as an object; ArgumentError with Claude's text when it is none (contract 11)."""
     try:
         value = json.loads(schema)
     except ValueError as error:
         reason = str(error)
         # The words of the real one's parser for the mistake that people make: a key without quotes.
-        raise FrontendError(NOT_JSON + ("Expected '}'" if "property name" in reason else reason)) from None
+        raise ArgumentError(NOT_JSON + ("Expected '}'" if "property name" in reason else reason)) from None
     except RecursionError:
-        raise FrontendError(NOT_JSON + "nested too deeply") from None
+        raise ArgumentError(NOT_JSON + "nested too deeply") from None
     if not isinstance(value, dict):
-        raise FrontendError("Error: --json-schema is not a JSON Schema: it must be an object")
+        raise ArgumentError("Error: --json-schema is not a JSON Schema: it must be an object")
     return value
 
 
 def reader(schema: str) -> Callable[[str], Structured]:
-    """What reads an answer by this schema. FrontendError when it is not a JSON Schema."""
+    """What reads an answer by this schema. ArgumentError when it is not a JSON Schema."""
     import jsonschema
     from jsonschema_specifications import REGISTRY
 
@@ -52,7 +52,7 @@ def reader(schema: str) -> Callable[[str], Structured]:
     except jsonschema.SchemaError as error:
         where = error.json_path
         reason = f"{where}: {error.message[:FAULT_CHARACTERS]}"
-        raise FrontendError(f"Error: --json-schema is not a JSON Schema: {reason}") from None
+        raise ArgumentError(f"Error: --json-schema is not a JSON Schema: {reason}") from None
     # Its own registry would fetch a $ref from the network; this one knows the drafts and nothing else.
     validator = kind(table, registry=REGISTRY)
 

@@ -372,3 +372,10 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     for denied in vendor.listed:
         request = Request(parse([f"--disallowedTools={denied}"]), "", removed=(denied,))
         assert denied not in Policy(denied=(denied,)).listed(vendor.available(request))
+
+
+@pytest.mark.parametrize(("tools", "flag"), [("Read", "--core-tools=structured_output"), ("", None)])
+def test_a_choice_of_tools_leaves_qwen_the_one_that_answers_a_schema(tools, flag):
+    arguments = launch("qwen", "--json-schema", "{}", "--tools", tools).arguments
+    assert "--exclude-tools=structured_output" not in arguments
+    assert flag is None or flag in arguments

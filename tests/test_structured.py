@@ -8,7 +8,7 @@ from box import ANSWER, ASK, END, START, ndjson, text
 from support import Stage, check_turns
 
 from shim.ending import Exit
-from shim.errors import FrontendError
+from shim.errors import ArgumentError
 from shim.policy import Policy
 from shim.structured import answer, instruct, parsed, reader
 from shim.terms import Structured
@@ -88,25 +88,25 @@ def test_a_schema_that_never_ends_is_no_end_of_ours():
 
 
 def test_contract_11_a_schema_that_is_not_json_is_refused_in_the_real_ones_words():
-    with pytest.raises(FrontendError) as refused:
+    with pytest.raises(ArgumentError) as refused:
         parsed("{bad")
     assert str(refused.value) == "Error: --json-schema is not valid JSON: JSON Parse error: Expected '}'"
 
 
 @pytest.mark.parametrize("schema", ["", "[" * 5000, "@schema.json", '{"type": "object"'])
 def test_what_is_not_json_is_refused(schema):
-    with pytest.raises(FrontendError, match="Error: --json-schema is not valid JSON: JSON Parse error: "):
+    with pytest.raises(ArgumentError, match="Error: --json-schema is not valid JSON: JSON Parse error: "):
         parsed(schema)
 
 
 @pytest.mark.parametrize("schema", ["[]", "true", "7"])
 def test_a_schema_is_an_object(schema):
-    with pytest.raises(FrontendError, match="must be an object"):
+    with pytest.raises(ArgumentError, match="must be an object"):
         parsed(schema)
 
 
 def test_what_is_not_a_schema_is_refused_with_the_place():
-    with pytest.raises(FrontendError, match=r"is not a JSON Schema: \$\.type: "):
+    with pytest.raises(ArgumentError, match=r"is not a JSON Schema: \$\.type: "):
         reader('{"type": "thing"}')
 
 
@@ -261,10 +261,21 @@ def test_an_answer_that_does_not_fit_is_exit_1(box):
 @pytest.mark.parametrize("vendor", ["demo", "qwen"])
 def test_contract_11_a_broken_schema_is_refused_before_anything_starts(box, vendor):
     standin = box.fake(["record", str(box.recording)])
-    done = box.claude("-p", "hi", "--json-schema", "{bad", SHIM_VENDOR=vendor, SHIM_BIN=standin)
+    done = box.claude(*ASK, "--json-schema", "{bad", SHIM_VENDOR=vendor, SHIM_BIN=standin)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith("Error: --json-schema is not valid JSON: JSON Parse error: Expected '}'\n")
     assert not box.recording.exists()
+
+
+def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box):
+    said = ndjson(START | {"session": "5" * 8}, text(GOOD), END)
+    standin = box.fake(["read"], ["record", str(box.recording)], ["out", said])
+    message = json.dumps({"type": "user", "message": {"role": "user", "content": "and now?"}}).encode() + b"\n"
+    words = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json", "--json-schema", SCHEMA)
+    done = box.claude(*words, stdin=message * 2, SHIM_VENDOR="demo", SHIM_BIN=standin)
+    results = [line for line in done.lines if line["type"] == "result"]
+    assert [result["structured_output"] for result in results] == [VALUE, VALUE]
+    assert box.record()["stdin"].startswith("and now?\n\n")
 
 
 def test_a_vendor_that_keeps_to_schemas_itself_is_given_the_flag(box):

@@ -284,9 +284,12 @@ def launch(request: Request) -> Launch:
     for rule in invocation.allowed_tools:
         arguments.append(f"--allowed-tools={rule}")
     kept = VENDOR.own_names(invocation.tools or ())
-    arguments += [f"--core-tools={name}" for name in kept]
+    # The tool of --json-schema is none to choose: it is how the answer is given.
+    answers = ["structured_output"] if kept and invocation.json_schema else []
+    arguments += [f"--core-tools={name}" for name in (*kept, *answers)]
     # Without a name to keep, "only these" has to be said as "none of those": an empty list would mean all.
-    removed = list(TOOLS) if invocation.tools is not None and not kept else VENDOR.own_names(request.removed)
+    none = [name for name in TOOLS if name != "structured_output"]
+    removed = none if invocation.tools is not None and not kept else VENDOR.own_names(request.removed)
     arguments += [f"--exclude-tools={name}" for name in removed]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
