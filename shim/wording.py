@@ -23,6 +23,7 @@ BEGINNINGS = {
     "connection": "API Error: Connection error — ",
 }
 NOT_LOGGED_IN = "Not logged in · Please run /login"
+_API = "API Error: "
 _PREFIXES = ("API Error:", "Error:")
 _BRACKETED = "[API Error:"  # qwen and gemini
 
@@ -39,6 +40,8 @@ def api_text(failure: Failure, message: str, *, vendor: str, login: str, model: 
     else:
         begin = BEGINNINGS.get(failure.kind, "API Error: {status}")
         begin = begin.format(status=number and number + " ", model=model or "unknown")
+    if begin.endswith(" — ") and words.lower().startswith(begin.removeprefix(_API).removesuffix(" — ").lower()):
+        begin = _API  # the vendor begins as Claude does
     if number not in begin:
         words = f"{number} {words}".rstrip()
     return _joined(begin, words)

@@ -175,6 +175,11 @@ def test_every_vendor_says_how_a_person_logs_in(vendor):
     assert find(vendor).login
 
 
+@pytest.mark.parametrize("words", ["Connection error. (cause: fetch failed)", "Connection refused by 127.0.0.1"])
+def test_what_a_vendor_begins_as_claude_does_is_not_begun_twice(words):
+    assert api_text(classify(words), words, vendor="v", login="", model="") == f"API Error: {words}"
+
+
 def test_every_kind_can_be_said():
     assert set(BEGINNINGS) <= set(KINDS)
     for kind in set(KINDS) - {""}:
