@@ -171,6 +171,8 @@ class Calls(Blocks):
 
     def _structure(self, read: Callable[[str], Structured], outcome: Outcome) -> None:
         """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit the schema."""
+        if outcome.facts.get("structured_output") is not None:
+            return
         self.go(READY)
         text = self.last_text or str(outcome.facts.get("result") or "")
         value, fault = read(text)

@@ -70,7 +70,7 @@ class Launcher:
         self._variant: str | None = None
         self._answered = False
         self._listens = False
-        self._read: Callable[[str], Structured] | None = None
+        self._schema_reader: Callable[[str], Structured] | None = None
         if invocation.json_schema is not None:
             self._read_schema(invocation.json_schema)
 
@@ -78,13 +78,20 @@ class Launcher:
         """`--json-schema`, before anything runs: a wrong one is refused for every vendor (contract 11)."""
         from shim import structured
 
-        if self.vendor.structures:
+        invocation, vendor = self._invocation, self.vendor
+        talks = invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
+        if vendor.structures and not (talks and vendor.speech is not None):
             structured.parsed(schema)
         else:
-            self._read = structured.reader(schema)
+            self._schema_reader = structured.reader(schema)
 
-    def _asked(self, prompt: str) -> str:
-        """The prompt, with the request for JSON behind it where the vendor does not ask for that itself."""
+    @property
+    def _read(self) -> Callable[[str], Structured] | None:
+        """What reads the answer; None where the vendor gives it by itself, as no vendor does in a conversation."""
+        return self._schema_reader if self._listens or not self.vendor.structures else None
+
+    def asked(self, prompt: str) -> str:
+        """The prompt, with the request for JSON behind it where we read the answer."""
         if self._read is None:
             return prompt
         from shim import structured
@@ -131,7 +138,7 @@ class Launcher:
             invocation = invocation._replace(session_id=facts.session_id)  # its id is ours: one less to tell apart
         return Request(
             invocation=invocation,
-            prompt=self._asked(prompt),
+            prompt=prompt if self._listens else self.asked(prompt),
             mode=self.vendor.mode_arguments(facts.mode),
             resume=self._resume,
             trust=self._own.trust,

@@ -374,8 +374,13 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
         assert denied not in Policy(denied=(denied,)).listed(vendor.available(request))
 
 
-@pytest.mark.parametrize(("tools", "flag"), [("Read", "--core-tools=structured_output"), ("", None)])
-def test_a_choice_of_tools_leaves_qwen_the_one_that_answers_a_schema(tools, flag):
-    arguments = launch("qwen", "--json-schema", "{}", "--tools", tools).arguments
+def test_no_choice_of_tools_takes_away_the_one_that_answers_a_schema():
+    """Measured with 0.24.4: --core-tools leaves structured_output alone, --exclude-tools does not."""
+    arguments = launch("qwen", "--json-schema", "{}", "--tools", "").arguments
+    assert "--exclude-tools=edit" in arguments
     assert "--exclude-tools=structured_output" not in arguments
-    assert flag is None or flag in arguments
+
+
+def test_a_qwen_that_listens_is_not_given_a_schema():
+    """Measured with 0.24.4: --json-schema beside --input-format stream-json ends it."""
+    assert "--json-schema" not in launch("qwen", "--json-schema", "{}", listens=True).arguments
