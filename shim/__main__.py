@@ -22,6 +22,13 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
         # The text of events.CLAUDE_VERSION, without its imports: frontends probe this before every session.
         sys.stdout.write("2.1.327 (Claude Code)\n")
         return 0
+    if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
+        # It may be a subcommand, which is asked often and needs nothing of what a turn needs.
+        from shim.subcommands import door
+
+        status = door(arguments, installed)
+        if status is not None:
+            return status
     import gc
 
     gc.disable()  # imports make no garbage worth a tenth of a turn's start; the session turns it on again

@@ -1,16 +1,18 @@
 """Tool calls of a turn: every call gets one result, every result has a call, whatever order they come in."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim import ending
 from shim.blocks import Blocks
 from shim.dumping import as_content
+from shim.ending import Outcome
 from shim.frame import CLOSED, MESSAGE, READY, Call
 from shim.hooks import Seen
 from shim.nested import Nested
 from shim.permissions import Permission
-from shim.terms import SEEN_IDS
+from shim.policy import STRUCTURED
+from shim.terms import SEEN_IDS, Structured
 from shim.usage import Usage
 
 EARLY_RESULTS = 64  # results that came before their call
@@ -88,7 +90,7 @@ class Calls(Blocks):
     def _count_turns(self, limit: int) -> None:
         """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit (contract F10)."""
         if self.replies >= limit and not self.open:
-            self.failed(f"Reached maximum number of turns ({limit})", kind="limit", subtype="error_max_turns")
+            self.failed(f"{ending.MAX_TURNS} ({limit})", kind="limit", subtype="error_max_turns")
             self.finish()
 
     def _called_late(
@@ -166,6 +168,26 @@ class Calls(Blocks):
             self.account.repaired("unknown_parent", parent)
             return Nested(self, None, usage)
         return Nested(self, call[0] if call else parent, usage)
+
+    def _structure(self, read: Callable[[str], Structured], outcome: Outcome) -> None:
+        """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit the schema."""
+        if outcome.facts.get("structured_output") is not None:
+            return
+        self.go(READY)
+        text = self.last_text or str(outcome.facts.get("result") or "")
+        value, fault = read(text)
+        if value is None:
+            message = f"the answer does not fit --json-schema: {fault}"
+            self.outcome = Outcome("failed", message=message, cause="vendor_error", facts=outcome.facts)
+            return
+        identity = self.pen.new_uuid()
+        self.go(MESSAGE)
+        self._calls_in_reply = True
+        self.pen.tool_use(identity, STRUCTURED, value)
+        self.go(READY)
+        self.results += 1
+        self.pen.tool_result(identity, STRUCTURED, value, ending.STRUCTURED_SAID, False)
+        self.outcome = outcome._replace(facts={**outcome.facts, "structured_output": value})
 
     def _fill(self) -> None:
         interrupted = self.outcome is not None and self.outcome.kind == "interrupted"

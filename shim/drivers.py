@@ -257,7 +257,7 @@ class TwoWay(_Base):
             child, translation = self._child, self.translation
             translation.begin(self._launcher.terms())
         self._listen(translation, message)
-        await self._tell(child, self._speech.prompt(message.text))
+        await self._tell(child, self._speech.prompt(self._launcher.asked(message.text)))
         if not await self._pump(child, translation):
             await self._close(child, translation)
             self._forget(child)

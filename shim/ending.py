@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.account import printable
-from shim.failures import classify
+from shim.dumping import dump
+from shim.failures import Failure, classify
 from shim.usage import NO_USAGE, ORDER, Usage, count, dollars, known
+from shim.wording import api_text
 
 if TYPE_CHECKING:
     from shim.frame import Frame
 
 INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
+MAX_TURNS = "Reached maximum number of turns"
+STRUCTURED_SAID = "Structured output provided successfully"  # contract 5.11
 UNANSWERED = "No result was reported for this call."
 UNANSWERED_INTERRUPTED = "Interrupted while this call was running; it may have run in part or in full."
 
@@ -38,8 +42,7 @@ class Outcome(NamedTuple):
     kind: str
     message: str = ""
     cause: str = "clean"
-    error: str = "unknown"
-    status: int | None = None
+    failure: Failure = Failure()
     api: bool = False
     subtype: str | None = None
     facts: Mapping[str, Any] = {}
@@ -64,15 +67,7 @@ def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:
     if child_exit is not None and child_exit.signal:
         cause = "signal"
     elif failure.cause:
-        text = _clean(stderr)
-        return Outcome(
-            "failed",
-            message=text,
-            cause=failure.cause,
-            error=failure.error,
-            status=failure.status,
-            api=failure.api,
-        )
+        return Outcome("failed", message=_clean(stderr), cause=failure.cause, failure=failure, api=True)
     else:
         cause = "exit_code" if child_exit is not None and child_exit.code else "truncated"
     return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
@@ -100,10 +95,10 @@ def conclude(turn: "Frame") -> None:
         return
     turn.is_error = outcome.kind != "ended"
     turn.cause = outcome.cause
-    text = outcome.message
+    text, failure = outcome.message, outcome.failure
     if turn.is_error and outcome.api:
-        text = api_text(text, outcome.status)
-        turn.pen.api_error(text, outcome.error, outcome.status)
+        text = _api_text(turn, outcome)
+        turn.pen.api_error(text, failure.error, failure.status, failure.error_type)
     result: dict[str, Any] = {
         "subtype": _subtype(outcome),
         "is_error": turn.is_error,
@@ -117,13 +112,17 @@ def conclude(turn: "Frame") -> None:
     elif outcome.api:
         turn.final_text = result["result"] = text
     else:
-        turn.final_text = text or INTERRUPTED
-        result["errors"] = [turn.final_text]
-    if outcome.facts.get("structured_output") is not None:
-        result["structured_output"] = outcome.facts["structured_output"]
+        result["errors"] = _limit_reached(turn, outcome) or [text or INTERRUPTED]
+        turn.final_text = result["errors"][0]
+    structured = outcome.facts.get("structured_output")
+    if structured is not None and not turn.is_error:
+        turn.final_text = result["result"] = dump(structured).decode()
+        result["structured_output"] = structured
     if not turn.is_error or outcome.api:
-        result["api_error_status"] = outcome.status
-    result["stop_reason"] = "stop_sequence" if outcome.api else _stop_reason(turn)
+        result["api_error_status"] = failure.status
+    if outcome.api and failure.error_type:
+        result["api_error_type"] = failure.error_type
+    result["stop_reason"] = _stop_reason(turn, outcome)
     result |= _accounts(turn, outcome)
     result["permission_denials"] = turn.denials
     result["terminal_reason"] = _terminal_reason(turn, outcome)
@@ -159,9 +158,18 @@ def bare(vendor: str, text: str, cause: str = "internal") -> dict[str, Any]:
     }
 
 
-def api_text(text: str, status: int | None) -> str:
-    """A refused request in the form that Claude's clients look for; what was no answer of an API stays as it is."""
-    return text if status is None or text.startswith("API Error") else f"API Error: {text}"
+def _api_text(turn: "Frame", outcome: Outcome) -> str:
+    terms = turn.terms
+    model = terms.model or turn.model
+    return api_text(outcome.failure, outcome.message, vendor=terms.vendor, login=terms.login, model=model)
+
+
+def _limit_reached(turn: "Frame", outcome: Outcome) -> list[str]:
+    """A turn limit that the vendor itself counted, in Claude's words (contract F10) and then in its own."""
+    if outcome.subtype != "error_max_turns" or outcome.message.startswith(MAX_TURNS):
+        return []
+    asked = turn.terms.turns_asked
+    return [MAX_TURNS if asked is None else f"{MAX_TURNS} ({asked})", *([outcome.message] if outcome.message else [])]
 
 
 def _subtype(outcome: Outcome) -> str:
@@ -177,7 +185,9 @@ def _num_turns(turn: "Frame", outcome: Outcome) -> int:
     return 1 + turn.results + (outcome.kind == "interrupted")
 
 
-def _stop_reason(turn: "Frame") -> str | None:
+def _stop_reason(turn: "Frame", outcome: Outcome) -> str | None:
+    if outcome.api:
+        return "refusal" if outcome.failure.kind == "filtered" else "stop_sequence"
     return turn.stop_reason if turn.is_error else turn.stop_reason or "end_turn"
 
 
@@ -227,7 +237,7 @@ def _terminal_reason(turn: "Frame", outcome: Outcome) -> str:
     if outcome.kind == "ended":
         return "completed"
     if outcome.api:
-        return "api_error"
+        return outcome.failure.reason if outcome.failure.api else "api_error"
     if outcome.subtype == "error_max_turns":
         return "max_turns"
     if outcome.kind == "interrupted" and turn.interrupted_call:

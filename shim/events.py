@@ -283,7 +283,7 @@ class ClaudePen:
             "usage": NO_USAGE,
         }
 
-    def api_error(self, text: str, error: str, status: int | None) -> None:
+    def api_error(self, text: str, error: str, status: int | None, error_type: str | None = None) -> None:
         """The assistant line of a failed API request (contract S10, 5.8)."""
         line: dict[str, object] = {
             "type": "assistant",
@@ -293,7 +293,7 @@ class ClaudePen:
             "is_api_error_message": True,
         }
         if status is not None:
-            line["api_error_status"] = status
+            line |= {"api_error_status": status, "api_error_type": error_type}
         self._append(dump(line)[:-1] + self._tail)
 
     def nested(self, parent: str | None, role: str, message: Mapping[str, Any]) -> None:

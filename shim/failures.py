@@ -1,7 +1,8 @@
 """What an error text is about: a vendor's words, put into Claude's classes (contract 5.3 and 5.8).
 
-The first rule that matches wins; the texts are those of the recordings and of the vendor pages. A rule that is about
-the model's API makes the result an API failure (contract S10); the others are the vendor's own trouble.
+The first rule that matches wins; the texts are those of the recordings and of the vendor pages. A text that falls
+under a rule is about the model's API, so the result is an API failure (contract S10); what no rule knows is the
+vendor's own trouble. How Claude says each class is in `wording`.
 """
 
 import re
@@ -9,58 +10,130 @@ from typing import NamedTuple
 
 
 class Failure(NamedTuple):
-    """`cause` for `result.shim`, `error` for the assistant line, the HTTP status, and whether the API failed."""
+    """What failed: a key of KINDS, and the HTTP status where the text or the vendor names one."""
 
-    cause: str = ""
-    error: str = "unknown"
+    kind: str = ""
     status: int | None = None
-    api: bool = False
+
+    @property
+    def api(self) -> bool:
+        """Whether it was the model's API that failed."""
+        return bool(self.kind)
+
+    @property
+    def cause(self) -> str:
+        """The cause for `result.shim`; "" when nothing was recognised."""
+        return KINDS[self.kind].cause
+
+    @property
+    def error(self) -> str:
+        """The `error` of Claude's assistant line."""
+        return KINDS[self.kind].error
+
+    @property
+    def retry_error(self) -> str:
+        """The `error` of an `api_retry` line, which tells an overload from other trouble of a server."""
+        return "overloaded" if self.kind == "overload" else self.error
+
+    @property
+    def error_type(self) -> str | None:
+        """The `api_error_type` that goes with the status; None without one."""
+        if self.status is None:
+            return None
+        return TYPES.get(self.status, "api_error" if self.status >= 500 else "invalid_request_error")
+
+    @property
+    def reason(self) -> str:
+        """The `terminal_reason` of the result."""
+        return KINDS[self.kind].reason
 
 
-_AUTH = Failure("auth", "authentication_failed", None, True)
-_RATE = Failure("rate_limit", "rate_limit", None, True)
-_SERVER = Failure("vendor_error", "server_error", None, True)
-_MODEL = Failure("vendor_error", "model_not_found", None, True)
-_BILLING = Failure("rate_limit", "billing_error", None, True)
-_REQUEST = Failure("vendor_error", "invalid_request", None, True)
+class Kind(NamedTuple):
+    """One class of failures: the cause, the `error` of the assistant line, the `terminal_reason`."""
+
+    cause: str
+    error: str
+    reason: str = "api_error"
+
 
 # fmt: off
-_TEXTS: tuple[tuple[str, Failure], ...] = (
-    (r"credit balance|insufficient.{0,12}(quota|credit|funds)|billing",                                      _BILLING),
-    (r"usage limit|rate.?limit|too many requests|quota exceeded|quota.{0,20}exhausted|resource.?exhausted",  _RATE),
-    (r"(invalid|incorrect|missing|no) api.?key|api.?key (is |was )?(invalid|missing|not (set|found|provided))"
-     r"|unauthori[sz]ed|authentication (required|failed|error)|not (logged|signed) in|please (log|sign) ?in"
-     r"|no auth type|_API_KEY.? (is )?not set|provided api key is invalid|run '?(agent|cursor-agent)? ?login",  _AUTH),
-    (r"maximum context length|context.?(length|window).{0,40}exceed|prompt is too long|too many tokens",     _REQUEST),
-    (r"model.{0,60}(not found|does not exist|not exist|unavailable)|unknown model|cannot use this model",    _MODEL),
-    (r"overloaded|internal server error|bad gateway|service unavailable|server.?error",                      _SERVER),
-    (r"connection (error|refused|reset|closed)|ECONNREFUSED|ECONNRESET|ENOTFOUND|fetch failed|socket hang up"
-     r"|other side closed|stream ended|terminated: ",                                                        _SERVER),
+KINDS = {
+    "":           Kind("",             "unknown",               "model_error"),
+    "request":    Kind("vendor_error", "unknown"),                            # 400, and what has no name of its own
+    "login":      Kind("auth",         "authentication_failed"),              # nobody is logged in at all
+    "key":        Kind("auth",         "authentication_failed"),              # somebody is, and is not believed
+    "forbidden":  Kind("auth",         "authentication_failed"),
+    "billing":    Kind("rate_limit",   "billing_error"),
+    "rate":       Kind("rate_limit",   "rate_limit"),
+    "model":      Kind("vendor_error", "model_not_found"),
+    "too_long":   Kind("vendor_error", "invalid_request",       "prompt_too_long"),
+    "too_large":  Kind("vendor_error", "invalid_request",       "image_error"),
+    "invalid":    Kind("vendor_error", "invalid_request"),
+    "filtered":   Kind("refused",      "invalid_request"),
+    "output":     Kind("truncated",    "max_output_tokens"),
+    "overload":   Kind("vendor_error", "server_error"),
+    "server":     Kind("vendor_error", "server_error"),
+    "refused":    Kind("vendor_error", "server_error"),                       # the connection, not the request
+    "connection": Kind("vendor_error", "server_error"),
+}
+
+_TEXTS: tuple[tuple[str, str], ...] = (
+    (r"credit balance|insufficient.{0,12}(quota|credit|funds|balance)|billing|payment required",          "billing"),
+    (r"usage limit|rate.?limit|too many requests|quota exceeded|quota.{0,20}exhausted|resource.?exhausted","rate"),
+    (r"not (logged|signed) in|please (log|sign) ?in|run '?(agent|cursor-agent)? ?login|authentication required"
+     r"|(missing|no) api.?key|api.?key (is |was )?(missing|not (set|found|provided))|no auth type"
+     r"|_API_KEY.? (is )?not set|must specify the \w{1,40}_API_KEY",                                      "login"),
+    (r"(invalid|incorrect) api.?key|api.?key (is |was )?(invalid|not valid)|unauthori[sz]ed|unauthenticated"
+     r"|authentication (failed|error)|provided api key is invalid",                                       "key"),
+    (r"maximum context length|context.?(length|window).{0,40}exceed|prompt is too long|too many tokens"
+     r"|context overflow",                                                                                "too_long"),
+    (r"(?<!metadata for )model (?!metadata).{0,60}(not found|does not exist|not exist|unavailable)|unknown model"
+     r"|cannot use this model|models unavailable",                                                        "model"),
+    (r"content.?filter|content.?policy|safety (system|filter)",                                           "filtered"),
+    (r"(maximum|max) (output|completion) tokens|output token (limit|maximum)",                            "output"),
+    (r"overloaded",                                                                                       "overload"),
+    (r"internal server error|bad gateway|service unavailable|server.?error"
+     r"|stream (ended|disconnected)",                                                                     "server"),
+    (r"connection refused|ECONNREFUSED|connect.{0,30} refused",                                           "refused"),
+    (r"connection (error|reset|closed|lost|failed|aborted)|ECONNRESET|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|fetch failed"
+     r"|socket hang up|other side closed|terminated: |^terminated$|network error"
+     r"|error sending request|request timed out",                                                         "connection"),
 )
 # A status code counts where an error begins or names itself, never in the middle of prose.
-_STATUS = r"(?:^|error:? ?|status:? ?(?:code:? ?)?|http ?|\[|\"(?:code|status)\": ?)\s*([45]\d\d)\b"
-# fmt: on
+_STATUS = r"(?:^|error:? ?|status:? ?(?:code:? ?)?|http ?|\[|\"(?:code|status|status_?code)\": ?)\s*([45]\d\d)\b"
 
 _BY_STATUS = {
-    400: Failure("vendor_error", "unknown", 400, True),
-    401: _AUTH,
-    402: _BILLING,
-    403: _AUTH,
-    404: _MODEL,
-    413: _REQUEST,
-    429: _RATE,
+    400: "request", 401: "key", 402: "billing", 403: "forbidden", 404: "model", 413: "too_large", 429: "rate",
+    529: "overload",
 }
+TYPES = {
+    400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
+    404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error",
+}
+# fmt: on
+
 READ_CHARACTERS = 4000  # an error says what it is about at its beginning
 
 
-def classify(text: str) -> Failure:
-    """The class of an error text; an empty `cause` when nothing is recognised."""
+def classify(text: str, status: int | None = None) -> Failure:
+    """The class of an error text; a `status` that the vendor gives beside it counts more than one inside it."""
     text = text[:READ_CHARACTERS]
-    status = int(found[1]) if (found := re.search(_STATUS, text, re.I)) else None
-    for pattern, failure in _TEXTS:
+    if status is None and (found := re.search(_STATUS, text, re.I)):
+        status = int(found[1])
+    for pattern, kind in _TEXTS:
         if re.search(pattern, text, re.I):
-            return Failure(failure.cause, failure.error, status, True)
-    if status is None:
-        return Failure()
-    failure = _BY_STATUS.get(status, _SERVER if status >= 500 else _REQUEST)
-    return Failure(failure.cause, failure.error, status, True)
+            return Failure(_narrowed(kind, status), status)
+    return Failure() if status is None else Failure(_by_status(status), status)
+
+
+def _by_status(status: int) -> str:
+    return _BY_STATUS.get(status, "server" if status >= 500 else "invalid")
+
+
+def _narrowed(kind: str, status: int | None) -> str:
+    """A class that the text names, when the status says which of two like ones it is."""
+    if kind == "key" and status == 403:
+        return "forbidden"
+    if kind == "output" and status is not None:  # a request that asked for too much, not a reply that was cut
+        return _by_status(status)
+    return "overload" if kind == "server" and status == 529 else kind

@@ -27,7 +27,7 @@ from shim.failures import classify
 from shim.hooks import Seen
 from shim.messages import Message
 from shim.permissions import Permission
-from shim.terms import SEEN_IDS, Conversation, Terms
+from shim.terms import SEEN_IDS, Conversation, Structured, Terms
 from shim.usage import NO_USAGE, Usage
 
 NEW, READY, MESSAGE, TEXT, THINKING, ECHO, CLOSED = (
@@ -105,6 +105,7 @@ class Frame:
         self._partial = pen.partial
         self._policy = terms.policy
         self._max_turns = terms.max_turns
+        self._budget = terms.budget
         self._retracts = terms.retracts
         self._hidden: set[str] = set()
         self._hidden_block: int | None = None
@@ -164,13 +165,12 @@ class Frame:
         if self.outcome is not None and self.outcome.kind == "interrupted":
             self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
             return
-        failure = classify(message)
+        failure = classify(message, status)
         self.outcome = Outcome(
             "failed",
             message=message,
             cause=kind or failure.cause or "vendor_error",
-            error=failure.error,
-            status=status or failure.status,
+            failure=failure,
             api=(failure.api and subtype is None and kind is None) if api is None else api,
             subtype=subtype,
             facts=facts,
@@ -195,7 +195,12 @@ class Frame:
             return
         self.began = self.state is not NEW
         self.outcome = ending.decide(self, child_exit, stderr)
+        if self.terms.read is not None and self.outcome.kind == "ended":
+            self._structure(self.terms.read, self.outcome)
         self.go(CLOSED)
+
+    def _structure(self, read: Callable[[str], Structured], outcome: Outcome) -> None:
+        """Make the structured answer out of the last text (in `calls`: it is said as a call)."""
 
     def fail_hard(self, reason: str) -> None:
         """The end itself failed, our own mistake: a result all the same, with nothing in it that could fail again."""

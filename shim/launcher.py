@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim import store
@@ -18,7 +18,7 @@ from shim.log import Log
 from shim.policy import Policy
 from shim.probe import Probe
 from shim.programs import find_program
-from shim.terms import Terms
+from shim.terms import Structured, Terms
 from shim.translation import Translation
 from shim.vendor import Launch, Request, Vendor
 
@@ -70,6 +70,33 @@ class Launcher:
         self._variant: str | None = None
         self._answered = False
         self._listens = False
+        self._schema_reader: Callable[[str], Structured] | None = None
+        if invocation.json_schema is not None:
+            self._read_schema(invocation.json_schema)
+
+    def _read_schema(self, schema: str) -> None:
+        """`--json-schema`, before anything runs: a wrong one is refused for every vendor (contract 11)."""
+        from shim import structured
+
+        invocation, vendor = self._invocation, self.vendor
+        talks = invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
+        if vendor.structures and not (talks and vendor.speech is not None):
+            structured.parsed(schema)
+        else:
+            self._schema_reader = structured.reader(schema)
+
+    @property
+    def _read(self) -> Callable[[str], Structured] | None:
+        """What reads the answer; None where the vendor gives it by itself, as no vendor does in a conversation."""
+        return self._schema_reader if self._listens or not self.vendor.structures else None
+
+    def asked(self, prompt: str) -> str:
+        """The prompt, with the request for JSON behind it where we read the answer."""
+        if self._read is None:
+            return prompt
+        from shim import structured
+
+        return structured.instruct(prompt, self._invocation.json_schema or "")
 
     def _find(self) -> list[str]:
         if self.vendor.bundled and not self._environment.get("SHIM_BIN"):
@@ -111,7 +138,7 @@ class Launcher:
             invocation = invocation._replace(session_id=facts.session_id)  # its id is ours: one less to tell apart
         return Request(
             invocation=invocation,
-            prompt=prompt,
+            prompt=prompt if self._listens else self.asked(prompt),
             mode=self.vendor.mode_arguments(facts.mode),
             resume=self._resume,
             trust=self._own.trust,
@@ -167,9 +194,13 @@ class Launcher:
             mode=facts.mode,
             unattended=vendor.unattended,
             max_turns=None if counts else invocation.max_turns,
+            turns_asked=invocation.max_turns,
+            budget=None if vendor.passthrough else invocation.max_budget_usd,
             policy=self.policy() or None,
             retracts=vendor.retracts,
             gate=vendor.gate,
+            login=vendor.login,
+            read=self._read,
             clean_exits=vendor.clean_exits,
             clock=lambda: int((time.monotonic() - began) * 1000),
         )

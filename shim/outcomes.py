@@ -20,6 +20,10 @@ def _bash(arguments: Arguments, content: str, dumped: bytes) -> bytes:
     return b'{"stdout":%b,"stderr":"","interrupted":false,"isImage":false}' % dumped
 
 
+def _structured(arguments: Arguments, content: str, dumped: bytes) -> bytes:
+    return dumped
+
+
 def _write(arguments: Arguments, content: str, dumped: bytes) -> bytes:
     return dump(
         {
@@ -54,4 +58,5 @@ OUTCOMES: dict[str, Callable[[Arguments, str, bytes], bytes]] = {
     "Bash": _bash,
     "Write": _write,
     "Edit": _edit,
+    "StructuredOutput": _structured,
 }

@@ -16,6 +16,8 @@ def permission_mode(asked: str | None, *, skip: bool) -> str:
     return "default" if asked in (None, "", "manual") else str(asked)
 
 
+STRUCTURED = "StructuredOutput"  # how an answer to --json-schema is said; no choice of tools takes it away
+
 # The argument that a rule's specifier is about: `Bash(rm *)` looks at the command, `Read(./secret/**)` at the path.
 _SPECIFIED = {
     "Bash": "command",
@@ -65,14 +67,16 @@ class Policy:
         return [
             name
             for name in tools
-            if name not in self.denied and name not in self.hidden and (self.only is None or name in self.only)
+            if name not in self.denied
+            and name not in self.hidden
+            and (self.only is None or name in self.only or name == STRUCTURED)
         ]
 
     def verdict(self, name: str, arguments: Mapping[str, Any]) -> Verdict:
         """What happens to a call that the vendor makes although it was asked not to."""
         if name in self.hidden:
             return "hide"
-        if name in self.denied or (self.only is not None and name not in self.only):
+        if name in self.denied or (self.only is not None and name not in self.only and name != STRUCTURED):
             return "deny"
         for rule_name, specifier in self._specified:
             if rule_name == name and _matches(specifier, arguments.get(_SPECIFIED.get(name, "file_path"))):

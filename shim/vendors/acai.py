@@ -173,6 +173,7 @@ def probe(text: str) -> str:
     return "instruct" if "instruct" in text and "--output-format" not in text else "stream-json"
 
 
+LOGIN = "set the API key that its settings name (OPENROUTER_API_KEY unless they say otherwise)"
 RUNS_EVERYTHING: dict[str, tuple[str, ...]] = {"default": (), "bypassPermissions": ()}
 
 ACAI = Vendor(
@@ -188,6 +189,7 @@ ACAI = Vendor(
     interrupt="SIGTERM",
     variants=("instruct", "stream-json"),
     probe=probe,
+    login=LOGIN,
 )
 CAKE = Vendor(
     name="cake",
@@ -199,4 +201,5 @@ CAKE = Vendor(
     listed=("Bash", "Edit", "Read", "Write"),
     unattended=True,
     resumes=True,
+    login=LOGIN,
 )

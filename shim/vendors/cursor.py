@@ -245,4 +245,5 @@ VENDOR = Vendor(
     streams=True,
     resumes=True,
     gate="Workspace Trust",
+    login="run `agent login`, or set CURSOR_API_KEY",
 )

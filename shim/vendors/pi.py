@@ -266,7 +266,7 @@ class PiTranslator(Translator):
         if last.get("stopReason") in FAILED:
             self.turn.failed(str(last.get("errorMessage") or last["stopReason"]))
         elif self._compaction_error and last.get("stopReason") != "stop":
-            self.turn.failed(self._compaction_error, api=False)
+            self.turn.failed(self._compaction_error)
         elif self._compacting:
             self.turn.failed("pi ended while it was compacting its context; the prompt was lost", kind="truncated")
         self._give_up()
@@ -384,4 +384,6 @@ VENDOR = Vendor(
     resumes=True,
     retracts=True,
     interrupt="SIGTERM",
+    prices=True,
+    login="start `pi` once and use its /login, or set the API key of the model's provider",
 )

@@ -285,14 +285,17 @@ def launch(request: Request) -> Launch:
         arguments.append(f"--allowed-tools={rule}")
     kept = VENDOR.own_names(invocation.tools or ())
     arguments += [f"--core-tools={name}" for name in kept]
-    # Without a name to keep, "only these" has to be said as "none of those": an empty list would mean all.
-    removed = list(TOOLS) if invocation.tools is not None and not kept else VENDOR.own_names(request.removed)
+    # Without a name to keep, "only these" has to be said as "none of those": an empty list would mean all. The tool
+    # of --json-schema is none to choose, and `--core-tools` leaves it alone: it is how the answer is given.
+    none = [name for name in TOOLS if name != "structured_output"]
+    removed = none if invocation.tools is not None and not kept else VENDOR.own_names(request.removed)
     arguments += [f"--exclude-tools={name}" for name in removed]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     for config in invocation.mcp_config:
         arguments.append(f"--mcp-config={config}")
-    arguments += request.flag("--json-schema", invocation.json_schema)
+    if not request.listens:  # with stream-json input it refuses the flag
+        arguments += request.flag("--json-schema", invocation.json_schema)
     arguments += session(request)
     return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt), ENVIRONMENT)
 
@@ -324,5 +327,7 @@ VENDOR = Vendor(
     streams=True,
     resumes=True,
     retracts=True,
+    structures=True,
+    login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speech=QwenSpeech,
 )

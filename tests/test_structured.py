@@ -1,0 +1,294 @@
+"""`--json-schema` for vendors that cannot keep to a schema (contract F11, 5.11, 11)."""
+
+import json
+import sys
+
+import pytest
+from box import ANSWER, ASK, END, START, ndjson, text
+from support import Stage, check_turns
+
+from shim.ending import Exit
+from shim.errors import ArgumentError
+from shim.policy import Policy
+from shim.structured import answer, instruct, parsed, reader
+from shim.terms import Structured
+
+SCHEMA = '{"type":"object","properties":{"answer":{"type":"string"},"n":{"type":"number"}},"required":["answer","n"]}'
+GOOD = '{"answer": "42",\n "n": 7}'
+VALUE = {"answer": "42", "n": 7}
+
+
+# -- reading an answer ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        GOOD,
+        f"  {GOOD}\n",
+        f"```json\n{GOOD}\n```",
+        f"```\n{GOOD}\n```\n",
+        f"Here you are:\n\n```json\n{GOOD}\n```\nAnything else?",
+    ],
+)
+def test_contract_f11_an_answer_is_the_text_or_the_one_fence_in_it(said):
+    assert answer(said) == VALUE
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ("", "it is empty"),
+        (" \n", "it is empty"),
+        ("It is 42.", "it is not JSON"),
+        ("```json\n```", "it is not JSON"),
+        (f"```\n{GOOD}\n```\n```\n{GOOD}\n```", "it is not JSON"),
+        ('{"n": NaN}', "it is not JSON"),
+        ("[" * 5000, "it is not JSON"),
+        ("[1]", "it is JSON, but no object"),
+        ("null", "it is JSON, but no object"),
+    ],
+)
+def test_an_answer_that_is_no_object_says_why(said, fault):
+    assert str(answer(said)).startswith(fault)
+
+
+def test_an_answer_that_fits_is_read():
+    assert reader(SCHEMA)(GOOD) == (VALUE, "")
+
+
+def test_an_answer_that_does_not_fit_says_where():
+    value, fault = reader(SCHEMA)('{"answer": 42}')
+    assert value is None
+    assert "$.answer: 42 is not of type 'string'" in fault and "'n' is a required property" in fault
+
+
+def test_a_fault_is_short_whatever_the_answer():
+    _, fault = reader(SCHEMA)(json.dumps({"answer": ["x" * 100_000], "n": "y" * 100_000}))
+    assert len(fault) < 1000
+
+
+@pytest.mark.parametrize(
+    "schema", ['{"$ref":"http://127.0.0.1:9/x"}', '{"$ref":"file:///etc/passwd"}', '{"$ref":"#/x"}']
+)
+def test_a_reference_to_elsewhere_is_never_fetched(schema, monkeypatch):
+    import urllib.request
+
+    fetched = []
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **_: fetched.append(args))
+    assert reader(schema)("{}").fault.startswith("it cannot be checked: ")
+    assert not fetched
+
+
+def test_a_schema_that_never_ends_is_no_end_of_ours():
+    assert reader('{"$ref":"#"}')("{}").fault.startswith("it cannot be checked: ")
+
+
+# -- refused at the start --------------------------------------------------------------------------------------------
+
+
+def test_contract_11_a_schema_that_is_not_json_is_refused_in_the_real_ones_words():
+    with pytest.raises(ArgumentError) as refused:
+        parsed("{bad")
+    assert str(refused.value) == "Error: --json-schema is not valid JSON: JSON Parse error: Expected '}'"
+
+
+@pytest.mark.parametrize("schema", ["", "[" * 5000, "@schema.json", '{"type": "object"'])
+def test_what_is_not_json_is_refused(schema):
+    with pytest.raises(ArgumentError, match="Error: --json-schema is not valid JSON: JSON Parse error: "):
+        parsed(schema)
+
+
+@pytest.mark.parametrize("schema", ["[]", "true", "7"])
+def test_a_schema_is_an_object(schema):
+    with pytest.raises(ArgumentError, match="must be an object"):
+        parsed(schema)
+
+
+def test_what_is_not_a_schema_is_refused_with_the_place():
+    with pytest.raises(ArgumentError, match=r"is not a JSON Schema: \$\.type: "):
+        reader('{"type": "thing"}')
+
+
+def test_the_prompt_asks_for_it_at_its_end():
+    asked = instruct("What is it?", '{"type":\n "object"}')
+    assert asked.startswith("What is it?\n\n")
+    assert asked.endswith('\n{"type":"object"}')
+
+
+# -- what a frontend sees ----------------------------------------------------------------------------------------------
+
+
+def turn(said, *, partial=False, **terms):
+    """The lines of a turn whose last text is `said`."""
+    stage = Stage(partial=partial, read=reader(SCHEMA), **terms)
+    stage.turn.started(session_id="s")
+    for words in said:
+        stage.turn.text(words)
+        stage.turn.message_end()
+    stage.turn.ended()
+    stage.turn.closed(Exit(code=0), "")
+    lines = stage.lines()
+    check_turns(stage.bytes, partial)
+    return stage, lines
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_contract_f11_an_answer_that_fits_is_a_call_and_its_result_and_an_object(partial):
+    stage, lines = turn(["Let me think.", f"```json\n{GOOD}\n```"], partial=partial)
+    said = [line for line in lines if line["type"] in ("assistant", "user")]
+    (call,), (returned,) = (line["message"]["content"] for line in said[-2:])
+    assert (call["type"], call["name"], call["input"]) == ("tool_use", "StructuredOutput", VALUE)
+    assert returned["tool_use_id"] == call["id"]
+    assert returned["content"] == said[-1]["tool_use_result"] == "Structured output provided successfully"
+    result = lines[-2]
+    assert result["structured_output"] == VALUE
+    assert result["result"] == stage.turn.final_text == '{"answer":"42","n":7}'
+    assert (result["subtype"], result["is_error"], result["shim"]["cause"]) == ("success", False, "clean")
+    assert (result["stop_reason"], result["num_turns"], result["terminal_reason"]) == ("tool_use", 2, "completed")
+
+
+@pytest.mark.parametrize("said", [[], ["It is 42."], ['{"answer": 42, "n": 7}'], [GOOD, "I hope that helps."]])
+def test_contract_f11_an_answer_that_does_not_fit_is_an_error_that_says_what(said):
+    _, lines = turn(said)
+    result = lines[-2]
+    assert (result["subtype"], result["is_error"], result["shim"]["cause"]) == (
+        "error_during_execution",
+        True,
+        "vendor_error",
+    )
+    assert result["errors"][0].startswith("the answer does not fit --json-schema: ")
+    assert "structured_output" not in result and "result" not in result
+
+
+def test_a_vendors_own_structured_answer_is_taken_as_it_is():
+    """qwen: its result has `structured_result`, and text beside the call is not the answer."""
+    stage = Stage()
+    stage.turn.text("Here it is.")
+    stage.turn.ended(structured_output=VALUE, result="Here it is.")
+    stage.turn.closed(Exit(code=0), "")
+    result = stage.lines()[-2]
+    assert (result["structured_output"], result["result"]) == (VALUE, '{"answer":"42","n":7}')
+
+
+@pytest.mark.parametrize("end", ["failed", "interrupted", "died"])
+def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
+    stage = Stage(read=lambda text: pytest.fail("the answer was read"))
+    stage.turn.text(GOOD)
+    if end == "failed":
+        stage.turn.failed("it broke")
+    elif end == "interrupted":
+        stage.turn.interrupted()
+    stage.turn.closed(Exit(code=1), "")
+    result = stage.lines()[-2]
+    assert result["is_error"] and "structured_output" not in result
+
+
+def test_a_failure_never_carries_a_structured_answer():
+    stage = Stage()
+    stage.turn.ended(structured_output=VALUE)
+    stage.turn.closed(Exit(code=1), "")
+    assert "structured_output" not in stage.lines()[-2]
+
+
+def test_every_turn_of_a_conversation_has_its_own():
+    stage = Stage(read=reader(SCHEMA))
+    stage.turn.text(GOOD)
+    stage.turn.ended()
+    stage.turn.finish()
+    following = stage.turn.next()
+    following.text('{"answer": "43", "n": 8}')
+    following.ended()
+    following.finish()
+    results = [line for line in stage.lines() if line["type"] == "result"]
+    assert [result["structured_output"]["n"] for result in results] == [7, 8]
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("before", ["call", "echo", "thinking", "nothing"])
+def test_the_stream_keeps_the_contract_from_every_state(before, partial):
+    stage = Stage(partial=partial, read=lambda text: Structured(VALUE))
+    if before == "call":
+        stage.turn.tool_use("c1", "Bash", {"command": "ls"})
+    elif before == "echo":
+        stage.turn.text(GOOD)
+        stage.turn.retract()
+        stage.turn.text(GOOD[:5])
+    elif before == "thinking":
+        stage.turn.thinking("hm")
+    stage.turn.ended()
+    stage.turn.closed(Exit(code=0), "")
+    assert stage.lines()[-2]["structured_output"] == VALUE
+    check_turns(stage.bytes, partial)
+
+
+def test_a_choice_of_tools_does_not_take_the_answer_away():
+    """`--tools Read --json-schema`: the real one lists and allows StructuredOutput all the same."""
+    policy = Policy(only=("Read",))
+    assert policy.verdict("StructuredOutput", {}) == "allow"
+    _, lines = turn([GOOD], policy=policy, tools=("Read", "Bash"))
+    assert lines[0]["tools"] == ["Read", "StructuredOutput"]
+
+
+# -- through the drop-in ---------------------------------------------------------------------------------------------
+
+
+def fitting(box):
+    """A stand-in that answers with an object in a fence."""
+    said = ndjson(START, text(f"```json\n{GOOD}\n```"), END)
+    return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", said])}
+
+
+def test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result(box):
+    done = box.claude(*ASK, "--json-schema", SCHEMA, **fitting(box))
+    assert (done.status, done.result["structured_output"]) == (0, VALUE)
+    assert "StructuredOutput" in done.init["tools"]
+    asked = box.record()["stdin"]
+    assert asked.startswith("hi\n\n") and '"required":["answer","n"]' in asked
+
+
+def test_contract_f11_text_output_is_the_object_alone(box):
+    done = box.claude("-p", "hi", "--json-schema", SCHEMA, **fitting(box))
+    assert (done.status, done.stdout) == (0, b'{"answer":"42","n":7}\n')
+
+
+def test_an_answer_that_does_not_fit_is_exit_1(box):
+    standin = box.fake(["read"], ["out", ANSWER])
+    done = box.claude(*ASK, "--json-schema", SCHEMA, SHIM_VENDOR="demo", SHIM_BIN=standin)
+    assert (done.status, done.result["is_error"]) == (1, True)
+
+
+@pytest.mark.parametrize("vendor", ["demo", "qwen"])
+def test_contract_11_a_broken_schema_is_refused_before_anything_starts(box, vendor):
+    standin = box.fake(["record", str(box.recording)])
+    done = box.claude(*ASK, "--json-schema", "{bad", SHIM_VENDOR=vendor, SHIM_BIN=standin)
+    assert (done.status, done.stdout) == (1, b"")
+    assert done.stderr.startswith("Error: --json-schema is not valid JSON: JSON Parse error: Expected '}'\n")
+    assert not box.recording.exists()
+
+
+def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box):
+    said = ndjson(START | {"session": "5" * 8}, text(GOOD), END)
+    standin = box.fake(["read"], ["record", str(box.recording)], ["out", said])
+    message = json.dumps({"type": "user", "message": {"role": "user", "content": "and now?"}}).encode() + b"\n"
+    words = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json", "--json-schema", SCHEMA)
+    done = box.claude(*words, stdin=message * 2, SHIM_VENDOR="demo", SHIM_BIN=standin)
+    results = [line for line in done.lines if line["type"] == "result"]
+    assert [result["structured_output"] for result in results] == [VALUE, VALUE]
+    assert box.record()["stdin"].startswith("and now?\n\n")
+
+
+def test_a_vendor_that_keeps_to_schemas_itself_is_given_the_flag(box):
+    standin = box.fake(["read"], ["record", str(box.recording)])
+    box.claude(*ASK, "--json-schema", SCHEMA, SHIM_VENDOR="qwen", SHIM_BIN=standin)
+    record = box.record()
+    assert record["stdin"] == "hi"
+    assert record["arguments"][record["arguments"].index("--json-schema") + 1] == SCHEMA
+
+
+def test_a_turn_without_the_flag_imports_no_schemas():
+    import subprocess
+
+    code = "import shim.start, shim.dropin, shim.session, sys; print([m for m in sys.modules if 'schema' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,183 @@
+"""Claude's subcommands and `--help`, answered without a vendor (contract F11b, 5.12)."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from shim.argv import FLAGS, KNOWN_SUBCOMMANDS
+from shim.manual import DOES, SUBCOMMANDS, manual
+from shim.subcommands import SENTENCES, door
+
+
+@pytest.fixture
+def ask(capfd, monkeypatch, tmp_path):
+    """Ask the door; the exit status, stdout and stderr."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("SHIM_VENDOR", "SHIM_CONFIG", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def asked(*words, installed=None):
+        status = door(words, installed or {})
+        said = capfd.readouterr()
+        return status, said.out, said.err
+
+    return asked
+
+
+# -- auth ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [("--json",), ()], ids=["json", "plain"])
+def test_contract_f11b_auth_status_is_the_pretty_object_of_the_real_one(ask, monkeypatch, tmp_path, words):
+    monkeypatch.setenv("SHIM_VENDOR", "qwen")
+    status, out, err = ask("auth", "status", *words)
+    assert (status, err) == (0, "")
+    assert out.startswith('{\n  "loggedIn": true,\n  "authMethod": "qwen",\n') and out.endswith("\n}\n")
+    assert json.loads(out) == {
+        "loggedIn": True,
+        "authMethod": "qwen",
+        "apiProvider": "shim",
+        "analyticsDisabled": True,
+        "projectsDirectory": f"{tmp_path}/.claude/projects",
+        "configDirectory": f"{tmp_path}/.claude",
+        "loginExpiresAt": None,
+        "consoleProfileSignInOffered": False,
+    }
+
+
+def test_the_directories_are_those_of_claude_config_dir(ask, monkeypatch):
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", "/elsewhere")
+    assert json.loads(ask("auth", "status")[1])["projectsDirectory"] == "/elsewhere/projects"
+
+
+@pytest.mark.parametrize("who", ["flag", "environment", "installed", "settings", "settings list"])
+def test_the_vendor_is_the_one_that_a_turn_would_have(ask, monkeypatch, tmp_path, who):
+    """The order of the surface page: each is named by all that come after it too, with another vendor."""
+    order = ["flag", "environment", "installed", "settings"]
+    place = order.index(who.partition(" ")[0])
+    if place <= 3:
+        folder = tmp_path / ".config" / "shim"
+        folder.mkdir(parents=True)
+        named = ["cake" if place == 3 else "pi", "qwen"] if "list" in who else "cake" if place == 3 else "pi"
+        (folder / "config.toml").write_text(f"vendor = {json.dumps(named)}\n")
+    if place <= 1:
+        monkeypatch.setenv("SHIM_VENDOR", "cake" if place == 1 else "pi")
+    installed = {"vendor": "cake" if place == 2 else "pi"} if place <= 2 else {}
+    flag = ("--shim-vendor", "cake") if place == 0 else ()
+    assert json.loads(ask(*flag, "auth", "status", "--json", installed=installed)[1])["authMethod"] == "cake"
+
+
+def test_a_mistake_in_the_settings_is_the_turns_to_name(ask, tmp_path):
+    folder = tmp_path / ".config" / "shim"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("vendor = 7\n")
+    status, out, _ = ask("auth", "status", "--json")
+    assert (status, json.loads(out)["authMethod"]) == (0, "shim")
+
+
+def test_auth_status_as_a_sentence(ask, monkeypatch):
+    monkeypatch.setenv("SHIM_VENDOR", "pi")
+    assert ask("auth", "status", "--text") == (0, "Logged in by way of pi\n", "")
+
+
+@pytest.mark.parametrize("action", ["login", "logout"])
+@pytest.mark.parametrize("vendor", ["", "pi", "demo", "nobody"])
+def test_a_login_is_the_vendors_own(ask, monkeypatch, action, vendor):
+    monkeypatch.setenv("SHIM_VENDOR", vendor)
+    status, out, err = ask("auth", action)
+    assert (status, out) == (1, "")
+    assert err.startswith("the shim has no login of its own: ") and err.count("\n") == 1
+    assert ("/login" in err) is (vendor == "pi" and action == "login")
+    assert vendor in err
+
+
+# -- the others ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["mcp list", "plugin list", "plugin marketplace list", "agents", "config list", "doctor", "update", "install"],
+)
+def test_what_can_be_answered_is_answered_on_stdout(ask, words):
+    status, out, err = ask(*words.split())
+    assert (status, err) == (0, "")
+    assert out.endswith("\n") and out.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["mcp list", "plugin list", "agents"])
+def test_a_list_for_a_program_is_an_empty_list(ask, words):
+    status, out, _ = ask(*words.split(), "--json")
+    assert (status, json.loads(out)) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "words", ["mcp", "mcp add x", "mcp serve", "plugin install x", "config set a b", "setup-token", "auth", "auth no"]
+)
+def test_what_is_not_the_shims_is_refused_in_one_sentence(ask, monkeypatch, words):
+    monkeypatch.setenv("SHIM_VENDOR", "pi")
+    status, out, err = ask(*words.split())
+    assert (status, out) == (1, "")
+    assert err.startswith(f"claude {' '.join(words.split()[:2])}: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN_SUBCOMMANDS))
+def test_every_subcommand_has_an_answer_and_a_help(ask, name):
+    assert ask(name, "whatever")[0] in (0, 1)
+    status, out, err = ask(name, "--help")
+    assert (status, err) == (0, "")
+    assert out.startswith(f"Usage: claude {name} ")
+
+
+def test_the_tables_name_the_same_subcommands():
+    assert set(SUBCOMMANDS) == KNOWN_SUBCOMMANDS == set(SENTENCES) | {"auth"}
+
+
+@pytest.mark.parametrize("words", [("hi",), ("--shim-vendor", "pi", "-p", "auth"), ("auth", "-v"), ("x", "auth"), ()])
+def test_what_is_no_subcommand_goes_to_the_next_door(ask, words):
+    assert ask(*words) == (None, "", "")
+
+
+def test_an_error_in_the_arguments_is_the_next_doors_to_name(ask):
+    assert ask("hi", "--output-format", "xml")[0] is None
+
+
+# -- help ------------------------------------------------------------------------------------------------------------
+
+
+def test_help_says_what_every_flag_does():
+    assert set(DOES) == set(FLAGS) - {"other"}
+    assert all(DOES.values())
+    text = manual()
+    for spellings in FLAGS.values():
+        for spelling in spellings.replace("\n", "|").split("|"):
+            assert spelling.strip() in text
+    for name in KNOWN_SUBCOMMANDS:
+        assert f"\n  {name} " in text
+
+
+def test_help_fits_a_wide_terminal():
+    assert max(map(len, manual().splitlines())) <= 120
+
+
+# -- the cost --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["auth", "status", "--json"], ["--shim-vendor", "pi", "auth", "status", "--json"]])
+def test_contract_f11b_auth_status_imports_nothing_heavy(tmp_path, words):
+    """ACP runs it four times in a short session."""
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "from shim import __main__\n"
+        f"status = __main__._claude({words!r}, {{}})\n"
+        "heavy = {'orjson', 'anyio', 'asyncio', 'subprocess', 'typer', 'structlog', 'inspect', 'uuid', 'tomllib'}\n"
+        "found = heavy & (set(sys.modules) - before) | {m for m in sys.modules if m.startswith('shim.start')}\n"
+        "print(sorted(found), status, file=sys.stderr)"
+    )
+    environment = {"HOME": str(tmp_path), "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=environment, check=True
+    )
+    assert done.stderr.strip() == "[] 0"
+    assert json.loads(done.stdout)["loggedIn"] is True

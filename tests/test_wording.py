@@ -1,0 +1,275 @@
+"""A failed request in Claude's words, whoever says it (contract 5.8, 5.9, P13, S10, F10).
+
+The table holds the words of the recordings and of the vendor pages: what the vendor itself said, in its stream or on
+stderr, and next to it what a client of Claude reads.
+"""
+
+import pytest
+from support import Stage, fixture_cases, parse, translate_case
+
+from shim.dumping import dump
+from shim.ending import Exit
+from shim.failures import KINDS, classify
+from shim.translate import open_translation
+from shim.wording import BEGINNINGS, api_text, stripped
+
+LOGIN, KEY = "Not logged in · Please run /login", "Invalid API key · Fix external API key"
+
+# error of the assistant line, cause, terminal_reason
+AUTH = ("authentication_failed", "auth", "api_error")
+SERVER = ("server_error", "vendor_error", "api_error")
+RATE = ("rate_limit", "rate_limit", "api_error")
+LONG = ("invalid_request", "vendor_error", "prompt_too_long")
+LARGE = ("invalid_request", "vendor_error", "image_error")
+FILTERED = ("invalid_request", "refused", "api_error")
+MODEL = ("model_not_found", "vendor_error", "api_error")
+UNKNOWN = ("unknown", "vendor_error", "api_error")
+BILLING = ("billing_error", "rate_limit", "api_error")
+OUTPUT = ("max_output_tokens", "truncated", "api_error")
+
+TYPES = {
+    None: None,
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "api_error",
+    529: "overloaded_error",
+}
+
+# fmt: off
+# who, its words, class, status, how Claude's text begins
+TABLE = [
+    # qwen 0.24.4, 0.15.10
+    ("qwen", "[API Error: 401 Incorrect API key provided: sk-x.]", AUTH, 401, KEY),
+    ("qwen", "[API Error: 500 Internal mock error]", SERVER, 500, "API Error: 500 Internal mock error"),
+    ("qwen", "[API Error: 429 Rate limit reached]",
+     RATE, 429, "API Error: Request rejected (429) · Rate limit reached"),
+    ("qwen", "[API Error: Model stream ended without a finish reason.]",
+     SERVER, None, "API Error: Model stream ended without a finish reason."),
+    ("qwen", "[API Error: Model stream ended with empty response text.]",
+     SERVER, None, "API Error: Model stream ended with empty response text."),
+    ("qwen", "[API Error: Connection error. (cause: connect ECONNREFUSED 127.0.0.1:1)]",
+     SERVER, None, "API Error: Connection refused — Connection error. (cause"),
+    ("qwen", "No auth type is selected. Please configure an auth type (e.g. via settings or `--auth-type`)",
+     AUTH, None, LOGIN),
+    # pi 0.73.1, 1.5.2
+    ("pi", "401 Incorrect API key provided: sk-x.", AUTH, 401, KEY + " · 401 Incorrect API key provided: sk-x."),
+    ("pi", '401: {"message":"Incorrect API key provided: sk-x.","type":"invalid_request_error","code":"x"}',
+     AUTH, 401, KEY + " · 401 Incorrect API key provided: sk-x."),
+    ("pi", '429: {"message":"Rate limit reached for requests","type":"rate_limit_error","code":"rate_limit_exceeded"}',
+     RATE, 429, "API Error: Request rejected (429) · Rate limit reached for requests"),
+    ("pi", '500: {"message":"The server had an error","type":"server_error"}',
+     SERVER, 500, "API Error: 500 The server had an error"),
+    ("pi", "529 overloaded_error", SERVER, 529, "API Error: 529 Overloaded. "),
+    ("pi", "503 Service Unavailable", SERVER, 503, "API Error: 503 Service Unavailable"),
+    ("pi", "400 This model's maximum context length is 8000 tokens. However, your messages",
+     LONG, 400, "Prompt is too long · 400 This model's maximum"),
+    ("pi", "prompt is too long: 203117 tokens > 200000 maximum", LONG, None, "Prompt is too long: 203117 tokens"),
+    ("pi", "Connection error.", SERVER, None, "API Error: Connection error"),
+    ("pi", "terminated: other side closed (UND_ERR_SOCKET)", SERVER, None, "API Error: Connection error — terminated"),
+    ("pi", "terminated", SERVER, None, "API Error: Connection error — terminated"),
+    ("pi", "No API key found for the selected model.\n\nUse /login to log into a provider", AUTH, None, LOGIN),
+    ("pi", "Provider finish_reason: content_filter", FILTERED, None, "API Error: Provider finish_reason"),
+    # cursor (its page; no recording could be made)
+    ("cursor", "Error: Authentication required. Please run 'agent login' first, or set CURSOR_API_KEY",
+     AUTH, None, LOGIN),
+    ("cursor", "⚠ Warning: The provided API key is invalid.", AUTH, None, KEY),
+    ("cursor", "Error: You've hit your usage limit\nGet Cursor Pro for more",
+     RATE, None, "API Error: Rate limited\nYou've hit your usage limit\nGet"),
+    ("cursor", "Cannot use this model: gpt-9. Available models: auto",
+     MODEL, None, "There's an issue with the selected model (m-1). Cannot use"),
+    ("cursor", "ActionRequiredError: Named models unavailable on your plan",
+     MODEL, None, "There's an issue with the selected model (m-1). Action"),
+    ("cursor", "Error: Connection lost. Please try again.",
+     SERVER, None, "API Error: Connection error — Connection lost. Please"),
+    # acai 0.1.0 and 2026-04, cake 2026-07
+    ("acai", 'minimax/m2\n\n{\n  "error": {\n    "code": 429,\n    "message": "Rate limit exceeded"\n  }\n}',
+     RATE, 429, "API Error: Request rejected (429) · Rate limit exceeded"),
+    ("cake", 'mock-model\n\n{\n  "error": {\n    "code": 401,\n    "message": "No auth credentials found"\n  }\n}',
+     AUTH, 401, KEY + " · 401 No auth credentials found"),
+    ("acai", "thread 'main' (8207) panicked at src/x.rs:189:38:\nError: OPENROUTER_API_KEY not set.",
+     AUTH, None, LOGIN),
+    ("acai", "Error: Environment variable 'OPENROUTER_API_KEY' is not set. Please set it", AUTH, None, LOGIN),
+    ("acai", "API request failed: rate limit exceeded", RATE, None, "API Error: Rate limited · API request failed"),
+    ("acai", "error sending request for url (http://127.0.0.1/): tcp connect error: Connection refused (os error 111)",
+     SERVER, None, "API Error: Connection refused — error sending"),
+    ("cake", "Error: connection closed before message completed",
+     SERVER, None, "API Error: Connection error — connection closed"),
+    # codex 0.169.0, gemini 0.61.0, opencode 1.18.33
+    ("codex", "unexpected status 401 Unauthorized: mock error 401, url: http://127.0.0.1:8000/v1/responses",
+     AUTH, 401, KEY),
+    ("codex", "exceeded retry limit, last status: 429 Too Many Requests",
+     RATE, 429, "API Error: Request rejected (429)"),
+    ("codex", "stream disconnected before completion: Transport error: network error: error decoding response body",
+     SERVER, None, "API Error: stream disconnected"),
+    ("codex", "Reconnecting... waiting for network (Connection failed: error sending request)",
+     SERVER, None, "API Error: Connection error — "),
+    ("gemini", '[API Error: {"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT"}}]',
+     AUTH, 400, KEY + " · 400 API key not valid."),
+    ("gemini", '[API Error: {"error":{"code":401,"message":"mock error 401","status":"UNAUTHENTICATED"}}]',
+     AUTH, 401, KEY + " · 401 mock error 401"),
+    ("gemini", "When using Gemini API, you must specify the GEMINI_API_KEY environment variable.", AUTH, None, LOGIN),
+    ("opencode", '{"name":"APIError","data":{"message":"mock error 429","statusCode":429}}',
+     RATE, 429, "API Error: Request rejected (429) · mock error 429"),
+    # the rest of contract 5.8
+    ("any", "400 bad request mock", UNKNOWN, 400, "API Error: 400 bad request mock"),
+    ("any", "400 Your credit balance is too low to access the API",
+     BILLING, 400, "Credit balance is too low · 400 Your credit"),
+    ("any", "403 Forbidden", AUTH, 403, "Failed to authenticate. API Error: 403 Forbidden"),
+    ("any", "404 page not found", MODEL, 404, "There's an issue with the selected model (m-1). 404 page"),
+    ("any", "413 Payload Too Large", LARGE, 413, "Request too large. 413 Payload"),
+    ("any", "Response stopped: output token limit", OUTPUT, None, "API Error: Response stopped"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("spoken", ["stream", "stderr"])
+@pytest.mark.parametrize(("vendor", "words", "expected", "status", "begin"), TABLE)
+def test_contract_s10_a_vendors_words_become_claudes(vendor, words, expected, status, begin, spoken, partial):
+    stage = Stage(partial=partial, vendor=vendor, model="m-1", login="do so")
+    if spoken == "stream":
+        stage.turn.failed(words)
+        stage.turn.closed(Exit(code=0), "")
+    else:
+        stage.turn.closed(Exit(code=1), words)
+    line, result = [line for line in stage.lines() if line["type"] in ("assistant", "result")]
+    text = result["result"]
+    assert text.startswith(begin)
+    assert line["message"]["content"] == [{"type": "text", "text": text}]
+    assert (line["message"]["model"], line["is_api_error_message"]) == ("<synthetic>", True)
+    assert (line["error"], result["shim"]["cause"], result["terminal_reason"]) == expected
+    assert (result["subtype"], result["is_error"], "errors" in result) == ("success", True, False)
+    assert result["api_error_status"] == line.get("api_error_status") == status
+    assert result.get("api_error_type") == line.get("api_error_type") == TYPES[status]
+
+
+@pytest.mark.parametrize(("vendor", "words"), [row[:2] for row in TABLE])
+def test_the_vendors_own_words_are_kept(vendor, words):
+    said = api_text(classify(words), words, vendor=vendor, login="", model="m-1")
+    essence = stripped(words, classify(words).status)
+    assert essence.lower().removeprefix("prompt is too long") in said.lower()
+
+
+@pytest.mark.parametrize(("vendor", "words"), [row[:2] for row in TABLE])
+def test_acp_asks_for_a_login_only_where_nobody_is_logged_in(vendor, words):
+    """ACP turns the substring into authRequired: a wrong key, a limit or a broken line must not."""
+    failure = classify(words)
+    said = api_text(failure, words, vendor=vendor, login="", model="")
+    assert ("Please run /login" in said) is (failure.kind == "login")
+
+
+def test_who_is_not_logged_in_is_told_how():
+    said = api_text(classify("Not logged in"), "Not logged in", vendor="cursor", login="run `agent login`", model="")
+    assert said == "Not logged in · Please run /login\nhint: run `agent login`\ncursor: Not logged in"
+
+
+@pytest.mark.parametrize("vendor", ["acai", "cake", "claude", "cursor", "pi", "qwen"])
+def test_every_vendor_says_how_a_person_logs_in(vendor):
+    from shim.vendors import find
+
+    assert find(vendor).login
+
+
+@pytest.mark.parametrize("words", ["Connection error. (cause: fetch failed)", "Connection refused by 127.0.0.1"])
+def test_what_a_vendor_begins_as_claude_does_is_not_begun_twice(words):
+    assert api_text(classify(words), words, vendor="v", login="", model="") == f"API Error: {words}"
+
+
+def test_every_kind_can_be_said():
+    assert set(BEGINNINGS) <= set(KINDS)
+    for kind in set(KINDS) - {""}:
+        said = api_text(classify("")._replace(kind=kind, status=500), "words", vendor="v", login="", model="m")
+        assert said.endswith("words") and "{" not in said
+
+
+def test_a_status_beside_the_text_counts():
+    """opencode says `statusCode` next to its message."""
+    failure = classify("mock error 401", 401)
+    assert (failure.error, failure.status, failure.cause) == ("authentication_failed", 401, "auth")
+
+
+def test_a_status_of_the_vendor_beats_a_number_in_the_text():
+    assert classify("500 oops", 429).kind == "rate"
+
+
+@pytest.mark.parametrize("words", ["{", "x {", '{"message": 5}', '{"error": []}', "{}", "401 {]}", '"{}"', "{" * 3000])
+def test_a_body_that_is_no_error_is_said_as_it_is(words):
+    assert stripped(words, None) == words
+
+
+def test_a_retry_says_overloaded_where_the_result_says_server_error():
+    """Contract 5.8: the two lines use two words for a 529."""
+    stage = Stage()
+    stage.turn.retry(1, 2, 527, "529 overloaded_error")
+    stage.turn.failed("529 overloaded_error")
+    stage.turn.closed(Exit(code=1), "")
+    lines = stage.lines()
+    retry = next(line for line in lines if line.get("subtype") == "api_retry")
+    assert (retry["error"], retry["error_status"]) == ("overloaded", 529)
+    assert next(line for line in lines if line["type"] == "assistant")["error"] == "server_error"
+
+
+def test_qwens_retry_without_numbers_is_no_api_retry():
+    """Contract 5.8: an api_retry carries attempt, limit, delay and status; qwen says none, and none is invented."""
+    case = next(case for case in fixture_cases("qwen") if case.name.startswith("qwen/0.24.4-drop"))
+    said, _ = translate_case(case)
+    assert not [line for line in parse(said) if line.get("subtype") == "api_retry"]
+
+
+def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long():
+    translation = open_translation("pi", stable=True)
+    words = "Context overflow recovery failed after one compact-and-retry attempt."
+    translation.feed(dump({"type": "compaction_end", "reason": "overflow", "errorMessage": words}) + b"\n")
+    result = parse(translation.close(Exit(code=0)))[-2]
+    assert (result["subtype"], result["terminal_reason"]) == ("success", "prompt_too_long")
+    assert result["result"] == f"Prompt is too long · {words}"
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_first():
+    stage = Stage(turns_asked=5)
+    stage.turn.text("hi")
+    stage.turn.failed("max_turns limit exceeded after 5 turns", kind="limit", subtype="error_max_turns")
+    stage.turn.closed(Exit(code=0), "")
+    result = stage.lines()[-2]
+    assert result["errors"] == ["Reached maximum number of turns (5)", "max_turns limit exceeded after 5 turns"]
+    assert (result["subtype"], result["terminal_reason"], "result" in result) == ("error_max_turns", "max_turns", False)
+
+
+def reply(stage, cost, *, call):
+    """One reply that cost so much, with a call in it or not."""
+    stage.turn.text("hi")
+    if call:
+        stage.turn.tool_use(f"c{cost}", "Bash", {"command": "ls"})
+    stage.turn.message_end(None, None, cost)
+
+
+def test_contract_f10_a_turn_that_would_go_on_beyond_its_budget_ends():
+    stage = Stage(budget=0.000001)
+    reply(stage, 0.0008, call=True)
+    result = stage.lines()[-2]
+    assert (result["subtype"], result["errors"]) == ("error_max_budget_usd", ["Reached maximum budget ($0.000001)"])
+    assert (result["terminal_reason"], result["shim"]["cause"]) == ("budget_exhausted", "limit")
+    assert (result["is_error"], result["total_cost_usd"]) == (True, 0.0008)
+
+
+@pytest.mark.parametrize(("cost", "call"), [(0.5, True), (2.0, False)])
+def test_a_turn_inside_its_budget_or_at_its_end_goes_on(cost, call):
+    stage = Stage(budget=1.0)
+    reply(stage, cost, call=call)
+    assert stage.turn.outcome is None
+
+
+def test_the_budget_is_the_sessions():
+    """Contract 5.3: total_cost_usd is the session so far."""
+    stage = Stage(budget=1.0)
+    stage.conversation.cost = 0.9
+    reply(stage, 0.2, call=True)
+    assert stage.turn.outcome.subtype == "error_max_budget_usd"
