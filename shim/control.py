@@ -72,6 +72,7 @@ class Control:
         self.messages: deque[Message] = deque()
         self.complaints: list[str] = []
         self.running = False
+        self._deaf = False
         self._mint = mint
         self._now = now
         self._lines: list[bytes] = []
@@ -106,7 +107,8 @@ class Control:
         return []
 
     def closed(self) -> list[Wish]:
-        """The frontend's stdin is at its end: nobody is left to answer what was asked."""
+        """The frontend's stdin is at its end: nobody is left to answer what was asked, or will be."""
+        self._deaf = True
         return self._give_up(CLOSED_STREAM)
 
     def _user(self, event: Mapping[str, Any]) -> None:
@@ -184,6 +186,8 @@ class Control:
             return Decision(verdict.allow, message=verdict.reason, announced=False)
         if self.facts.allows(permission.tool, permission.arguments):
             return Decision(True)
+        if self.facts.prompts and self._deaf:
+            return Decision(False, message=CLOSED_STREAM)
         if not self.facts.prompts or self.facts.mode == "dontAsk":
             return Decision(False, message=UNASKED.format(tool=permission.tool), announced=False)
         question = {
@@ -205,7 +209,7 @@ class Control:
 
     def observe(self, seen: Seen, *, prompt: str = "", last: str = "") -> None:
         """Something happened that the frontend may have a hook for (C11)."""
-        if not self.facts.hooks:
+        if self._deaf or not self.facts.hooks:
             return
         facts = self.facts
         known = {"session_id": facts.session_id, "cwd": facts.cwd, "mode": facts.mode}

@@ -248,6 +248,8 @@ class TwoWay(_Base):
         self._deadline, self._interrupted = float("inf"), False
         self._allowed.clear()
         if self._child is None or self._child.exit is not None or self.translation is None:
+            if self._child is not None:
+                self._forget(self._child)
             try:
                 child, translation = await self._begin()
             except ShimError as error:

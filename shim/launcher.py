@@ -58,8 +58,8 @@ class Launcher:
         self.echo = invocation.replay_user_messages
         self.facts = facts
         self._invocation = invocation
-        self._environment = environment
-        self._cwd = cwd
+        self.environment = environment
+        self.cwd = cwd
         self._pen = pen
         self._known = known
         self._log = log
@@ -99,9 +99,9 @@ class Launcher:
         return structured.instruct(prompt, self._invocation.json_schema or "")
 
     def _find(self) -> list[str]:
-        if self.vendor.bundled and not self._environment.get("SHIM_BIN"):
+        if self.vendor.bundled and not self.environment.get("SHIM_BIN"):
             return [sys.executable, "-I", "-m", self.vendor.bundled]
-        return [find_program(self.vendor, self._own, self._environment, self._cwd)]
+        return [find_program(self.vendor, self._own, self.environment, self.cwd)]
 
     # -- a child ------------------------------------------------------------------------------------------
 
@@ -116,11 +116,11 @@ class Launcher:
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
         launch = self._launch(prompt)
-        extra = self._environment.get("SHIM_ARGS")
+        extra = self.environment.get("SHIM_ARGS")
         own = self._own
         command = [*own.launcher, *self._program, *launch.arguments, *own.args, *(_split(extra) if extra else ())]
         environment = self._child_environment | dict(launch.environment) | dict(own.env)
-        process = children.spawn(command, environment, self._cwd, feed=listens or bool(launch.stdin))
+        process = children.spawn(command, environment, self.cwd, feed=listens or bool(launch.stdin))
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
         return Started(process, launch.stdin)
 
@@ -147,7 +147,7 @@ class Launcher:
         )
 
     def _probed(self, request: Request) -> Request:
-        probe = Probe([*self._own.launcher, self._program[0]], self._environment, self._child_environment)
+        probe = Probe([*self._own.launcher, self._program[0]], self.environment, self._child_environment)
         if self._variant is None:
             self._variant = self._own.variant
             if self.vendor.variants and self._variant not in ("auto", *self.vendor.variants):
@@ -189,7 +189,7 @@ class Launcher:
             fresh_id=facts.session_id,
             session_id=self._session_id(),
             model=facts.model,
-            cwd=self._cwd,
+            cwd=self.cwd,
             tools=vendor.available(request),
             mode=facts.mode,
             unattended=vendor.unattended,
@@ -227,8 +227,8 @@ class Launcher:
         if self._invocation.no_session_persistence:
             return
         created = self._known.created if self._known else 0.0
-        session = store.Session(self.vendor.name, conversation.vendor_session, self._cwd, turn.model, created)
-        store.remember(conversation.session_id, session, self._environment)
+        session = store.Session(self.vendor.name, conversation.vendor_session, self.cwd, turn.model, created)
+        store.remember(conversation.session_id, session, self.environment)
 
 
 def working_directory() -> str:

@@ -5,42 +5,27 @@ frontend is answered first, and no child exists before its first message.
 """
 
 import os
-import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
 
-from shim import config, store, strays
+from shim import config, store
 from shim.answers import Facts
 from shim.argv import Invocation
 from shim.environment import DEPTH_LIMIT, depth
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError
-from shim.events import CLAUDE_VERSION, TERMINATORS, ClaudePen
-from shim.ids import vendor_id
-from shim.launcher import Launcher, Started, working_directory
+from shim.events import TERMINATORS, ClaudePen
+from shim.ids import parse_uuid, vendor_id
+from shim.launcher import Launcher, working_directory
 from shim.log import open_log
 from shim.messages import Message
 from shim.policy import permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
+from shim.runs import Pending, Run
 from shim.state import tell
-from shim.translate import fresh_identity, write_all
+from shim.translate import fresh_identity
 from shim.vendors import VENDORS, find
 
-if TYPE_CHECKING:
-    from shim.control import Control
-    from shim.session import Session
-    from shim.source import Source
-    from shim.transcript import Transcript
-
-
 DRIVERS = ("two-way", "one-way")
-
-
-class Pending(Protocol):
-    """The signals that came while the child was starting."""
-
-    pending: list[int]
-    started: bool
 
 
 def terminator(invocation: Invocation, setting: str) -> str:
@@ -61,7 +46,6 @@ class Start:
         self.cwd = working_directory()
         if not self.cwd:
             raise FrontendError("the working directory does not exist any more", hint="start from another one")
-        self.transcript: Transcript | None = None
         self.settings = config.load(invocation, self.environment)
         self.log = open_log(self.settings.log)
         if self.settings.dialect != "claude":
@@ -116,9 +100,6 @@ class Start:
         except ShimError as error:
             error.vendor = self.vendor.name
             raise
-        finally:
-            if self.transcript is not None:
-                self.transcript.close()
 
     def _run(self, signals: Pending) -> int:
         self.vendor.mode_arguments(self.mode)
@@ -129,17 +110,18 @@ class Start:
             tell(f"--max-budget-usd has no effect: {self.vendor.name} does not say what a reply costs\n")
         fresh, identity = fresh_identity()
         launcher = self._launcher(fresh, identity)
-        streams_in = self.invocation.input_format == "stream-json"
-        asks = self.invocation.permission_prompt_tool == "stdio" and self._listens()
-        if streams_in and self.vendor.passthrough:
-            return self._relay(launcher, signals)
-        if streams_in:
-            return self._converse(launcher, None, True, signals)
-        if asks:  # stdin brings the answers, unless it is the prompt: then nobody is left to ask
-            prompt = self.invocation.prompt
-            message = Message(prompt or read_prompt(self.invocation))
-            return self._converse(launcher, message, bool(prompt), signals)
-        return self._one_turn(launcher, read_prompt(self.invocation), signals)
+        run = Run(launcher, self.invocation, signals, listens=self._listens(), transcript=self._transcript())
+        if self.invocation.input_format == "stream-json":
+            if self.vendor.passthrough:
+                ending = terminator(self.invocation, self.settings.terminator)
+                return run.relay(plain=ending == "none" and not self.settings.hide)
+            return run.conversation()
+        if self.invocation.permission_prompt_tool == "stdio" and self._listens():
+            prompt = (
+                self.invocation.prompt
+            )  # stdin brings the answers, unless it is the prompt: then nobody can be asked
+            return run.conversation(Message(prompt or read_prompt(self.invocation)), answers=bool(prompt))
+        return run.one_message(read_prompt(self.invocation))
 
     def _check_session(self) -> None:
         """A session has one vendor, exists if it is to go on, and does not if it is to begin (contract F6, F7)."""
@@ -160,7 +142,7 @@ class Start:
 
     def _launcher(self, fresh: str, identity: str) -> Launcher:
         invocation = self.invocation
-        resumed = None if invocation.fork_session else self.resumed_id
+        resumed = None if invocation.fork_session else parse_uuid(self.resumed_id or "")
         facts = Facts(
             vendor=self.vendor.name,
             session_id=invocation.session_id or resumed or fresh,
@@ -193,67 +175,6 @@ class Start:
         ending = TERMINATORS[terminator(self.invocation, self.settings.terminator)]
         return ClaudePen(identity, partial=self.invocation.partial, terminator=ending)
 
-    # -- the loop -----------------------------------------------------------------------------------------
-
-    def _one_turn(self, launcher: Launcher, prompt: str, signals: Pending) -> int:
-        """One message: its child runs before anyio is there."""
-        from shim import child as children
-
-        signals.started = True
-        started = launcher.start(prompt)
-        try:
-            return self._loop(launcher, signals, Message(prompt), started)
-        except BaseException:
-            children.abandon(started.process)
-            raise
-
-    def _loop(self, launcher: Launcher, signals: Pending, message: Message, started: Started) -> int:
-        import anyio
-
-        from shim.drivers import OneWay
-        from shim.session import Session
-
-        async def turn() -> int:
-            output = self._output()
-            return await Session(OneWay(launcher, output, started=started), output, first=message).run(signals.pending)
-
-        return anyio.run(turn)
-
-    def _converse(self, launcher: Launcher, first: Message | None, listening: bool, signals: Pending) -> int:
-        """Many messages, or one with questions in between."""
-        from shim.control import Control
-        from shim.source import Source
-
-        signals.started = True
-        control = Control(launcher.facts, _minted(), _now)
-        source = Source() if listening else None
-        if source is None:
-            launcher.facts.prompts = False
-        else:
-            _answer_at_once(control, source)
-        strays.adopt()
-        import anyio
-
-        async def conversation() -> int:
-            async with anyio.create_task_group() as tasks:
-                output = self._output()
-                session = self._session(launcher, output, control, tasks, first, source)
-                status = await session.run(signals.pending)
-                tasks.cancel_scope.cancel()
-            return status
-
-        return anyio.run(conversation)
-
-    def _session(
-        self, launcher: Launcher, output: Any, control: "Control", tasks: Any, first: Message | None, source: Any
-    ) -> "Session":
-        from shim.drivers import Driver, OneWay, TwoWay
-        from shim.session import Session
-
-        driver: Driver
-        driver = TwoWay(launcher, output, control, tasks) if self._listens() else OneWay(launcher, output, control)
-        return Session(driver, output, first=first, control=control, source=source)
-
     def _listens(self) -> bool:
         """Whether one child serves the conversation: the vendor can, and the settings do not say otherwise."""
         name = self.vendor.name
@@ -262,61 +183,10 @@ class Start:
             raise FrontendError(f"vendors.{name}.driver is {driver!r}, it must be one of {', '.join(DRIVERS)}")
         return self.vendor.speech is not None and driver == "two-way"
 
-    def _relay(self, launcher: Launcher, signals: Pending) -> int:
-        """A real claude holds the conversation itself."""
-        import anyio
-
-        from shim import child as children
-        from shim.relay import Relay
-        from shim.source import Source
-
-        signals.started = True
-        strays.adopt()
-        started = launcher.start("", listens=True)
-
-        async def conversation() -> int:
-            translation = launcher.translation(None)
-            child = children.Child(started.process, b"")
-            relay = Relay(
-                child,
-                translation,
-                self._output(),
-                Source(),
-                plain=terminator(self.invocation, self.settings.terminator) == "none" and not self.settings.hide,
-                interrupt=self.vendor.interrupt,
-                end_grace=self.settings.end_grace,
-            )
-            return await relay.run(signals.pending)
-
-        try:
-            return anyio.run(conversation)
-        except BaseException:
-            children.abandon(started.process)
-            raise
-
-    def _output(self) -> Any:
-        from shim.sinks import Output, Stdout
-        from shim.transcript import Transcript
-
-        invocation = self.invocation
-        kept = self.settings.transcripts and not self.vendor.passthrough and not invocation.no_session_persistence
-        if kept:
-            self.transcript = Transcript(self.environment, self.cwd, CLAUDE_VERSION)
-        return Output(invocation.output_format, verbose=invocation.verbose, stdout=Stdout(), transcript=self.transcript)
-
-
-def _answer_at_once(control: "Control", source: "Source") -> None:
-    """What a frontend asks before its first message is answered before anyio is imported (contract C1)."""
-    lines = source.hear()
-    while lines and b'"control_request"' in lines[0]:
-        control.receive(lines.pop(0))
-    for complaint in control.complaints:
-        tell(complaint)
-    control.complaints.clear()
-    try:
-        write_all(1, control.take())
-    except OSError:
-        return  # the loop finds out too, and ends
+    def _transcript(self) -> bool:
+        """Whether history lists are to find the session; a real claude writes its own."""
+        kept = self.settings.transcripts and not self.invocation.no_session_persistence
+        return kept and not self.vendor.passthrough
 
 
 def _state_events(environment: Mapping[str, str]) -> str:
@@ -324,19 +194,6 @@ def _state_events(environment: Mapping[str, str]) -> str:
     if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
         return "visible"
     return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
-
-
-def _minted() -> Any:
-    """A source of fresh uuids."""
-    from uuid import uuid4
-
-    return lambda: str(uuid4())
-
-
-def _now() -> str:
-    """The time, as Claude writes it."""
-    now = time.time()
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
 
 
 def checked(invocation: Invocation) -> Invocation:

@@ -58,6 +58,7 @@ SHELL = {
     "programs",
     "prompt",
     "relay",
+    "runs",
     "session",
     "sinks",
     "source",

@@ -506,6 +506,7 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
         (line,) = [json.loads(line) for line in said.splitlines() if b"hook_callback" in line]
         reason = {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
         running.say(answer(line["request_id"], hookSpecificOutput=reason))
+        running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert told(box)[-1] == answer("q1", behavior="deny", message="not today")
     requests = [line["request"] for line in done.lines if line["type"] == "control_request"]

@@ -1,0 +1,176 @@
+"""The three ways in which a conversation is run: one message, many, or by a child that holds it itself.
+
+anyio and what stands on it are imported here, after what must not wait for them: the child of a single message is
+started before, and a frontend's first questions are answered before.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from shim import strays
+from shim.argv import Invocation
+from shim.events import CLAUDE_VERSION
+from shim.launcher import Launcher
+from shim.messages import Message
+from shim.state import tell
+from shim.translate import write_all
+
+if TYPE_CHECKING:
+    from shim.control import Control
+    from shim.sinks import Output
+    from shim.source import Source
+    from shim.transcript import Transcript
+
+
+class Pending(Protocol):
+    """The signals that came while the child was starting."""
+
+    pending: list[int]
+    started: bool
+
+
+class Run:
+    """One conversation to be run. `listens`: one child serves all of it; `transcript`: history lists will find it."""
+
+    def __init__(
+        self, launcher: Launcher, invocation: Invocation, signals: Pending, *, listens: bool, transcript: bool
+    ) -> None:
+        self._launcher = launcher
+        self._invocation = invocation
+        self._signals = signals
+        self._listens = listens
+        self._keeps = transcript
+        self._transcript: Transcript | None = None
+
+    def one_message(self, prompt: str) -> int:
+        """One message: its child runs before anyio is there."""
+        from shim import child as children
+
+        self._signals.started = True
+        launcher, started = self._launcher, self._launcher.start(prompt)
+        try:
+            import anyio
+
+            from shim.drivers import OneWay
+            from shim.session import Session
+
+            async def turn() -> int:
+                output = self._output()
+                session = Session(OneWay(launcher, output, started=started), output, first=Message(prompt))
+                return await session.run(self._signals.pending)
+
+            return anyio.run(turn)
+        except BaseException:
+            children.abandon(started.process)
+            raise
+        finally:
+            self._close()
+
+    def conversation(self, first: Message | None = None, *, answers: bool = True) -> int:
+        """Many messages, or one with questions in between; without `answers` nobody reads the questions."""
+        from shim.control import Control
+        from shim.source import Source
+
+        self._signals.started = True
+        control = Control(self._launcher.facts, _minted(), _now)
+        source = Source() if answers else None
+        if source is None:
+            control.closed()
+        else:
+            _answer_at_once(control, source)
+        strays.adopt()
+        import anyio
+
+        from shim.drivers import OneWay, TwoWay
+        from shim.session import Session
+
+        async def conversation() -> int:
+            async with anyio.create_task_group() as tasks:
+                output = self._output()
+                driver = (
+                    TwoWay(self._launcher, output, control, tasks)
+                    if self._listens
+                    else OneWay(self._launcher, output, control)
+                )
+                session = Session(driver, output, first=first, control=control, source=source)
+                status = await session.run(self._signals.pending)
+                tasks.cancel_scope.cancel()
+            return status
+
+        try:
+            return anyio.run(conversation)
+        finally:
+            self._close()
+
+    def relay(self, *, plain: bool) -> int:
+        """A real claude holds the conversation itself; `plain`: its lines pass as they are."""
+        import anyio
+
+        from shim import child as children
+        from shim.relay import Relay
+        from shim.source import Source
+
+        self._signals.started = True
+        strays.adopt()
+        launcher, started = self._launcher, self._launcher.start("", listens=True)
+
+        async def conversation() -> int:
+            relay = Relay(
+                children.Child(started.process, b""),
+                launcher.translation(None),
+                self._output(),
+                Source(),
+                plain=plain,
+                interrupt=launcher.vendor.interrupt,
+                end_grace=launcher.end_grace,
+            )
+            return await relay.run(self._signals.pending)
+
+        try:
+            return anyio.run(conversation)
+        except BaseException:
+            children.abandon(started.process)
+            raise
+
+    def _output(self) -> "Output":
+        from shim.sinks import Output, Stdout
+        from shim.transcript import Transcript
+
+        if self._keeps:
+            self._transcript = Transcript(self._launcher.environment, self._launcher.cwd, CLAUDE_VERSION)
+        invocation = self._invocation
+        return Output(
+            invocation.output_format, verbose=invocation.verbose, stdout=Stdout(), transcript=self._transcript
+        )
+
+    def _close(self) -> None:
+        if self._transcript is not None:
+            self._transcript.close()
+
+
+def _answer_at_once(control: "Control", source: "Source") -> None:
+    """What a frontend asks before its first message is answered before anyio is imported (contract C1)."""
+    lines = source.hear()
+    while lines and b'"control_request"' in lines[0]:
+        control.receive(lines.pop(0))
+    for complaint in control.complaints:
+        tell(complaint)
+    control.complaints.clear()
+    try:
+        write_all(1, control.take())
+    except OSError:
+        return  # the loop finds out too, and ends
+
+
+def _minted() -> Callable[[], str]:
+    """A source of fresh uuids."""
+    from uuid import uuid4
+
+    return lambda: str(uuid4())
+
+
+def _now() -> str:
+    """The time, as Claude writes it."""
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
