@@ -192,7 +192,7 @@ class Calls(Blocks):
     def _fill(self) -> None:
         interrupted = self.outcome is not None and self.outcome.kind == "interrupted"
         text = ending.UNANSWERED_INTERRUPTED if interrupted else ending.UNANSWERED
-        self.interrupted_call = interrupted and bool(self.open)
+        self.interrupted_call = interrupted and (self.interrupted_call or bool(self.open))
         if self.outcome is not None and self.outcome.cause == "denied":
             text = self.outcome.message
         for call in self.open.values():

@@ -66,6 +66,7 @@ class _Base:
         self._deadline = float("inf")
         self._reading = anyio.CancelScope()
         self._interrupted = False
+        self._heard = False
 
     def terminate(self) -> None:
         """Tell the child to go, without waiting."""
@@ -88,6 +89,7 @@ class _Base:
                 chunk = await child.read()
             if self._reading.cancelled_caught or not chunk:
                 return False
+            self._heard = True
             if said := translation.feed(chunk):
                 await self._output.lines(said)
             if translation.turn.open:
@@ -273,6 +275,7 @@ class TwoWay(_Base):
 
     async def _begin(self) -> tuple[Child, Translation]:
         started = self._launcher.start("", listens=True)
+        self._heard = False
         self._child = child = Child(started.process, b"")
         self.translation = translation = self._launcher.translation(self.translation)
         self._tasks.start_soon(child.drain)
@@ -339,6 +342,9 @@ class TwoWay(_Base):
             return
         self._interrupted = True
         self.translation.interrupt()
+        if not self._heard:  # it is still starting, and hears nothing either
+            await self._child.stop("SIGTERM")
+            return
         self._hurry(OBEY_SECONDS)
         await self._tell(self._child, self._speech.interrupt())
 

@@ -180,6 +180,7 @@ class Frame:
         """The frontend stopped the turn; this beats whatever the vendor says of its end."""
         if self.state is not CLOSED:
             self.outcome = Outcome("interrupted", cause="interrupted", facts=facts)
+            self.interrupted_call = self.interrupted_call or bool(self.open)
 
     def settle(self) -> None:
         """The vendor is probably done: the shell may give it a last moment and then end it."""

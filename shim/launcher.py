@@ -69,6 +69,7 @@ class Launcher:
         self._program = self._find()
         self._variant: str | None = None
         self._answered = False
+        self._started = False
         self._listens = False
         self._schema_reader: Callable[[str], Structured] | None = None
         if invocation.json_schema is not None:
@@ -121,6 +122,7 @@ class Launcher:
         command = [*own.launcher, *self._program, *launch.arguments, *own.args, *(_split(extra) if extra else ())]
         environment = self._child_environment | dict(launch.environment) | dict(own.env)
         process = children.spawn(command, environment, self.cwd, feed=listens or bool(launch.stdin))
+        self._started = True
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
         return Started(process, launch.stdin)
 
@@ -134,7 +136,9 @@ class Launcher:
             system_prompt=facts.system_prompt or self._invocation.system_prompt,
             append_system_prompt=facts.append_system_prompt or self._invocation.append_system_prompt,
         )
-        if self._listens and not self._resume and not invocation.session_id and not invocation.fork_session:
+        if self._started:  # an id is given once: what began under it may be there, though it never said so
+            invocation = invocation._replace(session_id=None)
+        elif self._listens and not self._resume and not invocation.session_id and not invocation.fork_session:
             invocation = invocation._replace(session_id=facts.session_id)  # its id is ours: one less to tell apart
         return Request(
             invocation=invocation,
@@ -214,8 +218,8 @@ class Launcher:
 
     def remember(self, translation: Translation) -> None:
         """What the next child, and a later `--resume`, need to know. A real claude keeps its own sessions."""
-        self._answered = True
         turn = translation.turn
+        self._answered = self._answered or turn.replies > 0
         conversation = turn.conversation
         facts: dict[str, Any] = {"cause": turn.cause, "account": translation.account.report()}
         self._log("turn ended", **facts)

@@ -356,7 +356,9 @@ def test_an_interrupt_takes_an_open_question_back_first(box, talk):
     (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
     assert cancelled["request_id"] == asked["request_id"]
     assert responses(done)["stop"]["subtype"] == "success"
-    assert done.result["terminal_reason"] in ("aborted_tools", "aborted_streaming")
+    assert done.result["terminal_reason"] == "aborted_tools"
+    said = [line["message"]["content"][0].get("text") for line in done.lines if line["type"] == "user"]
+    assert said[-1] == "[Request interrupted by user for tool use]"
     assert done.status == 1
 
 
@@ -555,3 +557,25 @@ def test_contract_11_a_broken_schema_ends_a_conversation_before_it_begins(box, t
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith("Error: --json-schema is not a JSON Schema: ")
     assert not box.recording.exists()
+
+
+def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_session(box, talk):
+    lifeline = box.lifeline()
+    starting = [["say", lifeline.path, "child"], ["hang"]]
+    fresh = [
+        HELLO,
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+    ]
+    with talk(box.fakes(starting, fresh)) as running:
+        running.say(user("one"))
+        lifeline.wait_for("child")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        assert lifeline.gone()
+        running.say(user("two"))
+        done = running.hang_up()
+    first, second = results(done)
+    assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
+    assert not {"--resume", "--session-id"} & set(box.record()["arguments"])
