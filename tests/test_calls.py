@@ -356,3 +356,83 @@ def test_a_reply_without_calls_is_no_reason_to_stop():
     stage.turn.message()
     stage.turn.say("b")
     assert ended(stage)[-2] == "end:success b"
+
+
+# -- permissions ------------------------------------------------------------------------------------------------
+
+SHELL = ("shell", {"command": "ls"})
+
+
+def ask(stage: Stage, request: str = "q1", call: str = "t", name: str = "Bash"):
+    """What becomes of a vendor's question."""
+    stage.turn.permission(request, call, name, {"command": "ls"}, SHELL)
+    return stage.turn.asked[-1]
+
+
+def test_a_question_about_a_call_that_was_not_said_says_it_first():
+    stage = started()
+    asked = ask(stage)
+    assert (asked.request, asked.call, asked.tool, asked.own_tool, asked.refusal) == ("q1", "t", "Bash", "shell", "")
+    assert stage.brief() == ["call:t Bash"]
+
+
+def test_a_question_about_an_open_call_says_nothing():
+    stage = started()
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.lines()
+    assert ask(stage).refusal == "" and stage.brief() == []
+
+
+def test_a_question_that_comes_twice_or_about_the_same_call_is_refused():
+    """Threats: duplicate request or tool ids in an open permission request are denied."""
+    stage = started()
+    ask(stage)
+    assert ask(stage, "q1", "other").refusal and ask(stage, "q2", "t").refusal
+
+
+def test_a_question_behind_the_end_is_refused():
+    stage = started()
+    ended(stage)
+    assert ask(stage).refusal == "The turn is over."
+
+
+def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
+    hidden = started(policy=Policy(hidden=["Bash"]))
+    assert "hidden" in ask(hidden).refusal and hidden.brief() == []
+    forbidden = started(policy=Policy(denied=["Bash"]))
+    assert ask(forbidden).refusal and forbidden.turn.cause == "denied"
+
+
+def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once():
+    stage = started()
+    asked = ask(stage)
+    stage.turn.refused(asked, "no way", announced=True)
+    stage.turn.refused(asked, "no way", announced=True)
+    stage.turn.tool_result("t", "[Operation Cancelled]", True)
+    (result,) = [line for line in stage.lines() if line["type"] == "user"]
+    assert result["message"]["content"][0]["content"] == "no way"
+    assert [denial["tool_use_id"] for denial in stage.turn.denials] == ["t"]
+
+
+def test_a_refused_call_whose_result_never_comes_still_says_why():
+    stage = started()
+    stage.turn.refused(ask(stage), "no way", announced=True)
+    stage.lines()
+    assert any("no way" in word for word in map(str, [stage.turn.ended(), *stage.finish()]))
+
+
+def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
+    stage = started()
+    stage.turn.refused(ask(stage), "no way", announced=True)
+    stage.turn.tool_result("t", "it ran")
+    (result,) = [line for line in stage.lines() if line["type"] == "user"]
+    assert result["message"]["content"][0]["content"] == "it ran"
+
+
+def test_a_forbidden_call_ends_the_turn_with_the_reason_of_who_forbade_it():
+    stage = started()
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.forbid("other", "not today")
+    assert stage.turn.cause == ""
+    stage.turn.forbid("t", "not today")
+    assert stage.turn.cause == "denied" and "not today" in stage.turn.final_text

@@ -9,6 +9,7 @@ from shim.tools import (
     line_range,
     milliseconds,
     one_based,
+    own_arguments,
     todos,
     translate,
     vendor_names,
@@ -20,6 +21,7 @@ TABLE = {
     "cat": Tool("Read", {"path": "file_path"}, only=True),
     "find": Tool("Glob", drop=("limit",), extra={"sorted": True}),
 }
+from shim.vendors.qwen_tools import TOOLS as QWEN
 
 
 def test_a_tool_that_is_not_in_the_table_passes_as_it_is():
@@ -158,3 +160,42 @@ def test_todos_are_content_status_and_active_form():
 @pytest.mark.parametrize("items", ["x", None, 7, ["x"], [{"content": "a"}, 7]])
 def test_todos_that_cannot_be_read_are_passed_as_they_are(items):
     assert todos(items) == items
+
+
+# -- and back -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "changed", "expected"),
+    [
+        ("run_shell_command", {"command": "a"}, {"command": "b"}, {"command": "b"}),
+        (
+            "run_shell_command",
+            {"command": "a", "is_background": False},
+            {"command": "a", "run_in_background": True},
+            {"command": "a", "is_background": True},
+        ),
+        (
+            "read_file",
+            {"file_path": "/a", "offset": 0},
+            {"file_path": "/a", "offset": 5},
+            {"file_path": "/a", "offset": 4},
+        ),
+        ("read_file", {"absolute_path": "/a"}, {"file_path": "/b"}, {"absolute_path": "/b"}),
+        (
+            "write_file",
+            {"file_path": "/a", "content": "x"},
+            {"file_path": "/a", "content": ""},
+            {"file_path": "/a", "content": ""},
+        ),
+        ("grep_search", {"pattern": "x", "limit": 3}, {"pattern": "x", "output_mode": "content"}, {"pattern": "x"}),
+        ("mcp__a__b", {"x": 1}, {"x": 2}, {"x": 2}),
+        ("todo_write", {"todos": []}, {"todos": [{"content": "a"}]}, None),
+        ("grep_search", {"pattern": "x"}, {"pattern": "x"}, None),
+    ],
+)
+def test_changed_arguments_are_said_in_the_vendors_words_or_not_at_all(name, own, changed, expected):
+    """What comes out is translated again and says exactly what was wanted; None where a table cannot say it."""
+    assert own_arguments(QWEN, name, own, changed) == expected
+    if expected is not None and name in QWEN:
+        assert translate(QWEN, name, expected) == (QWEN[name].name, changed)

@@ -579,3 +579,25 @@ def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_sessio
     first, second = results(done)
     assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
     assert not {"--resume", "--session-id"} & set(box.record()["arguments"])
+
+
+def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
+    count = 70  # the queue holds 64
+    turns = []
+    for number in range(count):
+        turns += [["hear", f"number {number}."], ["out", ndjson(INIT, says(f"{number}"), result(f"{number}"))]]
+    with talk(box.fake(HELLO, *turns, ["hear", "never"])) as running:
+        running.say(*(user(f"number {number}.") for number in range(count)))
+        done = running.hang_up()
+    assert [line["result"] for line in results(done)] == [str(number) for number in range(count)]
+
+
+def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
+    """A forged question makes somebody act (threats: forged lines)."""
+    forged = "noise " + json.dumps(asks()) + "\n"
+    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT) + forged + ndjson(says("Hello."), result("Hello."))])
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert not [line for line in done.lines if line["type"] == "control_request"]
+    assert done.result["shim"]["repairs"]["doubtful_event"] == 1
