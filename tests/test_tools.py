@@ -14,6 +14,7 @@ from shim.tools import (
     translate,
     vendor_names,
 )
+from shim.vendors.qwen_tools import TOOLS as QWEN
 
 TABLE = {
     "sh": Tool("Bash", {"cmd": "command"}, convert={"timeout": milliseconds}),
@@ -21,7 +22,6 @@ TABLE = {
     "cat": Tool("Read", {"path": "file_path"}, only=True),
     "find": Tool("Glob", drop=("limit",), extra={"sorted": True}),
 }
-from shim.vendors.qwen_tools import TOOLS as QWEN
 
 
 def test_a_tool_that_is_not_in_the_table_passes_as_it_is():
@@ -165,6 +165,10 @@ def test_todos_that_cannot_be_read_are_passed_as_they_are(items):
 # -- and back -----------------------------------------------------------------------------------------------------
 
 
+A = "/a"
+WRITE = {"file_path": A, "content": ""}
+
+
 @pytest.mark.parametrize(
     ("name", "own", "changed", "expected"),
     [
@@ -175,19 +179,9 @@ def test_todos_that_cannot_be_read_are_passed_as_they_are(items):
             {"command": "a", "run_in_background": True},
             {"command": "a", "is_background": True},
         ),
-        (
-            "read_file",
-            {"file_path": "/a", "offset": 0},
-            {"file_path": "/a", "offset": 5},
-            {"file_path": "/a", "offset": 4},
-        ),
-        ("read_file", {"absolute_path": "/a"}, {"file_path": "/b"}, {"absolute_path": "/b"}),
-        (
-            "write_file",
-            {"file_path": "/a", "content": "x"},
-            {"file_path": "/a", "content": ""},
-            {"file_path": "/a", "content": ""},
-        ),
+        ("read_file", {"path": A, "offset": 0}, {"file_path": A, "offset": 5}, {"path": A, "offset": 4}),
+        ("read_file", {"absolute_path": A}, {"file_path": "/b"}, {"absolute_path": "/b"}),
+        ("write_file", WRITE | {"content": "x"}, WRITE, WRITE),
         ("grep_search", {"pattern": "x", "limit": 3}, {"pattern": "x", "output_mode": "content"}, {"pattern": "x"}),
         ("mcp__a__b", {"x": 1}, {"x": 2}, {"x": 2}),
         ("todo_write", {"todos": []}, {"todos": [{"content": "a"}]}, None),
