@@ -62,6 +62,20 @@ def abandon(process: "subprocess.Popen[bytes]") -> None:
         process.wait(KILL_SECONDS)
 
 
+# Ends a group when we cannot any more: killed by SIGKILL, we leave it the end of a pipe that nobody else holds. A line
+# on that pipe says that all is well. A vendor that waits for a tool reads and writes nothing for hours.
+GUARD = 'read -r line || { kill -s TERM -- "-$1"; sleep 1; kill -s KILL -- "-$1"; } 2>/dev/null'
+
+
+def _guard(group: int) -> "subprocess.Popen[bytes] | None":
+    command = ["/bin/sh", "-c", GUARD, "sh", str(group)]
+    quiet = subprocess.DEVNULL
+    try:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)
+    except OSError:
+        return None
+
+
 class Child:
     """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end."""
 
@@ -69,6 +83,7 @@ class Child:
         self._process = process
         self._stdin = stdin
         self._saying = anyio.Lock()
+        self._guard = _guard(process.pid)
         self.tail = Tail()
         self.exit: Exit | None = None
         self._strays: dict[int, bytes] = {}
@@ -125,8 +140,17 @@ class Child:
             self._signal("SIGKILL")
             code = self._process.wait()
             strays.end(self._strays)
+            self._dismiss_guard()
             self.exit = Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
         return self.exit
+
+    def _dismiss_guard(self) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None and guard.stdin is not None:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                guard.stdin.write(b"\n")
+                guard.stdin.close()
+                guard.wait(KILL_SECONDS)
 
     async def _gone(self) -> None:
         with contextlib.suppress(AttributeError, OSError):
@@ -175,6 +199,7 @@ class Child:
 
     def close(self) -> None:
         """Let go of its pipes."""
+        self._dismiss_guard()
         _close_pipes(self._process)
 
 

@@ -491,3 +491,32 @@ def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(b
         done = running.hang_up()
     assert done.cause == "denied" and done.status == 1
     assert done.result["permission_denials"][0]["tool_name"] == "Bash"
+
+
+@pytest.mark.parametrize("converses", [True, False], ids=["conversation", "one-message"])
+def test_a_silent_child_and_its_group_end_when_we_are_killed(box, converses):
+    """P18: a vendor that waits for a tool reads and writes nothing."""
+    lifeline = box.lifeline()
+    child = box.fake(["spawn", lifeline.path, False], ["out", TALKING], ["hang"])
+    flags = CONVERSE if converses else ("-p", "go", "--output-format", "stream-json")
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
+    with box.running(*flags, "--include-partial-messages", stdin=subprocess.PIPE, environment=environment) as running:
+        if converses:
+            running.say(user("go"))
+        else:
+            running.process.stdin.close()
+            running.process.stdin = None
+        running.read_until(b"I am ")
+        running.signal(signal.SIGKILL)
+        assert lifeline.gone()
+
+
+def test_nothing_guards_a_child_that_has_ended(box, talk):
+    """A number that was a child's may be another's by now."""
+    with talk(box.fake(["out", IDLE])) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(request("r", "mcp_status"))
+        running.read_until(b'"request_id":"r"')
+        with open(f"/proc/{running.process.pid}/task/{running.process.pid}/children", encoding="ascii") as file:
+            assert file.read() == ""
