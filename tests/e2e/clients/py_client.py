@@ -1,0 +1,182 @@
+"""The Claude Agent SDK for Python under remote control; runs with nothing but that SDK on its path.
+
+The first argument is a JSON object that says how to start; commands come as JSON lines on stdin, and everything that
+a user of the SDK sees goes to stdout as JSON lines, in words that are the same for every client:
+
+    start      claude PATH, cwd PATH, once PROMPT or null, partial BOOL, asks BOOL
+    commands   say TEXT · interrupt · set_model MODEL · set_permission_mode MODE · answer ANSWER · close
+    saw        init · delta · text · thinking · tool_use · tool_result · user_text · result
+               asked · done · exception · end
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+import claude_agent_sdk as sdk
+
+
+def saw(what: str, **fields: Any) -> None:
+    print(json.dumps({"saw": what, **fields}), flush=True)  # noqa: T201 -- stdout is how this program is read
+
+
+def saw_exception(error: BaseException, **fields: Any) -> None:
+    saw(
+        "exception",
+        kind=type(error).__name__,
+        text=str(error),
+        of_the_sdk=isinstance(error, sdk.ClaudeSDKError),
+        **fields,
+    )
+
+
+def saw_message(message: Any) -> None:
+    """Says a message of the SDK's; by its class's name, because not every version exports every class."""
+    match type(message).__name__:
+        case "SystemMessage" if message.subtype == "init":
+            data = message.data
+            saw(
+                "init",
+                model=data["model"],
+                mode=data["permissionMode"],
+                session=data["session_id"],
+                tools=data["tools"],
+            )
+        case "StreamEvent":
+            delta = message.event.get("delta", {})
+            if delta.get("type") == "text_delta":
+                saw("delta", text=delta["text"])
+        case "AssistantMessage":
+            for block in message.content:
+                saw_block(block)
+        case "UserMessage":
+            for block in [] if isinstance(message.content, str) else message.content:
+                saw_block(block, text="user_text")
+        case "ResultMessage":
+            saw(
+                "result",
+                subtype=message.subtype,
+                is_error=message.is_error,
+                text=message.result,
+                turns=message.num_turns,
+                session=message.session_id,
+                usage=message.usage,
+                denied=[denial["tool_name"] for denial in getattr(message, "permission_denials", None) or []],
+            )
+
+
+def saw_block(block: Any, text: str = "text") -> None:
+    match type(block).__name__:
+        case "TextBlock":
+            saw(text, text=block.text)
+        case "ThinkingBlock":
+            saw("thinking", text=block.thinking)
+        case "ToolUseBlock":
+            saw("tool_use", id=block.id, name=block.name, input=block.input)
+        case "ToolResultBlock":
+            content = block.content
+            if not isinstance(content, str):
+                content = "\n".join(part.get("text", "") for part in content or [])
+            saw("tool_result", id=block.tool_use_id, text=content, is_error=bool(block.is_error))
+
+
+class Commands:
+    """The lines of stdin; answers to a question are kept apart from the rest."""
+
+    def __init__(self) -> None:
+        self.orders: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            for line in sys.stdin:
+                order = json.loads(line)
+                queue = self.answers if order["do"] == "answer" else self.orders
+                loop.call_soon_threadsafe(queue.put_nowait, order)
+            loop.call_soon_threadsafe(self.orders.put_nowait, {"do": "close"})
+
+        threading.Thread(target=read, daemon=True).start()
+
+    async def permission(self, tool: str, tool_input: dict[str, Any], context: Any) -> Any:
+        saw("asked", name=tool, input=tool_input)
+        answer = (await self.answers.get())["answer"]
+        if answer["behavior"] == "deny":
+            return sdk.PermissionResultDeny(message=answer["message"])
+        return sdk.PermissionResultAllow(updated_input=answer.get("input"))
+
+
+def options_of(start: dict[str, Any], commands: Commands | None) -> Any:
+    """The SDK's options, as far as this version has them; the oldest find their claude on PATH only."""
+    known = {field.name for field in dataclasses.fields(sdk.ClaudeAgentOptions)}
+    wanted: dict[str, Any] = {"cwd": start["cwd"]}
+    if "cli_path" in known:
+        wanted["cli_path"] = start["claude"]
+    else:
+        os.environ["PATH"] = os.pathsep.join([os.path.dirname(start["claude"]), os.environ["PATH"]])
+    if start["partial"]:
+        wanted["include_partial_messages"] = True
+    if start["asks"] and commands:
+        wanted["can_use_tool"] = commands.permission
+    return sdk.ClaudeAgentOptions(**wanted)
+
+
+async def once(start: dict[str, Any]) -> None:
+    """`query()` with a string."""
+    async for message in sdk.query(prompt=start["once"], options=options_of(start, None)):
+        saw_message(message)
+
+
+async def conversation(start: dict[str, Any]) -> None:
+    """`ClaudeSDKClient`, which reads all the time."""
+    commands = Commands()
+    client = sdk.ClaudeSDKClient(options_of(start, commands))
+    await client.connect()
+    saw("done", did="connect")
+
+    async def read() -> None:
+        try:
+            async for message in client.receive_messages():
+                saw_message(message)
+        except Exception as error:
+            saw_exception(error)
+
+    reader = asyncio.create_task(read())
+    while (order := await commands.orders.get())["do"] != "close":
+        try:
+            match order["do"]:
+                case "say":
+                    await client.query(order["text"])
+                case "interrupt":
+                    await client.interrupt()
+                case "set_model":
+                    await client.set_model(order["model"])
+                case "set_permission_mode":
+                    await client.set_permission_mode(order["mode"])
+            saw("done", did=order["do"])
+        except Exception as error:
+            saw_exception(error, did=order["do"])
+    began = time.monotonic()
+    await client.disconnect()
+    seconds = time.monotonic() - began
+    reader.cancel()
+    await asyncio.wait([reader])
+    saw("done", did="close", seconds=seconds)
+
+
+async def main() -> None:
+    start = json.loads(sys.argv[1])
+    try:
+        await (conversation(start) if start["once"] is None else once(start))
+    except Exception as error:
+        saw_exception(error)
+    saw("end")
+
+
+asyncio.run(main())

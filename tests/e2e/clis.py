@@ -1,0 +1,64 @@
+"""What a client can be given as its `claude`: the real one, and the drop-in for each vendor."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from place import MARK
+from programs import Program, install
+from vendor_setups import CLAUDE_ITSELF, PI, PI_CUMULATIVE, QWEN, Vendor
+
+INSTALL_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Cli:
+    """A `claude`: a vendor's program under the drop-in, or the real one without it."""
+
+    vendor: Vendor
+    bare: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.vendor}-itself" if self.bare else str(self.vendor)
+
+
+# The first proves the tests: what it does is what the others are measured by.
+CLIS = (Cli(CLAUDE_ITSELF, bare=True), Cli(CLAUDE_ITSELF), Cli(QWEN), Cli(PI), Cli(PI_CUMULATIVE))
+
+
+def isolated_environment(vendor: Vendor, program: Program, url: str, root: Path) -> dict[str, str]:
+    """An empty home with what the vendor's users set up, and nothing of this machine's settings."""
+    home, temporary = root / "home", root / "tmp"
+    for folder in (home, temporary):
+        folder.mkdir()
+    return {
+        "PATH": program.path,
+        "HOME": str(home),
+        "TMPDIR": str(temporary),
+        "LANG": "C.UTF-8",
+        MARK: str(uuid.uuid4()),
+        **vendor.prepare(home, url),
+    }
+
+
+def install_drop_in(vendor: Vendor, environment: dict[str, str], root: Path) -> Path:
+    """The drop-in, installed for the vendor; its program and state are added to the environment."""
+    environment["SHIM_BIN"] = str(install(vendor.package).executable)
+    environment["SHIM_STATE"] = str(root / "state")
+    binaries = root / "bin"
+    subprocess.run(
+        [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", str(binaries)],
+        env=environment,
+        cwd=environment["HOME"],
+        stdin=subprocess.DEVNULL,
+        timeout=INSTALL_SECONDS,
+        check=True,
+    )
+    claude = binaries / "claude"
+    assert os.access(claude, os.X_OK)
+    return claude

@@ -1,0 +1,211 @@
+"""An isolated place to start programs in, and a program there that speaks in lines of JSON.
+
+Every wait has a bound. Everything that is started in a place carries its mark in the environment, so that whatever is
+still alive afterwards can be found, and ended, by its number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+TURN_SECONDS = 90.0  # a turn takes one to ten seconds; a loaded machine makes it longer, a hang makes it endless
+GONE_SECONDS = 10.0  # from the end of a program to the end of everything that it started
+POLL_SECONDS = 0.05
+
+# In the environment of every process of a place. Not SHIM_*: the drop-in keeps those from its child.
+MARK = "E2E_MARK"
+
+Line = dict[str, Any]
+
+
+@dataclass
+class Place:
+    """A `claude`, a working directory and an environment; nothing of this machine's settings reaches it."""
+
+    claude: Path
+    folder: Path
+    environment: Mapping[str, str]
+    started: list[LineProcess] = field(default_factory=list)
+
+    def processes(self) -> dict[int, str]:
+        """Every live process that carries this place's mark, by id, with its command line (Linux only)."""
+        mark = f"{MARK}={self.environment[MARK]}".encode()
+        found = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(entry.name)] = command.decode(errors="replace")
+            except OSError:
+                continue  # it ended meanwhile, or is another user's
+        return found
+
+    def runs_within(self, command: str, seconds: float = GONE_SECONDS) -> bool:
+        """Whether a process with this command line is seen in time; the drop-in's own has the prompt in it."""
+        return wait_until(lambda: any(line.startswith(command) for line in self.processes().values()), seconds)
+
+    def processes_left(self) -> dict[int, str]:
+        """What is still alive when everything had its time to go."""
+        wait_until(lambda: not self.processes(), GONE_SECONDS)
+        return self.processes()
+
+    def close(self) -> None:
+        """Ends what a failed test left behind: only processes that descend from this place's own."""
+        for process in self.started:
+            process.close()
+        for number in self.processes():
+            try:
+                os.kill(number, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+class LineProcess:
+    """A running program that writes one JSON object per line."""
+
+    def __init__(self, argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        self.name = Path(argv[0]).name
+        self.folder = folder
+        self.lines: list[Line] = []
+        self._queue: queue.Queue[bytes | None] = queue.Queue()
+        self._process = subprocess.Popen(
+            argv,
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._stderr: list[bytes] = []
+        self._threads = [
+            threading.Thread(target=self._read_stdout, daemon=True),
+            threading.Thread(target=self._read_stderr, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _read_stdout(self) -> None:
+        for line in _pipe(self._process.stdout):
+            self._queue.put(line)
+        self._queue.put(None)
+
+    def _read_stderr(self) -> None:
+        for line in _pipe(self._process.stderr):
+            self._stderr.append(line)
+
+    def send(self, value: object) -> None:
+        """Writes one line to its stdin."""
+        stdin = _pipe(self._process.stdin)
+        stdin.write(json.dumps(value).encode() + b"\n")
+        stdin.flush()
+
+    def close_stdin(self) -> None:
+        """Says that nothing more comes; more than once is harmless."""
+        try:
+            _pipe(self._process.stdin).close()
+        except BrokenPipeError:
+            pass
+
+    def read_until(self, wanted: Callable[[Line], bool], seconds: float = TURN_SECONDS) -> Line:
+        """Reads up to the first line that is wanted."""
+        deadline = time.monotonic() + seconds
+        while True:
+            line = self._next(deadline)
+            assert line is not None, self.complaint("ended before the awaited line came")
+            if wanted(line):
+                return line
+
+    def interrupt(self) -> None:
+        """What Ctrl-C or a frontend's stop button does."""
+        self._process.send_signal(signal.SIGINT)
+
+    def terminate(self) -> None:
+        """What a frontend does that wants the process gone."""
+        self._process.terminate()
+
+    def read_to_end(self, seconds: float = TURN_SECONDS) -> int:
+        """Reads to the end of stdout, waits for the process, and returns its exit status."""
+        deadline = time.monotonic() + seconds
+        while self._next(deadline) is not None:
+            pass
+        try:
+            code = self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.complaint("closed its stdout and did not end")) from None
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return code
+
+    def _next(self, deadline: float) -> Line | None:
+        try:
+            raw = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise AssertionError(self.complaint("is silent for too long")) from None
+        if raw is None:
+            return None
+        line = json.loads(raw)
+        self.check(raw, line)
+        self.lines.append(line)
+        return line
+
+    def check(self, raw: bytes, line: object) -> None:
+        """What holds for every line, as it came and as it was read."""
+        assert isinstance(line, dict), raw
+        assert raw.endswith(b"\n") and not raw.endswith(b"\r\n"), raw
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def stderr(self) -> str:
+        """What it said on stderr so far."""
+        return b"".join(self._stderr).decode(errors="replace")
+
+    def complaint(self, what: str) -> str:
+        """What went wrong, with the end of what it said."""
+        tail = "\n".join(json.dumps(line)[:300] for line in self.lines[-8:])
+        return f"{self.name} {what}; its last lines:\n{tail}\nstderr:\n{self.stderr}"
+
+    def close(self) -> None:
+        """Ends the process if a failed test left it running: asked first, so that it ends its child."""
+        self.close_stdin()
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(5)
+        for thread in self._threads:
+            thread.join(5)
+        if not any(thread.is_alive() for thread in self._threads):
+            _pipe(self._process.stdout).close()
+            _pipe(self._process.stderr).close()
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether the condition came true in time."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        pause.wait(POLL_SECONDS)
+    return True

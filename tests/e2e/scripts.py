@@ -1,0 +1,286 @@
+"""What a scripted model says, whichever interface it is asked through.
+
+A run needs no key, no network and no luck: the last message of the user's that carries a tag chooses the script; what
+follows the tag on its line is the script's argument.
+
+    [[text]]              a fixed reply
+    [[think]]             the same after some reasoning
+    [[read]] PATH         a call of the program's file reader, then a closing text once its result came back
+    [[write]] PATH        the same with a new file of one line
+    [[shell]] COMMAND     the same with the program's shell
+    [[parallel]] A B      two files read by two calls of one reply
+    [[error]] STATUS      an HTTP error that comes every time (401 if none is named)
+    [[once]] STATUS       an HTTP error the first time, the fixed reply afterwards
+    [[slow]]              a word now and then for half a minute, so that there is something to interrupt
+
+Programs ask for more than the conversation (titles, memory, routing): a request without a tag gets a short harmless
+text. Replies are streamed unless the request says otherwise, and text, reasoning and tool arguments are split over
+several chunks, as real servers do. Every request is kept for assertions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar, Self
+
+REPLY = "Hello from the model: ünïcödé, \"quotes\" and\na second line."  # fmt: skip
+REASONING = "First I look at the question, then at the answer: both are short."
+REPLY_BEFORE_TOOL = "Let me look."
+REPLY_AFTER_TOOL = "The tool has answered and I am done."
+REPLY_TO_HIDDEN_REQUEST = "Noted."
+WRITTEN = "one line, written by a tool\n"
+ERROR_STATUS = 401
+ERROR_MESSAGES = {
+    401: "Incorrect API key provided: dummy.",
+    429: "Rate limit reached for requests, a test says so.",
+    500: "The server had an error while a test was watching.",
+}
+ERROR_MESSAGE = ERROR_MESSAGES[ERROR_STATUS]
+SLOW_WORDS = 150
+SLOW_INTERVAL = 0.2
+PIECE = 9  # characters per chunk: small enough that a reply and a tool's arguments are both split
+
+TAG = re.compile(r"\[\[(text|think|read|write|shell|parallel|error|once|slow)\]\] ?([^\n]*)")
+
+Json = dict[str, Any]
+
+# The first name that the request offers is the one called: programs differ, and say so in their request.
+_READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
+    ("read_file", lambda path: {"file_path": path}),
+    ("read", lambda path: {"path": path}),
+    ("Read", lambda path: {"file_path": path}),
+)
+_TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
+    "read": _READERS,
+    "parallel": _READERS,
+    "write": (
+        ("write_file", lambda path: {"file_path": path, "content": WRITTEN}),
+        ("write", lambda path: {"path": path, "content": WRITTEN}),
+        ("Write", lambda path: {"file_path": path, "content": WRITTEN}),
+    ),
+    "shell": (
+        ("run_shell_command", lambda command: {"command": command}),
+        ("bash", lambda command: {"command": command}),
+        ("Bash", lambda command: {"command": command, "description": "What the test asked for"}),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of one of the program's tools."""
+
+    id: str
+    name: str
+    arguments: Json
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the model says to one request."""
+
+    text: str
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    slow: bool = False
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What the model's service says instead of a reply."""
+
+    status: int
+    message: str
+
+
+@dataclass
+class Request:
+    """One request as it came in, and how its reply ended."""
+
+    body: Json
+    offered: Sequence[str]  # the names of its tools
+    script: str  # "hidden" when the conversation carries no tag
+    argument: str
+    after_tool: bool
+    client_left: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def messages(self) -> list[Json]:
+        return self.body.get("messages") or []
+
+    @property
+    def model(self) -> str:
+        """The model that the program asked for."""
+        return str(self.body.get("model"))
+
+
+def text_of(message: Json) -> str:
+    """The text of a message whose content may be a string or a list of parts."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text") or "" for part in content or [] if isinstance(part, dict))
+
+
+def pieces(text: str) -> list[str]:
+    return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+
+
+class ScriptedServer:
+    """Serves on a free loopback port for as long as it is entered; one subclass for each interface."""
+
+    handler: ClassVar[type[ScriptedHandler]]
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.stopping = threading.Event()
+        self._lock = threading.Lock()
+        handler = type("Handler", (self.handler,), {"model": self})
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._http.daemon_threads = True
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05})
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    @property
+    def url(self) -> str:
+        """The base address a client is configured with."""
+        return self.address
+
+    def asked(self, script: str) -> list[Request]:
+        """The requests of one script, in order of arrival."""
+        with self._lock:
+            return [request for request in self.requests if request.script == script]
+
+    def answer(self, body: Json, offered: Sequence[str]) -> tuple[int, Request, Reply | Failure]:
+        """Keeps the request; its number from 1, what it was, and what is to be said to it."""
+        request = self._read(body, offered)
+        with self._lock:
+            earlier = sum(known.script == "once" for known in self.requests)
+            self.requests.append(request)
+            number = len(self.requests)
+        if request.script == "error" or (request.script == "once" and not earlier):
+            status = int(request.argument) if request.argument.isdigit() else ERROR_STATUS
+            return number, request, Failure(status, ERROR_MESSAGES[status])
+        return number, request, self._reply(request, number)
+
+    def _read(self, body: Json, offered: Sequence[str]) -> Request:
+        """Which script the conversation asks for, and whether its tool has answered already.
+
+        Without tools it is not the conversation: a title is asked for with the same words.
+        """
+        after_tool = False
+        if not offered:
+            return Request(body, offered, "hidden", "", after_tool)
+        for message in reversed(body.get("messages") or []):
+            after_tool = after_tool or self.is_tool_result(message)
+            if message.get("role") != "user":
+                continue
+            tags = TAG.findall(text_of(message))
+            if tags:
+                script, argument = tags[-1]
+                return Request(body, offered, script, argument.strip(), after_tool)
+        return Request(body, offered, "hidden", "", after_tool)
+
+    def is_tool_result(self, message: Json) -> bool:
+        """Whether a message of the conversation says what a tool returned."""
+        raise NotImplementedError
+
+    def _reply(self, request: Request, number: int) -> Reply:
+        if request.script == "slow":
+            return Reply("", slow=True)
+        if request.script in _TOOLS:
+            if request.after_tool:
+                return Reply(REPLY_AFTER_TOOL)
+            return Reply(REPLY_BEFORE_TOOL, calls=tuple(_calls(request, number)))
+        if request.script == "hidden":
+            return Reply(REPLY_TO_HIDDEN_REQUEST)
+        return Reply(REPLY, REASONING if request.script == "think" else "")
+
+    def words(self) -> Iterator[str]:
+        """A slow reply; it ends early when the server stops."""
+        for word in range(SLOW_WORDS):
+            yield f"word{word} "
+            if self.stopping.wait(SLOW_INTERVAL):
+                return
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+
+def _calls(request: Request, number: int) -> Iterator[Call]:
+    """The calls the script makes, in the words of the tools this request offers."""
+    tools = _TOOLS[request.script]
+    name, arguments = next((tool for tool in tools if tool[0] in request.offered), tools[0])
+    values = request.argument.split() if request.script == "parallel" else [request.argument]
+    for position, value in enumerate(values):
+        yield Call(f"call_{number}_{position}", name, arguments(value))
+
+
+class ScriptedHandler(BaseHTTPRequestHandler):
+    """What every interface needs of HTTP: JSON whole, and events in chunks."""
+
+    model: ScriptedServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base class's name
+        """Quiet: a test's output is for its failures."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.get()
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        value = json.loads(raw) if raw else {}
+        self.post(value if isinstance(value, dict) else {})
+
+    def get(self) -> None:
+        """Answers a request without a body."""
+        raise NotImplementedError
+
+    def post(self, body: Json) -> None:
+        """Answers a request with one."""
+        raise NotImplementedError
+
+    def say_whole(self, status: int, value: object) -> None:
+        payload = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def say_events(self, request: Request, events: Iterator[tuple[str, str]]) -> None:
+        """Server-sent events, each with its name (or none) and its data, until the client has left."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            for name, data in events:
+                payload = f"event: {name}\ndata: {data}\n\n" if name else f"data: {data}\n\n"
+                encoded = payload.encode()
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(encoded), encoded))
+            self.wfile.write(b"0\r\n\r\n")
+        except ConnectionError:
+            self.close_connection = True
+            request.client_left.set()

@@ -1,0 +1,158 @@
+"""The Claude Agent SDKs, each in a process of its own that a test drives (`clients/` has the programs)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from place import TURN_SECONDS, Line, LineProcess, Place
+from programs import PYTHON_PINS, node, npm_folder, python_folder, version_of
+
+PROGRAMS = Path(__file__).with_name("clients")
+TYPESCRIPT = "@anthropic-ai/claude-agent-sdk"
+CLOSE_SECONDS = 30.0  # the Python SDK waits for 5 s, asks, waits for 5 s and kills
+
+
+@dataclass
+class Turn:
+    """What a client's user saw of one turn."""
+
+    lines: list[Line]
+
+    def of(self, what: str) -> list[Line]:
+        return [line for line in self.lines if line["saw"] == what]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [line["saw"] for line in self.lines]
+
+    @property
+    def init(self) -> Line:
+        (init,) = self.of("init")
+        return init
+
+    @property
+    def result(self) -> Line:
+        (result,) = self.of("result")
+        return result
+
+    @property
+    def texts(self) -> list[str]:
+        return [line["text"] for line in self.of("text")]
+
+    @property
+    def streamed(self) -> str:
+        return "".join(line["text"] for line in self.of("delta"))
+
+
+class Conversation(LineProcess):
+    """A client that is connected to its claude, and told what to do."""
+
+    def turn(self, text: str) -> Turn:
+        """Says something and waits for the end of the turn."""
+        begin = len(self.lines)
+        self.say(text)
+        return self.rest_of_turn(begin)
+
+    def say(self, text: str) -> None:
+        self.send({"do": "say", "text": text})
+
+    def rest_of_turn(self, begin: int) -> Turn:
+        """The turn whose first line has this number, to its result."""
+        self.await_saw("result")
+        return Turn(self.lines[begin:])
+
+    def await_saw(self, what: str) -> Line:
+        """The next line of a kind; whatever goes wrong meanwhile ends the wait."""
+        line = self.read_until(lambda line: line["saw"] in (what, "exception", "result", "end"))
+        assert line["saw"] == what, line
+        return line
+
+    def order(self, do: str, **fields: str) -> None:
+        """Asks for something that is not a turn and waits until it is done."""
+        self.send({"do": do, **fields})
+        line = self.read_until(lambda line: line.get("did") == do or line["saw"] == "end")
+        assert line["saw"] == "done", line
+
+    def allow(self, changed: Line | None = None) -> None:
+        """Allows what was asked, with another input if one is given."""
+        self.send({"do": "answer", "answer": {"behavior": "allow", **({"input": changed} if changed else {})}})
+
+    def deny(self, message: str) -> None:
+        self.send({"do": "answer", "answer": {"behavior": "deny", "message": message}})
+
+    def disconnect(self) -> float:
+        """Leaves; the seconds that this took the client."""
+        self.send({"do": "close"})
+        line = self.read_until(lambda line: line.get("did") == "close", CLOSE_SECONDS)
+        self.finish()
+        return float(line["seconds"])
+
+    def finish(self) -> Turn:
+        """Waits for the client's end; everything it saw."""
+        code = self.read_to_end(TURN_SECONDS)
+        assert code == 0 and self.lines[-1] == {"saw": "end"}, self.complaint(f"ended with {code}")
+        return Turn(self.lines)
+
+
+@dataclass(frozen=True)
+class SdkClient:
+    """One version of an SDK on one version of what it runs on; installed when it is first connected."""
+
+    name: str
+    command: Callable[[], Sequence[str]]
+    environment: Callable[[], Mapping[str, str]] = dict
+    raises_text: bool = True  # its exception carries the text of an error result
+
+    def __str__(self) -> str:
+        return self.name
+
+    def connect(
+        self,
+        place: Place,
+        *,
+        once: str | None = None,
+        partial: bool = False,
+        asks: bool = False,
+    ) -> Conversation:
+        """Starts the client with the place's claude: for one prompt, or for a conversation."""
+        start = {
+            "claude": str(place.claude),
+            "cwd": str(place.folder),
+            "once": once,
+            "partial": partial,
+            "asks": asks,
+        }
+        argv = [*self.command(), json.dumps(start)]
+        conversation = Conversation(argv, place.folder, {**place.environment, **self.environment()})
+        place.started.append(conversation)
+        if once is None:
+            conversation.read_until(lambda line: line.get("did") == "connect" or line["saw"] == "end")
+            assert conversation.lines[-1]["saw"] == "done", conversation.lines
+        return conversation
+
+
+def _python(pin: str, **known: bool) -> SdkClient:
+    """Without site packages: the SDK and what it needs are all there is."""
+    return SdkClient(
+        f"python-{PYTHON_PINS[pin].rpartition('==')[2]}",
+        lambda: (sys.executable, "-S", "-P", str(PROGRAMS / "py_client.py")),
+        lambda: {"PYTHONPATH": str(python_folder(pin))},
+        **known,
+    )
+
+
+def _typescript(major: int) -> SdkClient:
+    def command() -> Sequence[str]:
+        module = npm_folder(TYPESCRIPT) / "node_modules" / TYPESCRIPT / "sdk.mjs"
+        return str(node(major)), str(PROGRAMS / "ts_client.mjs"), str(module)
+
+    return SdkClient(f"typescript-{version_of(TYPESCRIPT)}-node{major}", command)
+
+
+PYTHON = _python("newest")
+PYTHON_OLDEST = _python("oldest", raises_text=False)
+SDKS = (PYTHON, PYTHON_OLDEST, _typescript(20), _typescript(24))

@@ -1,0 +1,301 @@
+"""Real clients with a `claude`: the real one, and the drop-in for each vendor.
+
+Each test is a scenario of the table that a run prints, tried with every client and every claude. What is asserted is
+what the client's user sees; the column of the real claude shows that the test itself is right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from acp_clients import ACPS, AcpClient
+from clis import CLIS, Cli
+from place import GONE_SECONDS, Place
+from scripts import ERROR_MESSAGE, REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
+from sdk_clients import PYTHON, PYTHON_OLDEST, SDKS, SdkClient
+
+pytestmark = pytest.mark.e2e
+
+IDLE_LEAVE_SECONDS = 4.0  # the Python SDK would wait for 5 s and then send a signal
+DENIAL = "Not today, says the test."
+
+Test = Callable[..., None]
+Client = SdkClient | AcpClient
+
+
+def scenario(title: str, clients: Sequence[Client], *, asks: bool = False) -> Callable[[Test], Test]:
+    """A row for each client; `asks` where somebody has to be asked before a tool runs."""
+
+    def decorate(test: Test) -> Test:
+        cells = [
+            pytest.param(client, cli, id=f"{client}-{cli}", marks=_unable(client, cli) if asks else ())
+            for client in clients
+            for cli in CLIS
+        ]
+        return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
+
+    return decorate
+
+
+def _unable(client: Client, cli: Cli) -> Sequence[pytest.MarkDecorator]:
+    """Why a question cannot be asked, as a mark."""
+    if client is PYTHON_OLDEST:
+        return [pytest.mark.skip(reason="claude itself refuses the form of its answers")]
+    if cli.vendor.unattended:
+        return [pytest.mark.skip(reason=f"{cli.vendor.name} asks nobody and runs its tools")]
+    return []
+
+
+@scenario("one prompt", SDKS)
+def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, place: Place) -> None:
+    turn = client.connect(place, once="[[text]] hi").finish()
+    assert turn.kinds == ["init", "text", "result", "end"]
+    assert turn.texts == [REPLY]
+    assert turn.result["subtype"] == "success" and turn.result["is_error"] is False
+    assert turn.result["text"] == REPLY
+    assert turn.result["session"] == turn.init["session"]
+
+
+@scenario("thinking, partial messages", SDKS)
+def test_partial_messages_add_up_to_the_reply(client: SdkClient, place: Place) -> None:
+    turn = client.connect(place, once="[[think]] hi", partial=True).finish()
+    assert [line["text"] for line in turn.of("thinking")] == [REASONING]
+    assert turn.texts == [REPLY]
+    assert turn.streamed == REPLY and len(turn.of("delta")) > 1
+    assert turn.kinds.index("delta") < turn.kinds.index("text")
+    assert turn.kinds[-2:] == ["result", "end"]
+
+
+@scenario("error", SDKS)
+def test_a_refusal_of_the_models_service_is_the_clients_exception(client: SdkClient, place: Place) -> None:
+    turn = client.connect(place, once="[[error]] 401").finish()
+    assert ERROR_MESSAGE in turn.texts[-1]
+    assert turn.result["is_error"] is True
+    assert ERROR_MESSAGE in turn.result["text"]
+    (exception,) = turn.of("exception")
+    assert not client.raises_text or ERROR_MESSAGE in exception["text"]
+
+
+@scenario("three turns, a tool in one", SDKS)
+def test_three_turns_are_one_conversation(
+    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer, hello: Path
+) -> None:
+    conversation = client.connect(place)
+    first = conversation.turn("[[text]] the first words")
+    second = conversation.turn(f"[[read]] {cli.vendor.file_argument(hello)}")
+    third = conversation.turn("[[text]] the last words")
+    conversation.disconnect()
+    assert first.result["text"] == third.result["text"] == REPLY
+    assert len({turn.init["session"] for turn in (first, second, third)}) == 1
+    (call,) = second.of("tool_use")
+    assert call["name"] == "Read" and call["input"]["file_path"] == str(hello)
+    (result,) = second.of("tool_result")
+    assert result["id"] == call["id"] and not result["is_error"]
+    assert all(line in result["text"] for line in hello.read_text().splitlines())
+    assert second.result["text"] == REPLY_AFTER_TOOL
+    remembered = json.dumps(service.asked("text")[-1].messages)
+    assert "the first words" in remembered and "hello world" in remembered and "the last words" in remembered
+
+
+@scenario("interrupt, then another turn", SDKS)
+def test_an_interrupted_turn_ends_and_another_can_follow(
+    client: SdkClient, place: Place, service: ScriptedServer
+) -> None:
+    conversation = client.connect(place, partial=True)
+    begin = len(conversation.lines)
+    conversation.say("[[slow]] hi")
+    conversation.await_saw("delta")
+    conversation.order("interrupt")
+    cut = conversation.rest_of_turn(begin)
+    following = conversation.turn("[[text]] and again")
+    conversation.disconnect()
+    assert cut.result["subtype"] == "error_during_execution" and cut.result["is_error"] is True
+    assert cut.texts == [cut.streamed]
+    assert [line["text"] for line in cut.of("user_text")] == ["[Request interrupted by user]"]
+    assert following.result["subtype"] == "success" and following.result["text"] == REPLY
+    (request,) = service.asked("slow")
+    assert request.client_left.wait(GONE_SECONDS)
+
+
+@scenario("set_model", SDKS)
+def test_another_model_answers_from_the_next_turn_on(
+    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+) -> None:
+    conversation = client.connect(place)
+    first = conversation.turn("[[text]] hi")
+    conversation.order("set_model", model=cli.vendor.second_model)
+    second = conversation.turn("[[text]] and again")
+    conversation.disconnect()
+    asked = [request.model for request in service.asked("text")]
+    name = cli.vendor.second_model.rpartition("/")[2]
+    assert name not in asked[0] and name in asked[-1]
+    assert name not in first.init["model"] and name in second.init["model"]
+    assert second.result["text"] == REPLY
+
+
+@scenario("set_permission_mode", SDKS)
+def test_a_plan_writes_nothing_and_accepted_edits_do(client: SdkClient, cli: Cli, place: Place) -> None:
+    made = place.folder / "made.txt"
+    conversation = client.connect(place)
+    conversation.order("set_permission_mode", mode="plan")
+    planned = conversation.turn(f"[[write]] {cli.vendor.file_argument(made)}")
+    assert planned.init["mode"] == "plan"
+    assert not made.exists()
+    assert planned.result["subtype"] == "success"
+    conversation.order("set_permission_mode", mode="acceptEdits")
+    accepted = conversation.turn(f"[[write]] {cli.vendor.file_argument(made)}")
+    conversation.disconnect()
+    assert accepted.init["mode"] == "acceptEdits"
+    assert [call["name"] for call in accepted.of("tool_use")] == ["Write"]
+    assert made.read_text() == WRITTEN
+    assert accepted.result["text"] == REPLY_AFTER_TOOL
+
+
+@scenario("permission: allowed", SDKS, asks=True)
+def test_an_allowed_command_runs(client: SdkClient, place: Place) -> None:
+    conversation = client.connect(place, asks=True)
+    begin = len(conversation.lines)
+    conversation.say("[[shell]] touch made.txt")
+    asked = conversation.await_saw("asked")
+    assert asked["name"] == "Bash" and asked["input"]["command"] == "touch made.txt"
+    assert not (place.folder / "made.txt").exists()
+    conversation.allow()
+    turn = conversation.rest_of_turn(begin)
+    conversation.disconnect()
+    (result,) = turn.of("tool_result")
+    assert not result["is_error"]
+    assert (place.folder / "made.txt").exists()
+    assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
+
+
+@scenario("permission: denied", SDKS, asks=True)
+def test_a_denied_command_does_not_run_and_the_turn_goes_on(client: SdkClient, place: Place) -> None:
+    conversation = client.connect(place, asks=True)
+    begin = len(conversation.lines)
+    conversation.say("[[shell]] touch made.txt")
+    conversation.await_saw("asked")
+    conversation.deny(DENIAL)
+    turn = conversation.rest_of_turn(begin)
+    conversation.disconnect()
+    (result,) = turn.of("tool_result")
+    assert result["is_error"] and DENIAL in result["text"]
+    assert not (place.folder / "made.txt").exists()
+    assert turn.result["subtype"] == "success" and turn.result["text"] == REPLY_AFTER_TOOL
+    assert turn.result["denied"] == ["Bash"]
+
+
+@scenario("permission: input changed", SDKS, asks=True)
+def test_a_changed_command_runs_instead(client: SdkClient, place: Place) -> None:
+    conversation = client.connect(place, asks=True)
+    begin = len(conversation.lines)
+    conversation.say("[[shell]] touch made.txt")
+    asked = conversation.await_saw("asked")
+    conversation.allow({**asked["input"], "command": "touch other.txt"})
+    turn = conversation.rest_of_turn(begin)
+    conversation.disconnect()
+    assert (place.folder / "other.txt").exists()
+    assert not (place.folder / "made.txt").exists()
+    assert turn.result["text"] == REPLY_AFTER_TOOL
+
+
+@scenario("leaves when idle", SDKS)
+def test_a_client_that_leaves_ends_its_claude_at_once(client: SdkClient, place: Place) -> None:
+    conversation = client.connect(place)
+    conversation.turn("[[text]] hi")
+    assert conversation.disconnect() < IDLE_LEAVE_SECONDS
+    assert place.processes_left() == {}
+
+
+@scenario("leaves in mid-reply", [PYTHON, PYTHON_OLDEST])
+def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
+    client: SdkClient, place: Place, service: ScriptedServer
+) -> None:
+    conversation = client.connect(place, partial=True)
+    conversation.say("[[slow]] hi")
+    conversation.await_saw("delta")
+    conversation.disconnect()
+    assert place.processes_left() == {}
+    (request,) = service.asked("slow")
+    assert request.client_left.wait(GONE_SECONDS)
+
+
+@scenario("session/new, session/prompt", ACPS)
+def test_an_editor_opens_a_session_and_gets_a_reply(client: AcpClient, place: Place) -> None:
+    editor = client.connect(place)
+    said = editor.open()
+    assert said["protocolVersion"] == 1
+    prompt = editor.prompt("[[think]] hi")
+    editor.leave()
+    assert prompt.text == REPLY
+    assert prompt.thought == REASONING
+    assert prompt.stop_reason == "end_turn"
+
+
+@scenario("tool call", ACPS)
+def test_an_editor_sees_a_tool_call_and_what_came_of_it(client: AcpClient, cli: Cli, place: Place, hello: Path) -> None:
+    editor = client.connect(place)
+    editor.open()
+    prompt = editor.prompt(f"[[read]] {cli.vendor.file_argument(hello)}")
+    editor.leave()
+    (call,) = prompt.calls.values()
+    assert call["kind"] == "read" and call["status"] == "completed"
+    assert str(hello) in json.dumps([call["locations"], call["rawInput"]])
+    assert "hello world" in json.dumps(call["content"])
+    assert prompt.text.endswith(REPLY_AFTER_TOOL)
+    assert prompt.stop_reason == "end_turn"
+
+
+@scenario("permission: allowed", ACPS, asks=True)
+def test_an_editor_allows_a_command(client: AcpClient, place: Place) -> None:
+    editor = client.connect(place)
+    editor.open()
+    prompt = editor.prompt("[[shell]] touch made.txt", choice="allow_once")
+    editor.leave()
+    (asked,) = prompt.asked
+    assert asked["toolCall"]["toolCallId"] in prompt.calls
+    (call,) = prompt.calls.values()
+    assert call["status"] == "completed"
+    assert (place.folder / "made.txt").exists()
+    assert prompt.stop_reason == "end_turn"
+
+
+@scenario("permission: denied", ACPS, asks=True)
+def test_an_editor_rejects_a_command(client: AcpClient, place: Place) -> None:
+    editor = client.connect(place)
+    editor.open()
+    prompt = editor.prompt("[[shell]] touch made.txt", choice="reject_once")
+    editor.leave()
+    assert len(prompt.asked) == 1
+    (call,) = prompt.calls.values()
+    assert call["status"] == "failed"
+    assert not (place.folder / "made.txt").exists()
+    assert prompt.stop_reason is not None
+
+
+@scenario("session/cancel, then another prompt", ACPS)
+def test_an_editor_cancels_a_reply_and_goes_on(client: AcpClient, place: Place, service: ScriptedServer) -> None:
+    editor = client.connect(place)
+    editor.open()
+    begin, number = len(editor.lines), editor.start_prompt("[[slow]] hi")
+    editor.await_update("agent_message_chunk")
+    editor.cancel()
+    cut = editor.rest_of_prompt(number, begin)
+    following = editor.prompt("[[text]] and again")
+    editor.leave()
+    assert cut.stop_reason == "cancelled"
+    assert following.text == REPLY and following.stop_reason == "end_turn"
+    (request,) = service.asked("slow")
+    assert request.client_left.wait(GONE_SECONDS)
+
+
+@scenario("error", ACPS)
+def test_an_editor_is_told_why_a_prompt_failed(client: AcpClient, place: Place) -> None:
+    editor = client.connect(place)
+    editor.open()
+    prompt = editor.prompt("[[error]] 401")
+    editor.leave()
+    assert prompt.error is not None and prompt.stop_reason is None
+    assert ERROR_MESSAGE in json.dumps(prompt.error) + prompt.text
