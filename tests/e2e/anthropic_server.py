@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from scripts import Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces
+from scripts import Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces, text_of
 
 USAGE: Json = {
     "input_tokens": 100,
@@ -92,6 +92,7 @@ class AnthropicServer(ScriptedServer):
 
     handler = _Handler
 
-    def is_tool_result(self, message: Json) -> bool:
+    def tool_result(self, message: Json) -> str | None:
         content = message.get("content")
-        return isinstance(content, list) and any(part.get("type") == "tool_result" for part in content)
+        results = [part for part in content if part.get("type") == "tool_result"] if isinstance(content, list) else []
+        return text_of(results[-1]) if results else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from scripts import Failure, Json, Reply, ScriptedHandler, ScriptedServer, pieces
+from scripts import Failure, Json, Reply, ScriptedHandler, ScriptedServer, pieces, text_of
 
 MODEL = "mock-1"
 SECOND_MODEL = "mock-2"  # what a conversation can be switched to
@@ -87,5 +87,5 @@ class ModelServer(ScriptedServer):
         """The base address a client is configured with."""
         return f"{self.address}/v1"
 
-    def is_tool_result(self, message: Json) -> bool:
-        return message.get("role") == "tool"
+    def tool_result(self, message: Json) -> str | None:
+        return text_of(message) if message.get("role") == "tool" else None

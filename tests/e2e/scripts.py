@@ -13,6 +13,7 @@ follows the tag on its line is the script's argument.
     [[once]] STATUS       an HTTP error the first time, the fixed reply afterwards
     [[slow]]              a word now and then for half a minute, so that there is something to interrupt
 
+A tool result that asks for the same call "with exactly this input" is obeyed once, as a model would.
 Programs ask for more than the conversation (titles, memory, routing): a request without a tag gets a short harmless
 text. Replies are streamed unless the request says otherwise, and text, reasoning and tool arguments are split over
 several chunks, as real servers do. Every request is kept for assertions.
@@ -41,6 +42,7 @@ ERROR_MESSAGES = {
     500: "The server had an error while a test was watching.",
 }
 ERROR_MESSAGE = ERROR_MESSAGES[ERROR_STATUS]
+AGAIN = "with exactly this input: "
 SLOW_WORDS = 150
 SLOW_INTERVAL = 0.2
 PIECE = 9  # characters per chunk: small enough that a reply and a tool's arguments are both split
@@ -106,7 +108,7 @@ class Request:
     offered: Sequence[str]  # the names of its tools
     script: str  # "hidden" when the conversation carries no tag
     argument: str
-    after_tool: bool
+    told: str | None  # what its tool returned last
     client_left: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -172,34 +174,33 @@ class ScriptedServer:
         return number, request, self._reply(request, number)
 
     def _read(self, body: Json, offered: Sequence[str]) -> Request:
-        """Which script the conversation asks for, and whether its tool has answered already.
+        """Which script the conversation asks for, and what its tool has answered already.
 
         Without tools it is not the conversation: a title is asked for with the same words.
         """
-        after_tool = False
+        told: str | None = None
         if not offered:
-            return Request(body, offered, "hidden", "", after_tool)
+            return Request(body, offered, "hidden", "", told)
         for message in reversed(body.get("messages") or []):
-            after_tool = after_tool or self.is_tool_result(message)
+            told = self.tool_result(message) if told is None else told
             if message.get("role") != "user":
                 continue
             tags = TAG.findall(text_of(message))
             if tags:
                 script, argument = tags[-1]
-                return Request(body, offered, script, argument.strip(), after_tool)
-        return Request(body, offered, "hidden", "", after_tool)
+                return Request(body, offered, script, argument.strip(), told)
+        return Request(body, offered, "hidden", "", told)
 
-    def is_tool_result(self, message: Json) -> bool:
-        """Whether a message of the conversation says what a tool returned."""
+    def tool_result(self, message: Json) -> str | None:
+        """What a tool returned, if a message of the conversation says so."""
         raise NotImplementedError
 
     def _reply(self, request: Request, number: int) -> Reply:
         if request.script == "slow":
             return Reply("", slow=True)
         if request.script in _TOOLS:
-            if request.after_tool:
-                return Reply(REPLY_AFTER_TOOL)
-            return Reply(REPLY_BEFORE_TOOL, calls=tuple(_calls(request, number)))
+            calls = tuple(_calls(request, number))
+            return Reply(REPLY_BEFORE_TOOL, calls=calls) if calls else Reply(REPLY_AFTER_TOOL)
         if request.script == "hidden":
             return Reply(REPLY_TO_HIDDEN_REQUEST)
         return Reply(REPLY, REASONING if request.script == "think" else "")
@@ -223,9 +224,14 @@ class ScriptedServer:
 
 
 def _calls(request: Request, number: int) -> Iterator[Call]:
-    """The calls the script makes, in the words of the tools this request offers."""
+    """The calls the script makes, in the words of the tools this request offers; none when they are answered."""
     tools = _TOOLS[request.script]
     name, arguments = next((tool for tool in tools if tool[0] in request.offered), tools[0])
+    if request.told is not None:
+        _, again, wanted = request.told.partition(AGAIN)
+        if again:
+            yield Call(f"call_{number}", name, json.JSONDecoder().raw_decode(wanted)[0])
+        return
     values = request.argument.split() if request.script == "parallel" else [request.argument]
     for position, value in enumerate(values):
         yield Call(f"call_{number}_{position}", name, arguments(value))

@@ -14,7 +14,7 @@ import pytest
 from frontend import END_SECONDS, Frontend, check_contract, text_of_result
 from model_server import MODEL, USAGE, ModelServer
 from place import GONE_SECONDS, Line
-from scripts import ERROR_MESSAGE, ERROR_STATUS, REPLY, REPLY_AFTER_TOOL
+from scripts import ERROR_MESSAGE, ERROR_MESSAGES, ERROR_STATUS, REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN
 from vendor_setups import PI, PI_CUMULATIVE, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
@@ -107,6 +107,49 @@ def test_a_tool_call_has_claudes_name_and_arguments_and_its_result(
         assert run.streamed_text == "".join(run.texts)
 
 
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_reasoning_is_thinking_before_the_text(frontend: Frontend, partial: bool) -> None:
+    run = frontend.run("[[think]] hi", *[PARTIAL] * partial)
+    check_contract(run, partial=partial)
+    assert run.exit == 0
+    assert [block["thinking"] for block in run.blocks("assistant", "thinking")] == [REASONING]
+    assert run.texts == [REPLY] and run.result["result"] == REPLY
+    kinds = [line["message"]["content"][0]["type"] for line in run.of_type("assistant")]
+    assert kinds == ["thinking", "text"]
+    if partial:
+        assert run.streamed_text == REPLY
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_calls_of_one_reply_have_each_its_own_result(
+    frontend: Frontend, model: ModelServer, vendor: Vendor, hello: Path, partial: bool
+) -> None:
+    other = hello.with_name("other.txt")
+    other.write_text("another file\n")
+    names = [vendor.file_argument(file) for file in (hello, other)]
+    run = frontend.run(f"[[parallel]] {' '.join(names)}", *[PARTIAL] * partial)
+    check_contract(run, partial=partial)
+    assert run.exit == 0
+    assert [call["input"]["file_path"] for call in run.tool_uses] == [str(hello), str(other)]
+    results = {result["tool_use_id"]: text_of_result(result) for result in run.tool_results}
+    first, second = (results[call["id"]] for call in run.tool_uses)
+    assert "hello world" in first and "another file" in second
+    assert run.result["result"] == REPLY_AFTER_TOOL
+    assert len(model.requests) == 2
+
+
+def test_a_written_file_is_claudes_write(frontend: Frontend, vendor: Vendor) -> None:
+    made = frontend.folder / "made.txt"
+    run = frontend.run(f"[[write]] {vendor.file_argument(made)}", "--permission-mode", "acceptEdits")
+    check_contract(run)
+    assert run.exit == 0
+    assert run.init["permissionMode"] == "acceptEdits"
+    (call,) = run.tool_uses
+    assert call["name"] == "Write" and call["input"] == {"file_path": str(made), "content": WRITTEN}
+    assert made.read_text() == WRITTEN
+    assert not run.tool_results[0].get("is_error")
+
+
 def test_a_file_that_is_missing_is_a_failed_tool_in_a_successful_turn(
     frontend: Frontend, vendor: Vendor, hello: Path
 ) -> None:
@@ -163,6 +206,26 @@ def test_a_refusal_of_the_models_service_is_an_api_error(frontend: Frontend, mod
     assert line["error"] == "authentication_failed"
     assert run.texts == [run.result["result"]]
     assert len(model.asked("error")) == 1
+
+
+@pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit"), (500, "server_error")])
+@only_pi  # qwen tries again for minutes
+def test_an_error_that_stays_is_the_api_error_of_its_kind(frontend: Frontend, status: int, kind: str) -> None:
+    run = frontend.run(f"[[error]] {status}")
+    check_contract(run)
+    assert run.exit == 1
+    assert run.result["is_error"] is True and run.result["api_error_status"] == status
+    assert ERROR_MESSAGES[status] in run.result["result"]
+    assert run.of_type("assistant")[-1]["error"] == kind
+
+
+def test_a_limit_that_passes_is_not_seen_in_the_reply(frontend: Frontend, model: ModelServer) -> None:
+    run = frontend.run("[[once]] 429")
+    check_contract(run)
+    assert run.exit == 0
+    assert run.texts == [REPLY]
+    assert run.result["subtype"] == "success" and run.result["is_error"] is False
+    assert len(model.asked("once")) == 2
 
 
 @needs_proc
