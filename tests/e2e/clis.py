@@ -23,6 +23,11 @@ class Cli:
     vendor: Vendor
     bare: bool = False
 
+    @property
+    def outdated(self) -> bool:
+        """A newer version of the same program is among them."""
+        return self.vendor is PI_CUMULATIVE
+
     def __str__(self) -> str:
         return f"{self.vendor}-itself" if self.bare else str(self.vendor)
 

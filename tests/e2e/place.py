@@ -52,7 +52,14 @@ class Place:
 
     def runs_within(self, command: str, seconds: float = GONE_SECONDS) -> bool:
         """Whether a process with this command line is seen in time; the drop-in's own has the prompt in it."""
-        return wait_until(lambda: any(line.startswith(command) for line in self.processes().values()), seconds)
+        return wait_until(lambda: self._runs(command), seconds)
+
+    def ends_within(self, command: str, seconds: float = GONE_SECONDS) -> bool:
+        """Whether no process with this command line is left in time."""
+        return wait_until(lambda: not self._runs(command), seconds)
+
+    def _runs(self, command: str) -> bool:
+        return any(line.startswith(command) for line in self.processes().values())
 
     def processes_left(self) -> dict[int, str]:
         """What is still alive when everything had its time to go."""

@@ -12,7 +12,7 @@ from place import TURN_SECONDS, Line, LineProcess, Place
 from programs import PYTHON_PINS, node, npm_folder, python_folder, version_of
 
 PROGRAMS = Path(__file__).with_name("clients")
-TYPESCRIPT = "@anthropic-ai/claude-agent-sdk"
+TYPESCRIPT_PACKAGE = "@anthropic-ai/claude-agent-sdk"
 CLOSE_SECONDS = 30.0  # the Python SDK waits for 5 s, asks, waits for 5 s and kills
 
 
@@ -147,12 +147,13 @@ def _python(pin: str, **known: bool) -> SdkClient:
 
 def _typescript(major: int) -> SdkClient:
     def command() -> Sequence[str]:
-        module = npm_folder(TYPESCRIPT) / "node_modules" / TYPESCRIPT / "sdk.mjs"
+        module = npm_folder(TYPESCRIPT_PACKAGE) / "node_modules" / TYPESCRIPT_PACKAGE / "sdk.mjs"
         return str(node(major)), str(PROGRAMS / "ts_client.mjs"), str(module)
 
-    return SdkClient(f"typescript-{version_of(TYPESCRIPT)}-node{major}", command)
+    return SdkClient(f"typescript-{version_of(TYPESCRIPT_PACKAGE)}-node{major}", command)
 
 
 PYTHON = _python("newest")
 PYTHON_OLDEST = _python("oldest", raises_text=False)
-SDKS = (PYTHON, PYTHON_OLDEST, _typescript(20), _typescript(24))
+TYPESCRIPT = _typescript(24)
+SDKS = (PYTHON, PYTHON_OLDEST, _typescript(20), TYPESCRIPT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-NOT_TRIED = "not tried"
+NOT_TRIED = "–"  # a neighbour stands for it
 
 
 class Table:
