@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-NOT_TRIED = "–"  # a neighbour stands for it
+NOT_TRIED = "–"
 
 
 class Table:
@@ -36,7 +36,7 @@ class Table:
         clients = list(dict.fromkeys(client for client, _ in self._cells))
         for (client, scenario), row in sorted(self._cells.items(), key=lambda cell: clients.index(cell[0][0])):
             lines.append(_line([client, scenario, *(row.get(column, NOT_TRIED) for column in self._columns)]))
-        return "\n".join(lines)
+        return "\n".join([*lines, "", f"{NOT_TRIED}: not tried, another version or client stands for it"])
 
 
 def _reason(report: pytest.TestReport) -> str:
