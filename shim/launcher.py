@@ -63,7 +63,7 @@ class Launcher:
         self._pen = pen
         self._known = known
         self._log = log
-        self._resume = known.vendor_session if known else invocation.resume
+        self._resume = (known.vendor_session or None) if known else invocation.resume
         self._own = settings.of(vendor.name)
         self._child_environment = child_environment(vendor, self._own, environment)
         self._program = self._find()
@@ -219,19 +219,22 @@ class Launcher:
     def remember(self, translation: Translation) -> None:
         """What the next child, and a later `--resume`, need to know. A real claude keeps its own sessions."""
         turn = translation.turn
-        self._answered = self._answered or turn.replies > 0
+        self._answered = self._answered or (turn.replies > 0 and not turn.is_error)
         conversation = turn.conversation
         facts: dict[str, Any] = {"cause": turn.cause, "account": translation.account.report()}
         self._log("turn ended", **facts)
         self.facts.known_model, self.facts.cost = turn.model, conversation.cost
         if self.vendor.passthrough or conversation.session_id is None or conversation.vendor_session is None:
             return
-        self._resume = conversation.vendor_session
+        own = conversation.vendor_session
+        if self.vendor.saves_late and not self._resume and not turn.usage:
+            own = ""  # the first reply was cut: there is nothing to go on with, but the id is the frontend's
+        self._resume = own or None
         self._invocation = self._invocation._replace(fork_session=False)
         if self._invocation.no_session_persistence:
             return
         created = self._known.created if self._known else 0.0
-        session = store.Session(self.vendor.name, conversation.vendor_session, self.cwd, turn.model, created)
+        session = store.Session(self.vendor.name, own, self.cwd, turn.model, created)
         store.remember(conversation.session_id, session, self.environment)
 
 

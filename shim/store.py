@@ -23,7 +23,10 @@ _SUFFIX = ".json"
 
 
 class Session(NamedTuple):
-    """What is known of a session: who answers, the vendor's own id for it, where and with what it ran."""
+    """What is known of a session: who answers, the vendor's own id for it, where and with what it ran.
+
+    `vendor_session` is "" where the vendor kept nothing of it yet: it goes on as a new one.
+    """
 
     vendor: str
     vendor_session: str
@@ -56,7 +59,7 @@ def remember(session_id: str, session: Session, environment: Mapping[str, str]) 
     When it was made stays what it was, whether or not the caller knows it.
     """
     canonical = parse_uuid(session_id)
-    if canonical is None or vendor_id(session.vendor_session) is None:
+    if canonical is None or not _storable(session.vendor_session):
         return False
     directory, now = _directory(environment), time.time()
     known = None if session.created else _read(directory, canonical)
@@ -94,7 +97,11 @@ def _parse(data: bytes) -> Session | None:
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
-    return known if vendor_name(known.vendor) and vendor_id(known.vendor_session) else None
+    return known if vendor_name(known.vendor) and _storable(known.vendor_session) else None
+
+
+def _storable(vendor_session: str) -> bool:
+    return not vendor_session or vendor_id(vendor_session) is not None
 
 
 def _directory(environment: Mapping[str, str]) -> str:

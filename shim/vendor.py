@@ -96,6 +96,7 @@ class Vendor(NamedTuple):
     limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
     streams       it can print fragments
     resumes       it can go on with a session
+    saves_late    a session of it can only go on once a reply was complete
     retracts      it may say a reply again that was cut
     interrupt     the signal that stops its turn
     clean_exits   exit codes that do not contradict its own "done"
@@ -123,6 +124,7 @@ class Vendor(NamedTuple):
     limits_turns: bool = False
     streams: bool = False
     resumes: bool = False
+    saves_late: bool = False
     retracts: bool = False
     interrupt: str = "SIGINT"
     clean_exits: frozenset[int] = frozenset({0})

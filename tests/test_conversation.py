@@ -520,3 +520,45 @@ def test_nothing_guards_a_child_that_has_ended(box, talk):
         running.read_until(b'"request_id":"r"')
         with open(f"/proc/{running.process.pid}/task/{running.process.pid}/children", encoding="ascii") as file:
             assert file.read() == ""
+
+
+PI = ndjson({"type": "session", "id": "01a1f9bc-0000-7000-8000-000000000001", "cwd": "/repo"})
+HELP = [["out", "--session-id"]]  # it is asked once what it can do
+PI_SAYS = {"role": "assistant", "content": [{"type": "text", "text": "Hi."}], "stopReason": "stop", "model": "m"}
+PI_ANSWER = ndjson(
+    {"type": "message_start", "message": PI_SAYS},
+    {"type": "message_end", "message": PI_SAYS | {"usage": {"input": 1, "output": 1}}},
+    {"type": "agent_settled"},
+)
+
+
+def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(box, talk):
+    """pi writes its session with its first whole reply: an earlier id is one that it does not find."""
+    cut = [["out", PI + ndjson({"type": "message_start", "message": PI_SAYS})], ["hang"]]
+    fresh = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
+    with talk(box.fakes(HELP, cut, fresh), "--session-id", U, SHIM_VENDOR="pi") as running:
+        running.say(user("one"))
+        running.read_until(b'"init"')
+        running.say(request("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
+        assert stored["vendor_session"] == ""
+        running.say(user("two"))
+        done = running.hang_up()
+    assert [line["is_error"] for line in results(done)] == [True, False]
+    assert {line["session_id"] for line in done.lines if "session_id" in line} == {U}
+    assert "--session" not in box.record()["arguments"]
+    stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
+    assert stored["vendor_session"] == "01a1f9bc-0000-7000-8000-000000000001"
+
+
+def test_a_session_that_holds_nothing_yet_can_be_resumed(box):
+    cut = [["out", PI + ndjson({"type": "message_start", "message": PI_SAYS})], ["die", "SIGKILL"]]
+    fresh = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
+    child = box.fakes(HELP, cut, fresh)
+    flags = ("-p", "hi there", "--output-format", "stream-json")
+    first = box.claude(*flags, "--session-id", U, SHIM_VENDOR="pi", SHIM_BIN=child)
+    assert first.status == 1
+    again = box.claude(*flags, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child)
+    assert (again.status, again.result["session_id"]) == (0, U)
+    assert "--session" not in box.record()["arguments"]

@@ -382,6 +382,7 @@ VENDOR = Vendor(
     limits_tools=True,
     streams=True,
     resumes=True,
+    saves_late=True,
     retracts=True,
     interrupt="SIGTERM",
     prices=True,
