@@ -67,6 +67,7 @@ class _Base:
         self._reading = anyio.CancelScope()
         self._interrupted = False
         self._heard = False
+        self._noted: str | None = None
 
     def terminate(self) -> None:
         """Tell the child to go, without waiting."""
@@ -90,7 +91,12 @@ class _Base:
             if self._reading.cancelled_caught or not chunk:
                 return False
             self._heard = True
-            if said := translation.feed(chunk):
+            said = translation.feed(chunk)
+            known = translation.turn.conversation.vendor_session
+            if known != self._noted or translation.finished:
+                self._noted = known
+                self._launcher.remember(translation)
+            if said:
                 await self._output.lines(said)
             if translation.turn.open:
                 strays.adopt()  # a turn without tools leaves no processes behind
@@ -113,6 +119,11 @@ class _Base:
         translation.turn.answers(message, echo=self._launcher.echo)
         if self._control is not None and self._control.facts.hooks:
             translation.turn.observed = []
+
+    async def _say_end(self, translation: Translation, said: bytes) -> None:
+        """The last lines of a turn; a frontend that has them may go on with the session at once, elsewhere."""
+        self._launcher.remember(translation)
+        await self._output.lines(said)
 
     async def _stopping(self, translation: Translation) -> None:
         """The turn is over but for its result."""
@@ -162,7 +173,7 @@ class _Base:
             await child.drained.wait()
         if not translation.finished:
             await self._stopping(translation)
-            await self._output.lines(translation.close(child_exit, child.tail.text()))
+            await self._say_end(translation, translation.close(child_exit, child.tail.text()))
 
 
 class OneWay(_Base):
@@ -192,7 +203,6 @@ class OneWay(_Base):
         finally:
             child.close()
         self._child = None
-        self._launcher.remember(translation)
 
     async def _run(self, child: Child, translation: Translation) -> None:
         failure: Exception | None = None
@@ -267,11 +277,10 @@ class TwoWay(_Base):
             self._forget(child)
         elif translation.turn.settled:
             await self._stopping(translation)
-            await self._output.lines(translation.finish())
+            await self._say_end(translation, translation.finish())
         else:  # ended by us, in the middle of the vendor's turn
             await child.stop(self._launcher.vendor.interrupt)
             self._forget(child)
-        self._launcher.remember(translation)
 
     async def _begin(self) -> tuple[Child, Translation]:
         started = self._launcher.start("", listens=True)

@@ -180,6 +180,8 @@ class Launcher:
     def translation(self, previous: Translation | None) -> Translation:
         """The translation of a new child's output; `previous` is that of the child before it."""
         before = None if previous is None else previous.turn
+        if before is not None and self._resume is None:
+            before.conversation.vendor_session = None  # it begins a session of its own
         return Translation(self.vendor.translator, self.terms(), self._pen, before)
 
     def terms(self) -> Terms:
@@ -221,8 +223,9 @@ class Launcher:
         turn = translation.turn
         self._answered = self._answered or (turn.replies > 0 and not turn.is_error)
         conversation = turn.conversation
-        facts: dict[str, Any] = {"cause": turn.cause, "account": translation.account.report()}
-        self._log("turn ended", **facts)
+        if translation.finished:
+            facts: dict[str, Any] = {"cause": turn.cause, "account": translation.account.report()}
+            self._log("turn ended", **facts)
         self.facts.known_model, self.facts.cost = turn.model, conversation.cost
         if self.vendor.passthrough or conversation.session_id is None or conversation.vendor_session is None:
             return

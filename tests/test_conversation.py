@@ -546,6 +546,7 @@ def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(b
         running.say(user("two"))
         done = running.hang_up()
     assert [line["is_error"] for line in results(done)] == [True, False]
+    assert results(done)[1]["shim"]["repairs"] == {}
     assert {line["session_id"] for line in done.lines if "session_id" in line} == {U}
     assert "--session" not in box.record()["arguments"]
     stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
