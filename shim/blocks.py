@@ -134,7 +134,7 @@ class Blocks(Frame):
             dumped = orjson.dumps(text)
         except TypeError:
             dumped = self._repaired(text)
-        self.pen.block(kind, dumped)
+        self.pen.block(kind, dumped, aborted=self.outcome is not None and self.outcome.kind == "interrupted")
         self.pen.block_stop()
         self._remember(kind, text)
         if self._key is not None:

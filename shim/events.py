@@ -189,13 +189,18 @@ class ClaudePen:
         self._number = number = self._number + 1
         self._lines.append(b'%b%b%b%012x"}\n' % (self._delta_head, dumped, self._delta_tail, number))
 
-    def block(self, kind: str, dumped: bytes) -> None:
-        """The assistant line of a whole block of `text` or `thinking`, its content already dumped."""
+    def block(self, kind: str, dumped: bytes, *, aborted: bool = False) -> None:
+        """The assistant line of a block of `text` or `thinking`, its content already dumped.
+
+        `aborted`: the frontend stopped the turn before the block was complete (contract 6.4).
+        """
         if not dumped.isascii():
             dumped = escape(dumped)
         self._number = number = self._number + 1
-        line = _TEXT if kind == "text" else _THINKING
-        self._lines.append(line % (self._head, dumped, self._block_tail, number))
+        line, tail = _TEXT if kind == "text" else _THINKING, self._block_tail
+        if aborted:
+            tail = tail.removesuffix(self._main_tail) + b',"aborted":true' + self._main_tail
+        self._lines.append(line % (self._head, dumped, tail, number))
 
     def block_stop(self) -> None:
         """The open block is over (only said with partial messages); the next one has the next index."""

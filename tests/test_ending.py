@@ -333,6 +333,25 @@ def test_an_interrupt_in_text_closes_it_and_says_who_stopped():
     assert words[-2].startswith("end:error_during_execution!")
 
 
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partial):
+    """Contract 5.2 and 6.4, `aborted`."""
+    stage = Stage(partial=partial)
+    stage.turn.thinking("so")
+    stage.turn.text("w0 w1 ")
+    stage.turn.interrupted()
+    stage.turn.closed(INT, "")
+    thought, text = (line for line in stage.lines() if line["type"] == "assistant")
+    assert "aborted" not in thought
+    assert text["aborted"] is True and text["parent_tool_use_id"] is None and len(text["uuid"]) == 36
+    stage.turn = stage.turn.next()
+    stage.turn.text("Hello.")
+    stage.turn.ended()
+    stage.turn.closed(None, "")
+    (answer,) = (line for line in stage.lines() if line["type"] == "assistant")
+    assert "aborted" not in answer
+
+
 def test_the_stop_reason_of_an_interrupt_is_null():
     """Contract 6.4: `message_delta` and `result` say null while text streams."""
     stage = Stage(partial=True)
