@@ -25,7 +25,7 @@ class VendorError(ShimError):
 
 
 class ArgumentError(FrontendError):
-    """A mistake in the arguments that the real `claude` refuses with nothing on stdout (contract F6)."""
+    """A mistake in the arguments that the real `claude` refuses with nothing on stdout (contract F4, F6)."""
 
 
 class UnknownSessionError(FrontendError):

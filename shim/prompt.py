@@ -4,7 +4,7 @@ import os
 import select
 
 from shim.argv import Invocation
-from shim.errors import FrontendError
+from shim.errors import ArgumentError, FrontendError
 from shim.lines import INBOUND_BYTES
 from shim.state import tell
 
@@ -21,18 +21,18 @@ SLOW_STDIN = (
 
 
 def read_prompt(invocation: Invocation, descriptor: int = 0) -> str:
-    """The prompt. FrontendError when there is none, or when no program could be given it."""
+    """The prompt. ArgumentError when there is none, FrontendError when no program could be given it."""
     given = invocation.prompt or ""
     piped = _piped(descriptor, bool(given))
     prompt = "\n".join(part for part in (given, piped) if part.strip())
     if not prompt:
         if invocation.swallowed:
             flag, word = invocation.swallowed
-            raise FrontendError(
+            raise ArgumentError(
                 f'{NO_PROMPT}\n"{word}" was read as a value of {flag}, not as a prompt',
                 hint=f"put a prompt before {flag} or after --",
             )
-        raise FrontendError(NO_PROMPT)
+        raise ArgumentError(NO_PROMPT)
     if "\0" in prompt:
         raise FrontendError("the prompt contains a NUL character, which no program can be given")
     return prompt

@@ -212,16 +212,18 @@ def test_a_refusal_names_the_mode_in_one_line(box):
 
 @pytest.mark.parametrize("words", [(), ("",), ("  ",)], ids=["none", "empty", "blank"])
 def test_without_a_prompt_the_real_ones_sentence(box, words):
+    """F4, contract 11"""
     done = refused(box, "-p", *words, *STREAM, SHIM_VENDOR="demo")
-    assert done.status == 1
+    assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(
         "Error: Input must be provided either through stdin or as a prompt argument when using --print"
     )
 
 
 def test_a_prompt_that_a_flag_swallowed_is_named(box):
+    """P6, F4"""
     done = refused(box, "-p", *STREAM, "--disallowedTools", "Bash", "go", SHIM_VENDOR="demo")
-    assert done.status == 1
+    assert (done.status, done.stdout) == (1, b"")
     assert '"go" was read as a value of --disallowedTools, not as a prompt' in done.stderr
     assert "put a prompt before --disallowedTools or after --" in done.stderr
 
