@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+import orjson
+
 from shim.argv import Invocation
 from shim.errors import FrontendError
 from shim.permissions import Decision, Permission
@@ -55,6 +57,10 @@ class Request(NamedTuple):
         if not value:
             return []
         return [f"{name}={value}"] if value.startswith("-") else [name, value]
+
+    def mcp_configs(self) -> list[str]:
+        """`--mcp-config`, without the servers that live in the frontend itself (type `sdk`): no vendor reaches them."""
+        return [kept for config in self.invocation.mcp_config if (kept := _reachable(config))]
 
     @property
     def resumed(self) -> str | None:
@@ -156,6 +162,25 @@ class Vendor(NamedTuple):
     def own_names(self, names: tuple[str, ...]) -> list[str]:
         """Its own names of the tools that Claude calls `names`."""
         return vendor_names(self.tools, names)
+
+
+def _reachable(config: str) -> str:
+    """A configuration as it came, unless it names such a server; "" when nothing else is in it."""
+    try:
+        read = orjson.loads(config)
+    except orjson.JSONDecodeError:
+        return config  # the path of a file
+    servers = read.get("mcpServers") if isinstance(read, dict) else None
+    if not isinstance(servers, dict):
+        return config
+    kept = {name: server for name, server in servers.items() if not _in_frontend(server)}
+    if len(kept) == len(servers):
+        return config
+    return orjson.dumps(read | {"mcpServers": kept}).decode() if kept else ""
+
+
+def _in_frontend(server: object) -> bool:
+    return isinstance(server, dict) and server.get("type") == "sdk"
 
 
 def as_argument(prompt: str) -> bool:

@@ -118,6 +118,18 @@ TABLE = [
     (("--add-dir", "/a"), "qwen", ("--add-dir", "/a")),
     (("--add-dir", "/a"), "pi", ()),
     (("--mcp-config", '{"mcpServers":{}}'), "qwen", ('--mcp-config={"mcpServers":{}}',)),
+    (("--mcp-config", "servers.json"), "qwen", ("--mcp-config=servers.json",)),
+    (("--mcp-config", '{"mcpServers":{"own":{"type":"sdk","name":"own"}}}'), "qwen", ()),
+    (
+        ("--mcp-config", '{"mcpServers":{"own":{"type":"sdk"},"far":{"command":"far"}}}'),
+        "qwen",
+        ('--mcp-config={"mcpServers":{"far":{"command":"far"}}}',),
+    ),
+    (
+        ("--mcp-config", '{"mcpServers":{"own":{"type":"sdk"}}}'),
+        "claude",
+        ('--mcp-config={"mcpServers":{"own":{"type":"sdk"}}}',),
+    ),
     (("--json-schema", "{}"), "qwen", ("--json-schema", "{}")),
     # Claude's own flags that no vendor knows, and flags that nobody knows
     (("--betas", "b1", "--effort", "high", "--no-such-flag=x"), "qwen", ()),

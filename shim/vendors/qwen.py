@@ -292,8 +292,7 @@ def launch(request: Request) -> Launch:
     arguments += [f"--exclude-tools={name}" for name in removed]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
-    for config in invocation.mcp_config:
-        arguments.append(f"--mcp-config={config}")
+    arguments += [f"--mcp-config={config}" for config in request.mcp_configs()]
     if not request.listens:  # with stream-json input it refuses the flag
         arguments += request.flag("--json-schema", invocation.json_schema)
     arguments += session(request)
