@@ -33,7 +33,7 @@ class Facts:
     `modes` are those that the vendor can honour, `bypass` whether the session may change to bypassPermissions,
     `prompts` whether the frontend answers permission requests, `asks` whether the vendor makes any, `state_events`
     "", "visible" or "host" (5.13), `checked` raises ValueError for a model's name that must not become an argument.
-    `known_model` is what the last `init` said.
+    `known_model` is what the last `init` said, `transcript` the path of the session's, "" when none is written.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Facts:
         self.cwd = cwd
         self.asks = asks
         self.hooks = Hooks()
+        self.transcript = ""
         self.checked = checked
         self.known_model = ""
         self.system_prompt: str | None = None

@@ -212,7 +212,7 @@ class Control:
         if self._deaf or not self.facts.hooks:
             return
         facts = self.facts
-        known = {"session_id": facts.session_id, "cwd": facts.cwd, "mode": facts.mode}
+        known = {"session_id": facts.session_id, "cwd": facts.cwd, "mode": facts.mode, "transcript": facts.transcript}
         for callback in self.facts.hooks.matching(seen):
             request = {
                 "subtype": "hook_callback",

@@ -71,11 +71,13 @@ def _matches(matcher: str, tool: str) -> bool:
         return True
 
 
-def described(seen: Seen, *, session_id: str, cwd: str, mode: str, prompt: str = "", last: str = "") -> dict[str, Any]:
+def described(
+    seen: Seen, *, session_id: str, transcript: str, cwd: str, mode: str, prompt: str = "", last: str = ""
+) -> dict[str, Any]:
     """The `input` of a hook_callback."""
     told: dict[str, Any] = {
         "session_id": session_id,
-        "transcript_path": "",
+        "transcript_path": transcript,
         "cwd": cwd,
         "permission_mode": mode,
         "hook_event_name": seen.event,

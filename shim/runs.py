@@ -139,6 +139,7 @@ class Run:
 
         if self._keeps:
             self._transcript = Transcript(self._launcher.environment, self._launcher.cwd, CLAUDE_VERSION)
+            self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.session_id)
         invocation = self._invocation
         return Output(
             invocation.output_format, verbose=invocation.verbose, stdout=Stdout(), transcript=self._transcript

@@ -80,6 +80,10 @@ class Transcript:
             waiting, self._waiting = self._waiting, None
             self.prompt(*waiting)
 
+    def path(self, session_id: str) -> str:
+        """Where a session's messages are written; "" when they are not."""
+        return "" if self._ended else f"{self._projects}/{folder_name(self._cwd)}/{session_id}.jsonl"
+
     def prompt(self, content: object, uuid: str | None = None) -> None:
         """A message of the user's, as text or blocks, when its turn begins; `uuid` is the frontend's, if any."""
         if self._name is None:

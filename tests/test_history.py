@@ -45,6 +45,17 @@ def test_a_conversation_is_one_transcript(box, demo):
     assert [words for words in said(file) if words in ("one", "two")] == ["one", "two"]
 
 
+def test_a_hook_is_told_where_the_transcript_is(box, demo):
+    """C11, F12"""
+    hooks = {"UserPromptSubmit": [{"hookCallbackIds": ["h0"]}]}
+    start = {"type": "control_request", "request_id": "i", "request": {"subtype": "initialize", "hooks": hooks}}
+    asked = {"type": "user", "message": {"role": "user", "content": "hi"}}
+    done = box.claude("--input-format", "stream-json", *STREAM, stdin=ndjson(start, asked).encode(), **demo)
+    (told,) = [line["request"]["input"] for line in done.lines if line["type"] == "control_request"]
+    (file,) = files(box)
+    assert told["transcript_path"] == str(file)
+
+
 def test_a_setting_turns_them_off(box, demo):
     box.settings("transcripts = false\n")
     assert box.claude(*ASK, **demo).status == 0
