@@ -18,7 +18,7 @@ from shim.errors import ShimError, VendorError
 from shim.hooks import Seen
 from shim.launcher import Launcher, Started
 from shim.messages import Message
-from shim.permissions import Decision, Permission
+from shim.permissions import STOPPED, Decision, Permission
 from shim.sinks import Output
 from shim.translation import Translation
 
@@ -337,7 +337,8 @@ class TwoWay(_Base):
             translation.turn.corrected(permission, decision.message)
         else:
             if not decision.allow:
-                translation.turn.refused(permission, decision.message, announced=decision.announced)
+                reason = STOPPED if decision.interrupt else decision.message
+                translation.turn.refused(permission, reason, announced=decision.announced)
                 await self._output.lines(translation.pen.take())
         if decision.interrupt:
             translation.interrupt()

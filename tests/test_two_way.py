@@ -11,6 +11,8 @@ from box import ndjson
 from test_conversation import CONVERSE, responses, results, user
 from test_conversation import request as control
 
+from shim.permissions import STOPPED
+
 OWN = "8c2c266e-8fbb-425d-888c-65a44f240dbd"
 ASKING = ("--permission-prompt-tool", "stdio")
 INIT = {
@@ -90,6 +92,12 @@ def question(running):
         said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
     (line,) = [json.loads(line) for line in said.splitlines() if b"can_use_tool" in line]
     return line
+
+
+def user_texts(done):
+    """What the user lines say, results and texts."""
+    blocks = [line["message"]["content"][0] for line in done.lines if line["type"] == "user"]
+    return [block.get("content") or block["text"] for block in blocks]
 
 
 def told(box):
@@ -180,8 +188,26 @@ def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(
         done = running.hang_up()
     first, second = results(done)
     assert (first["subtype"], first["is_error"]) == ("error_during_execution", True)
+    assert first["terminal_reason"] == "aborted_tools"
     assert [denial["tool_use_id"] for denial in first["permission_denials"]] == ["call_1"]
+    assert user_texts(done) == [STOPPED, "[Request interrupted by user for tool use]"]
     assert second["is_error"] is False
+
+
+def test_a_conversation_whose_last_turn_was_stopped_by_a_denial_is_exit_1(box, talk):
+    """C9, P13"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", '"interrupt"'],
+        ["out", ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="deny", message="stop it", interrupt=True))
+        done = running.hang_up()
+    assert (done.status, done.result["terminal_reason"]) == (1, "aborted_tools")
 
 
 def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
@@ -198,9 +224,11 @@ def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
         running.say(user("go"))
         error = {"subtype": "error", "request_id": question(running)["request_id"], "error": "boom"}
         running.say({"type": "control_response", "response": error})
-        running.hang_up()
+        done = running.hang_up()
     expected = "Tool permission request failed: Error: boom"
     assert told(box)[-1] == answer("q1", behavior="deny", message=expected)
+    assert user_texts(done) == [expected]
+    assert (done.status, len(done.result["permission_denials"])) == (0, 1)
 
 
 def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk):
@@ -219,7 +247,8 @@ def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk)
         done = running.hang_up()
     expected = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
     assert told(box)[-1] == answer("q1", behavior="deny", message=expected)
-    assert done.result["result"] == "After."
+    assert user_texts(done) == [expected]
+    assert (done.status, done.result["result"]) == (0, "After.")
     assert len(done.result["permission_denials"]) == 1
 
 
@@ -352,13 +381,13 @@ def test_an_interrupt_takes_an_open_question_back_first(box, talk):
         running.say(control("stop", "interrupt"))
         done = running.hang_up()
     kinds = [line["type"] for line in done.lines]
-    assert kinds.index("control_cancel_request") < kinds.index("control_response")
+    asked_at = kinds.index("control_request")
+    assert kinds[asked_at + 1 :] == ["control_cancel_request", "control_response", "user", "user", "result"]
+    assert user_texts(done) == [STOPPED, "[Request interrupted by user for tool use]"]
     (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
     assert cancelled["request_id"] == asked["request_id"]
     assert responses(done)["stop"]["subtype"] == "success"
     assert done.result["terminal_reason"] == "aborted_tools"
-    said = [line["message"]["content"][0].get("text") for line in done.lines if line["type"] == "user"]
-    assert said[-1] == "[Request interrupted by user for tool use]"
     assert done.status == 1
 
 
