@@ -15,6 +15,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` choose
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that prove a rule of the contract, so that `-k contract` runs them."""
+    from test_contract import NAMED
+
+    for item in items:
+        if f"{item.path.name}::{getattr(item, 'originalname', item.name)}" in NAMED:
+            item.add_marker("contract")
+
+
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
     """A place of its own, with a home, a state folder and a PATH."""

@@ -351,6 +351,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_what_a_real_client_sends_is_understood(client: str) -> None:
+    """P4"""
     line, expected = CLIENTS[client]
     assert said(*shlex.split(line)) == expected
 
@@ -406,6 +407,7 @@ VARIADIC = "--allowedTools --allowed-tools --disallowedTools --disallowed-tools 
 
 @pytest.mark.parametrize("flag", shlex.split(VARIADIC))
 def test_a_variadic_flag_swallows_the_prompt(flag: str) -> None:
+    """P6"""
     invocation = parse(["-p", flag, "first", "go"])
     assert (invocation.prompt, invocation.swallowed) == (None, (flag, "go"))
 
@@ -451,6 +453,7 @@ def test_an_optional_value_is_not_a_word_that_begins_with_a_dash() -> None:
 
 @pytest.mark.parametrize("words", [["--resume", ID], ["--resume=" + ID], ["-r", ID], ["-r" + ID.upper()]])
 def test_resume_is_read_in_each_of_its_forms(words: list[str]) -> None:
+    """F5"""
     assert said(*words, "-p", "hi") == {"resume": ID, "print_mode": True, "prompt": "hi"}
 
 
@@ -518,6 +521,7 @@ def test_an_unknown_flag_is_kept_and_the_word_after_it_is_the_prompt() -> None:
 
 
 def test_the_word_after_an_unknown_flag_is_its_value_when_another_word_follows() -> None:
+    """P5"""
     assert said("--x", "value", "--verbose", "hi") == {
         "verbose": True,
         "prompt": "hi",
@@ -547,6 +551,7 @@ def test_a_known_flag_after_an_unknown_one_is_still_known() -> None:
     "words", [["-v"], ["--version"], ["-p", "hi", "--version"], ["--max-turns", "x", "-v"], ["mcp", "-v"]]
 )
 def test_version_is_heard_anywhere_among_the_options(words: list[str]) -> None:
+    """P1"""
     assert parse(words).version
 
 

@@ -33,6 +33,7 @@ def texts(stage: Stage) -> list[str]:
 
 
 def test_fragments_are_deltas_with_partial_messages():
+    """S11"""
     stage = started(True)
     stage.turn.text("a")
     assert stage.brief() == ["start", "open:text", "+a"]
@@ -43,6 +44,7 @@ def test_fragments_are_deltas_with_partial_messages():
 
 
 def test_fragments_are_one_line_without_partial_messages():
+    """S12"""
     stage = started(False)
     stage.turn.text("a")
     stage.turn.text("b")
@@ -219,6 +221,7 @@ def test_a_half_in_a_whole_block_is_replaced_and_counted(partial):
     )
 )
 def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
+    """S14"""
     stage = started(partial)
     for verb, fragment in fragments:
         getattr(stage.turn, verb)(fragment)

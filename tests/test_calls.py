@@ -45,7 +45,7 @@ def test_a_call_is_streamed_as_one_fragment_with_partial_messages():
 
 @BOTH
 def test_parallel_calls_are_answered_in_the_order_of_their_results(partial):
-    """Contract 5.5: all calls of a reply first, results in completion order."""
+    """S7, contract 5.5: all calls of a reply first, results in completion order."""
     stage = started(partial)
     stage.turn.tool_use("a", "Bash", {})
     stage.turn.tool_use("b", "Read", {})

@@ -64,7 +64,7 @@ def test_a_request_is_answered_as_it_was_measured(subtype, expected):
 
 @pytest.mark.parametrize("subtype", sorted(ANSWERS))
 def test_every_known_request_gets_one_answer_whatever_it_lacks(subtype):
-    """C5"""
+    """C5, C8"""
     said, _ = ask(control(), subtype)
     assert said[0]["type"] == "control_response"
     assert sum(line["type"] == "control_response" for line in said) == 1

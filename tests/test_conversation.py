@@ -344,7 +344,7 @@ def test_an_idle_conversation_that_is_terminated_says_nothing(box, talk):
 
 
 def test_a_turn_that_is_terminated_is_closed_and_its_child_ended(box, talk):
-    """P18"""
+    """P18, S18"""
     lifeline = box.lifeline()
     child = box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with talk(child, "--include-partial-messages", **EMIT) as running:

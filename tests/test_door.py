@@ -54,15 +54,18 @@ def test_a_turn_imports_nothing_for_people(box, look):
 
 @pytest.mark.parametrize("word", ["--version", "-v"])
 def test_the_version_is_said_before_anything_is_imported(look, word):
+    """P2"""
     assert ours(look("claude", word)) == {"shim", "shim.__main__"}
 
 
 def test_a_flag_before_it_costs_the_parser_and_no_more(look):
+    """P2"""
     modules = look("claude", "-p", "--version")
     assert not HEAVY & modules
 
 
 def test_the_version_of_the_two_doors_is_the_same(capsys):
+    """P1"""
     from shim.__main__ import _claude
     from shim.events import CLAUDE_VERSION
 

@@ -46,6 +46,7 @@ def refused(box, *words, **environment):
 
 @pytest.mark.parametrize("vendor", STANDINS)
 def test_a_turn_of_every_vendor_is_a_turn_of_claude(box, vendor):
+    """P21"""
     done = box.claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=box.prints("standin", STANDINS[vendor]))
     (turn,) = check_turns(done.stdout, False, passthrough=vendor == "claude")
     assert (done.status, done.stderr) == (0, "")
@@ -80,18 +81,21 @@ def test_partial_messages_come_as_they_are_asked_for(box):
 
 
 def test_json_is_one_object_and_a_newline(box, demo):
+    """F1"""
     done = box.claude("-p", "hi", "--output-format", "json", **demo)
     assert done.stdout.count(b"\n") == 1 and done.stdout.endswith(b"}\n")
     assert json.loads(done.stdout)["result"] == "Hello."
 
 
 def test_verbose_json_is_one_array_without_a_newline(box, demo):
+    """F1"""
     done = box.claude("-p", "hi", "--output-format", "json", "--verbose", **demo)
     assert not done.stdout.endswith(b"\n")
     assert [line["type"] for line in json.loads(done.stdout)] == ["system", "assistant", "result"]
 
 
 def test_text_is_the_answer_and_a_newline(box, demo):
+    """F1"""
     done = box.claude("-p", "hi", **demo)
     assert (done.stdout, done.stderr, done.status) == (b"Hello.\n", "", 0)
 
@@ -134,6 +138,7 @@ def test_output_that_nobody_wants_is_no_failure(box, demo):
 )
 @pytest.mark.parametrize("found", [True, False], ids=["a turn", "a refusal"])
 def test_the_terminator_follows_the_result(box, demo, words, environment, expected, found):
+    """S16b"""
     done = box.claude(*words, **(demo | environment | ({} if found else {"SHIM_BIN": "/nowhere"})))
     assert done.status == (0 if found else 1)
     result = done.stdout.index(b'{"type":"result"')
@@ -279,6 +284,7 @@ def test_a_working_directory_that_is_gone_still_ends_in_a_result(box, demo):
 
 
 def test_stdin_follows_the_positional(box, demo):
+    """P7"""
     assert box.claude("-p", "first", stdin=b"second\n", **demo).status == 0
     assert box.record()["stdin"] == "first\nsecond\n"
 
@@ -289,6 +295,7 @@ def test_the_prompt_may_come_from_stdin_alone(box, demo):
 
 
 def test_a_silent_open_stdin_is_waited_for_three_seconds_beside_a_prompt(box, demo):
+    """P20"""
     with box.running("-p", "hi", stdin=subprocess.PIPE, environment=demo) as dropin:
         dropin.process.stdout.read()  # to its end, with stdin still open
         assert dropin.status() == 0
@@ -303,6 +310,7 @@ def test_a_silent_open_stdin_is_waited_for_three_seconds_beside_a_prompt(box, de
     "words", [("--version",), ("-v",), ("-p", "hi", "--version"), ("--no-such", "x", "-v"), ("auth", "status", "-v")]
 )
 def test_the_version_is_said_wherever_it_is_asked_for(box, words):
+    """P1"""
     done = refused(box, *words, SHIM_VENDOR="demo")
     assert (done.status, done.stdout, done.stderr) == (0, b"2.1.327 (Claude Code)\n", "")
 
@@ -311,6 +319,7 @@ def test_the_version_is_said_wherever_it_is_asked_for(box, words):
     "word", ["auth", "mcp", "doctor", "update", "install", "config", "plugin", "agents", "setup-token"]
 )
 def test_no_subcommand_of_claude_starts_a_vendor(inside, capfd, monkeypatch, word):
+    """F11b"""
     from shim import start
     from shim.dropin import main
 
@@ -321,6 +330,7 @@ def test_no_subcommand_of_claude_starts_a_vendor(inside, capfd, monkeypatch, wor
 
 
 def test_auth_status_says_logged_in(box):
+    """F11b"""
     done = refused(box, "auth", "status", "--json", SHIM_VENDOR="qwen")
     status = json.loads(done.stdout)
     assert done.status == 0
@@ -338,7 +348,7 @@ def test_help_lists_claudes_flags_and_starts_nothing(box):
 
 
 def test_a_session_goes_on_under_the_vendors_own_id(box):
-    """cake has ids of its own and no flag for ours; the store maps one to the other."""
+    """F5: cake has ids of its own and no flag for ours; the store maps one to the other."""
     box.program("cake", f'echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
     first = box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     assert first.result["session_id"] == U
@@ -523,6 +533,7 @@ def test_a_launcher_stands_in_front_of_the_program(box, demo):
 
 @pytest.mark.parametrize("to_file", [False, True])
 def test_the_log_never_touches_stdout(box, demo, to_file):
+    """P8"""
     log = box.path / "shim.log"
     done = box.claude(*ASK, SHIM_LOG=f"info:{log}" if to_file else "info", **demo)
     check_turns(done.stdout, False)

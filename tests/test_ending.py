@@ -282,7 +282,7 @@ def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
 
 
 def test_a_structured_output_is_passed_on():
-    """Contract 5.11."""
+    """F11, contract 5.11."""
     stage = Stage()
     stage.turn.ended(structured_output={"answer": "42"}, result='{"answer":"42"}')
     line = result(stage, OK)

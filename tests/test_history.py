@@ -25,6 +25,7 @@ def said(file):
 
 @pytest.mark.parametrize("arguments", [ASK, ("-p", "hi"), ("-p", "hi", "--output-format", "json")])
 def test_a_turn_leaves_a_transcript_whatever_is_printed(box, demo, arguments):
+    """F12"""
     done = box.claude(*arguments, **demo)
     assert (done.status, done.stderr) == (0, "")
     (file,) = files(box)

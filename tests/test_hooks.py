@@ -75,6 +75,7 @@ def test_an_answer_allows_denies_or_leaves_it_open(answer, verdict):
 
 
 def test_a_call_is_told_with_what_the_real_one_tells():
+    """C11"""
     one = control(hooks())
     one.observe(CALL)
     (line,) = said(one)

@@ -14,6 +14,7 @@ def sibling(name: str, arguments: dict, content: object, failed: bool = False) -
 
 
 def test_bash_tells_its_output():
+    """S8"""
     assert sibling("Bash", {"command": "ls"}, "a\nb") == {
         "stdout": "a\nb",
         "stderr": "",
@@ -27,6 +28,7 @@ def test_read_has_none_because_vendors_print_a_file_with_their_own_headings():
 
 
 def test_write_tells_what_was_written():
+    """S8"""
     assert sibling("Write", {"file_path": "/a", "content": "x"}, "written") == {
         "type": "create",
         "filePath": "/a",
@@ -39,6 +41,7 @@ def test_write_tells_what_was_written():
 
 @pytest.mark.parametrize(("given", "every"), [({}, False), ({"replace_all": True}, True)])
 def test_edit_tells_both_strings(given, every):
+    """S8"""
     assert sibling("Edit", {"file_path": "/a", "old_string": "x", "new_string": "y"} | given, "edited") == {
         "filePath": "/a",
         "oldString": "x",
@@ -52,6 +55,7 @@ def test_edit_tells_both_strings(given, every):
 
 @pytest.mark.parametrize("name", ["Bash", "Read", "mcp__x__y"])
 def test_a_failure_is_its_text_with_a_prefix(name):
+    """S8"""
     assert sibling(name, {}, "no such file", True) == "Error: no such file"
     assert sibling(name, {}, 'quo"te\n', True) == 'Error: quo"te\n'
     assert sibling(name, {}, "", True) == "Error: "

@@ -156,6 +156,7 @@ def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
 @examples(6)
 @given(data=st.data())
 def test_a_stream_cut_anywhere_ends_with_one_true_result(case, data):
+    """P10, S1"""
     cut = data.draw(st.integers(0, len(case.data)), label="cut")
     check_cut(case, cut, data.draw(st.sampled_from(EXITS)), data.draw(st.booleans()))
 
@@ -190,6 +191,7 @@ def test_every_line_twice_breaks_no_rule(case):
 @examples(8)
 @given(data=st.data())
 def test_flipped_bytes_break_no_rule(case, data):
+    """P9, P11"""
     broken = bytearray(case.data)
     for _ in range(data.draw(st.integers(1, 12))):
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))

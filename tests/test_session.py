@@ -314,6 +314,7 @@ def test_a_stdout_that_is_closed_from_the_start_leaves_no_child(box):
 
 
 def test_a_reader_that_closes_our_stdout_ends_the_child(box):
+    """P19"""
     lifeline = box.lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with box.running(*PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*plan)}) as dropin:
@@ -339,6 +340,7 @@ def speaking(box):
 
 
 def test_an_interrupt_closes_the_blocks_and_is_no_failure(speaking):
+    """P17"""
     dropin, lifeline = speaking
     dropin.signal(signal.SIGINT)
     done = dropin.finish()
@@ -351,6 +353,7 @@ def test_an_interrupt_closes_the_blocks_and_is_no_failure(speaking):
 
 
 def test_a_second_interrupt_changes_nothing(speaking):
+    """P17"""
     dropin, lifeline = speaking
     dropin.signal(signal.SIGINT)
     dropin.signal(signal.SIGINT)
@@ -362,6 +365,7 @@ def test_a_second_interrupt_changes_nothing(speaking):
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(speaking, number, status):
+    """P13"""
     dropin, lifeline = speaking
     dropin.signal(number)
     done = dropin.finish()

@@ -306,7 +306,7 @@ def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
 
 
 def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
-    """5.13"""
+    """C9, contract 5.13"""
     child = box.fake(
         HELLO,
         ["hear", "go"],
