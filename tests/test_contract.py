@@ -119,6 +119,7 @@ S9 MUST
     test_events.py::test_a_result_has_every_key_that_some_client_needs
     test_golden.py::test_every_stream_keeps_the_contract
 S10 MUST
+    test_wording.py::test_contract_s10_a_vendors_words_become_claudes
     test_ending.py::test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success
     test_golden.py::test_every_stream_keeps_the_contract
 S11 MUST
@@ -145,6 +146,7 @@ S16c MUST
     test_golden.py::test_every_stream_keeps_the_contract
     test_calls.py::test_calls_that_are_open_at_the_end_get_a_result
     test_calls.py::test_a_hidden_call_is_left_out_with_its_result
+    test_dropin.py::test_both_halves_of_a_hidden_call_are_left_out_everywhere
 S17 MUST
     test_golden.py::test_every_stream_keeps_the_contract
     test_process.py::test_what_a_vendor_breaks_is_whole_on_our_stdout
@@ -243,11 +245,19 @@ F9 SHOULD
 F10 SHOULD
     test_process.py::test_a_limit_of_turns_ends_what_would_go_on
     test_two_way.py::test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process
+    test_wording.py::test_contract_f10_a_turn_that_would_go_on_beyond_its_budget_ends
+    test_wording.py::test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_first
 F11 SHOULD
-    test_ending.py::test_a_structured_output_is_passed_on
+    test_structured.py::test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result
+    test_structured.py::test_contract_f11_text_output_is_the_object_alone
+    test_structured.py::test_contract_f11_an_answer_that_fits_is_a_call_and_its_result_and_an_object
+    test_structured.py::test_contract_f11_every_message_of_a_conversation_is_asked_and_answered
+    test_two_way.py::test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message
 F11b SHOULD
     test_dropin.py::test_no_subcommand_of_claude_starts_a_vendor
     test_dropin.py::test_auth_status_says_logged_in
+    test_subcommands.py::test_contract_f11b_auth_status_is_the_pretty_object_of_the_real_one
+    test_subcommands.py::test_contract_f11b_auth_status_imports_nothing_heavy
 F12 MAY
     test_history.py::test_a_turn_leaves_a_transcript_whatever_is_printed
 """
