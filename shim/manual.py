@@ -46,7 +46,7 @@ DOES = {
     "add_dirs": "more directories that tools may use",
     "mcp_config": "MCP servers, as JSON or files, where the vendor has that",
     "strict_mcp_config": "only those MCP servers",
-    "settings": "accepted for the real claude's sake",
+    "settings": "Claude's settings: the rules that deny and allow, and the mode",
     "setting_sources": "accepted for the real claude's sake",
     "json_schema": "the answer is one JSON object that fits this schema",
     "version": "the version of Claude whose words these are",

@@ -53,7 +53,12 @@ class Start:
         self.resumed_id, self.resumed = self._resumed(invocation)
         name, model = self._vendor_name(invocation, installed)
         self.vendor = find(name)
-        self.invocation = checked(read_file_option(invocation._replace(model=model)))
+        invocation = read_file_option(invocation._replace(model=model))
+        if invocation.settings and not self.vendor.passthrough:
+            from shim.given import obey_settings
+
+            invocation = obey_settings(invocation)
+        self.invocation = checked(invocation)
         self.mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
 
     def _resumed(self, invocation: Invocation) -> tuple[str | None, store.Session | None]:

@@ -50,6 +50,7 @@ SHELL = {
     "demo_child",
     "drivers",
     "environment",
+    "given",
     "install",
     "launcher",
     "log",
