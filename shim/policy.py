@@ -1,5 +1,6 @@
 """Which tools are listed, allowed, denied or hidden in a turn, by Claude's names (surface page, permission modes)."""
 
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -93,8 +94,9 @@ class Policy:
             if specifier in (None, "", "*", ":*"):
                 return True
             value = arguments.get(_SPECIFIED.get(name, "file_path"))
-            plain = isinstance(value, str) and _SEVERAL.isdisjoint(value) and ".." not in value
-            if plain and _matches(str(specifier), value):
+            if not isinstance(value, str) or ".." in value or not _SEVERAL.isdisjoint(value):
+                continue
+            if _covers(str(specifier), value):
                 return True
         return False
 
@@ -104,12 +106,26 @@ _SEVERAL = frozenset(";&|<>$`\n\r(){}\\")
 
 
 def _matches(specifier: str, value: object) -> bool:
-    """Whether an argument falls under a specifier; one that cannot be read falls under it (never wider)."""
+    """Whether an argument falls under a specifier that denies; one that cannot be read does (never wider)."""
     if not isinstance(value, str):
         return True
+    if specifier.startswith("domain:"):
+        return specifier[7:] in value
+    # Where a path begins is not known here (the folder, a home, the settings' place): it may begin anywhere.
+    path = next((specifier[len(root) :] for root in _ROOTS if specifier.startswith(root)), specifier)
+    return _covers(specifier, value) or fnmatchcase(value, path) or fnmatchcase(value, "*/" + path)
+
+
+_ROOTS = ("./", "~/", "//", "/")
+_HOST = re.compile(r"https?://([\w.-]+)(?::\d+)?(?:[/?#]|\Z)", re.A)
+
+
+def _covers(specifier: str, value: str) -> bool:
+    """Whether an argument is what a specifier says and nothing else."""
     if specifier.endswith(":*"):
         prefix = specifier[:-2]
         return value == prefix or value.startswith(prefix + " ")
     if specifier.startswith("domain:"):
-        return specifier[7:] in value
-    return fnmatchcase(value, specifier) or fnmatchcase(value, "*/" + specifier.removeprefix("./"))
+        host = _HOST.match(value)
+        return host is not None and host[1] == specifier[7:]
+    return fnmatchcase(value, specifier)

@@ -82,6 +82,10 @@ def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
         ("Read(./secret/**)", "Read", {"file_path": "./secret/a"}, "deny"),
         ("Read(./secret/**)", "Read", {"file_path": "/repo/secret/a"}, "deny"),
         ("Read(./secret/**)", "Read", {"file_path": "/repo/open/a"}, "allow"),
+        ("Read(~/.ssh/**)", "Read", {"file_path": "/home/u/.ssh/id"}, "deny"),
+        ("Read(//etc/**)", "Read", {"file_path": "/etc/passwd"}, "deny"),
+        ("Read(/secret/**)", "Read", {"file_path": "/repo/secret/a"}, "deny"),
+        ("Read(~/.ssh/**)", "Read", {"file_path": "/home/u/ssh/id"}, "allow"),
         ("Edit(*.lock)", "Edit", {"file_path": "/repo/uv.lock"}, "deny"),
         ("WebFetch(domain:evil.example)", "WebFetch", {"url": "https://evil.example/x"}, "deny"),
         ("WebFetch(domain:evil.example)", "WebFetch", {"url": "https://good.example/"}, "allow"),
@@ -92,6 +96,34 @@ def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
 )
 def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, verdict):
     assert Policy(denied=[rule]).verdict(name, arguments) == verdict
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "arguments", "permitted"),
+    [
+        ("Bash", "Bash", {"command": "rm -rf /; ls"}, True),
+        ("Bash(git status)", "Bash", {"command": "git status"}, True),
+        ("Bash(git status)", "Bash", {"command": "rm -rf /home/git status"}, False),
+        ("Bash(git status)", "Bash", {"command": "./evil/git status"}, False),
+        ("Bash(git *)", "Bash", {"command": "git log"}, True),
+        ("Bash(git *)", "Bash", {"command": "rm -rf /x/git log"}, False),
+        ("Bash(git:*)", "Bash", {"command": "git log"}, True),
+        ("Bash(git:*)", "Bash", {"command": "gitk"}, False),
+        ("Read(/repo/src/**)", "Read", {"file_path": "/repo/src/a"}, True),
+        ("Read(./src/**)", "Read", {"file_path": "/other/src/a"}, False),
+        ("Read(/repo/src/**)", "Read", {"file_path": "/repo/src/../../etc/passwd"}, False),
+        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example/x"}, True),
+        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example"}, True),
+        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://evil.example/?good.example"}, False),
+        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example.evil.example/"}, False),
+        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example@evil.example/"}, False),
+        ("WebFetch(domain:evil.example)", "WebFetch", {"url": "https://good.example?@evil.example/"}, False),
+        ("Read", "Read", {}, True),
+        ("Read(/repo/**)", "Read", {}, False),
+    ],
+)
+def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(rule, name, arguments, permitted):
+    assert Policy(allowed=[rule]).permits(name, arguments) is permitted
 
 
 @pytest.mark.parametrize("arguments", [{}, {"command": None}, {"command": ["rm", "-rf"]}, {"raw": "rm -rf /"}])
