@@ -3,7 +3,7 @@
 One function a subtype: the request in, the body of the answer out (None: a success without a body), or a RefusalError.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.events import CLAUDE_VERSION
@@ -76,6 +76,11 @@ class Facts:
     def allows(self, tool: str, arguments: Asked) -> bool:
         """Whether a call was allowed beforehand (`--allowedTools`)."""
         return self.policy is not None and self.policy.permits(tool, arguments)
+
+    def allow(self, rules: Iterable[str]) -> None:
+        """Calls that need no more question in this session: the frontend's user said so."""
+        if self.policy is not None:
+            self.policy.allow(rules)
 
     def resolved_model(self) -> str:
         """The model of the next turn, as far as it is known."""

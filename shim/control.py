@@ -21,6 +21,7 @@ from shim.permissions import (
     UNASKED,
     Decision,
     Permission,
+    granted_rules,
     read_decision,
 )
 
@@ -160,6 +161,7 @@ class Control:
             return []
         if not self._asked:
             self.state("running")
+        self.facts.allow(granted_rules(response))
         return [Decided(asked, read_decision(response, asked))]
 
     def _give_up(self, message: str) -> list[Wish]:

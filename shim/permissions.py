@@ -42,6 +42,28 @@ class Decision(NamedTuple):
     announced: bool = True
 
 
+def granted_rules(response: Mapping[str, Any]) -> list[str]:
+    """The rules that an answer allows from now on, as `--allowedTools` has them (`updatedPermissions`, 6.3)."""
+    answer = response.get("response")
+    updates = (
+        answer.get("updatedPermissions") if isinstance(answer, dict) and answer.get("behavior") == "allow" else None
+    )
+    found = []
+    for update in updates if isinstance(updates, list) else ():
+        if isinstance(update, dict) and (update.get("type"), update.get("behavior")) == ("addRules", "allow"):
+            rules = update.get("rules")
+            found += [_rule(rule) for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
+    return [rule for rule in found if rule]
+
+
+def _rule(rule: Mapping[str, Any]) -> str:
+    """One rule; "" when it cannot be read: one without its content would be wider."""
+    name, content = rule.get("toolName"), rule.get("ruleContent")
+    if not isinstance(name, str) or not isinstance(content, str | None):
+        return ""
+    return name if content is None else f"{name}({content})"
+
+
 def read_decision(response: Mapping[str, Any], asked: Permission) -> Decision:
     """The decision in the `response` of a control_response; what cannot be read is a denial (never wider)."""
     if response.get("subtype") == "error":

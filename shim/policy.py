@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 Verdict = Literal["allow", "deny", "hide"]
 
+ALLOWED_RULES = 1000  # kept, the last ones: each comes from an answer of a person's
+
 MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
 
 
@@ -83,6 +85,11 @@ class Policy:
             if rule_name == name and _matches(specifier, arguments.get(_SPECIFIED.get(name, "file_path"))):
                 return "deny"
         return "allow"
+
+    def allow(self, rules: Iterable[str]) -> None:
+        """More rules that need no question; a call that is denied stays denied."""
+        self._allowed += [split_rule(rule) for rule in rules]
+        del self._allowed[:-ALLOWED_RULES]
 
     def permits(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Whether a call was allowed beforehand; one that a rule only might mean was not."""

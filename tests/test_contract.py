@@ -194,6 +194,7 @@ C9 MUST
     test_two_way.py::test_an_error_in_place_of_an_answer_is_a_denial
     test_two_way.py::test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on
     test_two_way.py::test_a_frontend_that_cannot_be_asked_denies_and_is_told
+    test_control.py::test_what_a_user_allowed_for_good_is_not_asked_about_again
     test_control.py::test_a_question_is_put_to_the_frontend_in_claudes_words
 C10 SHOULD
     test_two_way.py::test_an_interrupt_takes_an_open_question_back_first

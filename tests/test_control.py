@@ -250,6 +250,46 @@ def test_what_was_allowed_beforehand_is_allowed():
         assert decision is not None and not decision.allow, command
 
 
+ALWAYS = {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "ls:*"}], "behavior": "allow"}
+
+
+@pytest.mark.parametrize(
+    ("update", "asked_again"),
+    [
+        (ALWAYS | {"destination": "session"}, False),
+        (ALWAYS | {"rules": [{"toolName": "Bash"}]}, False),
+        (ALWAYS | {"rules": [{"toolName": "Bash", "ruleContent": "rm:*"}]}, True),
+        (ALWAYS | {"rules": [{"toolName": "Bash", "ruleContent": 7}]}, True),
+        (ALWAYS | {"rules": [7, {"ruleContent": "ls"}]}, True),
+        (ALWAYS | {"rules": "Bash"}, True),
+        (ALWAYS | {"behavior": "deny"}, True),
+        (ALWAYS | {"type": "removeRules"}, True),
+        (7, True),
+    ],
+)
+def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_again):
+    """C9, contract 6.3: `updatedPermissions`"""
+    one = control(policy=Policy())
+    assert one.ask(ASKED) is None
+    give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
+    assert (one.ask(ASKED._replace(request="q2", call="call_2")) is None) is asked_again
+
+
+def test_a_denial_allows_nothing_for_good():
+    one = control(policy=Policy())
+    one.ask(ASKED)
+    give(one, "uuid-1", behavior="deny", message="no", updatedPermissions=[ALWAYS])
+    assert one.ask(ASKED) is None
+
+
+def test_a_call_that_is_forbidden_is_not_allowed_for_good():
+    one = control(policy=Policy(denied=["Bash(ls -a)"]))
+    one.ask(ASKED)
+    give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
+    assert one.ask(ASKED) == Decision(True)
+    assert one.ask(ASKED._replace(arguments={"command": "ls -a"})) is None
+
+
 def test_the_state_is_told_around_a_question():
     """C17"""
     one = control(state_events="host")
