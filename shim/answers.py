@@ -196,7 +196,7 @@ def _usage(control: "Control", request: Asked) -> Body:
 
 
 def _rules(control: "Control", request: Asked) -> Body:
-    return {"state": {"rules": [], "workspaceDirectories": [], "managedOnly": False}}
+    return {"state": {"rules": [], "workspaceDirectories": [], "originalCwd": control.facts.cwd, "managedOnly": False}}
 
 
 def _always(body: Body) -> Callable[["Control", Asked], Body]:

@@ -62,6 +62,12 @@ def test_a_request_is_answered_as_it_was_measured(subtype, expected):
     assert ("response" in response) == (expected is not None)
 
 
+def test_the_rules_are_listed_with_the_folder_that_they_are_for():
+    """C8"""
+    state = body(control(cwd="/repo"), "list_permission_rules")["response"]["state"]
+    assert state == {"rules": [], "workspaceDirectories": [], "originalCwd": "/repo", "managedOnly": False}
+
+
 @pytest.mark.parametrize("subtype", sorted(ANSWERS))
 def test_every_known_request_gets_one_answer_whatever_it_lacks(subtype):
     """C5, C8"""
