@@ -2,14 +2,18 @@
 
 import orjson
 
+from shim.caps import pieces
 from shim.decode import join_surrogates
-from shim.dumping import dump
+from shim.dumping import dump, escape
 from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Frame
 from shim.usage import NO_USAGE
 
 # Of a reply that may be cut and come again: more than any model says in one, less than would matter in memory.
 SAID_CHARACTERS = 4 * 1024 * 1024
 SAID_BLOCKS = 1000
+
+ESCAPED = 3  # times longer is a text at most once its separators are escaped
+LEFT_OUT = "\n[…]\n"  # in the middle of an answer that is longer than a line
 
 
 class Blocks(Frame):
@@ -21,10 +25,11 @@ class Blocks(Frame):
             # The way of nearly every fragment of a stream, without a second call.
             self._parts.append(fragment)
             if self._partial:
-                try:
-                    self.pen.delta(orjson.dumps(fragment))
-                except TypeError:
-                    self._halves(fragment)
+                self._delta(TEXT, fragment, key)
+                return
+            self._size = size = self._size + len(fragment)
+            if size > self._room:
+                self._overflow(TEXT, fragment, key)
             return
         self._fragment(TEXT, fragment, key)
 
@@ -48,20 +53,25 @@ class Blocks(Frame):
         except TypeError:
             self.account.repaired("surrogate", whole)
             dumped = dump(whole)
-        pen = self.pen
-        if self._partial:
-            pen.block_start(kind)
-            pen.delta(dumped)
-            pen.block(kind, dumped)
-            pen.block_stop()
+        if len(dumped) <= self._room // ESCAPED:
+            self._whole(kind, dumped)
         else:
-            pen.block(kind, dumped)
+            for piece in pieces(whole, self._room):
+                self._whole(kind, dump(piece))
         if self._retracts and self._start_usage is NO_USAGE:  # a reply whose usage is known is complete
             self._keep(kind, whole)
         if kind is TEXT:
             self._calls_in_reply = False
             self.last_text = self._prefix + whole if self._prefix else whole
             self._prefix = ""
+
+    def _whole(self, kind: str, dumped: bytes) -> None:
+        pen = self.pen
+        if self._partial:
+            pen.block_start(kind)
+            pen.delta(dumped)
+        pen.block(kind, dumped)
+        pen.block_stop()
 
     def think(self, whole: str) -> None:
         """A whole block of thinking that was never streamed."""
@@ -106,6 +116,7 @@ class Blocks(Frame):
     def _start(self) -> None:
         self.replies += 1
         self.last_text = ""
+        self._long = None
         self.stop_reason = None
         if self._spoken:
             self._spoken.clear()
@@ -134,8 +145,14 @@ class Blocks(Frame):
             dumped = orjson.dumps(text)
         except TypeError:
             dumped = self._repaired(text)
-        self.pen.block(kind, dumped, aborted=self.outcome is not None and self.outcome.kind == "interrupted")
-        self.pen.block_stop()
+        aborted = self.outcome is not None and self.outcome.kind == "interrupted"
+        if len(dumped) <= self._room // ESCAPED or self._partial:  # a streamed block was kept short as it went
+            self.pen.block(kind, dumped, aborted=aborted)
+            self.pen.block_stop()
+        else:
+            for piece in pieces(text, self._room):
+                self.pen.block(kind, dump(piece), aborted=aborted)
+                self.pen.block_stop()
         self._remember(kind, text)
         if self._key is not None:
             self._spoken.setdefault((kind, self._key), []).append(text)
@@ -176,10 +193,48 @@ class Blocks(Frame):
             self._parts.pop()
         self._parts.append(fragment)
         if self._partial:
-            try:
-                self.pen.delta(orjson.dumps(fragment))
-            except TypeError:
-                self._halves(fragment)
+            self._delta(kind, fragment, key)
+            return
+        self._size = size = self._size + len(fragment)
+        if size > self._room:
+            self._overflow(kind, fragment, key)
+
+    def _delta(self, kind: str, fragment: str, key: object) -> None:
+        """A fragment of the open block, streamed."""
+        try:
+            dumped = orjson.dumps(fragment)
+        except TypeError:
+            self._halves(fragment)
+            return
+        if not dumped.isascii():
+            dumped = escape(dumped)
+        self._size = size = self._size + len(dumped)
+        if size > self._room:
+            self._overflow(kind, fragment, key)
+        else:
+            self.pen.delta(dumped)
+
+    def _overflow(self, kind: str, fragment: str, key: object) -> None:
+        """The open block would be too long for its line with this fragment: it is closed and goes on as another."""
+        self._parts.pop()
+        if self._parts:
+            self._go_on(kind, key)
+            self._fragment(kind, fragment, key)
+            return
+        for piece in pieces(fragment, self._room):  # longer than a line by itself
+            if self.state is not kind and not self._open(kind, piece, key):
+                return
+            self._parts.append(piece)
+            if self._partial:
+                self.pen.delta(dump(piece))
+            self._go_on(kind, key)
+
+    def _go_on(self, kind: str, key: object) -> None:
+        """Close the block; what comes for the same one is the same text to the result."""
+        self.go(MESSAGE)
+        if kind is TEXT:
+            said, half = self.last_text, self._room // 2
+            self._long = (key, said if len(said) <= self._room else said[:half] + LEFT_OUT + said[-half:])
 
     def _open(self, kind: str, fragment: str, key: object) -> str:
         """Open a block of `kind` for `key`; gives back what of `fragment` is left to say."""
@@ -188,6 +243,11 @@ class Blocks(Frame):
         if not fragment or not self.go(kind):
             return ""
         self._key = key
+        self._size = 0
+        if self._long is not None and kind is TEXT:
+            (said_key, said), self._long = self._long, None
+            if said_key == key:
+                self._prefix = said
         return fragment
 
     def _listen(self, kind: str, fragment: str, key: object) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from shim import ending
 from shim.blocks import Blocks
+from shim.caps import LONGEST_CHARACTER, fit
 from shim.dumping import as_content
 from shim.ending import Outcome
 from shim.frame import CLOSED, MESSAGE, READY, Call
@@ -40,7 +41,10 @@ class Calls(Blocks):
             return
         said_as = self.claim(identity)
         self._calls_in_reply = True
-        self.pen.tool_use(said_as, name, arguments)
+        said = self.pen.tool_use(said_as, name, arguments)
+        if said is not None:
+            self.account.repaired("input_cut", name)
+            arguments = said
         self.open[identity] = (said_as, name, arguments)
         if self.observed is not None:
             self.observed.append(Seen("PreToolUse", said_as, name, arguments))
@@ -81,11 +85,22 @@ class Calls(Blocks):
         self.results += 1
         if is_error and call[0] in self._refusals:
             content = self._refusals.pop(call[0]) or content
+        content = self._fitted(content)
         self.pen.tool_result(call[0], call[1], call[2], content, is_error)
         if self.observed is not None and not is_error:
             self.observed.append(Seen("PostToolUse", *call, content))
         if self._max_turns is not None:
             self._count_turns(self._max_turns)
+
+    def _fitted(self, content: object) -> object:
+        """A result that fits a line: its text stands there twice for some tools (contract 5.4)."""
+        room = self._room // 2
+        if isinstance(content, str) and len(content) * LONGEST_CHARACTER <= room:
+            return content
+        fitted = fit(content, room, self.terms.keep)
+        if fitted is not content:
+            self.account.repaired("result_cut")
+        return fitted
 
     def _count_turns(self, limit: int) -> None:
         """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit (contract F10)."""
@@ -210,7 +225,7 @@ class Calls(Blocks):
         if self._said_size:
             self._forget_said()
         self.results += 1
-        self.pen.tool_result(said_as, name, arguments, content, is_error)
+        self.pen.tool_result(said_as, name, arguments, self._fitted(content), is_error)
 
     def _forbidden(self, identity: str, name: str, arguments: Mapping[str, Any], reason: str = "") -> None:
         """The second line of defence: a call that must not run has begun, so the turn is stopped (surface page)."""

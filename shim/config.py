@@ -45,6 +45,7 @@ class Settings(NamedTuple):
     hide: tuple[str, ...] = ()
     vendors: Mapping[str, VendorSettings] = {}
     transcripts: bool = True
+    max_line_bytes: int = 0
 
     def of(self, name: str) -> VendorSettings:
         """The settings of one vendor."""
@@ -121,11 +122,29 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
         terminator=_choice("terminator", invocation.shim_terminator, environment, table, "auto"),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
+        max_line_bytes=_line_bytes(path, environment, table),
         log=invocation.shim_log or environment.get("SHIM_LOG") or table.get("log"),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
         vendors=vendors,
     )
+
+
+# What Yume's parser reads of a line, and what the Python SDK does (contract P12); below the least nothing can be said.
+LINE_BYTES, SDK_LINE_BYTES, LEAST_LINE_BYTES = 100_000, 1_000_000, 10_000
+
+
+def _line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
+    """No longer line is ever written; 0 in neither place leaves it to who started us."""
+    given = environment.get("SHIM_MAX_LINE_BYTES")
+    where, value = ("SHIM_MAX_LINE_BYTES", given) if given else (f"{path}: max_line_bytes", table.get("max_line_bytes"))
+    if value is None:
+        sdk = environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
+        return SDK_LINE_BYTES if sdk else LINE_BYTES
+    number = int(value) if isinstance(value, int | float) or (value.isascii() and value.isdigit()) else 0
+    if not LEAST_LINE_BYTES <= number <= LARGEST:
+        raise FrontendError(f"{where} is {value!r}, it must be a number of bytes, at least {LEAST_LINE_BYTES}")
+    return number
 
 
 def config_directory(environment: Mapping[str, str]) -> str:

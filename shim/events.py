@@ -7,11 +7,14 @@ block); what remains per line is one dump of the content and one number, so that
 from collections.abc import Mapping
 from typing import Any
 
+from shim.caps import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit
 from shim.dumping import dump, escape
 from shim.outcomes import OUTCOMES, failure
 from shim.usage import NO_USAGE, Usage
 
 CLAUDE_VERSION = "2.1.327"  # raised by hand when the contract was measured again
+
+UNLIMITED = 1 << 62
 
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
@@ -31,11 +34,14 @@ class ClaudePen:
     """Writes Claude's lines into a buffer; `take` hands the bytes over.
 
     `identity` is the first 24 characters of every line's uuid and makes message ids unique; the rest is a
-    counter, so an id costs no randomness. Every method appends whole lines.
+    counter, so an id costs no randomness. Every method appends whole lines. `limit` is the length in bytes that no
+    line of ours passes (0: none); texts and tools are kept below `room` by the Turn, all else is cut here.
     """
 
-    def __init__(self, identity: str, *, partial: bool = False, terminator: bytes = b"") -> None:
+    def __init__(self, identity: str, *, partial: bool = False, terminator: bytes = b"", limit: int = 0) -> None:
         self.partial = partial
+        self._limit = limit or UNLIMITED
+        self.room = max(self._limit - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
         self._terminator = terminator
         self._lines: list[bytes] = []
         self._number = 0
@@ -109,17 +115,17 @@ class ClaudePen:
             "fast_mode_state": "off",
             "shim": facts.get("shim") or {},
         }
-        self._lines.append(dump(line) + b"\n")
+        self._lines.append(self._dumped(line) + b"\n")
 
     def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """A `system` line beside the conversation (contract S19)."""
         said = {name: value for name, value in fields.items() if name not in _OWN}
-        body = dump({"type": "system", "subtype": subtype, **said})
+        body = self._dumped({"type": "system", "subtype": subtype, **said})
         self._append(body[:-1] + self._tail)
 
     def result(self, facts: Mapping[str, Any]) -> None:
         """`result` (contract 5.3), then the terminator if this stream has one."""
-        body = dump({"type": "result", **facts})
+        body = self._dumped({"type": "result", **facts})
         self._append(body[:-1] + self._tail)
         self.last_result = self._lines[-1]
         self.end_of_stream()
@@ -208,16 +214,25 @@ class ClaudePen:
             self._stream(b'{"type":"content_block_stop","index":%d}' % self._index)
         self._index += 1
 
-    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """A whole call: its assistant line, with partial messages between the block's events."""
+    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """A whole call: its assistant line, with partial messages between the block's events.
+
+        Gives back other arguments where these had to be cut.
+        """
+        block = dump({"type": "tool_use", "id": identity, "name": name, "input": arguments})
+        cut: Mapping[str, Any] | None = None
+        if len(block) > self.room // 2:  # as a fragment it is dumped twice
+            fitted = fit(arguments, self.room // 2)
+            arguments = cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
+            block = dump({"type": "tool_use", "id": identity, "name": name, "input": arguments})
         if self.partial:
             self._stream_call(identity, name, arguments)
-        block = dump({"type": "tool_use", "id": identity, "name": name, "input": arguments})
         self._number = number = self._number + 1
         self._lines.append(b'%b%b%b%012x"}\n' % (self._head, block, self._call_tail, number))
         if self.partial:
             self._stream(b'{"type":"content_block_stop","index":%d}' % self._index)
         self._index += 1
+        return cut
 
     def _stream_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """The events before a call's line: its whole input is one delta."""
@@ -266,15 +281,15 @@ class ClaudePen:
         if timestamp:
             line["timestamp"] = timestamp
         if identity is None:
-            self._append(dump(line)[:-1] + self._tail)
+            self._append(self._dumped(line)[:-1] + self._tail)
         else:
             tail = self._tail[: -len(self._identity)]
-            self._lines.append(dump(line)[:-1] + tail + dump(identity)[1:] + b"}\n")
+            self._lines.append(self._dumped(line)[:-1] + tail + dump(identity)[1:] + b"}\n")
 
     def notice(self, text: str) -> None:
         """A line of ours to the user, not of the model's."""
         line = {"type": "assistant", "message": self._synthetic(text), "parent_tool_use_id": None}
-        self._append(dump(line)[:-1] + self._tail)
+        self._append(self._dumped(line)[:-1] + self._tail)
 
     def _synthetic(self, text: str) -> dict[str, object]:
         return {
@@ -299,17 +314,22 @@ class ClaudePen:
         }
         if status is not None:
             line |= {"api_error_status": status, "api_error_type": error_type}
-        self._append(dump(line)[:-1] + self._tail)
+        self._append(self._dumped(line)[:-1] + self._tail)
 
     def nested(self, parent: str | None, role: str, message: Mapping[str, Any]) -> None:
         """A whole line of a nested agent; `parent` is the id of the call that runs it."""
         line = {"type": role, "message": message, "parent_tool_use_id": parent}
-        self._append(dump(line)[:-1] + self._tail)
+        self._append(self._dumped(line)[:-1] + self._tail)
 
     def new_message_id(self) -> str:
         """A minted message id, for a nested agent's reply."""
         self._message_number += 1
         return f"{self._message_identity.decode()}{self._message_number:06x}"
+
+    def _dumped(self, line: Mapping[str, Any]) -> bytes:
+        """A line that is made whole, with its longest strings cut where it would be too long."""
+        dumped = dump(line)
+        return dumped if len(dumped) <= self.room else dump(fit(line, self.room))
 
     def _stream(self, event: bytes) -> None:
         self._append(b'{"type":"stream_event","event":' + event + self._main_tail)

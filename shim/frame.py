@@ -107,6 +107,9 @@ class Frame:
         self._max_turns = terms.max_turns
         self._budget = terms.budget
         self._retracts = terms.retracts
+        self._room = pen.room
+        self._size = 0
+        self._long: tuple[object, str] | None = None
         self._hidden: set[str] = set()
         self._hidden_block: int | None = None
         self._early: dict[str, tuple[object, bool]] = {}

@@ -25,6 +25,8 @@ from shim.vendor import Launch, Request, Vendor
 if TYPE_CHECKING:
     import subprocess
 
+    from shim.spill import Spill
+
 
 class Started(NamedTuple):
     """A child that was started, and what its stdin is to be given."""
@@ -71,6 +73,7 @@ class Launcher:
         self._answered = False
         self._started = False
         self._listens = False
+        self._spill: Spill | None = None
         self._schema_reader: Callable[[str], Structured] | None = None
         if invocation.json_schema is not None:
             self._read_schema(invocation.json_schema)
@@ -207,9 +210,17 @@ class Launcher:
             gate=vendor.gate,
             login=vendor.login,
             read=self._read,
+            keep=self._keep,
             clean_exits=vendor.clean_exits,
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
+
+    def _keep(self, text: str) -> str | None:
+        """A text that is too large for a line goes to a file."""
+        from shim.spill import Spill
+
+        self._spill = self._spill or Spill(self.environment, self.facts.session_id)
+        return self._spill.keep(text)
 
     def _session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""

@@ -178,7 +178,8 @@ class Start:
 
     def _pen(self, identity: str) -> ClaudePen:
         ending = TERMINATORS[terminator(self.invocation, self.settings.terminator)]
-        return ClaudePen(identity, partial=self.invocation.partial, terminator=ending)
+        limit = self.settings.max_line_bytes
+        return ClaudePen(identity, partial=self.invocation.partial, terminator=ending, limit=limit)
 
     def _listens(self) -> bool:
         """Whether one child serves the conversation: the vendor can, and the settings do not say otherwise."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from shim.caps import Keep
 from shim.policy import Policy
 from shim.usage import Usage
 
@@ -47,6 +48,7 @@ class Terms(NamedTuple):
     `turns_asked` always; `budget` are the dollars that the session may cost;
     `retracts` is False for a vendor that never takes a reply back, of which less need be remembered.
     `gate` is what stderr says when the vendor's trust gate is closed, `login` how a person logs in with it.
+    `keep` stores a text that is too large for a line and says where.
     `read` makes a structured answer of a text, where one was asked for that the vendor does not give by itself.
     """
 
@@ -67,5 +69,6 @@ class Terms(NamedTuple):
     login: str = ""
     read: Callable[[str], Structured] | None = None
     policy: Policy | None = None
+    keep: Keep | None = None
     clean_exits: frozenset[int] = frozenset({0})
     clock: Callable[[], int] = lambda: 0

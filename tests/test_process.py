@@ -134,18 +134,32 @@ def test_what_a_vendor_breaks_is_whole_on_our_stdout(box):
         assert {line["type"] for line in turn} <= {"system", "assistant", "stream_event", "result", "message_stop"}
 
 
-@pytest.mark.xfail(reason="nothing limits the length of our lines yet (surface page, max_line_bytes)", strict=True)
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("what", ["text", "input", "result"])
-def test_no_line_is_longer_than_the_python_sdk_reads(box, what):
+@pytest.mark.parametrize(("environment", "limit"), [({}, 100_000), ({"CLAUDE_CODE_ENTRYPOINT": "sdk-py"}, 1_000_000)])
+def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limit, partial):
     """P12"""
     long = "x" * (MAX_CHARACTERS + 1000)
     use = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": long if what == "input" else "ls"}}
     back = {"type": "result", "id": "c1", "output": long if what == "result" else "a"}
     path = box.path / "long"
     path.write_text(ndjson(START, use, back, text(long if what == "text" else "Hello."), END), encoding="utf-8")
-    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["cat", str(path)]))
+    flags = ["--include-partial-messages"] * partial
+    child = box.fake(["cat", str(path)])
+    done = box.claude(*ASK, *flags, SHIM_VENDOR="demo", SHIM_BIN=child, **environment)
     assert done.status == 0
-    assert max(len(line) for line in done.stdout.decode().split("\n")) < MAX_CHARACTERS
+    assert max(map(len, done.stdout.split(b"\n"))) < limit < MAX_CHARACTERS
+    blocks = [block for line in done.lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    if what == "text":
+        assert "".join(block["text"] for block in blocks if block["type"] == "text") == long
+        assert "characters left out" in done.result["result"]
+    if what == "result":
+        (kept,) = (box.state / "spill").rglob("*.txt")
+        assert kept.read_text(encoding="utf-8") == long
+        assert str(kept) in done.stdout.decode() and kept.stat().st_mode & 0o777 == 0o600
+        assert done.result["shim"]["repairs"] == {"result_cut": 1}
+    if what == "input":
+        assert done.result["shim"]["repairs"] == {"input_cut": 1}
 
 
 # -- the end ----------------------------------------------------------------------------------------------------

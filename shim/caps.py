@@ -1,0 +1,94 @@
+"""No line longer than its limit: long texts in pieces, long strings by head and tail (contract P12, surface page).
+
+Sizes are bytes as JSON, the way a line will hold them; what is cut says how much is missing and, where it was kept,
+where the whole is.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from shim.dumping import dump
+
+NOTE = "\n[… {count:,} characters left out{where} …]\n"
+NOTE_BYTES = 600  # of a note with a path in it
+ENVELOPE_BYTES = 3000  # of a line around its content: ids, model, usage
+LONGEST_CHARACTER = 6  # bytes of one character as JSON
+SHORTEST = 200  # a string that short is never cut: names and ids
+
+Keep = Callable[[str], str | None]  # stores a whole text, gives back where
+
+
+def pieces(text: str, room: int) -> Iterator[str]:
+    """`text` in pieces of at most `room` bytes each."""
+    start, size = 0, max(room - 2, 1)
+    while start < len(text):
+        count = min(size, len(text) - start)
+        while (dumped := len(dump(text[start : start + count]))) > room and count > 1:
+            count = max(1, min(count - 1, count * room // dumped - 8))
+        yield text[start : start + count]
+        start += count
+
+
+def cut(text: str, room: int, keep: Keep | None = None) -> str:
+    """`text` if it fits `room` bytes, else its head and tail around a note."""
+    if len(text) * LONGEST_CHARACTER + 2 <= room or len(dump(text)) <= room:
+        return text
+    path = keep(text) if keep is not None else None
+    half = max((room - NOTE_BYTES) // 2, 1)
+    head = next(pieces(text[: half + 1], half))
+    tail = _tail(text, half)
+    count = len(text) - len(head) - len(tail)
+    return head + NOTE.format(count=count, where=f"; the whole is in {path}" if path else "") + tail
+
+
+def _tail(text: str, room: int) -> str:
+    count = min(room, len(text))
+    while (dumped := len(dump(text[len(text) - count :]))) > room and count > 1:
+        count = max(1, min(count - 1, count * room // dumped - 8))
+    return text[len(text) - count :]
+
+
+def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
+    """`value` with its longest strings cut, so that it fits `room` bytes; what is large without them becomes text."""
+    size = len(dump(value))
+    if size <= room:
+        return value
+    try:
+        lengths = sorted(len(dump(text)) for text in _strings(value))
+        longest = _longest(lengths, room - (size - sum(lengths)))
+        if longest >= SHORTEST + NOTE_BYTES:
+            return _cut_all(value, longest, keep)
+    except RecursionError:
+        pass
+    return cut(dump(value).decode(), room, keep)
+
+
+def _longest(lengths: list[int], room: int) -> int:
+    """How long each string may be, so that all of them fit together."""
+    for position, length in enumerate(lengths):
+        share = room // (len(lengths) - position)
+        if length > share:
+            return share
+        room -= length
+    return room
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _strings(item)
+
+
+def _cut_all(value: Any, longest: int, keep: Keep | None) -> Any:
+    if isinstance(value, str):
+        return cut(value, longest, keep)
+    if isinstance(value, dict):
+        return {key: _cut_all(item, longest, keep) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cut_all(item, longest, keep) for item in value]
+    return value

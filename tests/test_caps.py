@@ -1,0 +1,92 @@
+"""Nothing longer than its limit, and nothing of a text lost (contract P12)."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from support import Stage, check_turns
+
+from shim.caps import cut, fit, pieces
+from shim.dumping import dump
+from shim.events import ClaudePen
+
+TEXTS = some.text(some.characters(codec="utf-8") | some.sampled_from(' \u2028\u0085\0\n\\"é漢😀'), max_size=400)
+
+
+@given(TEXTS, some.integers(20, 300))
+def test_pieces_fit_and_add_up(text, room):
+    found = list(pieces(text, room))
+    assert "".join(found) == text
+    assert all(len(dump(piece)) <= room for piece in found)
+
+
+@given(TEXTS.map(lambda text: text * 40), some.integers(1000, 5000))
+def test_a_cut_text_keeps_its_head_and_its_tail(text, room):
+    short = cut(text, room)
+    assert len(dump(short)) <= room
+    if short != text:
+        head, _, rest = short.partition("\n[… ")
+        tail = rest.partition(" …]\n")[2]
+        assert text.startswith(head) and text.endswith(tail) and head and tail
+        count = int(rest.partition(" characters")[0].replace(",", ""))
+        assert len(head) + len(tail) + count == len(text)
+
+
+def test_a_text_that_was_kept_says_where():
+    assert "; the whole is in /spill/1.txt" in cut("x" * 5000, 2000, lambda text: "/spill/1.txt")
+    assert "whole" not in cut("x" * 5000, 2000, lambda text: None)
+
+
+VALUES = some.recursive(
+    some.none() | some.booleans() | some.integers(-(2**60), 2**60) | TEXTS.map(lambda text: text * 10),
+    lambda inner: some.lists(inner, max_size=4) | some.dictionaries(some.text(max_size=5), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(VALUES, some.integers(3000, 9000))
+def test_any_value_is_made_to_fit(value, room):
+    fitted = fit(value, room)
+    assert len(dump(fitted)) <= room
+    if len(dump(value)) <= room:
+        assert fitted is value
+
+
+def test_only_what_is_long_is_cut():
+    fitted = fit({"path": "/a/b", "content": "x" * 50_000, "old": "y" * 400}, 9000)
+    assert (fitted["path"], fitted["old"]) == ("/a/b", "y" * 400)
+    assert "characters left out" in fitted["content"]
+
+
+@pytest.mark.parametrize("value", [list(range(20_000)), {str(number): 1 for number in range(5000)}])
+def test_what_is_large_without_long_strings_becomes_a_text(value):
+    assert isinstance(fit(value, 4000), str)
+
+
+LIMIT = 10_000
+FRAGMENTS = some.lists(some.tuples(TEXTS.map(lambda text: text * 20), some.sampled_from([None, 0, 1])), max_size=12)
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@given(FRAGMENTS, some.booleans())
+def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragments, thinking):
+    stage = Stage(partial=partial)
+    stage.pen = stage.turn.pen = ClaudePen("00000000-0000-4000-8000-", partial=partial, terminator=b"", limit=LIMIT)
+    stage.turn._room = stage.pen.room
+    stage.turn.started(session_id="s")
+    for text, key in fragments:
+        (stage.turn.thinking if thinking else stage.turn.text)(text, key)
+    stage.turn.ended()
+    stage.turn.closed(None, "")
+    data = stage.pen.take()
+    assert all(len(line) <= LIMIT for line in data.split(b"\n"))
+    lines = [json.loads(line) for line in data.splitlines()]
+    kind = "thinking" if thinking else "text"
+    blocks = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    whole = "".join(text for text, _ in fragments)
+    assert "".join(block[kind] for block in blocks) == whole
+    if partial:
+        deltas = [line["event"].get("delta", {}) for line in lines if line["type"] == "stream_event"]
+        assert "".join(delta.get(kind, "") for delta in deltas) == whole
+    assert data + b'{"type":"message_stop"}\n' and check_turns(data + b'{"type":"message_stop"}\n', partial)
