@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 from support import Stage, check_turns
 
@@ -70,6 +70,9 @@ FRAGMENTS = some.lists(some.tuples(TEXTS.map(lambda text: text * 20), some.sampl
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @given(FRAGMENTS, some.booleans())
+@example([("some words " * 40, None)] * 60, False)
+@example([("漢字 " * 100, 0), ("é" * 30_000, 0), ("tail", 0)], False)
+@example([("x" * 25_000, 1), ("y", 1), ("z" * 9000, 0)], True)
 def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragments, thinking):
     stage = Stage(partial=partial)
     stage.pen = stage.turn.pen = ClaudePen("00000000-0000-4000-8000-", partial=partial, terminator=b"", limit=LIMIT)

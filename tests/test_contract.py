@@ -52,7 +52,7 @@ P11 MUST
     test_process.py::test_what_a_vendor_breaks_is_whole_on_our_stdout
     test_properties.py::test_flipped_bytes_break_no_rule
 P12 MUST
-    test_process.py::test_no_line_is_longer_than_the_python_sdk_reads
+    test_process.py::test_no_line_is_longer_than_its_reader_can_take
 P13 MUST
     test_process.py::test_the_exit_status_and_the_last_result_agree
     test_conversation.py::test_the_status_is_that_of_the_last_result
