@@ -630,3 +630,33 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
         done = running.hang_up()
     assert not [line for line in done.lines if line["type"] == "control_request"]
     assert done.result["shim"]["repairs"]["doubtful_event"] == 1
+
+
+def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(box, talk):
+    """The next child's pipes get the numbers of the last one's: nobody may still wait for them."""
+    lifeline = box.lifeline()
+    count = 6
+    plans = []
+    for number in range(count):
+        answer = ndjson(INIT, says("Hello."), result(f"{number}"))
+        plans.append([HELLO, ["hear", "go"], ["spawn", lifeline.path, True], ["out", answer], ["leave", 0]])
+    with talk(box.fakes(*plans)) as running:
+        running.say(*(user("go") for _ in range(count)))
+        done = running.hang_up()
+    assert (done.status, done.stderr) == (0, "")
+    assert len(results(done)) == count
+
+
+def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
+    """S16b"""
+    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), returns("done"), result())])
+    hooks = {event: [{"hookCallbackIds": [event]}] for event in ("PreToolUse", "PostToolUse", "Stop")}
+    with talk(child, "--disallowedTools=Bash") as running:
+        running.say(control("i", "initialize", hooks=hooks), user("go"))
+        running.read_until(b'"type":"result"')
+        running.say(control("p", "mcp_status"))
+        running.read_until(b'"p"')
+        done = running.hang_up()
+    behind = done.lines[done.lines.index(done.result) + 1 :]
+    assert done.result["is_error"] is True
+    assert [line["type"] for line in behind] == ["control_response"]
