@@ -81,6 +81,7 @@ class Control:
         self._hooked: dict[str, Seen] = {}
         self._held: dict[str, Permission] = {}
         self._verdicts: dict[str, Verdict] = {}
+        self._ran: set[str] = set()
 
     def take(self) -> bytes:
         """What there is to say: whole lines."""
@@ -185,7 +186,8 @@ class Control:
             return None
         verdict = self._verdicts.get(permission.call, Verdict())
         if verdict.allow is not None:
-            return Decision(verdict.allow, message=verdict.reason, announced=False)
+            changed = None if verdict.changed == permission.arguments else verdict.changed
+            return Decision(verdict.allow, changed=changed, message=verdict.reason, announced=False)
         if self.facts.allows(permission.tool, permission.arguments):
             return Decision(True)
         if self.facts.prompts and self._deaf:
@@ -230,8 +232,11 @@ class Control:
 
     def _hook_answered(self, seen: Seen, response: Mapping[str, Any]) -> list[Wish]:
         verdict = read_verdict(response)
-        if verdict.allow is not None and self._verdicts.get(seen.call, Verdict()).allow is not False:
-            self._verdicts[seen.call] = verdict
+        if not self.facts.asks and verdict.changed not in (None, seen.arguments):
+            verdict = Verdict(False, f"a hook changed the input of {seen.tool}, which runs as it was")
+        before = self._verdicts.get(seen.call, Verdict())
+        if verdict.allow is not None and before.allow is not False:
+            self._verdicts[seen.call] = verdict if verdict.changed else verdict._replace(changed=before.changed)
         if any(other.call == seen.call for other in self._hooked.values()):
             return []
         held = self._held.pop(seen.call, None)
@@ -239,7 +244,14 @@ class Control:
             decision = self.ask(held)
             return [] if decision is None else [Decided(held, decision)]
         denied = self._verdicts.get(seen.call, Verdict())
-        return [Forbidden(seen.call, denied.reason)] if denied.allow is False and not self.facts.asks else []
+        never_asked = not self.facts.asks or self.facts.mode == "bypassPermissions" or seen.call in self._ran
+        return [Forbidden(seen.call, denied.reason)] if denied.allow is False and never_asked else []
+
+    def ran(self, call: str) -> Forbidden | None:
+        """A call has run; what a hook says of one that a vendor ran unasked, although the hook denied it."""
+        self._ran.add(call)
+        verdict = self._verdicts.get(call, Verdict())
+        return Forbidden(call, verdict.reason) if verdict.allow is False else None
 
     def begin(self, prompt: str) -> None:
         """A message's turn begins."""
@@ -250,7 +262,7 @@ class Control:
     def end(self) -> None:
         """The turn is over: its result was said (S18: never running without idle)."""
         self.running = False
-        for memory in (self._asked, self._hooked, self._held, self._verdicts):
+        for memory in (self._asked, self._hooked, self._held, self._verdicts, self._ran):
             memory.clear()
         self.state("idle")
 

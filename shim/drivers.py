@@ -112,9 +112,14 @@ class _Base:
             translation.turn.observed = []
             if translation.finished:  # nothing follows an error result (contract S16b)
                 return
+            forbidden = None
             for one in seen:
                 self._control.observe(one)
+                if one.event == "PostToolUse":
+                    forbidden = forbidden or self._control.ran(one.call)
             await self._output.lines(self._control.take())
+            if forbidden is not None:
+                await self.forbid(forbidden.call, forbidden.reason)
 
     def _listen(self, translation: Translation, message: Message) -> None:
         """The turn that begins answers `message`; it notes what the frontend has hooks for."""

@@ -660,3 +660,29 @@ def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
     behind = done.lines[done.lines.index(done.result) + 1 :]
     assert done.result["is_error"] is True
     assert [line["type"] for line in behind] == ["control_response"]
+
+
+def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
+    """C11"""
+    gate = box.gate()
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls())],
+        ["wait", gate.path],
+        ["out", ndjson(returns("it ran"), says("After."), result("After."))],
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(control("i", "initialize", hooks={"PreToolUse": [{"hookCallbackIds": ["h0"]}]}), user("go"))
+        said = running.read_until(b"hook_callback")
+        while not said.endswith(b"\n"):
+            said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
+        (line,) = [json.loads(line) for line in said.splitlines() if b"hook_callback" in line]
+        denied = {"permissionDecision": "deny", "permissionDecisionReason": "not this"}
+        running.say(answer(line["request_id"], hookSpecificOutput=denied), control("p", "mcp_status"))
+        running.read_until(b'"p"')
+        gate.open()
+        done = running.hang_up()
+    assert done.cause == "denied" and done.status == 1
+    assert done.result["errors"][0].startswith("not this")
