@@ -611,7 +611,7 @@ def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_sessio
 
 
 def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
-    count = 70  # the queue holds 64
+    count = 70
     turns = []
     for number in range(count):
         turns += [["hear", f"number {number}."], ["out", ndjson(INIT, says(f"{number}"), result(f"{number}"))]]
@@ -686,3 +686,41 @@ def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
         done = running.hang_up()
     assert done.cause == "denied" and done.status == 1
     assert done.result["errors"][0].startswith("not this")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_question_that_the_output_has_no_place_for_is_denied(box, form):
+    child = box.fake(
+        HELLO,
+        ["hear", "go on"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+        ["hear", "never"],
+    )
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+    flags = ("-p", "go on", "--output-format", form, *ASKING)
+    with box.running(*flags, stdin=subprocess.PIPE, environment=environment) as running:
+        assert b"After." in running.read_until(b"After.")
+        assert running.finish().status == 0
+
+
+def test_an_answer_behind_a_long_queue_is_heard(box, talk):
+    """The turn that waits for it would keep the queue as long as it is."""
+    count = 100
+    turns = [["hear", "more"], ["out", ndjson(INIT, says("More."), result("More."))]] * count
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("done"), says("After."), result("After."))],
+        *turns,
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        running.say(*[user("more")] * count, answer(asked["request_id"], behavior="allow"))
+        done = running.hang_up()
+    assert done.status == 0 and len(results(done)) == count + 1
