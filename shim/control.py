@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from shim.account import printable
 from shim.answers import ANSWERS, Facts, RefusalError
 from shim.dumping import dump
 from shim.hooks import Seen, Verdict, described, read_verdict
@@ -27,6 +28,8 @@ from shim.permissions import (
 
 # Lines that say nothing to us: what other versions send, and what needs no answer (C13).
 IGNORED = frozenset(("keep_alive", "control_cancel_request", "update_environment_variables", "assistant", "system"))
+
+KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 
 
 class Interrupt(NamedTuple):
@@ -98,7 +101,7 @@ class Control:
         event = _read(raw)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
-            kind = "unknown" if event is None else str(kind)
+            kind = "unknown" if event is None else printable(str(kind)[:KIND_CHARACTERS])
             self._complain(f"Error parsing streaming input line (type={kind}, {len(raw)} chars)")
         elif kind == "user":
             self._user(event)

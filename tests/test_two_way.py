@@ -724,3 +724,23 @@ def test_an_answer_behind_a_long_queue_is_heard(box, talk):
         running.say(*[user("more")] * count, answer(asked["request_id"], behavior="allow"))
         done = running.hang_up()
     assert done.status == 0 and len(results(done)) == count + 1
+
+
+def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
+    """Silence would let the vendor wait."""
+    nameless = asks()
+    del nameless["request"]["tool_use_id"]
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, nameless)],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(says("After."), result("After."))],
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert done.result["result"] == "After."
+    assert told(box)[-1]["response"]["subtype"] == "error"
