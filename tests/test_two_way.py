@@ -643,8 +643,9 @@ def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(box, talk):
     with talk(box.fakes(*plans)) as running:
         running.say(*(user("go") for _ in range(count)))
         done = running.hang_up()
-    assert (done.status, done.stderr) == (0, "")
-    assert len(results(done)) == count
+    assert done.stderr == ""
+    assert len(results(done)) == count  # a message may meet a child that is just leaving: then it is an error
+    assert "internal" not in {line["shim"]["cause"] for line in results(done)}
 
 
 def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
