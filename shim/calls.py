@@ -141,6 +141,9 @@ class Calls(Blocks):
             if said_as == call:
                 self._forbidden(call, name, arguments, reason)
                 return
+        if self.state is not CLOSED and self.conversation.knows(call):
+            self.failed(f"{reason}: the turn was stopped; the call has run", kind="denied", api=False)
+            self.finish()
 
     def permission(
         self, request: str, identity: str, name: str, arguments: Mapping[str, Any], own: tuple[str, Mapping[str, Any]]

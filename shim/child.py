@@ -127,10 +127,12 @@ class Child:
     async def drain(self, copy: Callable[[bytes], None] = lambda chunk: None) -> None:
         """Read its stderr until the end, so that it never waits for a reader; `copy` gets it too."""
         assert self._process.stderr is not None
-        while chunk := await _read(self._process.stderr.fileno()):
-            self.tail.add(chunk)
-            copy(chunk)
-        self.drained.set()
+        try:
+            while chunk := await _read(self._process.stderr.fileno()):
+                self.tail.add(chunk)
+                copy(chunk)
+        finally:
+            self.drained.set()
 
     async def ended(self) -> Exit:
         """Wait for its end, then end what is left of its group; how it ended."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from shim.account import printable
 from shim.answers import ANSWERS, Facts, RefusalError
 from shim.dumping import dump
 from shim.hooks import Seen, Verdict, described, read_verdict
@@ -27,6 +28,8 @@ from shim.permissions import (
 
 # Lines that say nothing to us: what other versions send, and what needs no answer (C13).
 IGNORED = frozenset(("keep_alive", "control_cancel_request", "update_environment_variables", "assistant", "system"))
+
+KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 
 
 class Interrupt(NamedTuple):
@@ -81,6 +84,7 @@ class Control:
         self._hooked: dict[str, Seen] = {}
         self._held: dict[str, Permission] = {}
         self._verdicts: dict[str, Verdict] = {}
+        self._ran: set[str] = set()
 
     def take(self) -> bytes:
         """What there is to say: whole lines."""
@@ -97,7 +101,7 @@ class Control:
         event = _read(raw)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
-            kind = "unknown" if event is None else str(kind)
+            kind = "unknown" if event is None else printable(str(kind)[:KIND_CHARACTERS])
             self._complain(f"Error parsing streaming input line (type={kind}, {len(raw)} chars)")
         elif kind == "user":
             self._user(event)
@@ -185,7 +189,8 @@ class Control:
             return None
         verdict = self._verdicts.get(permission.call, Verdict())
         if verdict.allow is not None:
-            return Decision(verdict.allow, message=verdict.reason, announced=False)
+            changed = None if verdict.changed == permission.arguments else verdict.changed
+            return Decision(verdict.allow, changed=changed, message=verdict.reason, announced=False)
         if self.facts.allows(permission.tool, permission.arguments):
             return Decision(True)
         if self.facts.prompts and self._deaf:
@@ -230,8 +235,11 @@ class Control:
 
     def _hook_answered(self, seen: Seen, response: Mapping[str, Any]) -> list[Wish]:
         verdict = read_verdict(response)
-        if verdict.allow is not None and self._verdicts.get(seen.call, Verdict()).allow is not False:
-            self._verdicts[seen.call] = verdict
+        if not self.facts.asks and verdict.changed not in (None, seen.arguments):
+            verdict = Verdict(False, f"a hook changed the input of {seen.tool}, which runs as it was")
+        before = self._verdicts.get(seen.call, Verdict())
+        if verdict.allow is not None and before.allow is not False:
+            self._verdicts[seen.call] = verdict if verdict.changed else verdict._replace(changed=before.changed)
         if any(other.call == seen.call for other in self._hooked.values()):
             return []
         held = self._held.pop(seen.call, None)
@@ -239,7 +247,14 @@ class Control:
             decision = self.ask(held)
             return [] if decision is None else [Decided(held, decision)]
         denied = self._verdicts.get(seen.call, Verdict())
-        return [Forbidden(seen.call, denied.reason)] if denied.allow is False and not self.facts.asks else []
+        never_asked = not self.facts.asks or self.facts.mode == "bypassPermissions" or seen.call in self._ran
+        return [Forbidden(seen.call, denied.reason)] if denied.allow is False and never_asked else []
+
+    def ran(self, call: str) -> Forbidden | None:
+        """A call has run; what a hook says of one that a vendor ran unasked, although the hook denied it."""
+        self._ran.add(call)
+        verdict = self._verdicts.get(call, Verdict())
+        return Forbidden(call, verdict.reason) if verdict.allow is False else None
 
     def begin(self, prompt: str) -> None:
         """A message's turn begins."""
@@ -250,7 +265,7 @@ class Control:
     def end(self) -> None:
         """The turn is over: its result was said (S18: never running without idle)."""
         self.running = False
-        for memory in (self._asked, self._hooked, self._held, self._verdicts):
+        for memory in (self._asked, self._hooked, self._held, self._verdicts, self._ran):
             memory.clear()
         self.state("idle")
 

@@ -110,9 +110,16 @@ class _Base:
         seen = translation.turn.observed
         if seen and self._control is not None:
             translation.turn.observed = []
+            if translation.finished:  # nothing follows an error result (contract S16b)
+                return
+            forbidden = None
             for one in seen:
                 self._control.observe(one)
+                if one.event == "PostToolUse":
+                    forbidden = forbidden or self._control.ran(one.call)
             await self._output.lines(self._control.take())
+            if forbidden is not None:
+                await self.forbid(forbidden.call, forbidden.reason)
 
     def _listen(self, translation: Translation, message: Message) -> None:
         """The turn that begins answers `message`; it notes what the frontend has hooks for."""
@@ -254,6 +261,7 @@ class TwoWay(_Base):
         self._tasks = tasks
         self._questions = control
         self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []
+        self._draining = anyio.CancelScope()
 
     async def turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
@@ -261,7 +269,7 @@ class TwoWay(_Base):
         self._allowed.clear()
         if self._child is None or self._child.exit is not None or self.translation is None:
             if self._child is not None:
-                self._forget(self._child)
+                await self._forget(self._child)
             try:
                 child, translation = await self._begin()
             except ShimError as error:
@@ -274,27 +282,36 @@ class TwoWay(_Base):
         await self._tell(child, self._speech.prompt(self._launcher.asked(message.text)))
         if not await self._pump(child, translation):
             await self._close(child, translation)
-            self._forget(child)
-        elif translation.turn.settled:
+            await self._forget(child)
+        elif translation.turn.settled and not translation.finished:
             await self._stopping(translation)
             await self._say_end(translation, translation.finish())
         else:  # ended by us, in the middle of the vendor's turn
             await child.stop(self._launcher.vendor.interrupt)
-            self._forget(child)
+            await self._forget(child)
 
     async def _begin(self) -> tuple[Child, Translation]:
         started = self._launcher.start("", listens=True)
         self._heard = False
         self._child = child = Child(started.process, b"")
         self.translation = translation = self._launcher.translation(self.translation)
-        self._tasks.start_soon(child.drain)
+        self._draining = anyio.CancelScope()
+        self._tasks.start_soon(self._drain, child, self._draining)
         self._tasks.start_soon(self._watch, child)
         await self._tell(child, self._speech.hello())
         return child, translation
 
-    def _forget(self, child: Child) -> None:
-        child.close()
+    async def _drain(self, child: Child, draining: anyio.CancelScope) -> None:
+        with draining:
+            await child.drain()
+
+    async def _forget(self, child: Child) -> None:
+        """Its stderr may be held by somebody else: nobody waits for a descriptor whose number the next child gets."""
         self._child = None
+        self._draining.cancel()
+        with anyio.CancelScope(shield=True):
+            await child.drained.wait()
+        child.close()
 
     async def _tell(self, child: Child, data: bytes) -> None:
         """A child that does not take what it is told is ended; the pump comes to the end of its output."""

@@ -25,10 +25,14 @@ class Seen(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a PreToolUse hook said: True allows without a question, False denies, None leaves it open."""
+    """What a PreToolUse hook said: True allows without a question, False denies, None leaves it open.
+
+    `changed` are the arguments that it allows instead (None: as they are).
+    """
 
     allow: bool | None = None
     reason: str = ""
+    changed: Mapping[str, Any] | None = None
 
 
 class Hooks:
@@ -65,9 +69,11 @@ def _matches(matcher: str, tool: str) -> bool:
     """A tool's name, several with bars, or a regular expression; one that cannot be read matches (never wider)."""
     if tool in matcher.split("|"):
         return True
+    if len(matcher) > PATTERN_CHARACTERS:
+        return True
     try:
-        return re.fullmatch(matcher[:PATTERN_CHARACTERS], tool) is not None
-    except re.error:
+        return re.fullmatch(matcher, tool) is not None
+    except (re.error, OverflowError, RecursionError):
         return True
 
 
@@ -106,4 +112,9 @@ def read_verdict(response: Mapping[str, Any]) -> Verdict:
         return Verdict(False, said)
     if answer.get("continue") is False:
         return Verdict(False, said)
-    return Verdict(True if specific.get("permissionDecision") == "allow" else None)
+    if specific.get("permissionDecision") != "allow":
+        return Verdict()
+    changed = specific.get("updatedInput")
+    if changed is not None and not isinstance(changed, dict):
+        return Verdict(False, "A hook of the frontend gave an updatedInput that is no object.")
+    return Verdict(True, changed=changed)

@@ -82,7 +82,9 @@ class Policy:
         if name in self.denied or (self.only is not None and name not in self.only and name != STRUCTURED):
             return "deny"
         for rule_name, specifier in self._specified:
-            if rule_name == name and _matches(specifier, arguments.get(_SPECIFIED.get(name, "file_path"))):
+            value = arguments.get(_SPECIFIED.get(name, "file_path"))
+            parts = _commands(value) if name == "Bash" and isinstance(value, str) else [value]
+            if rule_name == name and any(_matches(specifier, part) for part in parts):
                 return "deny"
         return "allow"
 
@@ -136,3 +138,11 @@ def _covers(specifier: str, value: str) -> bool:
         host = _HOST.match(value)
         return host is not None and host[1] == specifier[7:]
     return fnmatchcase(value, specifier)
+
+
+def _commands(line: str) -> list[str]:
+    """A shell's line, and whatever in it may be a command of its own: a rule that denies one is not got round so."""
+    return [line, *(part.strip() for part in _BETWEEN.split(line.replace("\t", " ")))]
+
+
+_BETWEEN = re.compile(r"[;&|\n\r(){}`]+")

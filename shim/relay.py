@@ -61,7 +61,9 @@ class Relay(Loop):
         self._child.close()
         if self._stopped_by is not None:
             return STATUS_OF_SIGNAL[self._stopped_by]
-        return 0 if self._gone or self._ending else (1 if status is None else status)
+        if self._gone or self._ending:
+            return 0
+        return 1 if status is None else status or int(self._translation.turn.is_error)
 
     async def _copy(self) -> None:
         """The frontend's bytes, to their end, which is the child's too."""

@@ -17,7 +17,9 @@ from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
 from shim.state import tell
 
-QUEUE_MESSAGES = 64  # that wait for their turn; beyond that the frontend's stdin is not read on
+# That wait for their turn; beyond that the frontend's stdin is not read on, and neither an answer to a question nor an
+# interrupt is heard: more than any frontend writes ahead.
+QUEUE_MESSAGES = 10_000
 
 
 class Session(Loop):

@@ -155,7 +155,7 @@ class Start:
             model=invocation.model,
             modes=tuple(self.vendor.modes),
             bypass=invocation.skip_permissions or invocation.allow_skip_permissions or self.mode == "bypassPermissions",
-            prompts=invocation.permission_prompt_tool == "stdio",
+            prompts=_prompts(invocation),
             state_events=_state_events(self.environment),
             process=os.getpid(),
             cwd=self.cwd,
@@ -193,6 +193,11 @@ class Start:
         """Whether history lists are to find the session; a real claude writes its own."""
         kept = self.settings.transcripts and not self.invocation.no_session_persistence
         return kept and not self.vendor.passthrough
+
+
+def _prompts(invocation: Invocation) -> bool:
+    """Whether the frontend is asked: it reads a question in a stream only, and nobody waits for who was not asked."""
+    return invocation.permission_prompt_tool == "stdio" and invocation.output_format == "stream-json"
 
 
 def _state_events(environment: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from shim.permissions import Decision, Permission
 CALL = Seen("PreToolUse", "call_1", "Bash", {"command": "ls"})
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 DENY = {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "not today"}}
+CHANGE = {"hookSpecificOutput": {"permissionDecision": "allow", "updatedInput": {"command": "true"}}}
 ALLOW = {"hookSpecificOutput": {"permissionDecision": "allow"}}
 
 
@@ -48,6 +49,8 @@ def give(one, identity, body):
         ("Ba.*", True),
         ("Ba", False),
         ("(", True),
+        ("a{99999999999999}", True),
+        ("Nobody|" * 80 + "Ba.*", True),
     ],
 )
 def test_a_matcher_is_a_name_several_or_an_expression(matcher, matches):
@@ -68,6 +71,7 @@ def test_what_is_no_hook_is_left_out(given):
         (DENY, Verdict(False, "not today")),
         ({"decision": "block", "reason": "no"}, Verdict(False, "no")),
         ({"continue": False, "stopReason": "enough"}, Verdict(False, "enough")),
+        (CHANGE, Verdict(True, changed={"command": "true"})),
     ],
 )
 def test_an_answer_allows_denies_or_leaves_it_open(answer, verdict):
@@ -160,3 +164,36 @@ def test_an_interrupt_answers_a_question_that_waits_for_a_hook():
     one.ask(ASKED)
     wishes = one.receive(b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}')
     assert isinstance(wishes[0], Decided) and not wishes[0].decision.allow
+
+
+def test_a_hook_that_changes_a_call_does_not_allow_the_call_as_it_was():
+    one = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
+    one.observe(CALL)
+    one.ask(ASKED)
+    assert give(one, "uuid-1", CHANGE) == []
+    ((_, decision),) = give(one, "uuid-2", ALLOW)
+    assert decision == Decision(True, changed={"command": "true"}, announced=False)
+
+
+def test_a_hook_that_changes_a_call_of_a_vendor_that_never_asks_forbids_it():
+    one = control(hooks(), asks=False)
+    one.observe(CALL)
+    (wish,) = give(one, "uuid-1", CHANGE)
+    assert isinstance(wish, Forbidden)
+
+
+def test_a_call_that_ran_unasked_although_a_hook_denied_it_is_forbidden_whichever_came_first():
+    one = control(hooks())
+    one.observe(CALL)
+    assert give(one, "uuid-1", DENY) == []
+    assert one.ran("call_1") == Forbidden("call_1", "not today")
+    other = control(hooks())
+    other.observe(CALL)
+    assert other.ran("call_1") is None
+    assert give(other, "uuid-1", DENY) == [Forbidden("call_1", "not today")]
+
+
+def test_a_denied_call_is_forbidden_at_once_where_everything_runs():
+    one = control(hooks(), mode="bypassPermissions")
+    one.observe(CALL)
+    assert give(one, "uuid-1", DENY) == [Forbidden("call_1", "not today")]

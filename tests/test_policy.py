@@ -136,3 +136,12 @@ def test_the_names_of_mcp_tools_are_names_like_others():
     policy = Policy(denied=["mcp__db__drop"])
     assert policy.verdict("mcp__db__drop", {}) == "deny"
     assert policy.verdict("mcp__db__read", {}) == "allow"
+
+
+@pytest.mark.parametrize(
+    "command", ["cd /x && rm -rf y", "  rm\t-rf y", "true\nrm -rf y", "echo $(rm -rf y)", "(rm -rf y)", "ls | rm y"]
+)
+def test_a_denied_command_is_found_among_others(command):
+    for rule in ("Bash(rm *)", "Bash(rm:*)"):
+        assert Policy(denied=[rule]).verdict("Bash", {"command": command}) == "deny"
+    assert Policy(denied=["Bash(mv:*)"]).verdict("Bash", {"command": command}) == "allow"

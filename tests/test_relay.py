@@ -127,3 +127,21 @@ def test_a_frontend_that_crashes_takes_the_child_with_it(box, talk):
         running.process.stdout = None
         assert lifeline.gone()
         assert running.status() == 0
+
+
+def test_an_unfinished_turn_of_a_child_that_ends_well_fails_all_the_same(box, talk):
+    """P13"""
+    with talk(box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD], ["leave", 0])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert done.result["is_error"] is True and done.status == 1
+
+
+def test_a_later_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
+    """S1"""
+    child = box.fake(["hear", "one"], ["out", TURN], ["hear", "two"], ["out", ndjson(INIT) + ODD], ["die", "SIGKILL"])
+    with talk(child) as running:
+        running.say(user("one"), user("two"))
+        done = running.hang_up()
+    assert [line["is_error"] for line in done.lines if line["type"] == "result"] == [False, True]
+    assert done.status == 1

@@ -611,7 +611,7 @@ def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_sessio
 
 
 def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
-    count = 70  # the queue holds 64
+    count = 70
     turns = []
     for number in range(count):
         turns += [["hear", f"number {number}."], ["out", ndjson(INIT, says(f"{number}"), result(f"{number}"))]]
@@ -630,3 +630,118 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
         done = running.hang_up()
     assert not [line for line in done.lines if line["type"] == "control_request"]
     assert done.result["shim"]["repairs"]["doubtful_event"] == 1
+
+
+def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(box, talk):
+    """The next child's pipes get the numbers of the last one's: nobody may still wait for them."""
+    lifeline = box.lifeline()
+    count = 6
+    plans = []
+    for number in range(count):
+        answer = ndjson(INIT, says("Hello."), result(f"{number}"))
+        plans.append([HELLO, ["hear", "go"], ["spawn", lifeline.path, True], ["out", answer], ["leave", 0]])
+    with talk(box.fakes(*plans)) as running:
+        running.say(*(user("go") for _ in range(count)))
+        done = running.hang_up()
+    assert done.stderr == ""
+    assert len(results(done)) == count  # a message may meet a child that is just leaving: then it is an error
+    assert "internal" not in {line["shim"]["cause"] for line in results(done)}
+
+
+def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
+    """S16b"""
+    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), returns("done"), result())])
+    hooks = {event: [{"hookCallbackIds": [event]}] for event in ("PreToolUse", "PostToolUse", "Stop")}
+    with talk(child, "--disallowedTools=Bash") as running:
+        running.say(control("i", "initialize", hooks=hooks), user("go"))
+        running.read_until(b'"type":"result"')
+        running.say(control("p", "mcp_status"))
+        running.read_until(b'"p"')
+        done = running.hang_up()
+    behind = done.lines[done.lines.index(done.result) + 1 :]
+    assert done.result["is_error"] is True
+    assert [line["type"] for line in behind] == ["control_response"]
+
+
+def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
+    """C11"""
+    gate = box.gate()
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls())],
+        ["wait", gate.path],
+        ["out", ndjson(returns("it ran"), says("After."), result("After."))],
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(control("i", "initialize", hooks={"PreToolUse": [{"hookCallbackIds": ["h0"]}]}), user("go"))
+        said = running.read_until(b"hook_callback")
+        while not said.endswith(b"\n"):
+            said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
+        (line,) = [json.loads(line) for line in said.splitlines() if b"hook_callback" in line]
+        denied = {"permissionDecision": "deny", "permissionDecisionReason": "not this"}
+        running.say(answer(line["request_id"], hookSpecificOutput=denied), control("p", "mcp_status"))
+        running.read_until(b'"p"')
+        gate.open()
+        done = running.hang_up()
+    assert done.cause == "denied" and done.status == 1
+    assert done.result["errors"][0].startswith("not this")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_question_that_the_output_has_no_place_for_is_denied(box, form):
+    child = box.fake(
+        HELLO,
+        ["hear", "go on"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+        ["hear", "never"],
+    )
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+    flags = ("-p", "go on", "--output-format", form, *ASKING)
+    with box.running(*flags, stdin=subprocess.PIPE, environment=environment) as running:
+        assert b"After." in running.read_until(b"After.")
+        assert running.finish().status == 0
+
+
+def test_an_answer_behind_a_long_queue_is_heard(box, talk):
+    """The turn that waits for it would keep the queue as long as it is."""
+    count = 100
+    turns = [["hear", "more"], ["out", ndjson(INIT, says("More."), result("More."))]] * count
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("done"), says("After."), result("After."))],
+        *turns,
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        running.say(*[user("more")] * count, answer(asked["request_id"], behavior="allow"))
+        done = running.hang_up()
+    assert done.status == 0 and len(results(done)) == count + 1
+
+
+def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
+    """Silence would let the vendor wait."""
+    nameless = asks()
+    del nameless["request"]["tool_use_id"]
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, nameless)],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(says("After."), result("After."))],
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert done.result["result"] == "After."
+    assert told(box)[-1]["response"]["subtype"] == "error"

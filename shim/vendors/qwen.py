@@ -187,10 +187,11 @@ class QwenTranslator(Translator):
     def on_control_request(self, event: Event) -> None:
         """It asks whether a call may run; nothing else that it could ask has an answer here."""
         request, identity = event["request"], str(event["request_id"])
-        if request.get("subtype") == "can_use_tool":
-            own = request["tool_name"], request.get("input") or {}
+        call, tool = request.get("tool_use_id"), request.get("tool_name")
+        if request.get("subtype") == "can_use_tool" and isinstance(call, str) and isinstance(tool, str):
+            own = tool, request.get("input") or {}
             name, arguments = called({"name": own[0], "input": own[1]})
-            self.turn.permission(identity, request["tool_use_id"], name, arguments, own)
+            self.turn.permission(identity, call, name, arguments, own)
         else:
             self.outbox.append(unanswerable(identity, request.get("subtype")))
 
