@@ -97,6 +97,14 @@ class Child:
         assert self._process.stdout is not None
         return await _read(self._process.stdout.fileno())
 
+    def read_ready(self) -> bytes:
+        """What of its stdout is there already, b"" when nothing is."""
+        assert self._process.stdout is not None
+        try:
+            return os.read(self._process.stdout.fileno(), CHUNK_BYTES)
+        except OSError:
+            return b""
+
     async def feed(self) -> None:
         """Write its stdin and close it; a child that does not want it is no error."""
         try:

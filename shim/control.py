@@ -104,7 +104,7 @@ class Control:
             kind = "unknown" if event is None else printable(str(kind)[:KIND_CHARACTERS])
             self._complain(f"Error parsing streaming input line (type={kind}, {len(raw)} chars)")
         elif kind == "user":
-            self._user(event)
+            self._user(event, len(raw))
         elif kind == "control_request":
             return self._request(event)
         elif kind == "control_response":
@@ -116,9 +116,9 @@ class Control:
         self._deaf = True
         return self._give_up(CLOSED_STREAM)
 
-    def _user(self, event: Mapping[str, Any]) -> None:
+    def _user(self, event: Mapping[str, Any], size: int) -> None:
         try:
-            self.messages.append(read_message(event, self._now()))
+            self.messages.append(read_message(event, self._now())._replace(size=size))
         except ValueError as error:
             self._complain(f"Error: {error}")
 

@@ -66,7 +66,8 @@ class _Base:
         self._deadline = float("inf")
         self._reading = anyio.CancelScope()
         self._interrupted = False
-        self._heard = False
+        self._heard = False  # the child has said something; in this turn too:
+        self._answering = False
         self._noted: str | None = None
 
     def terminate(self) -> None:
@@ -90,7 +91,7 @@ class _Base:
                 chunk = await child.read()
             if self._reading.cancelled_caught or not chunk:
                 return False
-            self._heard = True
+            self._heard = self._answering = True
             said = translation.feed(chunk)
             known = translation.turn.conversation.vendor_session
             if known != self._noted or translation.finished:
@@ -278,9 +279,18 @@ class TwoWay(_Base):
         else:
             child, translation = self._child, self.translation
             translation.begin(self._launcher.terms())
+            self._skip_late(child, translation)
         self._listen(translation, message)
-        await self._tell(child, self._speech.prompt(self._launcher.asked(message.text)))
-        if not await self._pump(child, translation):
+        prompt = self._speech.prompt(self._launcher.asked(message.text))
+        self._answering, fresh = False, not self._heard
+        await self._tell(child, prompt)
+        over = await self._pump(child, translation)
+        if not (over or fresh or self._answering or self._interrupted):  # it was about to leave when it was told
+            await self._forget(child)
+            child, _ = await self._begin(translation)
+            await self._tell(child, prompt)
+            over = await self._pump(child, translation)
+        if not over:
             await self._close(child, translation)
             await self._forget(child)
         elif translation.turn.settled and not translation.finished:
@@ -290,11 +300,18 @@ class TwoWay(_Base):
             await child.stop(self._launcher.vendor.interrupt)
             await self._forget(child)
 
-    async def _begin(self) -> tuple[Child, Translation]:
+    def _skip_late(self, child: Child, translation: Translation) -> None:
+        """What the child said between the turns answers nobody."""
+        while chunk := child.read_ready():
+            translation.skip(chunk)
+
+    async def _begin(self, translation: Translation | None = None) -> tuple[Child, Translation]:
+        """A new child; `translation` when the turn that it answers has begun already."""
         started = self._launcher.start("", listens=True)
         self._heard = False
+        self._deadline = float("inf")
         self._child = child = Child(started.process, b"")
-        self.translation = translation = self._launcher.translation(self.translation)
+        self.translation = translation = translation or self._launcher.translation(self.translation)
         self._draining = anyio.CancelScope()
         self._tasks.start_soon(self._drain, child, self._draining)
         self._tasks.start_soon(self._watch, child)

@@ -8,7 +8,7 @@ class Message(NamedTuple):
     """One user message.
 
     `text` is what every vendor can be given; `left_out` counts, by kind, the blocks that have no text. `message` is
-    the frontend's own object, for the echo that it may ask for (C15); `timestamp` is when it came.
+    the frontend's own object, for the echo that it may ask for (C15); `timestamp` is when it came, `size` its bytes.
     """
 
     text: str
@@ -16,6 +16,7 @@ class Message(NamedTuple):
     message: Mapping[str, Any] = {}
     uuid: str | None = None
     timestamp: str = ""
+    size: int = 0
 
     def notice(self, vendor: str) -> str:
         """One line for the user about what the vendor cannot be given, "" when nothing was left out."""

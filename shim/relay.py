@@ -7,9 +7,10 @@ nothing was asked of us (no terminator, nothing hidden) the child's lines are wr
 import anyio
 from anyio.abc import TaskGroup
 
+from shim.account import printable
 from shim.child import Child
 from shim.frame import CLOSED, NEW
-from shim.lines import INBOUND_BYTES
+from shim.lines import LineSplitter
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
 from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
@@ -38,7 +39,7 @@ class Relay(Loop):
         self._plain = plain
         self._first_signal = interrupt
         self._end_grace = end_grace
-        self._cut = b""
+        self._lines = LineSplitter()
         self._reading = anyio.CancelScope()
 
     async def _work(self, tasks: TaskGroup) -> int:
@@ -72,7 +73,7 @@ class Relay(Loop):
         self._child.hang_up()
 
     async def _drain(self) -> None:
-        await self._child.drain(lambda chunk: tell(chunk.decode("utf-8", "replace")))
+        await self._child.drain(lambda chunk: tell(printable(chunk.decode("utf-8", "replace"))))
 
     async def _watch(self) -> None:
         """A child that ended while something else holds its stdout: its last bytes get their grace."""
@@ -85,19 +86,8 @@ class Relay(Loop):
             said = translation.feed(chunk)
             if translation.turn.stated and not translation.finished:
                 said += translation.finish()
-            await self._output.lines(self._whole(chunk) if self._plain else said)
-
-    def _whole(self, chunk: bytes) -> bytes:
-        """The lines that are complete with this chunk."""
-        lines, newline, rest = chunk.rpartition(b"\n")
-        if not newline:
-            self._cut += rest
-            if len(self._cut) > INBOUND_BYTES:
-                self._cut = b""
-            return b""
-        whole = self._cut + lines + newline
-        self._cut = rest
-        return whole
+            whole = b"".join(raw + b"\n" for raw in self._lines.feed(chunk))
+            await self._output.lines(whole if self._plain else said)
 
     async def _unfinished(self, reason: str) -> None:
         """A turn that was begun and has no result gets one."""

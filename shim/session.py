@@ -11,15 +11,17 @@ from anyio.abc import TaskGroup
 from shim import strays
 from shim.control import Control, Decided, Forbidden, Interrupt, ModeChosen, ModelChosen, Wish
 from shim.drivers import Driver
+from shim.lines import INBOUND_BYTES
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
 from shim.messages import Message
 from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
 from shim.state import tell
+from shim.terms import SEEN_IDS
 
-# That wait for their turn; beyond that the frontend's stdin is not read on, and neither an answer to a question nor an
-# interrupt is heard: more than any frontend writes ahead.
-QUEUE_MESSAGES = 10_000
+# That wait for their turn. Beyond both the frontend's stdin is not read on, and then neither an answer nor an interrupt
+# is heard: a frontend that writes a few messages ahead must not come there, one that never stops must.
+QUEUE_MESSAGES = 64
 
 
 class Session(Loop):
@@ -154,8 +156,13 @@ class Session(Loop):
 
     async def _in_order(self, control: Control) -> None:
         """A message's turn begins before the next line is heard, if it can; a full queue is waited for."""
-        while (control.messages and not control.running) or len(control.messages) >= QUEUE_MESSAGES:
+        while (control.messages and not control.running) or self._full(control):
             await self._news.wait()
+
+    def _full(self, control: Control) -> bool:
+        if len(control.messages) < QUEUE_MESSAGES:
+            return False
+        return sum(message.size for message in control.messages) >= INBOUND_BYTES or len(control.messages) >= SEEN_IDS
 
     async def _control_lines(self) -> None:
         if self._control is None:

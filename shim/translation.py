@@ -79,6 +79,11 @@ class Translation:
         self.account.forget()
         self._translator.begin(self.turn.next(terms))
 
+    def skip(self, chunk: bytes) -> None:
+        """Bytes that belong to no turn: their lines are counted and not read."""
+        for raw in self._lines.feed(chunk):
+            self.account.repaired("late_event", raw)
+
     def outgoing(self) -> list[bytes]:
         """What the translator has to say to the child: whole lines."""
         lines, self._translator.outbox = self._translator.outbox, []

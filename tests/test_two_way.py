@@ -745,3 +745,41 @@ def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
         done = running.hang_up()
     assert done.result["result"] == "After."
     assert told(box)[-1]["response"]["subtype"] == "error"
+
+
+def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box, talk):
+    gate = box.gate()
+    leaving = [HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Hello."), result("Hello."))], ["wait", gate.path]]
+    fresh = [HELLO, ["hear", "two"], ["out", ndjson(INIT, says("Again."), result("Again."))]]
+    with talk(box.fakes(leaving, fresh)) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        running.say(control("r", "mcp_status"))
+        running.read_until(b'"request_id":"r"')
+        gate.open()
+        done = running.hang_up()
+    assert [line["result"] for line in results(done)] == ["Hello.", "Again."]
+
+
+def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
+    gate, said = box.gate(), box.lifeline()
+    child = box.fake(
+        HELLO,
+        ["hear", "one"],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["wait", gate.path],
+        ["out", ndjson(INIT, says("Woken."), result("Woken."))],
+        ["say", said.path, "woken"],
+        ["hear", "two"],
+        ["out", ndjson(INIT, says("Two."), result("Two."))],
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        gate.open()
+        said.wait_for("woken")
+        running.say(user("two"))
+        done = running.hang_up()
+    assert [line["result"] for line in results(done)] == ["Hello.", "Two."]
+    assert results(done)[1]["shim"]["repairs"] == {"late_event": 3}
