@@ -4,11 +4,9 @@ Both are the same to the session: `turn` answers one message with one result, wh
 way; the other methods may be called while it runs.
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import anyio
-from anyio.abc import TaskGroup
 
 from shim import strays
 from shim.child import Child
@@ -16,15 +14,13 @@ from shim.control import Control
 from shim.ending import Exit
 from shim.errors import ShimError, VendorError
 from shim.hooks import Seen
-from shim.launcher import Launcher, Started
+from shim.launcher import Launcher
 from shim.messages import Message
-from shim.permissions import STOPPED, Decision, Permission
+from shim.permissions import Decision, Permission
 from shim.sinks import Output
 from shim.translation import Translation
 
 STDERR_SECONDS = 0.2  # for the rest of stderr when stdout is at its end
-OBEY_SECONDS = 2.0  # for a child that was told to interrupt its turn; then it is ended
-TELL_SECONDS = 10.0  # for a child to take what it is told; one that reads nothing for so long is ended
 
 
 class Driver(Protocol):
@@ -54,7 +50,7 @@ class Driver(Protocol):
         """End the child for certain: the conversation is over, or something failed."""
 
 
-class _Base:
+class ChildDriver:
     """What both have in common: a child, its translation, the pump between child and output."""
 
     def __init__(self, launcher: Launcher, output: Output, control: Control | None = None) -> None:
@@ -182,225 +178,3 @@ class _Base:
         if not translation.finished:
             await self._stopping(translation)
             await self._say_end(translation, translation.close(child_exit, child.tail.text()))
-
-
-class OneWay(_Base):
-    """A child for each message; a later one goes on with the vendor's own session."""
-
-    def __init__(
-        self, launcher: Launcher, output: Output, control: Control | None = None, started: Started | None = None
-    ) -> None:
-        """`started` is the first message's child, if it was started already."""
-        super().__init__(launcher, output, control)
-        self._started = started
-
-    async def turn(self, message: Message) -> None:
-        """Start a child, pump its answer, make sure of its end, say the result."""
-        started, self._started = self._started, None
-        try:
-            started = started or self._launcher.start(message.text)
-        except ShimError as error:
-            await self._refuse(message, error)
-            return
-        self._deadline, self._interrupted = float("inf"), False
-        self._child = child = Child(started.process, started.stdin)
-        try:
-            self.translation = translation = self._launcher.translation(self.translation)
-            self._listen(translation, message)
-            await self._run(child, translation)
-        finally:
-            child.close()
-        self._child = None
-
-    async def _run(self, child: Child, translation: Translation) -> None:
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(child.feed)
-            tasks.start_soon(child.drain)
-            tasks.start_soon(self._watch, child)
-            try:
-                await self._pump(child, translation)
-                await self._close(child, translation)
-            except Exception as error:  # out of the group as it is, not as a group of one
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-
-    def _settled(self) -> bool:
-        self._hurry(self._launcher.end_grace)
-        return False
-
-    async def interrupt(self) -> None:
-        """The vendor is signalled; the pump comes to the end of its output."""
-        if self.translation is None or self._child is None or self._interrupted:
-            return
-        self._interrupted = True
-        self.translation.interrupt()
-        await self._child.stop(self._launcher.vendor.interrupt)
-
-    async def decide(self, permission: Permission, decision: Decision) -> None:
-        """Such a child cannot ask."""
-
-    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
-        """The next child is started with it."""
-
-    async def stop(self) -> None:
-        """End the child for certain."""
-        if self._child is not None:
-            await self._child.stop(self._launcher.vendor.interrupt)
-            self._child.close()
-
-
-class TwoWay(_Base):
-    """One child for the whole conversation; one that died is replaced by one that goes on with its session."""
-
-    def __init__(self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup) -> None:
-        super().__init__(launcher, output, control)
-        assert launcher.vendor.speech is not None
-        self._speech = launcher.vendor.speech()
-        self._tasks = tasks
-        self._questions = control
-        self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []
-        self._draining = anyio.CancelScope()
-
-    async def turn(self, message: Message) -> None:
-        """Say the message to the child, pump until its turn is over."""
-        self._deadline, self._interrupted = float("inf"), False
-        self._allowed.clear()
-        if self._child is None or self._child.exit is not None or self.translation is None:
-            if self._child is not None:
-                await self._forget(self._child)
-            try:
-                child, translation = await self._begin()
-            except ShimError as error:
-                await self._refuse(message, error)
-                return
-        else:
-            child, translation = self._child, self.translation
-            translation.begin(self._launcher.terms())
-            self._skip_late(child, translation)
-        self._listen(translation, message)
-        prompt = self._speech.prompt(self._launcher.asked(message.text))
-        self._answering, fresh = False, not self._heard
-        await self._tell(child, prompt)
-        over = await self._pump(child, translation)
-        if not (over or fresh or self._answering or self._interrupted):  # it was about to leave when it was told
-            await self._forget(child)
-            child, _ = await self._begin(translation)
-            await self._tell(child, prompt)
-            over = await self._pump(child, translation)
-        if not over:
-            await self._close(child, translation)
-            await self._forget(child)
-        elif translation.turn.settled and not translation.finished:
-            await self._stopping(translation)
-            await self._say_end(translation, translation.finish())
-        else:  # ended by us, in the middle of the vendor's turn
-            await child.stop(self._launcher.vendor.interrupt)
-            await self._forget(child)
-
-    def _skip_late(self, child: Child, translation: Translation) -> None:
-        """What the child said between the turns answers nobody."""
-        while chunk := child.read_ready():
-            translation.skip(chunk)
-
-    async def _begin(self, translation: Translation | None = None) -> tuple[Child, Translation]:
-        """A new child; `translation` when the turn that it answers has begun already."""
-        started = self._launcher.start("", listens=True)
-        self._heard = False
-        self._deadline = float("inf")
-        self._child = child = Child(started.process, b"")
-        self.translation = translation = translation or self._launcher.translation(self.translation)
-        self._draining = anyio.CancelScope()
-        self._tasks.start_soon(self._drain, child, self._draining)
-        self._tasks.start_soon(self._watch, child)
-        await self._tell(child, self._speech.hello())
-        return child, translation
-
-    async def _drain(self, child: Child, draining: anyio.CancelScope) -> None:
-        with draining:
-            await child.drain()
-
-    async def _forget(self, child: Child) -> None:
-        """Its stderr may be held by somebody else: nobody waits for a descriptor whose number the next child gets."""
-        self._child = None
-        self._draining.cancel()
-        with anyio.CancelScope(shield=True):
-            await child.drained.wait()
-        child.close()
-
-    async def _tell(self, child: Child, data: bytes) -> None:
-        """A child that does not take what it is told is ended; the pump comes to the end of its output."""
-        with anyio.move_on_after(TELL_SECONDS) as waiting:
-            await child.say(data)
-        if waiting.cancelled_caught:
-            await child.stop("SIGTERM")
-
-    async def _beside(self, child: Child, translation: Translation) -> None:
-        await super()._beside(child, translation)
-        for line in translation.outgoing():
-            await self._tell(child, line)
-        turn = translation.turn
-        asked, turn.asked = turn.asked, []
-        for permission in asked:
-            decision = self._allowed_before(permission) or self._questions.ask(permission)
-            await self._output.lines(self._questions.take())
-            if decision is not None:
-                await self.decide(permission, decision)
-
-    def _allowed_before(self, permission: Permission) -> Decision | None:
-        """A call that is made again as the frontend changed it: allowed, once."""
-        call = (permission.tool, permission.arguments)
-        if permission.refusal or call not in self._allowed:
-            return None
-        self._allowed.remove(call)
-        return Decision(True)
-
-    async def decide(self, permission: Permission, decision: Decision) -> None:
-        """The answer goes to the vendor; a refusal is also the Turn's business."""
-        child, translation = self._child, self.translation
-        if child is None or translation is None:
-            return
-        try:
-            answer = self._speech.decide(permission, decision)
-        except ValueError as error:  # the call has to be made again; then it was allowed already
-            self._allowed.append((permission.tool, decision.changed))
-            decision = Decision(False, message=str(error))
-            answer = self._speech.decide(permission, decision)
-            translation.turn.corrected(permission, decision.message)
-        else:
-            if not decision.allow:
-                reason = STOPPED if decision.interrupt else decision.message
-                translation.turn.refused(permission, reason, announced=decision.announced)
-                await self._output.lines(translation.pen.take())
-        if decision.interrupt:
-            translation.interrupt()
-        await self._tell(child, answer)
-        if decision.interrupt:
-            await self.interrupt()
-
-    async def interrupt(self) -> None:
-        """The vendor is told; one that does not obey in time is ended."""
-        if self.translation is None or self._child is None or self._interrupted:
-            return
-        self._interrupted = True
-        self.translation.interrupt()
-        if not self._heard:  # it is still starting, and hears nothing either
-            await self._child.stop("SIGTERM")
-            return
-        self._hurry(OBEY_SECONDS)
-        await self._tell(self._child, self._speech.interrupt())
-
-    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
-        """The child that is there is told; one to come is started with it."""
-        if self._child is not None and model is not None:
-            await self._tell(self._child, self._speech.model(model))
-        if self._child is not None and mode is not None:
-            await self._tell(self._child, self._speech.mode(mode))
-
-    async def stop(self) -> None:
-        """Close its stdin, and make sure of its end."""
-        if self._child is not None:
-            await self._child.dismiss()
-            self._child.close()

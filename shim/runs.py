@@ -52,7 +52,7 @@ class Run:
         try:
             import anyio
 
-            from shim.drivers import OneWay
+            from shim.one_way import OneWay
             from shim.session import Session
 
             async def turn() -> int:
@@ -82,8 +82,9 @@ class Run:
         strays.adopt()
         import anyio
 
-        from shim.drivers import OneWay, TwoWay
+        from shim.one_way import OneWay
         from shim.session import Session
+        from shim.two_way import TwoWay
 
         async def conversation() -> int:
             async with anyio.create_task_group() as tasks:

@@ -56,6 +56,7 @@ SHELL = {
     "launcher",
     "log",
     "loop",
+    "one_way",
     "probe",
     "programs",
     "prompt",
@@ -71,6 +72,7 @@ SHELL = {
     "strays",
     "structured",
     "transcript",
+    "two_way",
     "translate",
 }
 # What a person runs.

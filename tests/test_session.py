@@ -17,9 +17,9 @@ from support import check_turns, parse, result_of
 
 from shim import child as children
 from shim.child import spawn
-from shim.drivers import OneWay
 from shim.launcher import Started
 from shim.messages import Message
+from shim.one_way import OneWay
 from shim.session import Session
 from shim.sinks import FrontendGoneError
 from shim.translate import open_translation

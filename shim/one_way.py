@@ -1,0 +1,81 @@
+"""A conversation with a child for each message; a later one goes on with the vendor's own session."""
+
+import anyio
+
+from shim.child import Child
+from shim.control import Control
+from shim.drivers import ChildDriver
+from shim.errors import ShimError
+from shim.launcher import Launcher, Started
+from shim.messages import Message
+from shim.permissions import Decision, Permission
+from shim.sinks import Output
+from shim.translation import Translation
+
+
+class OneWay(ChildDriver):
+    """A child for each message; a later one goes on with the vendor's own session."""
+
+    def __init__(
+        self, launcher: Launcher, output: Output, control: Control | None = None, started: Started | None = None
+    ) -> None:
+        """`started` is the first message's child, if it was started already."""
+        super().__init__(launcher, output, control)
+        self._started = started
+
+    async def turn(self, message: Message) -> None:
+        """Start a child, pump its answer, make sure of its end, say the result."""
+        started, self._started = self._started, None
+        try:
+            started = started or self._launcher.start(message.text)
+        except ShimError as error:
+            await self._refuse(message, error)
+            return
+        self._deadline, self._interrupted = float("inf"), False
+        self._child = child = Child(started.process, started.stdin)
+        try:
+            self.translation = translation = self._launcher.translation(self.translation)
+            self._listen(translation, message)
+            await self._run(child, translation)
+        finally:
+            child.close()
+        self._child = None
+
+    async def _run(self, child: Child, translation: Translation) -> None:
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(child.feed)
+            tasks.start_soon(child.drain)
+            tasks.start_soon(self._watch, child)
+            try:
+                await self._pump(child, translation)
+                await self._close(child, translation)
+            except Exception as error:  # out of the group as it is, not as a group of one
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    def _settled(self) -> bool:
+        self._hurry(self._launcher.end_grace)
+        return False
+
+    async def interrupt(self) -> None:
+        """The vendor is signalled; the pump comes to the end of its output."""
+        if self.translation is None or self._child is None or self._interrupted:
+            return
+        self._interrupted = True
+        self.translation.interrupt()
+        await self._child.stop(self._launcher.vendor.interrupt)
+
+    async def decide(self, permission: Permission, decision: Decision) -> None:
+        """Such a child cannot ask."""
+
+    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
+        """The next child is started with it."""
+
+    async def stop(self) -> None:
+        """End the child for certain."""
+        if self._child is not None:
+            await self._child.stop(self._launcher.vendor.interrupt)
+            self._child.close()
