@@ -1,0 +1,131 @@
+"""Our transcripts, read by the programs that read Claude's: the Python SDK, and the real claude itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from anthropic_server import AnthropicServer
+from programs import install, python_folder
+
+from shim.events import CLAUDE_VERSION
+from shim.transcript import Transcript
+from shim.translate import open_translation
+
+pytestmark = pytest.mark.e2e
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "qwen"
+SESSION = "33333333-2222-4333-8444-555555555555"
+SECONDS = 90.0
+
+# One object per line: what the SDK knows of the sessions of a folder, then the messages of one of them.
+READER = """
+import json, sys
+from claude_agent_sdk import get_session_messages, list_sessions
+folder, session = sys.argv[1:]
+for known in list_sessions(directory=folder):
+    print(json.dumps(vars(known)))
+for said in get_session_messages(session, directory=folder):
+    print(json.dumps([said.type, said.uuid, said.session_id, said.message]))
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(params=["work", "odd é~x_y.z+(1) 日本", "long/" + "/".join(["folder_of_a_project"] * 15)])
+def work(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    folder = tmp_path / request.param
+    folder.mkdir(parents=True)
+    return folder
+
+
+def write_turn(home: Path, work: Path, prompt: str, case: str) -> list[Any]:
+    """One turn of a recorded run, as the drop-in writes it; the messages that a frontend saw."""
+    translation = open_translation("qwen", partial=True, session_id=SESSION)
+    transcript = Transcript({"HOME": str(home)}, str(work), CLAUDE_VERSION)
+    transcript.prompt(prompt, str(uuid4()))
+    transcript.open(SESSION)
+    said = translation.feed((FIXTURES / case / "vendor.ndjson").read_bytes()) + translation.close(None)
+    transcript.lines(said)
+    transcript.close()
+    lines = [json.loads(line) for line in said.splitlines()]
+    return [line["message"] for line in lines if line["type"] in ("assistant", "user")]
+
+
+def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def read(home: Path, work: Path) -> tuple[dict[str, Any], list[Any]]:
+    """The one session that the SDK lists, and its messages."""
+    environment = {"HOME": str(home), "PYTHONPATH": str(python_folder("newest"))}
+    printed = run([sys.executable, "-c", READER, str(work), SESSION], home, environment)
+    session, *messages = (json.loads(line) for line in printed.splitlines())
+    return session, messages
+
+
+def test_the_sdk_lists_a_session_and_reads_its_messages_in_order(home: Path, work: Path) -> None:
+    first = write_turn(home, work, "Read two files at once", "0.24.4-parallel")
+    second = write_turn(home, work, "And now edit", "0.24.4-edit")
+    session, messages = read(home, work)
+    assert session["session_id"] == SESSION
+    assert (session["first_prompt"], session["summary"]) == ("Read two files at once", "And now edit")
+    assert session["cwd"] == str(work)
+    assert session["created_at"]
+    said = [
+        {"role": "user", "content": "Read two files at once"}, *first,
+        {"role": "user", "content": "And now edit"}, *second,
+    ]  # fmt: skip
+    assert [message for _, _, _, message in messages] == said
+    assert [kind for kind, _, _, _ in messages] == [message["role"] for message in said]
+    assert {session_id for _, _, session_id, _ in messages} == {SESSION}
+
+
+def test_the_real_claude_goes_on_with_a_session_and_we_after_it(home: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    ours = write_turn(home, work, "Read two files at once", "0.24.4-parallel")
+    with AnthropicServer() as model:
+        environment = {
+            "HOME": str(home),
+            "TMPDIR": str(tmp_path),
+            "ANTHROPIC_BASE_URL": model.url.removesuffix("/v1"),
+            "ANTHROPIC_API_KEY": "sk-dummy",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        }
+        claude = [str(install("claude").executable), "-p", "[[text]] go on", "--resume", SESSION]
+        result = json.loads(run([*claude, "--output-format", "json"], work, environment))
+    assert (result["session_id"], result["is_error"]) == (SESSION, False)
+    write_turn(home, work, "And now edit", "0.24.4-edit")
+    session, messages = read(home, work)
+    contents = [message["content"] for _, _, _, message in messages]
+    assert session["summary"] == "And now edit"
+    assert contents[0] == "Read two files at once"
+    assert contents[1 : len(ours) + 1] == [message["content"] for message in ours]
+    assert contents.index("[[text]] go on") < contents.index("And now edit")
