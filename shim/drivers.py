@@ -20,6 +20,7 @@ from shim.permissions import Decision, Permission
 from shim.sinks import Output
 from shim.translation import Translation
 
+SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it said anything
 STDERR_SECONDS = 0.2  # for the rest of stderr when stdout is at its end
 
 
@@ -155,7 +156,7 @@ class ChildDriver:
         """A child that ended while something else holds its stdout: its last bytes get their grace."""
         await child.ended()
         if self._child is child:
-            self._hurry(self._launcher.end_grace)
+            self._hurry(self._launcher.end_grace if self._answering else SILENT_SECONDS)
 
     async def _ended(self, child: Child, translation: Translation) -> Exit | None:
         """Make sure that the child is gone; how it ended, None when that was our doing."""

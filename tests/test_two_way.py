@@ -635,7 +635,7 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
 def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(box, talk):
     """The next child's pipes get the numbers of the last one's: nobody may still wait for them."""
     lifeline = box.lifeline()
-    count = 6
+    count = 4
     plans = []
     for number in range(count):
         answer = ndjson(INIT, says("Hello."), result(f"{number}"))
