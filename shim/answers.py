@@ -33,7 +33,8 @@ class Facts:
     `modes` are those that the vendor can honour, `bypass` whether the session may change to bypassPermissions,
     `prompts` whether the frontend answers permission requests, `asks` whether the vendor makes any, `state_events`
     "", "visible" or "host" (5.13), `checked` raises ValueError for a model's name that must not become an argument.
-    `known_model` is what the last `init` said, `transcript` the path of the session's, "" when none is written.
+    `known_model` is what the last `init` said, `transcript` the path of the session's, "" when none is written,
+    `line_bytes` the length that no line of ours passes: a question that would is not put.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Facts:
         process: int = 0,
         cwd: str = "",
         asks: bool = False,
+        line_bytes: int = 1_000_000,
         checked: Callable[[str], None] = lambda model: None,
     ) -> None:
         self.vendor = vendor
@@ -65,6 +67,7 @@ class Facts:
         self.process = process
         self.cwd = cwd
         self.asks = asks
+        self.line_bytes = line_bytes
         self.hooks = Hooks()
         self.transcript = ""
         self.checked = checked

@@ -13,21 +13,18 @@ import orjson
 
 from shim.account import printable
 from shim.answers import ANSWERS, Facts, RefusalError
+from shim.caps import fit
 from shim.dumping import dump
 from shim.hooks import Seen, Verdict, described, read_verdict
 from shim.messages import Message, read_message
 from shim.permissions import (
     CLOSED_STREAM,
-    INPUT_BYTES,
     UNASKED,
     Decision,
     Permission,
     granted_rules,
     read_decision,
 )
-
-# Lines that say nothing to us: what other versions send, and what needs no answer (C13).
-IGNORED = frozenset(("keep_alive", "control_cancel_request", "update_environment_variables", "assistant", "system"))
 
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 
@@ -207,7 +204,7 @@ class Control:
         }
         identity = self._mint()
         line = dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
-        if len(line) > INPUT_BYTES:
+        if len(line) > self.facts.line_bytes:
             return Decision(False, message=f"The call is too large to be asked about ({len(line)} bytes).")
         self._asked[identity] = permission
         self.state("requires_action")
@@ -230,8 +227,17 @@ class Control:
             identity = self._mint()
             if seen.event == "PreToolUse":
                 self._hooked[identity] = seen
-            line = {"type": "control_request", "request_id": identity, "request": request}
-            self._lines.append(dump(line) + b"\n")
+            self._say({"type": "control_request", "request_id": identity, "request": request})
+
+    def holds(self, permission: Permission) -> bool:
+        """Whether a question waits for a hook about its call."""
+        return permission.call in self._held
+
+    def overdue(self, permission: Permission) -> Decision | None:
+        """The hooks about a call had their time: its question is put without them."""
+        self._hooked = {identity: seen for identity, seen in self._hooked.items() if seen.call != permission.call}
+        held = self._held.pop(permission.call, None)
+        return None if held is None else self.ask(held)
 
     def _hook_answered(self, seen: Seen, response: Mapping[str, Any]) -> list[Wish]:
         verdict = read_verdict(response)
@@ -278,7 +284,7 @@ class Control:
     def system(self, subtype: str, **fields: object) -> None:
         """A `system` line beside the conversation."""
         line = {"type": "system", "subtype": subtype, **fields}
-        self._lines.append(dump(line | {"uuid": self._mint(), "session_id": self.facts.session_id}) + b"\n")
+        self._say(line | {"uuid": self._mint(), "session_id": self.facts.session_id})
 
     # -- how it is done -----------------------------------------------------------------------------------
 
@@ -286,13 +292,19 @@ class Control:
         response = {"subtype": "success", "request_id": identity}
         if body is not None:
             response["response"] = body
-        self._lines.append(dump({"type": "control_response", "response": response}) + b"\n")
+        self._say({"type": "control_response", "response": response})
 
     def _refuse(self, identity: object, refusal: RefusalError) -> None:
         response = {"subtype": "error", "request_id": identity, "error": str(refusal)}
         if refusal.code:
             response["error_code"] = refusal.code
-        self._lines.append(dump({"type": "control_response", "response": response}) + b"\n")
+        self._say({"type": "control_response", "response": response})
+
+    def _say(self, line: Mapping[str, Any]) -> None:
+        dumped = dump(line)
+        if len(dumped) > self.facts.line_bytes:
+            dumped = dump(fit(line, self.facts.line_bytes))
+        self._lines.append(dumped + b"\n")
 
     def _complain(self, text: str) -> None:
         self.complaints.append(f"{text}; the line was skipped\n")

@@ -10,7 +10,6 @@ STOPPED = (  # what a call says that a question was open about when the turn was
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
     "new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
 )
-INPUT_BYTES = 1_000_000  # of a call that is asked about: a reader of lines must get it whole or not at all
 
 
 class Permission(NamedTuple):

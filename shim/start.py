@@ -160,6 +160,7 @@ class Start:
             process=os.getpid(),
             cwd=self.cwd,
             asks=self._listens(),
+            line_bytes=self.settings.max_line_bytes,
             checked=check_model,
         )
         launcher = Launcher(

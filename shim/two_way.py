@@ -1,5 +1,6 @@
 """A conversation with one child for all messages: it is told everything through its stdin, and asks back."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,10 +14,11 @@ from shim.errors import ShimError
 from shim.launcher import Launcher
 from shim.messages import Message
 from shim.permissions import STOPPED, Decision, Permission
-from shim.sinks import Output
+from shim.sinks import FrontendGoneError, Output
 from shim.translation import Translation
 
 OBEY_SECONDS = 2.0  # for a child that was told to interrupt its turn; then it is ended
+HOOK_SECONDS = 60.0  # for a frontend's hooks about a call, as the real one gives them
 TELL_SECONDS = 10.0  # for a child to take what it is told; one that reads nothing for so long is ended
 
 
@@ -113,6 +115,17 @@ class TwoWay(ChildDriver):
         asked, turn.asked = turn.asked, []
         for permission in asked:
             decision = self._allowed_before(permission) or self._questions.ask(permission)
+            await self._output.lines(self._questions.take())
+            if decision is not None:
+                await self.decide(permission, decision)
+            elif self._questions.holds(permission):
+                self._tasks.start_soon(self._release, permission)
+
+    async def _release(self, permission: Permission) -> None:
+        """Hooks that never answer hold a question for so long and no more."""
+        await anyio.sleep(HOOK_SECONDS)
+        decision = self._questions.overdue(permission)
+        with contextlib.suppress(FrontendGoneError):  # the turn finds out too
             await self._output.lines(self._questions.take())
             if decision is not None:
                 await self.decide(permission, decision)

@@ -197,3 +197,16 @@ def test_a_denied_call_is_forbidden_at_once_where_everything_runs():
     one = control(hooks(), mode="bypassPermissions")
     one.observe(CALL)
     assert give(one, "uuid-1", DENY) == [Forbidden("call_1", "not today")]
+
+
+def test_a_hook_that_never_answers_holds_a_question_no_longer_than_its_time():
+    one = control(hooks())
+    one.observe(CALL)
+    one.ask(ASKED)
+    said(one)
+    assert one.holds(ASKED)
+    assert one.overdue(ASKED) is None
+    (question,) = said(one)
+    assert question["request"]["subtype"] == "can_use_tool"
+    assert not one.holds(ASKED) and one.overdue(ASKED) is None and said(one) == []
+    assert give(one, "uuid-1", DENY) == []
