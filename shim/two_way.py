@@ -19,7 +19,8 @@ from shim.translation import Translation
 
 OBEY_SECONDS = 2.0  # for a child that was told to interrupt its turn; then it is ended
 HOOK_SECONDS = 60.0  # for a frontend's hooks about a call, as the real one gives them
-TELL_SECONDS = 10.0  # for a child to take what it is told; one that reads nothing for so long is ended
+TELL_SECONDS = 60.0  # for a child to take what it is told; one that reads nothing for so long is ended
+LATE_CHUNKS = 256  # that are skipped between two turns; a child that never stops talking is pumped as its answer
 
 
 class TwoWay(ChildDriver):
@@ -72,7 +73,9 @@ class TwoWay(ChildDriver):
 
     def _skip_late(self, child: Child, translation: Translation) -> None:
         """What the child said between the turns answers nobody."""
-        while chunk := child.read_ready():
+        for _ in range(LATE_CHUNKS):
+            if not (chunk := child.read_ready()):
+                return
             translation.skip(chunk)
 
     async def _begin(self, translation: Translation | None = None) -> tuple[Child, Translation]:
