@@ -46,11 +46,23 @@ class Settings(NamedTuple):
     vendors: Mapping[str, VendorSettings] = {}
     transcripts: bool = True
     max_line_bytes: int = 0
+    timeouts: Mapping[str, float] = {}
 
     def of(self, name: str) -> VendorSettings:
         """The settings of one vendor."""
         return self.vendors.get(name) or VendorSettings()
 
+    def timeout(self, name: str, vendor: str) -> float:
+        """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS."""
+        own = self.of(vendor).timeouts
+        return own.get(name.removesuffix("_timeout")) or self.timeouts.get(name) or TIMEOUTS[name]
+
+
+# What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open. The longest
+# silence of a vendor that is at work is qwen's, 85 s of retries (its page, section 6).
+TIMEOUTS = {"first_byte_timeout": 120.0, "idle_timeout": 900.0, "tool_timeout": 3600.0}
+VENDOR_TIMEOUTS = {name.removesuffix("_timeout"): "a number" for name in TIMEOUTS}
+TIMEOUT_VARIABLES = {"idle_timeout": "SHIM_IDLE_TIMEOUT", "tool_timeout": "SHIM_TOOL_TIMEOUT"}
 
 # Key → what it may be. Keys of later chapters (recording, limits, redaction) are known, so that one file serves all
 # versions; what they mean is checked where they are used.
@@ -114,6 +126,7 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
         if not vendor_name(name) or not isinstance(settings, dict):
             raise _mistake(path, f"vendors.{name}", settings, "a table under a vendor's name")
         _check(path, f"vendors.{name}.", settings, VENDOR_KEYS)
+        _check(path, f"vendors.{name}.timeouts.", settings.get("timeouts") or {}, VENDOR_TIMEOUTS)
         vendors[name] = _vendor(settings)
     named = table.get("vendor") or ()
     return Settings(
@@ -123,6 +136,7 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
         max_line_bytes=_line_bytes(path, environment, table),
+        timeouts=_timeouts(path, environment, table),
         log=invocation.shim_log or environment.get("SHIM_LOG") or table.get("log"),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
@@ -145,6 +159,19 @@ def _line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
     if not LEAST_LINE_BYTES <= number <= LARGEST:
         raise FrontendError(f"{where} is {value!r}, it must be a number of bytes, at least {LEAST_LINE_BYTES}")
     return number
+
+
+def _timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[str, float]:
+    found = {name: float(table[name]) for name in TIMEOUTS if name in table}
+    for name, variable in TIMEOUT_VARIABLES.items():
+        if given := environment.get(variable):
+            try:
+                found[name] = float(given)
+            except ValueError:
+                found[name] = 0.0
+            if not 0 < found[name] <= LARGEST:
+                raise FrontendError(f"{variable} is {given!r}, it must be a number of seconds")
+    return found
 
 
 def config_directory(environment: Mapping[str, str]) -> str:

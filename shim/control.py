@@ -229,6 +229,11 @@ class Control:
                 self._hooked[identity] = seen
             self._say({"type": "control_request", "request_id": identity, "request": request})
 
+    @property
+    def asking(self) -> bool:
+        """Whether something waits for the frontend's answer."""
+        return bool(self._asked or self._held)
+
     def holds(self, permission: Permission) -> bool:
         """Whether a question waits for a hook about its call."""
         return permission.call in self._held

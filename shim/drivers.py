@@ -65,6 +65,7 @@ class ChildDriver:
         self._interrupted = False
         self._heard = False  # the child has said something; in this turn too:
         self._answering = False
+        self._patience = ""
         self._noted: str | None = None
 
     def terminate(self) -> None:
@@ -84,8 +85,11 @@ class ChildDriver:
     async def _pump(self, child: Child, translation: Translation) -> bool:
         """Until the turn is over (True), or the child's stdout is at its end or a deadline has passed (False)."""
         while not translation.finished:
-            with anyio.CancelScope(deadline=self._deadline) as self._reading:
+            with anyio.CancelScope(deadline=self._until(translation)) as self._reading:
                 chunk = await child.read()
+            if self._reading.cancelled_caught and anyio.current_time() < self._deadline:
+                await self._stall(child, translation)
+                return False
             if self._reading.cancelled_caught or not chunk:
                 return False
             self._heard = self._answering = True
@@ -102,6 +106,29 @@ class ChildDriver:
             if translation.turn.settled and self._settled():
                 return True
         return True
+
+    def _until(self, translation: Translation) -> float:
+        """When the child has been silent for too long; while a person is asked it may be silent for ever."""
+        if self._control is not None and self._control.asking:
+            return self._deadline
+        if not self._answering:
+            self._patience = "first_byte_timeout"
+        else:
+            self._patience = "tool_timeout" if translation.turn.open else "idle_timeout"
+        return min(self._deadline, anyio.current_time() + self._launcher.timeouts[self._patience])
+
+    async def _stall(self, child: Child, translation: Translation) -> None:
+        """The child said nothing for too long: it is interrupted, then ended."""
+        turn, name = translation.turn, self._patience
+        seconds = self._launcher.timeouts[name]
+        waiting = ", ".join(call[1] for call in turn.open.values())
+        turn.failed(
+            f"{self._launcher.vendor.name} said nothing for {seconds:g} s ({name})"
+            + (f" while these calls were open: {waiting}" if waiting else ""),
+            kind="stall",
+            api=False,
+        )
+        await child.stop(self._launcher.vendor.interrupt)
 
     async def _beside(self, child: Child, translation: Translation) -> None:
         """What has to be done after each chunk: the frontend's hooks hear of calls and results."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shim import store
 from shim.answers import Facts
 from shim.argv import Invocation
-from shim.config import Settings
+from shim.config import TIMEOUTS, Settings
 from shim.environment import child_environment
 from shim.errors import FrontendError
 from shim.events import ClaudePen
@@ -57,6 +57,7 @@ class Launcher:
         self.vendor = vendor
         self.settings = settings
         self.end_grace = settings.end_grace
+        self.timeouts = {name: settings.timeout(name, vendor.name) for name in TIMEOUTS}
         self.echo = invocation.replay_user_messages
         self.facts = facts
         self._invocation = invocation

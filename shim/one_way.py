@@ -31,7 +31,7 @@ class OneWay(ChildDriver):
         except ShimError as error:
             await self._refuse(message, error)
             return
-        self._deadline, self._interrupted = float("inf"), False
+        self._deadline, self._interrupted, self._answering = float("inf"), False, False
         self._child = child = Child(started.process, started.stdin)
         try:
             self.translation = translation = self._launcher.translation(self.translation)

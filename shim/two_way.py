@@ -56,7 +56,8 @@ class TwoWay(ChildDriver):
         self._answering, fresh = False, not self._heard
         await self._tell(child, prompt)
         over = await self._pump(child, translation)
-        if not (over or fresh or self._answering or self._interrupted):  # it was about to leave when it was told
+        silent = not (self._answering or self._interrupted or translation.turn.outcome)
+        if silent and not (over or fresh):  # it was about to leave when it was told
             await self._forget(child)
             child, _ = await self._begin(translation)
             await self._tell(child, prompt)
@@ -161,6 +162,7 @@ class TwoWay(ChildDriver):
         if decision.interrupt:
             translation.interrupt()
         await self._tell(child, answer)
+        self._reading.deadline = self._until(translation)
         if decision.interrupt:
             await self.interrupt()
 

@@ -17,6 +17,7 @@ from support import check_turns, parse, result_of
 
 from shim import child as children
 from shim.child import spawn
+from shim.config import TIMEOUTS
 from shim.launcher import Started
 from shim.messages import Message
 from shim.one_way import OneWay
@@ -72,6 +73,7 @@ class Launched:
     def __init__(self, translation, end_grace):
         self._translation = translation
         self.end_grace = end_grace
+        self.timeouts = dict(TIMEOUTS)
 
     def translation(self, previous):
         return self._translation
