@@ -34,7 +34,7 @@ class Facts:
     `prompts` whether the frontend answers permission requests, `asks` whether the vendor makes any, `state_events`
     "", "visible" or "host" (5.13), `checked` raises ValueError for a model's name that must not become an argument.
     `known_model` is what the last `init` said, `transcript` the path of the session's, "" when none is written,
-    `line_bytes` the length that no line of ours passes: a question that would is not put.
+    `replays` whether what the frontend says is said back (C15), `line_bytes` the length that no line of ours passes: a question that would is not put.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Facts:
         cwd: str = "",
         asks: bool = False,
         line_bytes: int = 1_000_000,
+        replays: bool = False,
         checked: Callable[[str], None] = lambda model: None,
     ) -> None:
         self.vendor = vendor
@@ -68,6 +69,7 @@ class Facts:
         self.cwd = cwd
         self.asks = asks
         self.line_bytes = line_bytes
+        self.replays = replays
         self.hooks = Hooks()
         self.transcript = ""
         self.checked = checked

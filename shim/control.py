@@ -154,6 +154,8 @@ class Control:
         response = event.get("response")
         if not isinstance(response, dict):
             return []
+        if self.facts.replays:
+            self._say(event)
         identity = str(response.get("request_id"))
         if identity in self._hooked:
             return self._hook_answered(self._hooked.pop(identity), response)

@@ -161,6 +161,7 @@ class Start:
             cwd=self.cwd,
             asks=self._listens(),
             line_bytes=self.settings.max_line_bytes,
+            replays=invocation.replay_user_messages,
             checked=check_model,
         )
         launcher = Launcher(

@@ -313,3 +313,14 @@ def test_broken_bytes_in_a_message_are_mended_and_the_message_taken():
     one.receive(b'{"type":"user","message":{"role":"user","content":"a \xff b"}}')
     (message,) = one.messages
     assert message.text == "a � b" and not one.complaints
+
+
+def test_an_answer_is_said_back_where_messages_are():
+    """C15"""
+    for replays in (False, True):
+        one = control(replays=replays)
+        one.ask(ASKED)
+        one.take()
+        give(one, "uuid-1", behavior="allow")
+        said = [json.loads(line) for line in one.take().splitlines()]
+        assert [line["type"] for line in said] == ["control_response"] * replays
