@@ -34,7 +34,8 @@ class Facts:
     `prompts` whether the frontend answers permission requests, `asks` whether the vendor makes any, `state_events`
     "", "visible" or "host" (5.13), `checked` raises ValueError for a model's name that must not become an argument.
     `known_model` is what the last `init` said, `transcript` the path of the session's, "" when none is written,
-    `replays` whether what the frontend says is said back (C15), `line_bytes` the length that no line of ours passes: a question that would is not put.
+    `replays` whether what the frontend says is said back (C15), `line_bytes` the length that no line of ours passes:
+    a question that would is not put.
     """
 
     def __init__(
