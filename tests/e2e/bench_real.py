@@ -17,8 +17,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from model_server import REPLY, ModelServer
+from model_server import ModelServer
 from programs import install
+from scripts import REPLY
 from vendor_setups import PI, QWEN, Vendor
 
 PROMPT = "[[text]] hi"
