@@ -52,6 +52,7 @@ class Blocks(Frame):
             dumped = orjson.dumps(whole)
         except TypeError:
             self.account.repaired("surrogate", whole)
+            whole = join_surrogates(whole)
             dumped = dump(whole)
         if len(dumped) <= self._room // ESCAPED:
             self._whole(kind, dumped)
@@ -150,7 +151,7 @@ class Blocks(Frame):
             self.pen.block(kind, dumped, aborted=aborted)
             self.pen.block_stop()
         else:
-            for piece in pieces(text, self._room):
+            for piece in pieces(join_surrogates(text), self._room):
                 self.pen.block(kind, dump(piece), aborted=aborted)
                 self.pen.block_stop()
         self._remember(kind, text)
@@ -204,8 +205,10 @@ class Blocks(Frame):
         try:
             dumped = orjson.dumps(fragment)
         except TypeError:
-            self._halves(fragment)
-            return
+            fragment = self._halved(fragment)
+            if not fragment:
+                return
+            dumped = dump(fragment)
         if not dumped.isascii():
             dumped = escape(dumped)
         self._size = size = self._size + len(dumped)
@@ -215,13 +218,30 @@ class Blocks(Frame):
             self.pen.delta(dumped)
 
     def _overflow(self, kind: str, fragment: str, key: object) -> None:
-        """The open block would be too long for its line with this fragment: it is closed and goes on as another."""
+        """The open block would be too long for its line with this fragment: it is closed and goes on as another.
+
+        Two halves of a character stay together, whichever side of the cut they came on.
+        """
+        half, self._carry = self._carry, ""
+        if half:
+            self._parts.pop()
+        elif is_half(fragment):
+            half, fragment = fragment[-1], fragment[:-1]
         self._parts.pop()
-        if self._parts:
+        if self._parts and is_half(self._parts[-1]):
+            fragment = self._parts[-1][-1] + fragment
+            self._parts[-1] = self._parts[-1][:-1]
+        if any(self._parts):
             self._go_on(kind, key)
             self._fragment(kind, fragment, key)
-            return
-        for piece in pieces(fragment, self._room):  # longer than a line by itself
+        else:
+            self._parts.clear()
+            self._say_pieces(kind, fragment, key)
+        self._fragment(kind, half, key)
+
+    def _say_pieces(self, kind: str, fragment: str, key: object) -> None:
+        """A fragment that is longer than a line by itself."""
+        for piece in pieces(join_surrogates(fragment), self._room):
             if self.state is not kind and not self._open(kind, piece, key):
                 return
             self._parts.append(piece)
@@ -316,12 +336,16 @@ class Blocks(Frame):
             self.account.repaired("surrogate", text)
         return dump(text)
 
-    def _halves(self, fragment: str) -> None:
-        """A fragment with half a surrogate pair: a high half at its end waits for the next fragment."""
+    def _halved(self, fragment: str) -> str:
+        """A fragment with half a surrogate pair, less the high half at its end, which waits for the next fragment."""
         self.account.repaired("surrogate", fragment)
-        if "\ud800" <= fragment[-1] <= "\udbff":
+        if is_half(fragment):
             self._carry = fragment[-1]
             self._parts[-1:] = [fragment[:-1], fragment[-1]]
-            fragment = fragment[:-1]
-        if fragment:
-            self.pen.delta(dump(fragment))
+            return fragment[:-1]
+        return fragment
+
+
+def is_half(text: str) -> bool:
+    """Whether a text ends with the first half of a surrogate pair."""
+    return "\ud800" <= text[-1:] <= "\udbff"

@@ -8,7 +8,7 @@ from shim.blocks import Blocks
 from shim.caps import LONGEST_CHARACTER, fit
 from shim.dumping import as_content
 from shim.ending import Outcome
-from shim.frame import CLOSED, MESSAGE, READY, Call
+from shim.frame import CLOSED, MESSAGE, NAME_CHARACTERS, READY, Call
 from shim.hooks import Seen
 from shim.nested import Nested
 from shim.permissions import Permission
@@ -27,10 +27,10 @@ class Calls(Blocks):
         """A whole call, in Claude's words. The same id while open is the same call; later it is a new one."""
         if identity.__class__ is not str or not identity:
             identity = self.pen.new_uuid()
+        identity = identity[:NAME_CHARACTERS]
         if identity in self.open or identity in self._hidden:
             return
-        if name.__class__ is not str:
-            name = "unknown"
+        name = name[:NAME_CHARACTERS] if name.__class__ is str else "unknown"
         if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
         verdict = "allow" if self._policy is None else self._policy.verdict(name, arguments)
@@ -73,6 +73,8 @@ class Calls(Blocks):
         """
         if content.__class__ is not str:
             content = as_content(content)
+        if identity.__class__ is str:
+            identity = identity[:NAME_CHARACTERS]
         call = self.open.pop(identity, None)
         if call is None:
             call = self._called_late(identity, content, is_error, name, arguments)
@@ -153,6 +155,7 @@ class Calls(Blocks):
         The call is said if it was not; the question waits in `asked` for the shell. One that nobody may be asked
         carries its refusal: the vendor gets an answer to every question.
         """
+        identity = identity[:NAME_CHARACTERS]
         refusal = self._unaskable(request, identity, name, arguments)
         said_as = self.open[identity][0] if identity in self.open else identity
         self._asking.add(identity)

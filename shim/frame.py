@@ -60,6 +60,9 @@ TRANSITIONS: dict[str, dict[str, str]] = {
 # fmt: on
 
 
+# Of an id or a name that a vendor gives: they stand in every line of ours, and are remembered.
+NAME_CHARACTERS = 200
+
 Steps = dict[str, dict[str, tuple[Callable[[Any], None], ...]]]
 Call = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
 

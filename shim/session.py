@@ -17,11 +17,11 @@ from shim.messages import Message
 from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
 from shim.state import tell
-from shim.terms import SEEN_IDS
 
 # That wait for their turn. Beyond both the frontend's stdin is not read on, and then neither an answer nor an interrupt
 # is heard: a frontend that writes a few messages ahead must not come there, one that never stops must.
-QUEUE_MESSAGES = 64
+QUEUE_MESSAGES = 64  # from here on their bytes count too
+MOST_MESSAGES = 10_000
 
 
 class Session(Loop):
@@ -162,7 +162,9 @@ class Session(Loop):
     def _full(self, control: Control) -> bool:
         if len(control.messages) < QUEUE_MESSAGES:
             return False
-        return sum(message.size for message in control.messages) >= INBOUND_BYTES or len(control.messages) >= SEEN_IDS
+        return (
+            sum(message.size for message in control.messages) >= INBOUND_BYTES or len(control.messages) >= MOST_MESSAGES
+        )
 
     async def _control_lines(self) -> None:
         if self._control is None:

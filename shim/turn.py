@@ -9,7 +9,7 @@ from typing import Any
 from shim import ending
 from shim.account import Account
 from shim.failures import classify
-from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, paths
+from shim.frame import CLOSED, ECHO, MESSAGE, NAME_CHARACTERS, NEW, READY, TEXT, THINKING, paths
 from shim.ids import parse_uuid
 from shim.messages import Message
 from shim.permissions import Permission
@@ -55,7 +55,7 @@ class Turn(Verbatim):
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
         if model and model != self.model and isinstance(model, str):
-            self.model = model
+            self.model = model[:NAME_CHARACTERS]
         if usage is not None:
             if usage.__class__ is not Usage:
                 usage = known(usage)
@@ -175,7 +175,7 @@ class Turn(Verbatim):
         if version := self.facts.get("vendor_version") or terms.vendor_version:
             shim["vendor_version"] = version
         facts: dict[str, Any] = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
-        self.model = self.model or self.facts.get("model") or terms.model or "unknown"
+        self.model = (self.model or self.facts.get("model") or terms.model or "unknown")[:NAME_CHARACTERS]
         facts |= {"model": terms.model or self.model} | self.facts
         if terms.read is not None and STRUCTURED not in facts["tools"]:
             facts["tools"] = [*facts["tools"], STRUCTURED]

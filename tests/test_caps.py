@@ -93,3 +93,49 @@ def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragmen
         deltas = [line["event"].get("delta", {}) for line in lines if line["type"] == "stream_event"]
         assert "".join(delta.get(kind, "") for delta in deltas) == whole
     assert data + b'{"type":"message_stop"}\n' and check_turns(data + b'{"type":"message_stop"}\n', partial)
+
+
+def limited(partial):
+    """A stage whose lines have a limit."""
+    stage = Stage(partial=partial)
+    stage.pen = stage.turn.pen = ClaudePen("00000000-0000-4000-8000-", partial=partial, terminator=b"", limit=LIMIT)
+    stage.turn._room = stage.pen.room
+    stage.turn.started(session_id="s")
+    return stage
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize(
+    "fragments",
+    [["x" * 30_000 + "\ud83d", "\ude00 end"], ["\ud83d", "\ude00"] * 6000, ["a\udc00"] * 8000],
+    ids=["one long", "split pairs", "lone halves"],
+)
+def test_halves_of_characters_make_no_line_longer(partial, fragments):
+    stage = limited(partial)
+    for fragment in fragments:
+        stage.turn.text(fragment)
+    stage.turn.ended()
+    stage.turn.closed(None, "")
+    data = stage.pen.take()
+    assert max(map(len, data.split(b"\n"))) <= LIMIT
+    lines = [json.loads(line) for line in data.splitlines()]
+    blocks = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    said = "".join(block["text"] for block in blocks)
+    assert said == "".join(fragments).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    check_turns(data + b'{"type":"message_stop"}\n', partial)
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_names_and_ids_without_end_make_no_line_longer(partial):
+    stage, endless = limited(partial), "n" * 50_000
+    stage.turn.message(model=endless)
+    stage.turn.text("Hello.")
+    stage.turn.tool_use(endless, endless, {"command": "ls"})
+    stage.turn.tool_result(endless, "out")
+    stage.turn.ended()
+    stage.turn.closed(None, "")
+    data = stage.pen.take()
+    assert max(map(len, data.split(b"\n"))) <= LIMIT
+    (result,) = [line for line in map(json.loads, data.splitlines()) if line["type"] == "user"]
+    assert result["message"]["content"][0]["content"] == "out"
+    check_turns(data + b'{"type":"message_stop"}\n', partial)
