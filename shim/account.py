@@ -10,12 +10,14 @@ OVERFLOW = "other"
 class Account:
     """Counts by kind, each with its first sample (at most 64 kinds of 200 characters).
 
-    `repairs` holds what was mended, cut or skipped; `unknown` the vendor's events nobody translates.
+    `repairs` holds what was mended, cut or skipped; `unknown` the vendor's events nobody translates. `line` is the
+    line that is being read: the sample of whatever has none of its own.
     """
 
-    __slots__ = ("repairs", "samples", "unknown")
+    __slots__ = ("line", "repairs", "samples", "unknown")
 
     def __init__(self) -> None:
+        self.line = b""
         self.repairs: dict[str, int] = {}
         self.unknown: dict[str, int] = {}
         self.samples: dict[str, str] = {}
@@ -29,13 +31,24 @@ class Account:
         self._count(self.unknown, str(kind), sample)
 
     def _count(self, counts: dict[str, int], kind: str, sample: object) -> None:
-        kind = printable(kind)[:SAMPLE_CHARACTERS]
+        kind = printable(kind[:SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
         if kind not in counts:
             if len(counts) >= KINDS_KEPT:
                 kind = OVERFLOW
-            if sample:
-                self.samples.setdefault(kind, printable(sample)[:SAMPLE_CHARACTERS])
+            if kind not in self.samples and (shown := self._shown(sample)):
+                self.samples[kind] = shown
         counts[kind] = counts.get(kind, 0) + 1
+
+    def _shown(self, sample: object) -> str:
+        """The beginning of a sample; an event is shown as its line, which may be too large or too deep to spell."""
+        if not sample or not isinstance(sample, str | bytes):
+            sample = self.line or sample
+        if not isinstance(sample, str | bytes):
+            try:
+                sample = str(sample) if sample else ""
+            except (RecursionError, ValueError):
+                return ""
+        return printable(sample[: 4 * SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
 
     def forget(self) -> None:
         """Begin anew, for the next turn of the same child."""

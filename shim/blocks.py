@@ -3,9 +3,9 @@
 import orjson
 
 from shim.caps import pieces
-from shim.decode import join_surrogates
 from shim.dumping import dump, escape
 from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Frame
+from shim.halves import completed, join_surrogates, surrogates, waiting
 from shim.usage import NO_USAGE
 
 # Of a reply that may be cut and come again: more than any model says in one, less than would matter in memory.
@@ -51,7 +51,8 @@ class Blocks(Frame):
         try:
             dumped = orjson.dumps(whole)
         except TypeError:
-            self.account.repaired("surrogate", whole)
+            if surrogates(whole):
+                self.account.repaired("surrogate", whole)
             whole = join_surrogates(whole)
             dumped = dump(whole)
         if len(dumped) <= self._room // ESCAPED:
@@ -137,9 +138,9 @@ class Blocks(Frame):
     def _close(self) -> None:
         kind, parts = self.state, self._parts
         if self._carry:
-            self._carry = ""
+            half, self._carry = self._carry, ""
             if self._partial:
-                self.pen.delta(b'"\xef\xbf\xbd"')
+                self.pen.delta(dump(half))
         text = parts[0] if len(parts) == 1 else "".join(parts)
         self._parts = []
         try:
@@ -190,7 +191,7 @@ class Blocks(Frame):
         if (self.state is not kind or key != self._key) and not (fragment := self._open(kind, fragment, key)):
             return
         if self._carry:
-            fragment, self._carry = self._carry + fragment, ""
+            fragment, self._carry = completed(self._carry + fragment), ""
             self._parts.pop()
         self._parts.append(fragment)
         if self._partial:
@@ -225,12 +226,12 @@ class Blocks(Frame):
         half, self._carry = self._carry, ""
         if half:
             self._parts.pop()
-        elif is_half(fragment):
-            half, fragment = fragment[-1], fragment[:-1]
+        elif count := waiting(fragment):
+            half, fragment = fragment[-count:], fragment[:-count]
         self._parts.pop()
-        if self._parts and is_half(self._parts[-1]):
-            fragment = self._parts[-1][-1] + fragment
-            self._parts[-1] = self._parts[-1][:-1]
+        if self._parts and (count := waiting(self._parts[-1])):
+            fragment = self._parts[-1][-count:] + fragment
+            self._parts[-1] = self._parts[-1][:-count]
         if any(self._parts):
             self._go_on(kind, key)
             self._fragment(kind, fragment, key)
@@ -332,20 +333,16 @@ class Blocks(Frame):
         self._said_size = 0
 
     def _repaired(self, text: str) -> bytes:
-        if not self._partial:
+        if not self._partial and surrogates(text):
             self.account.repaired("surrogate", text)
         return dump(text)
 
     def _halved(self, fragment: str) -> str:
-        """A fragment with half a surrogate pair, less the high half at its end, which waits for the next fragment."""
-        self.account.repaired("surrogate", fragment)
-        if is_half(fragment):
-            self._carry = fragment[-1]
-            self._parts[-1:] = [fragment[:-1], fragment[-1]]
-            return fragment[:-1]
+        """A fragment with half a character, less the half at its end, which waits for the next fragment."""
+        if surrogates(fragment):
+            self.account.repaired("surrogate", fragment)
+        if count := waiting(fragment):
+            self._carry = fragment[-count:]
+            self._parts[-1:] = [fragment[:-count], self._carry]
+            return fragment[:-count]
         return fragment
-
-
-def is_half(text: str) -> bool:
-    """Whether a text ends with the first half of a surrogate pair."""
-    return "\ud800" <= text[-1:] <= "\udbff"

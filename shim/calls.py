@@ -6,7 +6,7 @@ from typing import Any
 from shim import ending
 from shim.blocks import Blocks
 from shim.caps import LONGEST_CHARACTER, fit
-from shim.dumping import as_content
+from shim.dumping import UNSURE, as_content
 from shim.ending import Outcome
 from shim.frame import CLOSED, MESSAGE, NAME_CHARACTERS, READY, Call
 from shim.hooks import Seen
@@ -33,6 +33,8 @@ class Calls(Blocks):
         name = name[:NAME_CHARACTERS] if name.__class__ is str else "unknown"
         if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
+        if not UNSURE.isdisjoint(map(type, arguments.values())):
+            arguments = self.sure(arguments)
         verdict = "allow" if self._policy is None else self._policy.verdict(name, arguments)
         if verdict == "hide":
             self._hide(identity)
@@ -72,7 +74,7 @@ class Calls(Blocks):
         A result before its call waits for it; a second result is counted and dropped.
         """
         if content.__class__ is not str:
-            content = as_content(content)
+            content = as_content(self.sure(content))
         if identity.__class__ is str:
             identity = identity[:NAME_CHARACTERS]
         call = self.open.pop(identity, None)
@@ -156,6 +158,7 @@ class Calls(Blocks):
         carries its refusal: the vendor gets an answer to every question.
         """
         identity = identity[:NAME_CHARACTERS]
+        arguments = self.sure(arguments)
         refusal = self._unaskable(request, identity, name, arguments)
         said_as = self.open[identity][0] if identity in self.open else identity
         self._asking.add(identity)
@@ -177,6 +180,7 @@ class Calls(Blocks):
 
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that was refused: an entry in the result's `permission_denials` (once per id)."""
+        arguments = self.sure(arguments)
         if all(entry["tool_use_id"] != identity for entry in self.denials) and len(self.denials) < SEEN_IDS:
             self.denials.append({"tool_name": name, "tool_use_id": identity, "tool_input": arguments})
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from shim.argv import Invocation
 from shim.errors import FrontendError
 from shim.ids import vendor_name
+from shim.lines import INBOUND_BYTES
 
 CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
 
@@ -46,6 +47,7 @@ class Settings(NamedTuple):
     vendors: Mapping[str, VendorSettings] = {}
     transcripts: bool = True
     max_line_bytes: int = 0
+    max_inbound_bytes: int = INBOUND_BYTES
     timeouts: Mapping[str, float] = {}
 
     def of(self, name: str) -> VendorSettings:
@@ -136,6 +138,7 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
         max_line_bytes=_line_bytes(path, environment, table),
+        max_inbound_bytes=_inbound_bytes(path, table),
         timeouts=_timeouts(path, environment, table),
         log=invocation.shim_log or environment.get("SHIM_LOG") or table.get("log"),
         deny=tuple(tools.get("deny", ())),
@@ -159,6 +162,14 @@ def _line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
     if not LEAST_LINE_BYTES <= number <= LARGEST:
         raise FrontendError(f"{where} is {value!r}, it must be a number of bytes, at least {LEAST_LINE_BYTES}")
     return number
+
+
+def _inbound_bytes(path: str, table: Table) -> int:
+    """A longer line of the child's, or of the frontend's, is skipped."""
+    value = table.get("max_inbound_bytes", INBOUND_BYTES)
+    if value < LEAST_LINE_BYTES:
+        raise _mistake(path, "max_inbound_bytes", value, f"a number of bytes, at least {LEAST_LINE_BYTES}")
+    return int(value)
 
 
 def _timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[str, float]:

@@ -21,12 +21,14 @@ from typing import Any, ClassVar
 
 from shim import ending
 from shim.account import Account
+from shim.dumping import exact, flat, survey
 from shim.ending import Exit, Outcome
 from shim.events import ClaudePen
 from shim.failures import classify
 from shim.hooks import Seen
 from shim.messages import Message
 from shim.permissions import Permission
+from shim.shapes import DEPTH_KEPT
 from shim.terms import SEEN_IDS, Conversation, Structured, Terms
 from shim.usage import NO_USAGE, Usage
 
@@ -250,6 +252,17 @@ class Frame:
         if size > SEEN_IDS // 2:
             conversation.forget()
         return identity
+
+    def sure(self, value: Any) -> Any:
+        """A value of the vendor's own shape as it can be written: as deep as a reader likes, no digit lost."""
+        depth, lossy = survey(value)
+        if depth > DEPTH_KEPT:
+            self.account.repaired("too_deep")
+            value = flat(value)
+        if lossy and (kept := exact(value, self.account.line)) != value:
+            self.account.repaired("long_integer")
+            return kept
+        return value
 
     def _late(self) -> None:
         self.account.repaired("late_event")

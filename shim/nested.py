@@ -41,7 +41,7 @@ class Nested:
             return
         said_as = turn.claim(identity)
         turn.nested_calls[identity] = (self._parent, said_as)
-        given = arguments if isinstance(arguments, dict) else {"raw": arguments}
+        given = turn.sure(arguments if isinstance(arguments, dict) else {"raw": arguments})
         said = name if isinstance(name, str) else "unknown"
         self._assistant({"type": "tool_use", "id": said_as, "name": said, "input": given})
 
@@ -54,7 +54,7 @@ class Nested:
         block = {
             "type": "tool_result",
             "tool_use_id": said_as,
-            "content": as_content(content),
+            "content": as_content(self._turn.sure(content)),
             "is_error": bool(is_error),
         }
         self._line("user", {"role": "user", "content": [block]})

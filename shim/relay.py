@@ -10,7 +10,6 @@ from anyio.abc import TaskGroup
 from shim.account import printable
 from shim.child import Child
 from shim.frame import CLOSED, NEW
-from shim.lines import LineSplitter
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
 from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
@@ -39,7 +38,6 @@ class Relay(Loop):
         self._plain = plain
         self._first_signal = interrupt
         self._end_grace = end_grace
-        self._lines = LineSplitter()
         self._reading = anyio.CancelScope()
 
     async def _work(self, tasks: TaskGroup) -> int:
@@ -83,11 +81,11 @@ class Relay(Loop):
     async def _pump(self) -> None:
         translation = self._translation
         while chunk := await self._child.read():
-            said = translation.feed(chunk)
+            lines = translation.split(chunk)
+            said = translation.read(lines)
             if translation.turn.stated and not translation.finished:
                 said += translation.finish()
-            whole = b"".join(raw + b"\n" for raw in self._lines.feed(chunk))
-            await self._output.lines(whole if self._plain else said)
+            await self._output.lines(b"".join([raw + b"\n" for raw in lines]) if self._plain else said)
 
     async def _unfinished(self, reason: str) -> None:
         """A turn that was begun and has no result gets one."""

@@ -74,7 +74,7 @@ class Run:
 
         self._signals.started = True
         control = Control(self._launcher.facts, _minted(), _now)
-        source = Source() if answers else None
+        source = Source(limit=self._launcher.settings.max_inbound_bytes) if answers else None
         if source is None:
             control.closed()
         else:

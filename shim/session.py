@@ -162,9 +162,8 @@ class Session(Loop):
     def _full(self, control: Control) -> bool:
         if len(control.messages) < QUEUE_MESSAGES:
             return False
-        return (
-            sum(message.size for message in control.messages) >= INBOUND_BYTES or len(control.messages) >= MOST_MESSAGES
-        )
+        most = INBOUND_BYTES if self._source is None else self._source.limit
+        return sum(message.size for message in control.messages) >= most or len(control.messages) >= MOST_MESSAGES
 
     async def _control_lines(self) -> None:
         if self._control is None:

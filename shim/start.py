@@ -125,8 +125,11 @@ class Start:
             prompt = (
                 self.invocation.prompt
             )  # stdin brings the answers, unless it is the prompt: then nobody can be asked
-            return run.conversation(Message(prompt or read_prompt(self.invocation)), answers=bool(prompt))
-        return run.one_message(read_prompt(self.invocation))
+            return run.conversation(Message(prompt or self._prompt()), answers=bool(prompt))
+        return run.one_message(self._prompt())
+
+    def _prompt(self) -> str:
+        return read_prompt(self.invocation, limit=self.settings.max_inbound_bytes)
 
     def _check_session(self) -> None:
         """A session has one vendor, exists if it is to go on, and does not if it is to begin (contract F6, F7)."""

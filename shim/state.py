@@ -8,6 +8,8 @@ import os
 import stat
 from collections.abc import Iterator
 
+from shim.lines import AsideFile
+
 NOT_PRIVATE = "state is not kept: {path} is not a directory of yours that only you may enter (chmod 700)\n"
 
 
@@ -117,3 +119,10 @@ def write_file(directory: str, name: str, data: bytes) -> bool:
             pass
         return False
     return True
+
+
+def aside_file() -> AsideFile:
+    """A file that nobody else can find, gone when it is closed: what would fill the memory waits there."""
+    from tempfile import TemporaryFile
+
+    return TemporaryFile(buffering=0)

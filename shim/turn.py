@@ -42,7 +42,7 @@ class Turn(Verbatim):
             self.conversation.vendor_session = session
         for name, value in facts.items():
             if isinstance(value, FACTS.get(name, object)) and value is not None:
-                self.facts[name] = value
+                self.facts[name] = self.sure(value)
         if session and self.state is NEW:
             self.go(READY)
 
@@ -115,7 +115,7 @@ class Turn(Verbatim):
         if self.state is CLOSED:
             self._late()
         else:
-            self.pen.system(subtype, fields)
+            self.pen.system(subtype, self.sure(fields))
 
     def refused(self, permission: Permission, message: str, *, announced: bool) -> None:
         """A permission was refused; `announced`: the frontend refused it itself and need not be told (5.13)."""

@@ -120,10 +120,9 @@ def test_nul_is_refused(piped):
         read_prompt(parse([]), piped(b"a\0b"))
 
 
-def test_more_than_the_bound_is_refused(piped, monkeypatch):
-    monkeypatch.setattr(prompts, "INBOUND_BYTES", 10)
+def test_more_than_the_bound_is_refused(piped):
     with pytest.raises(FrontendError, match="larger than 10 bytes"):
-        read_prompt(parse([]), piped(b"x" * 11))
+        read_prompt(parse([]), piped(b"x" * 11), limit=10)
 
 
 # -- system prompts from files ----------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ that was made before it (the document's own example), so text waits one event wh
 import re
 from typing import Any
 
-import orjson
-
+from shim.decode import parsed
+from shim.dumping import dump
 from shim.ending import Exit
 from shim.errors import FrontendError
 from shim.tools import Tool, claude_names, edits, line_range, milliseconds, translate
@@ -83,17 +83,14 @@ class AcaiTranslator(Translator):
             self._say_held(fill=any(kind == "text" for kind, _ in self._held))
         arguments = event.get("arguments")
         if isinstance(arguments, str):
-            try:
-                arguments = orjson.loads(arguments)
-            except orjson.JSONDecodeError:
-                pass
+            arguments = parsed(arguments)
         name, claude = translate(TOOLS, event["name"], arguments)
         self.turn.tool_use(event.get("call_id") or event.get("id", ""), name, claude)
 
     def on_function_call_output(self, event: Event) -> None:
         text = event.get("output")
         if text.__class__ is not str:
-            text = orjson.dumps(text).decode()
+            text = dump(self.turn.sure(text)).decode()
         failed = text.startswith("Error:") or ("[exit:" in text and FAILED.search(text, len(text) - 80) is not None)
         self._answers = True
         self.turn.tool_result(event.get("call_id", ""), text, failed)

@@ -8,8 +8,7 @@ last of them, and a line that equals it waits for the next event, which tells a 
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
+from shim.decode import parsed
 from shim.ending import Exit
 from shim.errors import FrontendError
 from shim.tools import translate
@@ -194,10 +193,8 @@ class CursorTranslator(Translator):
 def _parsed(arguments: object) -> object:
     if not isinstance(arguments, str):
         return arguments
-    try:
-        return orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        return {"raw": arguments}
+    value = parsed(arguments)
+    return {"raw": value} if isinstance(value, str) else value
 
 
 def counted_usage(counted: object) -> Usage | None:

@@ -8,8 +8,7 @@ reply that was cut is still said.
 
 from typing import Any
 
-import orjson
-
+from shim.decode import Decoder
 from shim.ending import Exit
 from shim.tools import Tool, absolute, edits, milliseconds, translate
 from shim.translator import Event, Translator
@@ -49,6 +48,8 @@ UNREAD = (
 )
 RESULT = b'{"type":"message_end","message":{"role":"toolResult"'
 REPETITION = b',"partial":'  # cumulative generations: from here on the line says the message again
+LONG = 1024  # bytes of a line that are worth cutting it
+GLUED = b'}{"type":"'  # another event on the line: it is read, whatever the first one is
 HELD_BYTES = 2 * 1024 * 1024  # of updates kept for a reply that may be cut; beyond that they are read at once
 HELD_LINES = 8192
 
@@ -75,12 +76,14 @@ class PiTranslator(Translator):
     def line(self, raw: bytes) -> bytes | None:
         """Skip what nobody reads, cut repetitions off; without partial messages keep updates unread."""
         if not raw.startswith(UPDATE):
-            if raw.startswith(UNREAD) or (raw.startswith(RESULT) and not self.turn.open):
-                return None
+            unread = raw.startswith(UNREAD) or (raw.startswith(RESULT) and not self.turn.open)
+            return raw if not unread or GLUED in raw else None
+        if raw.find(GLUED) >= 0:
             return raw
-        cut = raw.find(REPETITION)
-        if cut >= 0 and raw.find(b'"assistantMessageEvent":', 0, cut) >= 0 and b'"toolcall_' not in raw[:cut]:
-            raw = raw[:cut] + b"}}"
+        if len(raw) > LONG:
+            cut = raw.find(REPETITION)
+            if cut >= 0 and raw.find(b'"assistantMessageEvent":', 0, cut) >= 0 and b'"toolcall_' not in raw[:cut]:
+                raw = raw[:cut] + b"}}"
         if self.partial or self._bytes < 0:
             return raw
         self._updates.append(raw)
@@ -90,22 +93,26 @@ class PiTranslator(Translator):
             self._bytes = -1
         return None
 
+    def repaired(self, event: Event) -> None:
+        """An update that had to be repaired is said at once, so those before it are too."""
+        if event.get("type") == "message_update" and self._updates:
+            self._read_updates()
+            self._bytes = -1
+        self.feed(event)
+
     def _read_updates(self) -> None:
         """Read the updates of a reply whose end never came, or that is too long to keep."""
         updates, self._updates = self._updates, []
+        account = self.turn.account
+        decoder = Decoder(account)
         for raw in updates:
-            try:
-                self.on_message_update(orjson.loads(raw))
-            except (orjson.JSONDecodeError, KeyError, TypeError):
-                self._read_broken(raw)
-
-    def _read_broken(self, raw: bytes) -> None:
-        import json
-
-        try:
-            self.on_message_update(json.loads(raw.decode("utf-8", "replace"), strict=False))
-        except (ValueError, KeyError, TypeError):
-            self.turn.account.repaired("malformed_event", raw)
+            account.line = raw
+            for event, _ in decoder.repair(raw):
+                try:
+                    self.on_message_update(event)
+                except (KeyError, TypeError):
+                    account.repaired("malformed_event")
+        decoder.close()
 
     # -- the frame ----------------------------------------------------------------------------------------
 
