@@ -132,14 +132,14 @@ class Translation:
         handlers, test, feed = translator.handlers, translator.line, translator.feed
         overridden, account = self._overridden, self.account
         for raw in lines:
-            if not raw and not repair:
-                continue
-            account.line = raw
             if test is not None:
                 kept = test(raw)
                 if kept is None:
                     continue
                 raw = kept
+            if not raw and not repair:
+                continue
+            account.line = raw
             if repair:
                 repair = self._repair(raw)
                 continue

@@ -49,7 +49,7 @@ UNREAD = (
 RESULT = b'{"type":"message_end","message":{"role":"toolResult"'
 REPETITION = b',"partial":'  # cumulative generations: from here on the line says the message again
 LONG = 1024  # bytes of a line that are worth cutting it
-GLUED = b'}{"type":"'  # another event on the line: it is read, whatever the first one is
+GLUED = b'}{"ty'  # another event on the line: it is read, whatever the first one is
 HELD_BYTES = 2 * 1024 * 1024  # of updates kept for a reply that may be cut; beyond that they are read at once
 HELD_LINES = 8192
 
@@ -77,14 +77,14 @@ class PiTranslator(Translator):
         """Skip what nobody reads, cut repetitions off; without partial messages keep updates unread."""
         if not raw.startswith(UPDATE):
             unread = raw.startswith(UNREAD) or (raw.startswith(RESULT) and not self.turn.open)
-            return raw if not unread or GLUED in raw else None
-        if raw.find(GLUED) >= 0:
-            return raw
+            return raw if not unread or raw.find(GLUED) > 0 else None
         if len(raw) > LONG:
             cut = raw.find(REPETITION)
-            if cut >= 0 and raw.find(b'"assistantMessageEvent":', 0, cut) >= 0 and b'"toolcall_' not in raw[:cut]:
+            if cut > 0 and raw.find(b'"assistantMessageEvent":', 0, cut) > 0 and b'"toolcall_' not in raw[:cut]:
+                if raw.find(GLUED, cut) > 0:
+                    return raw
                 raw = raw[:cut] + b"}}"
-        if self.partial or self._bytes < 0:
+        if self.partial or self._bytes < 0 or raw.find(GLUED) > 0:
             return raw
         self._updates.append(raw)
         self._bytes += len(raw)
