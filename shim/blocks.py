@@ -58,8 +58,10 @@ class Blocks(Frame):
         if len(dumped) <= self._room // ESCAPED:
             self._whole(kind, dumped)
         else:
+            dumped = b""  # it may be large
             for piece in pieces(whole, self._room):
                 self._whole(kind, dump(piece))
+                self.pen.fold()
         if self._retracts and self._start_usage is NO_USAGE:  # a reply whose usage is known is complete
             self._keep(kind, whole)
         if kind is TEXT:
@@ -152,9 +154,11 @@ class Blocks(Frame):
             self.pen.block(kind, dumped, aborted=aborted)
             self.pen.block_stop()
         else:
+            dumped = b""  # it may be large
             for piece in pieces(join_surrogates(text), self._room):
                 self.pen.block(kind, dump(piece), aborted=aborted)
                 self.pen.block_stop()
+                self.pen.fold()
         self._remember(kind, text)
         if self._key is not None:
             self._spoken.setdefault((kind, self._key), []).append(text)
@@ -214,6 +218,7 @@ class Blocks(Frame):
             dumped = escape(dumped)
         self._size = size = self._size + len(dumped)
         if size > self._room:
+            dumped = b""  # it may be large
             self._overflow(kind, fragment, key)
         else:
             self.pen.delta(dumped)
@@ -249,6 +254,7 @@ class Blocks(Frame):
             if self._partial:
                 self.pen.delta(dump(piece))
             self._go_on(kind, key)
+            self.pen.fold()
 
     def _go_on(self, kind: str, key: object) -> None:
         """Close the block; what comes for the same one is the same text to the result."""

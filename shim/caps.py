@@ -31,7 +31,7 @@ def pieces(text: str, room: int) -> Iterator[str]:
 
 def cut(text: str, room: int, keep: Keep | None = None) -> str:
     """`text` if it fits `room` bytes, else its head and tail around a note."""
-    if len(text) * LONGEST_CHARACTER + 2 <= room or len(dump(text)) <= room:
+    if len(text) * LONGEST_CHARACTER + 2 <= room or (len(text) <= room and len(dump(text)) <= room):
         return text
     path = keep(text) if keep is not None else None
     half = max((room - NOTE_BYTES) // 2, 1)
@@ -50,6 +50,8 @@ def _tail(text: str, room: int) -> str:
 
 def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
     """`value` with its longest strings cut, so that it fits `room` bytes; what is large without them becomes text."""
+    if isinstance(value, str) and len(value) > room >= SHORTEST + NOTE_BYTES:
+        return cut(value, room, keep)  # without a copy: it may be large
     size = len(dump(value))
     if size <= room:
         return value

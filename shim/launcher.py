@@ -18,7 +18,7 @@ from shim.log import Log
 from shim.policy import Policy
 from shim.probe import Probe
 from shim.programs import find_program
-from shim.state import aside_file
+from shim.state import aside_for
 from shim.terms import Structured, Terms
 from shim.translation import Translation
 from shim.vendor import Launch, Request, Vendor
@@ -188,7 +188,9 @@ class Launcher:
         if before is not None and self._resume is None:
             before.conversation.vendor_session = None  # it begins a session of its own
         inbound = self.settings.max_inbound_bytes
-        return Translation(self.vendor.translator, self.terms(), self._pen, before, inbound=inbound, aside=aside_file)
+        return Translation(
+            self.vendor.translator, self.terms(), self._pen, before, inbound=inbound, aside=aside_for(inbound)
+        )
 
     def terms(self) -> Terms:
         """What is agreed for the turn that begins now."""

@@ -7,8 +7,9 @@ one (threats: settings of another user, symlinks). Where that cannot be had noth
 import os
 import stat
 from collections.abc import Iterator
+from io import BytesIO
 
-from shim.lines import AsideFile
+from shim.lines import INBOUND_BYTES, Aside, AsideFile
 
 NOT_PRIVATE = "state is not kept: {path} is not a directory of yours that only you may enter (chmod 700)\n"
 
@@ -121,8 +122,15 @@ def write_file(directory: str, name: str, data: bytes) -> bool:
     return True
 
 
-def aside_file() -> AsideFile:
-    """A file that nobody else can find, gone when it is closed: what would fill the memory waits there."""
+def aside_for(limit: int) -> Aside:
+    """Where a long line waits for its end, which may never come: a file that nobody else can find.
+
+    Who raised the limit has the memory for it, and would wait for the disk.
+    """
+    return BytesIO if limit > INBOUND_BYTES else _aside_file
+
+
+def _aside_file() -> AsideFile:
     from tempfile import TemporaryFile
 
     return TemporaryFile(buffering=0)

@@ -3,12 +3,20 @@
 import os
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from shim.caps import Keep
+from shim.config import LINE_BYTES
 from shim.ending import Exit
 from shim.events import TERMINATORS, ClaudePen
+from shim.lines import INBOUND_BYTES
+from shim.state import aside_for
 from shim.terms import Terms
 from shim.translation import Translation
 from shim.vendors import find
+
+if TYPE_CHECKING:
+    from shim.spill import Spill
 
 CHUNK_BYTES = 256 * 1024
 STDERR_BYTES = 1024 * 1024  # of `--stderr FILE`; its head and tail are what an error text quotes
@@ -32,8 +40,14 @@ def open_translation(
     terminator: str = "message_stop",
     session_id: str | None = None,
     stable: bool = False,
+    limit: int = LINE_BYTES,
+    inbound: int = INBOUND_BYTES,
 ) -> Translation:
-    """A translation outside of a turn: nothing is known of the invocation but the vendor."""
+    """A translation outside of a turn: nothing is known of the invocation but the vendor.
+
+    `limit` are the bytes of a line of ours at most (what is cut is kept in a file, unless the output is `stable`),
+    `inbound` those of a line that comes in.
+    """
     vendor = find(vendor_name)
     fresh, identity = (STABLE_SESSION, STABLE_IDENTITY) if stable else fresh_identity()
     started = time.monotonic()
@@ -47,11 +61,26 @@ def open_translation(
         unattended=vendor.unattended,
         retracts=vendor.retracts,
         login=vendor.login,
+        keep=None if stable else _kept(fresh),
         clean_exits=vendor.clean_exits,
         clock=clock,
     )
-    pen = ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator])
-    return Translation(vendor.translator, terms, pen)
+    pen = ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
+    return Translation(vendor.translator, terms, pen, inbound=inbound, aside=aside_for(inbound))
+
+
+def _kept(session: str) -> Keep:
+    """Where a text goes that is too large for a line."""
+
+    spill: list[Spill] = []
+
+    def keep(text: str) -> str | None:
+        from shim.spill import Spill
+
+        spill[:] = spill or [Spill(os.environ, session)]
+        return spill[0].keep(text)
+
+    return keep
 
 
 def parse_exit(text: str) -> Exit:

@@ -61,7 +61,8 @@ class Translation:
 
     def feed(self, chunk: bytes) -> bytes:
         """Claude's lines for a chunk of the child's stdout."""
-        return self.read(self.split(chunk))
+        self._pump(self.split(chunk))  # no name for the lines: a large one is gone before what it said is joined
+        return self.pen.take()
 
     def split(self, chunk: bytes) -> list[bytes]:
         """The lines that a chunk of the child's stdout completes; one that was too long is accounted for."""

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,14 +33,19 @@ def around(line: object, size: int) -> Iterator[bytes]:
     yield after
 
 
-def pi_delta(size: int) -> Iterator[bytes]:
-    """One text delta, and the end of its reply, which says it again."""
+def pi_delta(size: int, *, again: bool = False) -> Iterator[bytes]:
+    """One text delta, and the end of its reply."""
     yield dumped({"type": "session", "version": 3, "id": SESSION, "cwd": "/w"})
     update = {"type": "text_delta", "contentIndex": 0, "delta": "@"}
     yield from around({"type": "message_update", "assistantMessageEvent": update}, size)
     message = {"role": "assistant", "content": [{"type": "text", "text": "@"}], "stopReason": "stop"}
-    yield from around({"type": "message_end", "message": message}, size)
+    yield from around({"type": "message_end", "message": message}, size if again else 0)
     yield dumped({"type": "agent_end", "messages": []})
+
+
+def pi_twice(size: int) -> Iterator[bytes]:
+    """The same, and the end of the reply says it again."""
+    return pi_delta(size, again=True)
 
 
 def qwen_result(size: int) -> Iterator[bytes]:
@@ -65,7 +71,7 @@ def qwen_text(size: int) -> Iterator[bytes]:
             yield line + b"\n"
 
 
-LINES = {"pi": pi_delta, "qwen": qwen_text, "qwen-tool": qwen_result}
+LINES = {"pi": pi_delta, "pi-twice": pi_twice, "qwen": qwen_text, "qwen-tool": qwen_result}
 
 
 def measure(name: str, size: int, folder: str, inbound: int, partial: bool) -> None:
@@ -81,17 +87,17 @@ def measure(name: str, size: int, folder: str, inbound: int, partial: bool) -> N
     env |= {"SHIM_VENDOR": name.partition("-")[0], "SHIM_BIN": fake, "SHIM_CONFIG": config}
     arguments = ["-p", "hi", "--output-format", "stream-json", "--verbose"]
     arguments += ["--include-partial-messages"] if partial else []
-    command = [sys.executable, "-I", "-S", "-c", "import time\n" + LAUNCHER.replace(
-        "_, status", "start = time.monotonic()\n_, status").replace("print(json.dumps([", "print(json.dumps([time.monotonic() - start, "),
-        out, errors, *SHIM, "claude", *arguments]
+    command = [sys.executable, "-I", "-S", "-c", LAUNCHER, out, errors, *SHIM, "claude", *arguments]
+    start = time.monotonic()
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True)
-    seconds, cpu, kilobytes, _ = json.loads(done.stdout)
-    with open(out, "rb") as file:
-        last = json.loads(file.readlines()[-2 if not partial else -2])
-    longest = 0
+    seconds = time.monotonic() - start
+    cpu, kilobytes, _ = json.loads(done.stdout)
+    longest, result = 0, b""
     with open(out, "rb") as file:
         for line in file:
             longest = max(longest, len(line))
+            result = line if b'"type":"result"' in line else result
+    last = json.loads(result)
     said = f"{os.path.getsize(out) / MEGABYTE:.0f} MB written, longest line {longest:,}"
     kind = "raised" if inbound else "default"
     sys.stdout.write(
