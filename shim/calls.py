@@ -161,13 +161,15 @@ class Calls(Blocks):
         arguments = self.sure(arguments)
         refusal = self._unaskable(request, identity, name, arguments)
         said_as = self.open[identity][0] if identity in self.open else identity
-        self._asking.add(identity)
+        if not refusal:
+            self._asking.add(identity)
+            self._requests.add(request)
         self.asked.append(Permission(request, said_as, name, arguments, *own, refusal))
 
     def _unaskable(self, request: str, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
         if self.state is CLOSED:
             return "The turn is over."
-        if identity in self._asking or any(one.request == request for one in self.asked):
+        if identity in self._asking or request in self._requests:
             return "This call was asked about before."
         if len(self._asking) >= QUESTIONS:
             return "Too many calls were asked about in this turn."

@@ -62,14 +62,14 @@ class Decoder:
         """
         if self._held:
             return self._join(line)
-        bare = line.strip(PADDING)
-        while bare.startswith(BOM):
+        rest = line.lstrip(PADDING)
+        while rest.startswith(BOM):
             self._account.repaired("bom", line)
-            bare = bare[len(BOM) :].lstrip(PADDING)
-        if not bare:
+            rest = rest[len(BOM) :].lstrip(PADDING)
+        if not rest:
             return []
-        value = self._value(bare)
-        return self._torn(line) if value is _NOTHING else [(value, False)]
+        value = self._value(rest.rstrip(PADDING))
+        return self._torn(rest) if value is _NOTHING else [(value, False)]
 
     def close(self) -> None:
         """The stream ended: an object that is still unfinished is a cut line."""

@@ -97,6 +97,7 @@ class Frame:
         self.asked: list[Permission] = []
         self.observed: list[Seen] | None = None  # calls and results for a frontend's hooks, if it has any
         self._asking: set[str] = set()
+        self._requests: set[str] = set()
         self._refusals: dict[str, str] = {}
         self.open: dict[str, Call] = {}
         self.nested_calls: dict[str, tuple[str | None, str]] = {}

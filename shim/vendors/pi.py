@@ -69,8 +69,7 @@ class PiTranslator(Translator):
         self._compacting = False
         self._compaction_error = ""
         self._last: dict[str, Any] | None = None
-        self._begun = False
-        self._handled = False
+        self._begun = self._handled = False
         self._cwd = ""
 
     def line(self, raw: bytes) -> bytes | None:
@@ -86,19 +85,24 @@ class PiTranslator(Translator):
                 raw = raw[:cut] + b"}}"
         if self.partial or self._bytes < 0 or raw.find(GLUED) > 0:
             return raw
+        self._keep(raw)
+        return None
+
+    def repaired(self, event: Event) -> None:
+        """An update that had to be repaired waits with the others; its escapes keep halves of characters."""
+        if event.get("type") != "message_update" or self.partial or self._bytes < 0:
+            self.feed(event)
+        else:
+            import json
+
+            self._keep(json.dumps(event).encode())
+
+    def _keep(self, raw: bytes) -> None:
         self._updates.append(raw)
         self._bytes += len(raw)
         if self._bytes > HELD_BYTES or len(self._updates) > HELD_LINES:
             self._read_updates()
             self._bytes = -1
-        return None
-
-    def repaired(self, event: Event) -> None:
-        """An update that had to be repaired is said at once, so those before it are too."""
-        if event.get("type") == "message_update" and self._updates:
-            self._read_updates()
-            self._bytes = -1
-        self.feed(event)
 
     def _read_updates(self) -> None:
         """Read the updates of a reply whose end never came, or that is too long to keep."""
@@ -128,7 +132,6 @@ class PiTranslator(Translator):
         self._begun = True
 
     on_turn_start = on_agent_start
-
     on_agent_end = on_turn_end = Translator.ignored
     on_entry_appended = on_queue_update = on_thinking_level_changed = on_session_info_changed = Translator.ignored
     on_summarization_retry_start = on_summarization_retry_end = on_response = Translator.ignored
