@@ -5,7 +5,7 @@ directory does not count where it is the home directory or above it: nobody clon
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from shim.config import VendorSettings
 from shim.errors import FrontendError, VendorError
@@ -43,6 +43,18 @@ def _chosen(chosen: str, environment: Mapping[str, str], cwd: str) -> str | None
     if os.sep in chosen:
         raise FrontendError(f"the program {chosen} is a relative path; it must be absolute, ~/… or a bare name")
     return next(candidates(chosen, environment, cwd), None)
+
+
+def find_launcher(words: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
+    """The words to put in front of a command, the first as an absolute path. VendorError when it is not there."""
+    if not words:
+        return []
+    path = _chosen(words[0], environment, cwd)
+    if path is None:
+        raise VendorError(
+            f"the launcher {words[0]} was not found", hint="it takes an absolute path, ~/… or a bare name on PATH"
+        )
+    return [path, *words[1:]]
 
 
 def candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
