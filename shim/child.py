@@ -14,7 +14,6 @@ import anyio
 
 from shim import strays
 from shim.ending import Exit
-from shim.errors import VendorError
 from shim.tail import Tail
 from shim.translate import signal_name
 
@@ -33,7 +32,7 @@ POLL_SECONDS = 0.01  # where the kernel has no pidfd
 
 
 def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool) -> "subprocess.Popen[bytes]":
-    """Start a child in a session and process group of its own. VendorError when it cannot be started."""
+    """Start a child in a session and process group of its own. A ShimError says whose fault it is when it cannot."""
     try:
         return subprocess.Popen(
             list(command),
@@ -45,11 +44,9 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, f
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise VendorError(
-            f"{command[0]} could not be started: {reason}",
-            hint="check that it is a program that this machine can run",
-        ) from None
+        from shim.unstartable import unstartable
+
+        raise unstartable(command, environment, cwd, error) from None
 
 
 def abandon(process: "subprocess.Popen[bytes]") -> None:

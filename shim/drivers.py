@@ -12,7 +12,7 @@ from shim import strays
 from shim.child import Child
 from shim.control import Control
 from shim.ending import Exit
-from shim.errors import ShimError, VendorError
+from shim.errors import ShimError
 from shim.hooks import Seen
 from shim.launcher import Launcher
 from shim.messages import Message
@@ -78,8 +78,7 @@ class ChildDriver:
         translation = self._launcher.translation(self.translation)
         self.translation = translation
         translation.turn.answers(message, echo=self._launcher.echo)
-        cause = "not_found" if isinstance(error, VendorError) else "refused"
-        translation.turn.failed(f"{error}\n{error.hint}".strip(), kind=cause, api=False)
+        translation.turn.failed(f"{error}\n{error.hint}".strip(), kind=error.cause, api=False)
         await self._output.lines(translation.close(None))
 
     async def _pump(self, child: Child, translation: Translation) -> bool:

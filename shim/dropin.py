@@ -74,7 +74,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         return 1
     except ShimError as error:
         complain(error)
-        return refuse(invocation, error, "not_found" if isinstance(error, VendorError) else "refused")
+        return refuse(invocation, error, error.cause)
     except Exception as mistake:  # our own bug: a frontend is still told (threats, last row)
         ours = ShimError(f"the shim failed: {mistake!r}", hint="please report this")
         complain(ours)

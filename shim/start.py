@@ -53,7 +53,9 @@ class Start:
         self.resumed_id, self.resumed = self._resumed(invocation)
         name, model = self._vendor_name(invocation, installed)
         self.vendor = find(name)
-        invocation = read_file_option(invocation._replace(model=model))
+        invocation = invocation._replace(model=model)
+        if not self.vendor.passthrough:  # a real claude reads its files itself: they may be too long for an argument
+            invocation = read_file_option(invocation)
         if invocation.settings and not self.vendor.passthrough:
             from shim.given import obey_settings
 

@@ -74,6 +74,7 @@ SHELL = {
     "transcript",
     "two_way",
     "translate",
+    "unstartable",
 }
 # What a person runs.
 FRONT = {
