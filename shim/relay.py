@@ -9,12 +9,12 @@ from anyio.abc import TaskGroup
 
 from shim.account import printable
 from shim.child import Child
+from shim.early import tell
 from shim.frame import CLOSED, NEW
 from shim.lines import LineSplitter
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
 from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
-from shim.state import tell
 from shim.translation import Translation
 
 

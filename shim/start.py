@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from shim import config, store
 from shim.answers import Facts
 from shim.argv import Invocation
+from shim.early import tell
 from shim.environment import DEPTH_LIMIT, depth
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.events import TERMINATORS, ClaudePen
@@ -21,7 +22,6 @@ from shim.policy import permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
 from shim.runs import Pending, Run
-from shim.state import tell
 from shim.translate import fresh_identity
 from shim.vendors import VENDORS, find
 

@@ -8,6 +8,8 @@ import os
 import stat
 from collections.abc import Iterator
 
+from shim.early import tell
+
 NOT_PRIVATE = "state is not kept: {path} is not a directory of yours that only you may enter (chmod 700)\n"
 
 
@@ -46,14 +48,6 @@ def _fault(path: str) -> str:
         return path if _private(os.path.dirname(path)) else os.path.dirname(path)
     except OSError:
         return os.path.dirname(path)
-
-
-def tell(text: str) -> None:
-    """A line on stderr, if somebody listens."""
-    try:
-        os.write(2, text.encode("utf-8", "replace"))
-    except OSError:
-        pass
 
 
 def read_file(directory: str, name: str, limit: int) -> bytes | None:

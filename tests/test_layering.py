@@ -50,6 +50,7 @@ SHELL = {
     "config",
     "demo_child",
     "drivers",
+    "early",
     "environment",
     "given",
     "install",
