@@ -19,10 +19,10 @@ from shim.translate import signal_name
 
 CHUNK_BYTES = 256 * 1024
 
-# The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL.
-# Together they stay under the 5 s after which the SDKs kill us.
-INTERRUPT_SECONDS = 2.0
-TERMINATE_SECONDS = 1.0
+# The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL, which takes
+# no time unless the kernel is stuck. A tree that ignores the first two is gone within 2.5 s of whatever ended it.
+INTERRUPT_SECONDS = 1.5
+TERMINATE_SECONDS = 0.7
 KILL_SECONDS = 0.5
 # The same for a child that is idle when the conversation ends: the TypeScript SDK kills us 2 s after it closed stdin.
 DISMISS_SECONDS = 0.8
@@ -83,6 +83,7 @@ class Child:
         self._guard = _guard(process.pid)
         self.tail = Tail()
         self.exit: Exit | None = None
+        self._terminated = False
         self._strays: dict[int, bytes] = {}
         self.drained = anyio.Event()
         for pipe in (process.stdin, process.stdout, process.stderr):
@@ -173,6 +174,7 @@ class Child:
     def signal(self, name: str) -> None:
         """Send a signal to the whole group. Whoever is below it now will not outlive it."""
         if self._process.returncode is None:
+            self._terminated = self._terminated or name == "SIGTERM"
             self._strays.update(strays.descendants(self._process.pid))
             self._signal(name)
 
@@ -182,8 +184,11 @@ class Child:
                 os.killpg(self._process.pid, getattr(signal, name))
 
     async def stop(self, first: str = "SIGTERM") -> None:
-        """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled half-way."""
-        steps = [(first, INTERRUPT_SECONDS)] if first != "SIGTERM" else []
+        """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled half-way.
+
+        Who was terminated already is not interrupted any more.
+        """
+        steps = [] if first == "SIGTERM" or self._terminated else [(first, INTERRUPT_SECONDS)]
         await self._descend([*steps, ("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)])
 
     async def dismiss(self) -> None:
@@ -203,6 +208,11 @@ class Child:
                 with anyio.move_on_after(seconds):
                     await self.ended()
             strays.end_orphans()
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that are ours to wait for."""
+        return {self._process.pid} | ({self._guard.pid} if self._guard is not None else set())
 
     def close(self) -> None:
         """Let go of its pipes."""

@@ -47,6 +47,7 @@ class Run:
         from shim import child as children
 
         self._signals.started = True
+        strays.adopt()
         launcher, started = self._launcher, self._launcher.start(prompt)
         try:
             import anyio
@@ -124,6 +125,7 @@ class Run:
                 plain=plain,
                 interrupt=launcher.vendor.interrupt,
                 end_grace=launcher.end_grace,
+                timeouts=launcher.timeouts,
             )
             return await relay.run(self._signals.pending)
 

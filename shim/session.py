@@ -85,6 +85,7 @@ class Session(Loop):
             await self._control_lines()
             self._output.asked(message)
             await self._driver.turn(message)
+            self._driver.reap()
             self._running = False
             if self._control is not None:
                 self._control.end()
