@@ -63,7 +63,7 @@ def said(data: bytes) -> int:
     try:
         write_all(1, data)
     except OSError as error:
-        return 0 if error.errno in GONE else 1
+        return int(error.errno not in GONE)
     return 0
 
 

@@ -16,9 +16,11 @@ NOT_PRIVATE = "state is not kept: {path} is not a directory of yours that only y
 def private_directory(path: str) -> bool:
     """Make `path`, a folder in the state directory, if needed; whether both are ours and only we may enter them."""
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        return _private(os.path.dirname(path)) and _private(path)
+        for folder in (os.path.dirname(path), path):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            if not _private(folder):
+                return False
+        return True
     except OSError:
         return False
 
