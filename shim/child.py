@@ -21,8 +21,8 @@ CHUNK_BYTES = 256 * 1024
 
 # The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL, which takes
 # no time unless the kernel is stuck. A tree that ignores the first two is gone within 2.5 s of whatever ended it.
-INTERRUPT_SECONDS = 1.5
-TERMINATE_SECONDS = 0.7
+INTERRUPT_SECONDS = 1.4
+TERMINATE_SECONDS = 0.6
 KILL_SECONDS = 0.5
 # The same for a child that is idle when the conversation ends: the TypeScript SDK kills us 2 s after it closed stdin.
 DISMISS_SECONDS = 0.8

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from box import ANSWER, ASK, END, PATIENCE, SHIM, START, ndjson, text
-from support import check_turns
+from support import ROOT, check_turns
 from test_conversation import CONVERSE, user
 from test_relay import INIT, ODD, TURN
 
@@ -402,3 +402,14 @@ def test_a_stdin_that_is_a_socket_is_read_like_a_pipe(box):
             running.read_until(b'"type":"result"')
             ours.close()
             assert running.status() == 0
+
+
+# -- many turns -----------------------------------------------------------------------------------------------------
+
+
+def test_many_turns_leave_nothing_behind():
+    """In a process of its own, which becomes the parent of whatever a run leaves; `make bench` takes 500 turns."""
+    command = [sys.executable, str(ROOT / "tests" / "bench_ends.py"), "--only", "left", "--turns", "12"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 ok, 0 short" in done.stdout
