@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import anyio
 
@@ -17,6 +18,7 @@ from shim.ending import Exit
 from shim.tail import Tail
 from shim.translate import signal_name
 
+WINDOWS = os.name == "nt"  # windows.py stands for the process group there; never run
 CHUNK_BYTES = 256 * 1024
 
 # The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL, which takes
@@ -33,16 +35,19 @@ POLL_SECONDS = 0.01  # where the kernel has no pidfd
 
 def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool) -> "subprocess.Popen[bytes]":
     """Start a child in a session and process group of its own. A ShimError says whose fault it is when it cannot."""
+    options: dict[str, Any] = {
+        "stdin": subprocess.PIPE if feed else subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "env": dict(environment),
+        "cwd": cwd,
+    }
     try:
-        return subprocess.Popen(
-            list(command),
-            stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
-            cwd=cwd,
-            start_new_session=True,
-        )
+        if WINDOWS:
+            from shim import windows
+
+            return windows.spawn(command, **options)
+        return subprocess.Popen(list(command), start_new_session=True, **options)
     except (OSError, ValueError) as error:
         from shim.unstartable import unstartable
 
@@ -51,9 +56,7 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, f
 
 def abandon(process: "subprocess.Popen[bytes]") -> None:
     """End a child that nobody will serve: something of ours failed between its start and the loop."""
-    if process.returncode is None:  # not reaped: the group's number is still its own
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
+    _signal_group(process, "SIGKILL")
     _close_pipes(process)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(KILL_SECONDS)
@@ -64,7 +67,22 @@ def abandon(process: "subprocess.Popen[bytes]") -> None:
 GUARD = 'read -r line || { kill -s TERM -- "-$1"; sleep 1; kill -s KILL -- "-$1"; } 2>/dev/null'
 
 
+def _signal_group(process: "subprocess.Popen[bytes]", name: str) -> None:
+    """A signal to a child's whole group, while it is not reaped: so long the group's number is its own."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(OSError):
+        if WINDOWS:
+            from shim import windows
+
+            windows.signal_job(process, name)
+        else:
+            os.killpg(process.pid, getattr(signal, name))
+
+
 def _guard(group: int) -> "subprocess.Popen[bytes] | None":
+    if WINDOWS:
+        return None  # the end of our process closes the job
     command = ["/bin/sh", "-c", GUARD, "sh", str(group)]
     quiet = subprocess.DEVNULL
     try:
@@ -144,8 +162,7 @@ class Child:
         """Wait for its end, then end what is left of its group; how it ended."""
         if self.exit is None:
             await self._gone()
-            # Not reaped yet, so the group's number cannot have been given to anybody else.
-            self._signal("SIGKILL")
+            _signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
             strays.end(self._strays)
             self._dismiss_guard()
@@ -168,6 +185,10 @@ class Child:
             finally:
                 os.close(descriptor)
             return
+        if WINDOWS:
+            while self._process.poll() is None:
+                await anyio.sleep(POLL_SECONDS)
+            return
         while os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             await anyio.sleep(POLL_SECONDS)
 
@@ -176,12 +197,7 @@ class Child:
         if self._process.returncode is None:
             self._terminated = self._terminated or name == "SIGTERM"
             self._strays.update(strays.descendants(self._process.pid))
-            self._signal(name)
-
-    def _signal(self, name: str) -> None:
-        if self._process.returncode is None:
-            with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, getattr(signal, name))
+            _signal_group(self._process, name)
 
     async def stop(self, first: str = "SIGTERM") -> None:
         """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled half-way.
@@ -221,6 +237,10 @@ class Child:
 
 
 def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
+    if WINDOWS:
+        from shim import windows
+
+        windows.forget(process)
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             with contextlib.suppress(OSError):

@@ -153,6 +153,7 @@ class Launcher:
             trust=self._own.trust,
             removed=self._removed(),
             listens=self._listens,
+            inline=not (os.name == "nt" and _is_batch(self._program[0])),
             keep=self._keep,
         )
 
@@ -261,6 +262,12 @@ def working_directory() -> str:
         return os.getcwd()
     except OSError:
         return ""
+
+
+def _is_batch(program: str) -> bool:
+    from shim.windows import is_batch
+
+    return is_batch(program)
 
 
 def _split(text: str) -> list[str]:

@@ -59,12 +59,18 @@ def find_launcher(words: Sequence[str], environment: Mapping[str, str], cwd: str
 
 def candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
     """The executables called `name`, in PATH's order; our own file gives what it replaced (`--force`)."""
+    names = [name]
+    if os.name == "nt":
+        from shim.windows import spellings
+
+        names = spellings(name, environment)
     for directory in search_path(environment, cwd):
-        path = os.path.join(directory, name)
-        if is_ours(path):
-            path += BACKUP_SUFFIX
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            yield path
+        for spelling in names:
+            path = os.path.join(directory, spelling)
+            if is_ours(path):
+                path += BACKUP_SUFFIX
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                yield path
 
 
 def search_path(environment: Mapping[str, str], cwd: str) -> list[str]:

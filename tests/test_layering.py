@@ -76,6 +76,7 @@ SHELL = {
     "two_way",
     "translate",
     "unstartable",
+    "windows",
 }
 # What a person runs.
 FRONT = {
