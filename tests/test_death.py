@@ -413,3 +413,20 @@ def test_many_turns_leave_nothing_behind():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 ok, 0 short" in done.stdout
+
+
+# -- our log --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["stderr", "/dev/full"])
+def test_a_log_that_cannot_be_written_costs_no_turn(box, target):
+    reader, writer = os.pipe()
+    os.close(reader)
+    log = "info" if target == "stderr" else f"info:{target}"
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER]), "SHIM_LOG": log}
+    try:
+        with box.running(*ASK, environment=environment, stderr=writer) as running:
+            done = running.finish()
+    finally:
+        os.close(writer)
+    assert (done.status, done.result["result"]) == (0, "Hello.")
