@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -47,11 +47,25 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, f
             from shim import windows
 
             return windows.spawn(command, **options)
-        return subprocess.Popen(list(command), start_new_session=True, **options)
+        with _hearing_interrupts():
+            return subprocess.Popen(list(command), start_new_session=True, **options)
     except (OSError, ValueError) as error:
         from shim.unstartable import unstartable
 
         raise unstartable(command, environment, cwd, error) from None
+
+
+@contextlib.contextmanager
+def _hearing_interrupts() -> Iterator[None]:
+    """A shell's background job ignores SIGINT, and whatever it starts would: a vendor could not be interrupted."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, lambda *_: None)  # a handler is not inherited, what was ignored is
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def abandon(process: "subprocess.Popen[bytes]") -> None:

@@ -245,6 +245,9 @@ def main() -> int:
     options = parser.parse_args()
     table = Table()
     strays.adopt()
+    for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the background
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited
     parts = options.only.split(",")
     if "gone" in parts:
         gone(table, options.rounds)

@@ -1,5 +1,6 @@
 """Every way to die, with real processes: the frontend's, the child's, ours, the disk's. One result, nothing left."""
 
+import fcntl
 import json
 import os
 import resource
@@ -231,29 +232,54 @@ def test_told_to_go_while_a_refusal_waits_for_a_reader_it_goes(box):
         os.close(writer)
 
 
-def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box):
-    """A frontend that asks a thousand things before it reads: we listen, and can be told to go."""
+@pytest.mark.parametrize("told", [False, True], ids=["and then reads", "and never reads"])
+def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, told):
+    """A frontend that asks hundreds of things before it reads: all are answered, and we can be told to go."""
     ask = {"type": "control_request", "request": {"subtype": "initialize"}}
     lines = b"".join(json.dumps(ask | {"request_id": f"r{number}"}).encode() + b"\n" for number in range(400))
-    with box.running(
-        *CONVERSE, stdin=subprocess.PIPE, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": "/bin/true"}
-    ) as running:
-        running.process.stdin.write(lines)
-        running.process.stdin.flush()
-        running.read_until(b'"r0"')
-        done = running.hang_up()
-        assert [line["response"]["request_id"] for line in done.lines] == [f"r{number}" for number in range(400)]
-    with box.running(
-        *CONVERSE, stdin=subprocess.PIPE, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": "/bin/true"}
-    ) as running:
-        running.process.stdin.write(lines)
-        running.process.stdin.flush()
-        running.read_until(b'"r0"')
-        running.signal(signal.SIGTERM)
-        assert running.status() == 143
+    asking, stdin = os.pipe()
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(stdin, lines)  # before we are there: all of it is heard at once
+    try:
+        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": "/bin/true"}
+        with box.running(*CONVERSE, stdin=asking, stdout=writer, environment=environment) as running:
+            os.close(writer)
+            said = os.read(reader, 100)
+            if told:
+                running.signal(signal.SIGTERM)
+                assert running.status() == 143
+            else:
+                os.close(stdin)
+                with os.fdopen(os.dup(reader), "rb") as file:
+                    said += file.read()
+                answers = [json.loads(line)["response"]["request_id"] for line in said.splitlines()]
+                assert answers == [f"r{number}" for number in range(400)]
+                assert running.status() == 0
+    finally:
+        for descriptor in (asking, reader, *([stdin] if told else [])):
+            os.close(descriptor)
 
 
 # -- a child that dies, or does not ---------------------------------------------------------------------------------
+
+
+def test_a_child_obeys_an_interrupt_though_we_inherited_it_as_ignored(box):
+    """A shell's background job ignores SIGINT, and so does all that it starts: a vendor would never hear of one."""
+    lifeline = box.lifeline()
+    child = box.program("vendor", f"exec {sys.executable} -I -S -c '{ASKS}' {lifeline.path}\n")
+    ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
+    with box.running(*ASK, environment=environment, preexec_fn=ignore) as running:
+        assert lifeline.wait_for("default")
+        running.finish()
+
+
+ASKS = """
+import os, signal, sys
+with open(sys.argv[1], "w") as file:
+    print("default" if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN else "ignored", os.getpid(), file=file)
+"""
 
 
 @pytest.mark.parametrize("how", WAYS)
