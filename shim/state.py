@@ -91,15 +91,28 @@ def newest_files(directory: str, suffix: str, count: int, limit: int) -> Iterato
             yield name, data
 
 
+def remove(path: str) -> bool:
+    """Remove a file of ours; False when that cannot be, and nothing else stops over it."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
 def write_file(directory: str, name: str, data: bytes) -> bool:
     """Replace a file of ours; False when it could not be kept."""
     if not usable(directory):
         return False
     path = os.path.join(directory, name)
     temporary = f"{path}.{os.getpid()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o600)
+        try:
+            descriptor = os.open(temporary, flags, 0o600)
+        except FileExistsError:  # of a process that had our number and was killed while it wrote
+            os.unlink(temporary)
+            descriptor = os.open(temporary, flags, 0o600)
     except OSError:
         return False
     try:
@@ -107,9 +120,6 @@ def write_file(directory: str, name: str, data: bytes) -> bool:
             file.write(data)
         os.replace(temporary, path)
     except OSError:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
+        remove(temporary)
         return False
     return True
