@@ -28,6 +28,9 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
         status = door(arguments, installed)
         if status is not None:
             return status
+    from shim import beginning
+
+    beginning.listen()
     import gc
 
     gc.disable()  # imports make no garbage worth a tenth of a turn's start; the session turns it on again

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
-from shim import argv
+from shim import argv, beginning
 from shim.account import printable
 from shim.argv import Invocation
 from shim.early import GONE, insist, tell
@@ -44,6 +44,8 @@ class Signals:
         for number in SIGNAL_STATUS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._caught)
+        if beginning.heard:
+            self._caught(beginning.heard.pop(0), None)
 
     def ended(self) -> bool:
         """Whether we were told to end; from now on a signal only says so."""
@@ -75,6 +77,8 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     except FrontendError as error:
         complain(error)
         return 1
+    if invocation.version or invocation.help or invocation.subcommand:
+        beginning.forget()
     if invocation.version:
         return said(f"{CLAUDE_VERSION} (Claude Code)\n".encode())
     if invocation.help or invocation.subcommand:

@@ -45,6 +45,7 @@ CORE = {
 }
 # Owns every file descriptor, every timeout and every task; knows nothing of any vendor's words.
 SHELL = {
+    "beginning",
     "capabilities",
     "child",
     "config",
