@@ -2,7 +2,6 @@
 
 import os
 import signal
-import stat
 
 import anyio
 import pytest
@@ -11,7 +10,6 @@ from box import PATIENCE
 from shim import child as children
 from shim.child import Child, spawn
 from shim.ending import Exit
-from shim.errors import VendorError
 
 pytestmark = pytest.mark.anyio
 
@@ -204,17 +202,3 @@ async def test_no_signal_is_sent_to_a_group_that_is_gone(start, monkeypatch):
     monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("its number may be somebody else's by now"))
     child.signal("SIGKILL")
     await child.stop()
-
-
-@pytest.mark.parametrize("word", ["/nowhere/at/all", "nul\0"])
-def test_a_program_that_cannot_be_started_is_the_vendors_fault(box, word):
-    with pytest.raises(VendorError, match="could not be started"):
-        spawn([word], box.environment(), str(box.cwd), feed=False)
-
-
-def test_a_file_that_is_no_program_is_the_vendors_fault(box):
-    path = box.path / "readme"
-    path.write_text("hello", encoding="utf-8")
-    path.chmod(stat.S_IRUSR)
-    with pytest.raises(VendorError, match=r"could not be started: Permission denied"):
-        spawn([str(path)], box.environment(), str(box.cwd), feed=False)

@@ -32,6 +32,8 @@ PARTIAL = (*ASK, "--include-partial-messages")
 class Paper:
     """An output that is a list; `gone` makes it a frontend that has left, `blocked` one that does not read the end."""
 
+    broken = False
+
     def __init__(self, *, gone=False, blocked=False):
         self.said = b""
         self.ends = 0
