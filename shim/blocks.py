@@ -5,7 +5,7 @@ import orjson
 from shim.caps import pieces
 from shim.decode import join_surrogates
 from shim.dumping import dump, escape
-from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Frame
+from shim.frame import CLOSED, DONE, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Frame
 from shim.usage import NO_USAGE
 
 # Of a reply that may be cut and come again: more than any model says in one, less than would matter in memory.
@@ -93,7 +93,7 @@ class Blocks(Frame):
 
     def retract(self) -> None:
         """The reply was cut and comes again: what was unsaid is forgotten, what was said is not said twice."""
-        if self.state is CLOSED:
+        if self.state is CLOSED or self.state is DONE:
             self._late()
             return
         if not self._partial and self.state in (TEXT, THINKING):

@@ -8,7 +8,7 @@ from shim.blocks import Blocks
 from shim.caps import LONGEST_CHARACTER, fit
 from shim.dumping import as_content
 from shim.ending import Outcome
-from shim.frame import CLOSED, MESSAGE, NAME_CHARACTERS, READY, Call
+from shim.frame import CLOSED, DONE, MESSAGE, NAME_CHARACTERS, READY, Call
 from shim.hooks import Seen
 from shim.nested import Nested
 from shim.permissions import Permission
@@ -81,6 +81,8 @@ class Calls(Blocks):
             if call is None:
                 return
         if self.state is not READY and not self.go(READY):
+            if self.state is DONE:  # it is answered with the end, as every call is
+                self.open[identity] = call
             return
         if self._said_size:
             self._forget_said()
@@ -162,7 +164,7 @@ class Calls(Blocks):
         self.asked.append(Permission(request, said_as, name, arguments, *own, refusal))
 
     def _unaskable(self, request: str, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
-        if self.state is CLOSED:
+        if self.state is CLOSED or self.state is DONE:
             return "The turn is over."
         if identity in self._asking or any(one.request == request for one in self.asked):
             return "This call was asked about before."

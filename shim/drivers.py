@@ -13,6 +13,7 @@ from shim.child import Child
 from shim.control import Control
 from shim.ending import Exit
 from shim.errors import ShimError, VendorError
+from shim.failures import Cause
 from shim.hooks import Seen
 from shim.launcher import Launcher
 from shim.messages import Message
@@ -78,8 +79,8 @@ class ChildDriver:
         translation = self._launcher.translation(self.translation)
         self.translation = translation
         translation.turn.answers(message, echo=self._launcher.echo)
-        cause = "not_found" if isinstance(error, VendorError) else "refused"
-        translation.turn.failed(f"{error}\n{error.hint}".strip(), kind=cause, api=False)
+        cause: Cause = "not_found" if isinstance(error, VendorError) else "refused"
+        translation.turn.stopped(f"{error}\n{error.hint}".strip(), cause)
         await self._output.lines(translation.close(None))
 
     async def _pump(self, child: Child, translation: Translation) -> bool:

@@ -11,6 +11,7 @@ from shim.argv import Invocation
 from shim.ending import bare
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
 from shim.events import CLAUDE_VERSION, TERMINATORS, ClaudePen
+from shim.failures import Cause
 from shim.ids import parse_uuid
 from shim.launcher import working_directory
 from shim.start import Start, terminator
@@ -102,7 +103,7 @@ def complain(error: ShimError) -> None:
         pass
 
 
-def refuse(invocation: Invocation, error: ShimError, cause: str) -> int:
+def refuse(invocation: Invocation, error: ShimError, cause: Cause) -> int:
     """A turn that cannot start still ends in a result that says why, where the output format has one."""
     if invocation.output_format == "text":
         return NOT_FOUND_STATUS if isinstance(error, VendorError) else 1
@@ -125,7 +126,7 @@ def refuse(invocation: Invocation, error: ShimError, cause: str) -> int:
         lines = pen.take()
     else:
         translation = Translation(Translator, terms, pen)
-        translation.turn.failed(str(error), kind=cause, api=False)
+        translation.turn.stopped(str(error), cause)
         lines = translation.close(None)
     if invocation.output_format == "json":
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"

@@ -13,30 +13,32 @@ A verb names a goal; the cell (state, goal) lists what is said on the way there,
   fill    results that never came, and the       end              the result and the terminator
           user line of an interrupt              late             too late: counted, not said
 NEW nothing said yet · READY between replies · MESSAGE in a reply, no block open · TEXT, THINKING a block is open ·
-ECHO a reply that was cut comes again and has said nothing new yet · CLOSED the result is said.
+ECHO a reply that was cut comes again and has said nothing new yet · DONE the vendor said that this was all, but may
+not have ended yet · CLOSED the result is said.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from shim import ending
 from shim.account import Account
 from shim.ending import Exit, Outcome
 from shim.events import ClaudePen
-from shim.failures import classify
+from shim.failures import Cause, classify
 from shim.hooks import Seen
 from shim.messages import Message
 from shim.permissions import Permission
 from shim.terms import SEEN_IDS, Conversation, Structured, Terms
 from shim.usage import NO_USAGE, Usage
 
-NEW, READY, MESSAGE, TEXT, THINKING, ECHO, CLOSED = (
+NEW, READY, MESSAGE, TEXT, THINKING, ECHO, DONE, CLOSED = (
     "new",
     "ready",
     "message",
     "text",
     "thinking",
     "echo",
+    "done",
     "closed",
 )
 
@@ -54,6 +56,8 @@ TRANSITIONS: dict[str, dict[str, str]] = {
                THINKING: "close thinking",                   CLOSED: "close stop fill end"},
     ECHO:     {READY: "unecho",     MESSAGE: "unecho start", TEXT: "unecho start text",
                THINKING: "unecho start thinking",            CLOSED: "unecho fill end"},
+    DONE:     {READY: "late",       MESSAGE: "late",         TEXT: "late",
+               THINKING: "late",                             CLOSED: "fill end"},
     CLOSED:   {READY: "late",       MESSAGE: "late",         TEXT: "late",
                THINKING: "late",                             CLOSED: "late"},
 }
@@ -87,7 +91,8 @@ class Frame:
         self.began = False
         self.interrupted_call = False
         self.is_error = False
-        self.cause = ""
+        self.cause: Cause | Literal[""] = ""  # until the result is said
+        self.child_exit: Exit | None = None
         self.final_text = ""
         self.denials: list[dict[str, Any]] = []
         self.answered: Message | None = None
@@ -133,7 +138,7 @@ class Frame:
 
     def go(self, goal: str) -> bool:
         """Say what lies on the way to `goal`; False when the turn is over and nothing may be said."""
-        if self.state is CLOSED:
+        if self.state is CLOSED or (self.state is DONE and goal is not CLOSED):
             self._late()
             return False
         for step in self.paths[self.state][goal]:
@@ -145,11 +150,11 @@ class Frame:
 
     def ended(self, **facts: Any) -> None:
         """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result, stop_reason …"""
-        if self.state is CLOSED:
+        if self._over():
             return
         if self.outcome is None or self.outcome.kind == "ended":
             self.outcome = Outcome("ended", facts=facts)
-        elif self.outcome.kind == "interrupted":
+        elif self.outcome.kind == "interrupted" or self.outcome.ours:
             self.outcome = self.outcome._replace(facts=facts)
 
     def failed(
@@ -157,7 +162,7 @@ class Frame:
         message: str,
         *,
         api: bool | None = None,
-        kind: str | None = None,
+        kind: Cause | None = None,
         status: int | None = None,
         subtype: str | None = None,
         **facts: Any,
@@ -166,31 +171,62 @@ class Frame:
 
         `api` says whether the model's API failed (contract S10); None leaves that to the text.
         """
-        if self.state is CLOSED:
+        if self._over():
             return
-        if self.outcome is not None and self.outcome.kind == "interrupted":
+        if self.outcome is not None and (self.outcome.kind == "interrupted" or self.outcome.ours):
             self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
             return
         failure = classify(message, status)
+        if api is None:
+            api = failure.api and subtype is None and kind is None
         self.outcome = Outcome(
             "failed",
             message=message,
-            cause=kind or failure.cause or "vendor_error",
+            cause=kind or (failure.cause if api else "vendor_error"),
             failure=failure,
-            api=(failure.api and subtype is None and kind is None) if api is None else api,
+            api=api,
             subtype=subtype,
             facts=facts,
         )
 
+    def stopped(self, message: str, cause: Cause) -> None:
+        """We end the turn, and that is the reason, whatever the vendor says of its end while it goes."""
+        if self.state is CLOSED or (self.outcome is not None and self.outcome.kind == "interrupted"):
+            return
+        facts = {} if self.outcome is None else self.outcome.facts
+        self.outcome = Outcome("failed", message, cause, facts=facts, ours=True)
+
     def interrupted(self, **facts: Any) -> None:
-        """The frontend stopped the turn; this beats whatever the vendor says of its end."""
-        if self.state is not CLOSED:
-            self.outcome = Outcome("interrupted", cause="interrupted", facts=facts)
-            self.interrupted_call = self.interrupted_call or bool(self.open)
+        """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of its end."""
+        if self.state is DONE or self.state is CLOSED:
+            return
+        if self.outcome is not None and self.outcome.ours:
+            self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
+            return
+        self.outcome = Outcome("interrupted", cause="interrupted", facts=facts)
+        self.interrupted_call = self.interrupted_call or bool(self.open)
+
+    def _over(self) -> bool:
+        """Whether the vendor's word about the end was said: the first stands, another is late."""
+        if self.state is DONE:
+            self._late()
+        return self.state is DONE or self.state is CLOSED
 
     def settle(self) -> None:
-        """The vendor is probably done: the shell may give it a last moment and then end it."""
+        """The vendor is done: the shell may give it a last moment and then end it.
+
+        If it also said how, that stands: whatever it prints from now on is too late.
+        """
         self.settled = True
+        if self.outcome is not None and self.state is not CLOSED and self.state is not DONE:
+            self.began = self.state is not NEW
+            self.go(READY)
+            self.state = DONE
+
+    @property
+    def asks_tools(self) -> bool:
+        """Whether the last reply ended with calls, and no other came after them."""
+        return self._calls_in_reply or self.stop_reason == "tool_use"
 
     def finish(self) -> None:
         """Say the result now, without waiting for the child's end."""
@@ -200,7 +236,11 @@ class Frame:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
         if self.state is CLOSED:
             return
-        self.began = self.state is not NEW
+        if self.state is DONE:
+            self.state = READY
+        else:
+            self.began = self.state is not NEW
+        self.child_exit = child_exit
         self.outcome = ending.decide(self, child_exit, stderr)
         if self.terms.read is not None and self.outcome.kind == "ended":
             self._structure(self.terms.read, self.outcome)

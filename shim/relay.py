@@ -94,7 +94,7 @@ class Relay(Loop):
         if self._translation.turn.state in (NEW, CLOSED):
             return
         if reason:
-            self._translation.turn.failed(reason, kind="signal", api=False)
+            self._translation.turn.stopped(reason, "signal")
         await self._output.lines(self._translation.close(None if reason else self._child.exit, self._child.tail.text()))
 
     async def _last_words(self, reason: str) -> None:

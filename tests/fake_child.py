@@ -62,6 +62,11 @@ def out(text: str) -> None:
     _write(1, text.encode())
 
 
+def complain(text: str) -> None:
+    """Write to stderr, at once."""
+    _write(2, text.encode())
+
+
 def fill(count: int, descriptor: int = 1) -> None:
     """Write so many bytes of noise, in lines."""
     _write(descriptor, (b"n" * 99 + b"\n") * (count // 100))
@@ -159,7 +164,10 @@ def _write(descriptor: int, data: bytes) -> None:
 
 STEPS = {
     step.__name__: step
-    for step in (read, hear, record, out, fill, cat, say, wait, ignore, exit_on, close, spawn, daemon, hang, die, leave)
+    for step in (
+        *(read, hear, record, out, complain, fill, cat, say, wait, ignore, exit_on, close, spawn, daemon),
+        *(hang, die, leave),
+    )
 }
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from truth import check_truth
+
 from shim.account import Account
 from shim.ending import Exit
 from shim.events import NO_USAGE, TERMINATORS, ClaudePen
@@ -315,6 +317,7 @@ def check_turns(data: bytes, partial: bool, *, passthrough: bool = False) -> lis
             assert not any(line["type"] == "stream_event" for line in turn), "no stream_event unless asked for (S12)"
         if not passthrough:
             assert turn[-2]["type"] == "result", "the terminator follows the result"
+            check_truth(turn)
             for line in turn:
                 _check_shape(line)
     if not passthrough:
