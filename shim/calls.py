@@ -146,7 +146,7 @@ class Calls(Blocks):
                 self._forbidden(call, name, arguments, reason)
                 return
         if self.state is not CLOSED and self.conversation.knows(call):
-            self.failed(f"{reason}: the turn was stopped; the call has run", kind="denied", api=False)
+            self.stopped(f"{reason}: the turn was stopped; the call has run", "denied")
             self.finish()
 
     def permission(
@@ -238,9 +238,6 @@ class Calls(Blocks):
     def _forbidden(self, identity: str, name: str, arguments: Mapping[str, Any], reason: str = "") -> None:
         """The second line of defence: a call that must not run has begun, so the turn is stopped (surface page)."""
         self.denied(identity, name, arguments)
-        self.failed(
-            f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun",
-            kind="denied",
-            api=False,
-        )
+        reason = reason or f"{name} is not allowed in this session"
+        self.stopped(f"{reason}: the turn was stopped; the call may have begun", "denied")
         self.finish()

@@ -82,15 +82,17 @@ def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:
 
 
 def _unfinished(turn: "Frame", outcome: Outcome) -> Outcome | None:
-    """A good end in the middle of the work is none: the last reply asked for tools and nothing came of it.
+    """A good end in the middle of the work is none: the last reply asked for tools and nothing came of them.
 
-    A vendor that meant it gives a result of its own, in words or as structured output.
+    A vendor that meant it gives a result of its own, in words or as structured output. A call that has its result may
+    be the last thing: some models have nothing to add (acai page, section 1).
     """
-    if not turn.asks_tools or outcome.facts.get("result") or outcome.facts.get("structured_output") is not None:
+    if not (turn.open and turn.asks_tools):
         return None
-    waiting = open_calls(turn)
-    text = f"{turn.terms.vendor} said that it was done, but nothing came after the tools that it asked for"
-    return Outcome("failed", text + (f" (no result: {waiting})" if waiting else ""), "truncated", facts=outcome.facts)
+    if outcome.facts.get("result") or outcome.facts.get("structured_output") is not None:
+        return None
+    text = f"{turn.terms.vendor} said that it was done, but these calls of its last reply have no result"
+    return Outcome("failed", f"{text}: {open_calls(turn)}", "truncated", facts=outcome.facts)
 
 
 CALLS_NAMED = 8  # of those that are open; the rest is a number

@@ -316,8 +316,7 @@ def test_a_call_that_falls_under_no_rule_runs():
     stage = started(policy=Policy(denied=["Bash(rm *)"]))
     stage.turn.tool_use("t", "Bash", {"command": "ls"})
     stage.turn.tool_result("t", "a")
-    stage.turn.say("a it is")
-    assert ended(stage)[-2] == "end:success a it is"
+    assert ended(stage)[-2] == "end:success"
 
 
 def test_a_forbidden_call_stops_even_when_its_result_invents_it():
