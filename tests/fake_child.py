@@ -102,6 +102,16 @@ def exit_on(name: str, code: int) -> None:
     signal.signal(getattr(signal, name), lambda number, frame: os._exit(code))
 
 
+def out_on(name: str, text: str, code: int) -> None:
+    """Write to stdout when a signal comes, then exit with a code."""
+
+    def obey(number: int, frame: object) -> None:
+        _write(1, text.encode())
+        os._exit(code)
+
+    signal.signal(getattr(signal, name), obey)
+
+
 def close(*descriptors: int) -> None:
     """Close descriptors."""
     for descriptor in descriptors:
@@ -165,7 +175,7 @@ def _write(descriptor: int, data: bytes) -> None:
 STEPS = {
     step.__name__: step
     for step in (
-        *(read, hear, record, out, complain, fill, cat, say, wait, ignore, exit_on, close, spawn, daemon),
+        *(read, hear, record, out, complain, fill, cat, say, wait, ignore, exit_on, out_on, close, spawn, daemon),
         *(hang, die, leave),
     )
 }

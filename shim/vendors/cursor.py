@@ -229,6 +229,9 @@ def launch(request: Request) -> Launch:
     return Launch(tuple(arguments), as_stdin(prompt))
 
 
+# It was silent for 757 s while it wrote one long reply (page, section 2), and that was not the longest there can be.
+IDLE_SECONDS = 1800.0
+
 VENDOR = Vendor(
     name="cursor",
     programs=("cursor-agent", "agent"),
@@ -245,5 +248,6 @@ VENDOR = Vendor(
     streams=True,
     resumes=True,
     gate="Workspace Trust",
+    timeouts={"idle_timeout": IDLE_SECONDS},
     login="run `agent login`, or set CURSOR_API_KEY",
 )

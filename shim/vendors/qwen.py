@@ -308,6 +308,10 @@ def session(request: Request) -> list[str]:
     return request.flag("--session-id", invocation.session_id)
 
 
+# A request that fails is made again 28 times in 84 s without a word (page, section 6): that is how long it takes where
+# each fails at once, and each may take half a minute of its own.
+SILENT_SECONDS = 28 * 30.0 + 84
+
 VENDOR = Vendor(
     name="qwen",
     programs=("qwen",),
@@ -328,6 +332,7 @@ VENDOR = Vendor(
     resumes=True,
     retracts=True,
     structures=True,
+    timeouts={"first_byte_timeout": SILENT_SECONDS, "idle_timeout": SILENT_SECONDS},
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speech=QwenSpeech,
 )
