@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shim.account import printable
 from shim.dumping import dump
 from shim.failures import Cause, Failure, classify
-from shim.usage import NO_USAGE, ORDER, Usage, count, dollars, known
+from shim.usage import NO_USAGE, ORDER, Usage, count, dollars, known, place
 from shim.wording import api_text
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def conclude(turn: "Frame") -> None:
         result["api_error_type"] = failure.error_type
     result["stop_reason"] = _stop_reason(turn, outcome)
     result |= _accounts(turn, outcome)
-    result["permission_denials"] = turn.denials
+    result["permission_denials"] = list(turn.denials.values())
     result["terminal_reason"] = _terminal_reason(turn, outcome)
     result["fast_mode_state"] = "off"
     result["shim"] = _shim(turn)
@@ -231,7 +231,7 @@ def _accounts(turn: "Frame", outcome: Outcome) -> dict[str, Any]:
     total = Usage(stated)
     conversation = turn.conversation
     for model, counted in turn.usage.items():
-        so_far = conversation.usage.setdefault(model, Usage(NO_USAGE))
+        so_far = place(conversation.usage, model)
         for name in ORDER:
             so_far[name] += counted[name]
             if not any(stated.values()):

@@ -28,8 +28,9 @@ from shim.failures import Cause, classify
 from shim.hooks import Seen
 from shim.messages import Message
 from shim.permissions import Permission
+from shim.spoken import Spoken
 from shim.terms import SEEN_IDS, Conversation, Structured, Terms
-from shim.usage import NO_USAGE, Usage
+from shim.usage import NO_USAGE, Usage, place
 
 NEW, READY, MESSAGE, TEXT, THINKING, ECHO, DONE, CLOSED = (
     "new",
@@ -67,6 +68,8 @@ TRANSITIONS: dict[str, dict[str, str]] = {
 # Of an id or a name that a vendor gives: they stand in every line of ours, and are remembered.
 NAME_CHARACTERS = 200
 
+LEFT_OUT = "\n[…]\n"  # in the middle of an answer that is longer than a line
+
 Steps = dict[str, dict[str, tuple[Callable[[Any], None], ...]]]
 Call = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
 
@@ -94,14 +97,17 @@ class Frame:
         self.cause: Cause | Literal[""] = ""  # until the result is said
         self.child_exit: Exit | None = None
         self.final_text = ""
-        self.denials: list[dict[str, Any]] = []
+        self.denials: dict[str, dict[str, Any]] = {}
         self.answered: Message | None = None
         self.echo = False
         self.asked: list[Permission] = []
         self.observed: list[Seen] | None = None  # calls and results for a frontend's hooks, if it has any
+        self._denial_bytes = 0
         self._asking: set[str] = set()
+        self._asking_requests: set[str] = set()
         self._refusals: dict[str, str] = {}
         self.open: dict[str, Call] = {}
+        self._open_bytes = 0  # at least of their arguments
         self.nested_calls: dict[str, tuple[str | None, str]] = {}
         self.results = 0
         self.replies = 0
@@ -124,7 +130,7 @@ class Frame:
         self._key: object = None
         self._parts: list[str] = []
         self._carry = ""
-        self._spoken: dict[tuple[str, object], list[str]] = {}
+        self._spoken = Spoken(account, self._answerable)
         self._said_text: list[str] = []
         self._said_thinking: list[str] = []
         self._said_size = 0
@@ -264,12 +270,16 @@ class Frame:
             self.sealed = True
             self.pen.end_of_stream()
 
+    def _answerable(self, text: str) -> str:
+        """What of an answer a line can hold."""
+        half = self._room // 2
+        return text if len(text) <= self._room else text[:half] + LEFT_OUT + text[-half:]
+
     def count(self, usage: Usage) -> None:
         """Add the usage of one reply to its model's (contract 5.3)."""
         counted = self.usage.get(self.model)
         if counted is None:
-            self.usage[self.model] = Usage(usage)
-            return
+            counted = place(self.usage, self.model)
         counted["input_tokens"] += usage["input_tokens"]
         counted["cache_creation_input_tokens"] += usage["cache_creation_input_tokens"]
         counted["cache_read_input_tokens"] += usage["cache_read_input_tokens"]
@@ -282,11 +292,8 @@ class Frame:
         seen.add(identity)
         if len(seen) == size or identity in conversation.seen_before:
             self.account.repaired("reused_tool_id", identity)
-            number = 2
-            while conversation.knows(minted := f"{identity}~{number}"):
-                number += 1
-            seen.add(minted)
-            identity = minted
+            identity = conversation.mint(identity)
+            seen.add(identity)
         if size > SEEN_IDS // 2:
             conversation.forget()
         return identity

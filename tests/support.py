@@ -136,8 +136,10 @@ def bytewise(data: bytes) -> Iterator[bytes]:
 class Stage:
     """A Turn on Claude's pen with ids that count; `lines` are what was said since the last look."""
 
-    def __init__(self, *, partial: bool = False, terminator: str = "message_stop", **terms: Any) -> None:
-        self.pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS[terminator])
+    def __init__(
+        self, *, partial: bool = False, terminator: str = "message_stop", limit: int = 0, **terms: Any
+    ) -> None:
+        self.pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
         self.account = Account()
         self.conversation = Conversation()
         self.terms = Terms(**({"vendor": "demo", "fresh_id": STABLE_SESSION} | terms))

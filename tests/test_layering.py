@@ -32,6 +32,7 @@ CORE = {
     "outcomes",
     "permissions",
     "policy",
+    "spoken",
     "tail",
     "terms",
     "tools",
