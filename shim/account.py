@@ -5,6 +5,7 @@
 KINDS_KEPT = 64
 SAMPLE_CHARACTERS = 200
 OVERFLOW = "other"
+NOT_EVENTS = frozenset(("not_json", "not_an_event", "line_too_long", "cut_line", "doubtful_event", "malformed_event"))
 
 
 class Account:
@@ -21,6 +22,11 @@ class Account:
         self.repairs: dict[str, int] = {}
         self.unknown: dict[str, int] = {}
         self.samples: dict[str, str] = {}
+
+    @property
+    def misunderstood(self) -> bool:
+        """Whether something was printed that is no event, or none that is known."""
+        return bool(self.unknown) or not NOT_EVENTS.isdisjoint(self.repairs)
 
     def repaired(self, kind: str, sample: object = "") -> None:
         """Count one repair of `kind`; `sample` (text or bytes) is kept if it is the first."""

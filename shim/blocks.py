@@ -4,7 +4,7 @@ import orjson
 
 from shim.caps import pieces
 from shim.dumping import dump, escape
-from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Frame
+from shim.frame import CLOSED, DONE, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Frame
 from shim.halves import completed, join_surrogates, surrogates, waiting
 from shim.usage import NO_USAGE
 
@@ -13,7 +13,6 @@ SAID_CHARACTERS = 4 * 1024 * 1024
 SAID_BLOCKS = 1000
 
 ESCAPED = 3  # times longer is a text at most once its separators are escaped
-LEFT_OUT = "\n[…]\n"  # in the middle of an answer that is longer than a line
 
 
 class Blocks(Frame):
@@ -96,7 +95,7 @@ class Blocks(Frame):
 
     def retract(self) -> None:
         """The reply was cut and comes again: what was unsaid is forgotten, what was said is not said twice."""
-        if self.state is CLOSED:
+        if self.state is CLOSED or self.state is DONE:
             self._late()
             return
         if not self._partial and self.state in (TEXT, THINKING):
@@ -161,7 +160,7 @@ class Blocks(Frame):
                 self.pen.fold()
         self._remember(kind, text)
         if self._key is not None:
-            self._spoken.setdefault((kind, self._key), []).append(text)
+            self._spoken.add(kind, self._key, text)
 
     def _stop(self) -> None:
         if self._stop_due:
@@ -260,8 +259,7 @@ class Blocks(Frame):
         """Close the block; what comes for the same one is the same text to the result."""
         self.go(MESSAGE)
         if kind is TEXT:
-            said, half = self.last_text, self._room // 2
-            self._long = (key, said if len(said) <= self._room else said[:half] + LEFT_OUT + said[-half:])
+            self._long = (key, self._answerable(self.last_text))
 
     def _open(self, kind: str, fragment: str, key: object) -> str:
         """Open a block of `kind` for `key`; gives back what of `fragment` is left to say."""
@@ -283,18 +281,19 @@ class Blocks(Frame):
         if said.startswith(fragment, position):
             self._echo[kind] = (said, position + len(fragment))
             if key is not None:
-                self._spoken.setdefault((kind, key), []).append(fragment)
+                self._spoken.add(kind, key, fragment)
             self.account.repaired("repeated_reply")
             return ""
         if position < len(said) and not fragment.startswith(said[position:]):
             rest, repeated = said[:position] + fragment, ""
-            self._spoken.pop((kind, key), None)
+            self._spoken.drop(kind, key)
             self.account.repaired("contradicted_reply")
         else:
             rest, repeated = fragment[len(said) - position :], said
-        spoken = dict(self._spoken)
+        spoken = self._spoken.copy()
         if key is not None and repeated:
-            spoken[kind, key] = [repeated]
+            spoken.drop(kind, key)
+            spoken.add(kind, key, repeated)
         self.go(MESSAGE)
         self._spoken = spoken
         if kind is TEXT:
@@ -304,7 +303,7 @@ class Blocks(Frame):
     def _snapshot(self, kind: str, full: str, key: object) -> None:
         if full.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
-        said = "".join(self._spoken.get((kind, key), ()))
+        said, full = self._spoken.compare(kind, key, full)
         if self.state is kind and key == self._key:
             said += "".join(self._parts)
         if not full.startswith(said):
@@ -321,8 +320,8 @@ class Blocks(Frame):
             self._keep(kind, text)
         if kind is TEXT:
             self._calls_in_reply = False
-            before = self._spoken.get((kind, self._key)) if self._key is not None else None
-            self.last_text = (self._prefix or "".join(before or ())) + text
+            before = self._spoken.before(kind, self._key) if self._key is not None else ""
+            self.last_text = (self._prefix or before) + text
             self._prefix = ""
 
     def _keep(self, kind: str, text: str) -> None:

@@ -65,6 +65,54 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
     return cut(dump(value).decode(), room, keep)
 
 
+def shorten(value: Any, room: int) -> Any:
+    """`value` with less in it, where shorter strings are not enough: of what has no room, the beginning is kept.
+
+    A list stays a list and an object an object, for readers who know that it is one.
+    """
+    try:
+        return _shortened(value, room)
+    except RecursionError:
+        return type(value)() if isinstance(value, dict | list) else None
+
+
+def _shortened(value: Any, room: int) -> Any:
+    if isinstance(value, str):
+        return next(pieces(value, room), "") if room > 2 else ""
+    if isinstance(value, dict):
+        return _shortened_members(value, room - 2)
+    if isinstance(value, list | tuple):
+        kept: list[Any] = []
+        left = room - 2
+        for item in value:
+            size = len(dump(item)) + 1
+            if size > left and not kept:
+                item = _shortened(item, left - 1)
+                size = len(dump(item)) + 1
+            if size > left:
+                break
+            kept.append(item)
+            left -= size
+        return kept
+    return value
+
+
+def _shortened_members(members: dict[str, Any], room: int) -> dict[str, Any]:
+    """Large members share what small ones leave; of members without number the first are kept."""
+    sizes = {name: len(dump(name)) + len(dump(item)) + 2 for name, item in members.items()}
+    share, kept = max(_longest(sorted(sizes.values()), room), SHORTEST), {}
+    for name, item in members.items():
+        size = sizes[name]
+        if size > share:
+            item = _shortened(item, share - len(dump(name)) - 2)
+            size = len(dump(name)) + len(dump(item)) + 2
+        if size > room:
+            break
+        kept[name] = item
+        room -= size
+    return kept
+
+
 def _longest(lengths: list[int], room: int) -> int:
     """How long each string may be, so that all of them fit together."""
     for position, length in enumerate(lengths):

@@ -54,24 +54,25 @@ class Settings(NamedTuple):
         """The settings of one vendor."""
         return self.vendors.get(name) or VendorSettings()
 
-    def timeout(self, name: str, vendor: str) -> float:
-        """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS."""
+    def timeout(self, name: str, vendor: str, known: Mapping[str, float] = {}) -> float:
+        """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS, `known` the vendor's own ones."""
         own = self.of(vendor).timeouts
-        return own.get(name.removesuffix("_timeout")) or self.timeouts.get(name) or TIMEOUTS[name]
+        set_here = own.get(name) or own.get(name.removesuffix("_timeout")) or self.timeouts.get(name)
+        return set_here or known.get(name) or TIMEOUTS[name]
 
 
-# What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open. The longest
-# silence of a vendor that is at work is qwen's, 85 s of retries (its page, section 6).
+# What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open. A vendor that
+# is silent for longer while it is at work has its own (`Vendor.timeouts`).
 TIMEOUTS = {"first_byte_timeout": 120.0, "idle_timeout": 900.0, "tool_timeout": 3600.0}
-VENDOR_TIMEOUTS = {name.removesuffix("_timeout"): "a number" for name in TIMEOUTS}
 TIMEOUT_VARIABLES = {"idle_timeout": "SHIM_IDLE_TIMEOUT", "tool_timeout": "SHIM_TOOL_TIMEOUT"}
 
 # Key → what it may be. Keys of later chapters (recording, limits, redaction) are known, so that one file serves all
 # versions; what they mean is checked where they are used.
-_TEXT, _TEXTS, _NUMBER, _SWITCH, _TABLE, _NAMES = (
+_TEXT, _TEXTS, _NUMBER, _SECONDS, _SWITCH, _TABLE, _NAMES = (
     "a string",
     "a list of strings",
     "a number",
+    "a number of seconds above 0",
     "true or false",
     ("a table"),
     "a name or a list of names",
@@ -86,15 +87,16 @@ KEYS = {
     "redact": _TEXT,
     "max_line_bytes": _NUMBER,
     "max_inbound_bytes": _NUMBER,
-    "first_byte_timeout": _NUMBER,
-    "idle_timeout": _NUMBER,
-    "tool_timeout": _NUMBER,
+    "first_byte_timeout": _SECONDS,
+    "idle_timeout": _SECONDS,
+    "tool_timeout": _SECONDS,
     "end_grace": _NUMBER,
     "transcripts": _SWITCH,
     "log": _TEXT,
     "tools": _TABLE,
     "vendors": _TABLE,
 }
+VENDOR_TIMEOUTS = dict.fromkeys((*(name.removesuffix("_timeout") for name in TIMEOUTS), *TIMEOUTS), _SECONDS)
 TOOL_KEYS = {"deny": _TEXTS, "hide": _TEXTS}
 VENDOR_KEYS = {
     "bin": _TEXT,
@@ -238,6 +240,8 @@ def _fits(value: object, kind: str) -> bool:
         return isinstance(value, bool)
     if kind == _NUMBER:
         return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+    if kind == _SECONDS:
+        return _fits(value, _NUMBER) and value != 0
     if kind == _TABLE:
         return isinstance(value, dict)
     if isinstance(value, str):

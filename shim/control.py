@@ -26,6 +26,9 @@ from shim.permissions import (
     read_decision,
 )
 
+# Hooks about calls that a frontend has not answered, and what it said of calls: one that never answers is no reason to
+# remember every call of a turn.
+HOOKS_OPEN = 1000
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 
 
@@ -81,7 +84,7 @@ class Control:
         self._hooked: dict[str, Seen] = {}
         self._held: dict[str, Permission] = {}
         self._verdicts: dict[str, Verdict] = {}
-        self._ran: set[str] = set()
+        self._ran: dict[str, None] = {}
 
     def take(self) -> bytes:
         """What there is to say: whole lines."""
@@ -234,6 +237,7 @@ class Control:
             identity = self._mint()
             if seen.event == "PreToolUse":
                 self._hooked[identity] = seen
+                _bound(self._hooked)
             self._say({"type": "control_request", "request_id": identity, "request": request})
 
     @property
@@ -258,6 +262,7 @@ class Control:
         before = self._verdicts.get(seen.call, Verdict())
         if verdict.allow is not None and before.allow is not False:
             self._verdicts[seen.call] = verdict if verdict.changed else verdict._replace(changed=before.changed)
+            _bound(self._verdicts)
         if any(other.call == seen.call for other in self._hooked.values()):
             return []
         held = self._held.pop(seen.call, None)
@@ -270,7 +275,8 @@ class Control:
 
     def ran(self, call: str) -> Forbidden | None:
         """A call has run; what a hook says of one that a vendor ran unasked, although the hook denied it."""
-        self._ran.add(call)
+        self._ran[call] = None
+        _bound(self._ran)
         verdict = self._verdicts.get(call, Verdict())
         return Forbidden(call, verdict.reason) if verdict.allow is False else None
 
@@ -320,6 +326,11 @@ class Control:
 
     def _complain(self, text: str) -> None:
         self.complaints.append(f"{text}; the line was skipped\n")
+
+
+def _bound(table: dict[str, Any]) -> None:
+    if len(table) > HOOKS_OPEN:
+        del table[next(iter(table))]
 
 
 def _read(raw: bytes) -> object:

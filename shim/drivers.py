@@ -7,11 +7,12 @@ way; the other methods may be called while it runs.
 from typing import Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
 from shim import strays
 from shim.child import Child
 from shim.control import Control
-from shim.ending import Exit
+from shim.ending import Exit, open_calls
 from shim.errors import ShimError
 from shim.hooks import Seen
 from shim.launcher import Launcher
@@ -65,7 +66,8 @@ class ChildDriver:
         self._child: Child | None = None
         self._deadline = float("inf")
         self._reading = anyio.CancelScope()
-        self._interrupted = False
+        self._tasks: TaskGroup | None = None
+        self._interrupted = self._stalled = False
         self._heard = False  # the child has said something; in this turn too:
         self._answering = False
         self._patience = ""
@@ -85,7 +87,7 @@ class ChildDriver:
         translation = self._launcher.translation(self.translation)
         self.translation = translation
         translation.turn.answers(message, echo=self._launcher.echo)
-        translation.turn.failed(f"{error}\n{error.hint}".strip(), kind=error.cause, api=False)
+        translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
         await self._output.lines(translation.close(None))
 
     async def _pump(self, child: Child, translation: Translation) -> bool:
@@ -93,10 +95,14 @@ class ChildDriver:
         while not translation.finished:
             with anyio.CancelScope(deadline=self._until(translation)) as self._reading:
                 chunk = await child.read()
-            if self._reading.cancelled_caught and anyio.current_time() < self._deadline:
-                await self._stall(child, translation)
-                return False
-            if self._reading.cancelled_caught or not chunk:
+            if self._reading.cancelled_caught:
+                if anyio.current_time() >= self._deadline:
+                    return False
+                chunk = child.read_ready()  # we may have been stopped ourselves, while it was not
+                if not chunk:
+                    self._stall(child, translation)
+                    continue
+            if not chunk:
                 return False
             self._heard = self._answering = True
             said = translation.feed(chunk)
@@ -112,8 +118,11 @@ class ChildDriver:
         return True
 
     def _until(self, translation: Translation) -> float:
-        """When the child has been silent for too long; while a person is asked it may be silent for ever."""
-        if self._control is not None and self._control.asking:
+        """When the child has been silent for too long; while a person is asked it may be silent for ever.
+
+        One that said that it is done has its grace, one that is being ended the time of that.
+        """
+        if translation.turn.settled or self._stalled or (self._control is not None and self._control.asking):
             return self._deadline
         if not self._answering:
             self._patience = "first_byte_timeout"
@@ -121,17 +130,19 @@ class ChildDriver:
             self._patience = "tool_timeout" if translation.turn.open else "idle_timeout"
         return min(self._deadline, anyio.current_time() + self._launcher.timeouts[self._patience])
 
-    async def _stall(self, child: Child, translation: Translation) -> None:
-        """The child said nothing for too long: it is interrupted, then ended."""
+    def _stall(self, child: Child, translation: Translation) -> None:
+        """The child said nothing for too long: it is interrupted, then ended; what it says meanwhile is heard."""
         turn, name = translation.turn, self._patience
-        seconds = self._launcher.timeouts[name]
-        waiting = ", ".join(call[1] for call in turn.open.values())
-        turn.failed(
-            f"{self._launcher.vendor.name} said nothing for {seconds:g} s ({name})"
-            + (f" while these calls were open: {waiting}" if waiting else ""),
-            kind="stall",
-            api=False,
-        )
+        seconds, waiting = self._launcher.timeouts[name], open_calls(turn)
+        text = f"{self._launcher.vendor.name} said nothing for {seconds:g} s ({name})"
+        if not turn.stated:  # a real claude that gave its result may have had more to do; that result stands
+            turn.stopped(text + (f" while these calls were open: {waiting}" if waiting else ""), "stall")
+        self._stalled = True
+        assert self._tasks is not None
+        self._tasks.start_soon(self._break_off, child)
+
+    async def _break_off(self, child: Child) -> None:
+        """The vendor's own way of interrupting its turn, and then the end of its group."""
         await child.stop(self._launcher.vendor.interrupt)
 
     async def _beside(self, child: Child, translation: Translation) -> None:
@@ -200,7 +211,7 @@ class ChildDriver:
         if child.exit is None:
             await child.stop("SIGTERM" if self._interrupted else self._launcher.vendor.interrupt)
             return None
-        return None if self._interrupted else child.exit
+        return None if self._interrupted or self._stalled else child.exit
 
     async def _close(self, child: Child, translation: Translation) -> None:
         """The child's output is at its end: its end, and with it the turn's."""

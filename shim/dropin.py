@@ -12,6 +12,7 @@ from shim.early import GONE, insist, tell
 from shim.ending import bare
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
 from shim.events import CLAUDE_VERSION, TERMINATORS, ClaudePen
+from shim.failures import Cause
 from shim.ids import parse_uuid
 from shim.launcher import working_directory
 from shim.start import Start, terminator
@@ -124,7 +125,7 @@ def complain(error: ShimError) -> None:
     tell(printable(f"{error}{hint}\n"))
 
 
-def refuse(invocation: Invocation, error: ShimError, cause: str, stopped: Callable[[], bool]) -> int:
+def refuse(invocation: Invocation, error: ShimError, cause: Cause, stopped: Callable[[], bool]) -> int:
     """A turn that cannot start still ends in a result that says why, where the output format has one.
 
     `stopped` says whether we were told to end: then it is not waited for who does not read it.
@@ -150,7 +151,7 @@ def refuse(invocation: Invocation, error: ShimError, cause: str, stopped: Callab
         lines = pen.take()
     else:
         translation = Translation(Translator, terms, pen)
-        translation.turn.failed(str(error), kind=cause, api=False)
+        translation.turn.stopped(str(error), cause)
         lines = translation.close(None)
     if invocation.output_format == "json":
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"

@@ -1,5 +1,6 @@
 """Whose fault it was: the frontend that called us, or the vendor program that we called."""
 
+from shim.failures import Cause
 from shim.ids import parse_uuid
 
 
@@ -10,7 +11,7 @@ class ShimError(Exception):
     `vendor` is set when it is known whose turn it was; `cause` is what its result says (surface page).
     """
 
-    cause = "refused"
+    cause: Cause = "refused"
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

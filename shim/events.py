@@ -7,7 +7,7 @@ block); what remains per line is one dump of the content and one number, so that
 from collections.abc import Mapping
 from typing import Any
 
-from shim.caps import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit
+from shim.caps import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, shorten
 from shim.dumping import dump, escape
 from shim.outcomes import OUTCOMES, failure
 from shim.usage import NO_USAGE, Usage
@@ -55,6 +55,7 @@ class ClaudePen:
         self._model_name = ""
         self._usage_seen: Usage | None = None
         self.last_result = b""
+        self.call_bytes = 0  # of the last call, as it was said
 
     def take(self) -> bytes:
         """All bytes written since the last call: whole lines."""
@@ -235,6 +236,7 @@ class ClaudePen:
             fitted = fit(arguments, self.room // 2)
             arguments = cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
             block = dump({"type": "tool_use", "id": identity, "name": name, "input": arguments})
+        self.call_bytes = len(block)
         if self.partial:
             self._stream_call(identity, name, arguments)
         self._number = number = self._number + 1
@@ -339,7 +341,10 @@ class ClaudePen:
     def _dumped(self, line: Mapping[str, Any]) -> bytes:
         """A line that is made whole, with its longest strings cut where it would be too long."""
         dumped = dump(line)
-        return dumped if len(dumped) <= self.room else dump(fit(line, self.room))
+        if len(dumped) <= self.room:
+            return dumped
+        fitted = fit(line, self.room)
+        return dump(fitted if isinstance(fitted, dict) else shorten(line, self.room))
 
     def _stream(self, event: bytes) -> None:
         self._append(b'{"type":"stream_event","event":' + event + self._main_tail)

@@ -58,7 +58,7 @@ class Launcher:
         self.vendor = vendor
         self.settings = settings
         self.end_grace = settings.end_grace
-        self.timeouts = {name: settings.timeout(name, vendor.name) for name in TIMEOUTS}
+        self.timeouts = {name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS}
         self.echo = invocation.replay_user_messages
         self.facts = facts
         self._invocation = invocation

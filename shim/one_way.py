@@ -31,7 +31,8 @@ class OneWay(ChildDriver):
         except ShimError as error:
             await self._refuse(message, error)
             return
-        self._deadline, self._interrupted, self._answering = float("inf"), False, False
+        self._deadline, self._answering = float("inf"), False
+        self._interrupted = self._stalled = False
         self._child = child = Child(started.process, started.stdin)
         try:
             self.translation = translation = self._launcher.translation(self.translation)
@@ -44,6 +45,7 @@ class OneWay(ChildDriver):
     async def _run(self, child: Child, translation: Translation) -> None:
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             tasks.start_soon(child.feed)
             tasks.start_soon(child.drain)
             tasks.start_soon(self._watch, child)

@@ -14,6 +14,8 @@ from shim import strays
 from shim.account import printable
 from shim.child import Child
 from shim.early import tell
+from shim.ending import open_calls
+from shim.failures import Cause
 from shim.frame import CLOSED, NEW
 from shim.lines import LineSplitter
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
@@ -151,22 +153,23 @@ class Relay(Loop):
         turn = self._translation.turn
         reason = f"claude said nothing for {self._timeouts[self._patience]:g} s ({self._patience})"
         if turn.open:
-            reason += f" while these calls were open: {', '.join(call[1] for call in turn.open.values())}"
+            reason += f" while these calls were open: {open_calls(turn)}"
         await self._child.stop(self._first_signal)
         await self._unfinished(reason, "stall")
 
-    async def _unfinished(self, reason: str, cause: str = "") -> None:
+    async def _unfinished(self, reason: str, cause: Cause | None = None) -> None:
         """A turn that was begun and has no result gets one."""
         if self._translation.turn.state in (NEW, CLOSED):
-            if not (reason and self._awaited):
+            if cause is None or not self._awaited:
                 return
             if self._translation.finished:
                 self._translation.begin()
-        if reason:
-            self._translation.turn.failed(reason, kind=cause, api=False)
-        await self._output.lines(self._translation.close(None if reason else self._child.exit, self._child.tail.text()))
+        if cause is not None:
+            self._translation.turn.stopped(reason, cause)
+        child_exit = self._child.exit if cause is None else None
+        await self._output.lines(self._translation.close(child_exit, self._child.tail.text()))
 
-    async def _last_words(self, reason: str, cause: str) -> None:
+    async def _last_words(self, reason: str, cause: Cause) -> None:
         with anyio.move_on_after(LAST_WORDS_SECONDS):
             try:
                 await self._unfinished(reason, cause)

@@ -12,6 +12,7 @@ from shim import strays
 from shim.control import Control, Decided, Forbidden, Interrupt, ModeChosen, ModelChosen, Wish
 from shim.drivers import Driver
 from shim.early import tell
+from shim.failures import Cause
 from shim.lines import INBOUND_BYTES
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
 from shim.messages import Message
@@ -190,13 +191,13 @@ class Session(Loop):
         except Exception as another:
             tell(f"the shim failed: {another!r}\n")
 
-    async def _last_words(self, reason: str, cause: str) -> None:
+    async def _last_words(self, reason: str, cause: Cause) -> None:
         """End the turn that runs with an error result, if none was said yet and stdout takes it soon."""
         translation, said = self._driver.translation, b""
         if translation is None or not self._running:
             return
         if not translation.finished:
-            translation.turn.failed(reason, kind=cause, api=False)
+            translation.turn.stopped(reason, cause)
             said = translation.close(None)
         if self._control is not None:
             self._control.end()

@@ -24,6 +24,10 @@ FACTS: dict[str, type] = {
     **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
 }
 
+# Of calls that are open: what their results will say.
+REFUSALS = 1000
+REFUSAL_CHARACTERS = 20_000
+
 
 class Turn(Verbatim):
     """One turn. `state`, `is_error`, `cause` and `final_text` may be read; everything else is verbs."""
@@ -122,11 +126,15 @@ class Turn(Verbatim):
         self.denied(permission.call, permission.tool, permission.arguments)
         if not announced and self.state is not CLOSED:
             self.system("permission_denied", tool_name=permission.tool, tool_use_id=permission.call, message=message)
-        self._refusals[permission.call] = message
+        self._remember_refusal(permission.call, message)
 
     def corrected(self, permission: Permission, message: str) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
-        self._refusals[permission.call] = message
+        self._remember_refusal(permission.call, message)
+
+    def _remember_refusal(self, call: str, message: str) -> None:
+        if len(self._refusals) < REFUSALS and call in (one[0] for one in self.open.values()):
+            self._refusals[call] = message[:REFUSAL_CHARACTERS]
 
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""

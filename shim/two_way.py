@@ -30,14 +30,14 @@ class TwoWay(ChildDriver):
         super().__init__(launcher, output, control)
         assert launcher.vendor.speech is not None
         self._speech = launcher.vendor.speech()
-        self._tasks = tasks
+        self._tasks: TaskGroup = tasks
         self._questions = control
         self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []
         self._draining = anyio.CancelScope()
 
     async def turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
-        self._deadline, self._interrupted = float("inf"), False
+        self._deadline, self._interrupted, self._stalled = float("inf"), False, False
         self._allowed.clear()
         if self._child is None or self._child.exit is not None or self.translation is None:
             if self._child is not None:
@@ -56,13 +56,15 @@ class TwoWay(ChildDriver):
         self._answering, fresh = False, not self._heard
         await self._tell(child, prompt)
         over = await self._pump(child, translation)
-        silent = not (self._answering or self._interrupted or translation.turn.outcome)
+        silent = not (self._answering or self._interrupted or self._stalled or translation.turn.outcome)
         if silent and not (over or fresh):  # it was about to leave when it was told
             await self._forget(child)
             child, _ = await self._begin(translation)
             await self._tell(child, prompt)
             over = await self._pump(child, translation)
-        if not over:
+        if self._stalled:
+            await child.stop()
+        if self._stalled or not over:
             await self._close(child, translation)
             await self._forget(child)
         elif translation.turn.settled and not translation.finished:
@@ -175,8 +177,11 @@ class TwoWay(ChildDriver):
         if not self._heard:  # it is still starting, and hears nothing either
             await self._child.stop("SIGTERM")
             return
+        await self._break_off(self._child)
+
+    async def _break_off(self, child: Child) -> None:
         self._hurry(OBEY_SECONDS)
-        await self._tell(self._child, self._speech.interrupt())
+        await self._tell(child, self._speech.interrupt())
 
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
         """The child that is there is told; one to come is started with it."""

@@ -8,6 +8,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from truth import check_truth
+
 from shim.account import Account
 from shim.ending import Exit
 from shim.events import NO_USAGE, TERMINATORS, ClaudePen
@@ -134,8 +136,10 @@ def bytewise(data: bytes) -> Iterator[bytes]:
 class Stage:
     """A Turn on Claude's pen with ids that count; `lines` are what was said since the last look."""
 
-    def __init__(self, *, partial: bool = False, terminator: str = "message_stop", **terms: Any) -> None:
-        self.pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS[terminator])
+    def __init__(
+        self, *, partial: bool = False, terminator: str = "message_stop", limit: int = 0, **terms: Any
+    ) -> None:
+        self.pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
         self.account = Account()
         self.conversation = Conversation()
         self.terms = Terms(**({"vendor": "demo", "fresh_id": STABLE_SESSION} | terms))
@@ -315,6 +319,7 @@ def check_turns(data: bytes, partial: bool, *, passthrough: bool = False) -> lis
             assert not any(line["type"] == "stream_event" for line in turn), "no stream_event unless asked for (S12)"
         if not passthrough:
             assert turn[-2]["type"] == "result", "the terminator follows the result"
+            check_truth(turn)
             for line in turn:
                 _check_shape(line)
     if not passthrough:

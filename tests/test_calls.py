@@ -411,7 +411,7 @@ def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once()
     stage.turn.tool_result("t", "[Operation Cancelled]", True)
     (result,) = [line for line in stage.lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "no way"
-    assert [denial["tool_use_id"] for denial in stage.turn.denials] == ["t"]
+    assert [*stage.turn.denials] == ["t"]
 
 
 def test_a_refused_call_whose_result_never_comes_still_says_why():

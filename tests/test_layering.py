@@ -34,6 +34,7 @@ CORE = {
     "permissions",
     "policy",
     "shapes",
+    "spoken",
     "tail",
     "terms",
     "tools",

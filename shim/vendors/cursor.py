@@ -20,6 +20,9 @@ from shim.vendors.cursor_tools import LISTED, NOT_DENIALS, TOOLS, outcome
 
 FLUSHES = ("interaction_query", "retry")
 TODOS_KEPT = 1000
+TODO_CHARACTERS = 1000  # of each of its texts
+TODO_FIELDS = ("id", "content", "status", "activeForm")
+PENDING_CHARACTERS = 512 * 1024  # of a segment, compared with what repeats it; of a longer one, its length too
 
 
 class CursorTranslator(Translator):
@@ -71,13 +74,10 @@ class CursorTranslator(Translator):
         content = event["message"]["content"]
         text = content[0]["text"] if len(content) == 1 else "".join(part.get("text", "") for part in content)
         if "timestamp_ms" in event and "model_call_id" not in event:
-            if self._length == len(text) and self._length and "".join(self._pending) == text:
+            if self._length == len(text) and self._length and text.startswith("".join(self._pending)):
                 self._held = text
             else:
-                self._pending.append(text)
-                self._length += len(text)
-                self._said += len(text)
-                self.turn.text(text)
+                self._say(text)
             return
         if not self._length:
             self._said += len(text)
@@ -92,7 +92,8 @@ class CursorTranslator(Translator):
         self.turn.block_end()
 
     def _say(self, text: str) -> None:
-        self._pending.append(text)
+        if self._length < PENDING_CHARACTERS:
+            self._pending.append(text)
         self._length += len(text)
         self._said += len(text)
         self.turn.text(text)
@@ -143,9 +144,10 @@ class CursorTranslator(Translator):
         if not arguments.get("merge"):
             self._todos.clear()
         for item in arguments.get("todos") or ():
-            identity = str(item.get("id"))
+            given = {name: str(item[name])[:TODO_CHARACTERS] for name in TODO_FIELDS if name in item}
+            identity = given.get("id", "")
             if identity in self._todos or len(self._todos) < TODOS_KEPT:
-                self._todos[identity] = self._todos.get(identity, {}) | item
+                self._todos[identity] = self._todos.get(identity, {}) | given
         return {"todos": list(self._todos.values())}
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
@@ -226,6 +228,9 @@ def launch(request: Request) -> Launch:
     return Launch(tuple(arguments), as_stdin(prompt))
 
 
+# It was silent for 757 s while it wrote one long reply (page, section 2), and that was not the longest there can be.
+IDLE_SECONDS = 1800.0
+
 VENDOR = Vendor(
     name="cursor",
     programs=("cursor-agent", "agent"),
@@ -242,5 +247,6 @@ VENDOR = Vendor(
     streams=True,
     resumes=True,
     gate="Workspace Trust",
+    timeouts={"idle_timeout": IDLE_SECONDS},
     login="run `agent login`, or set CURSOR_API_KEY",
 )

@@ -1,0 +1,338 @@
+"""What is remembered is bounded: a flood of any verb, of any vendor's event, of anything a frontend may send, does not
+grow it, and no line is longer than its limit, the result's among them.
+
+Memory is measured as what can be reached from the object in question, whatever tables it may have.
+"""
+
+import gc
+import itertools
+import json
+import sys
+import types
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+from support import SEEDS, Stage, check_turns, fixture_cases
+
+from shim import blocks, calls, control, frame, nested, spoken, terms, turn, usage
+from shim.ending import Exit
+from shim.events import TERMINATORS, ClaudePen
+from shim.permissions import Permission
+from shim.policy import Policy
+from shim.translate import STABLE_IDENTITY, STABLE_SESSION
+from shim.translation import Translation
+from shim.vendors import cursor, find, qwen
+
+LINE_BYTES = 10_000  # the smallest limit that can be set
+FEW = 40  # of everything that is counted, so that a flood is over soon
+FLOOD = 200
+SAMPLES = 4
+SLACK_BYTES = 30_000  # tables grow in steps
+NOT_MEMORY = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
+
+
+def reachable(*roots: object) -> int:
+    """The bytes of everything that can be reached from some objects."""
+    seen: set[int] = set()
+    waiting: list[object] = list(roots)
+    total = 0
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, NOT_MEMORY):
+            continue
+        seen.add(id(one))
+        total += sys.getsizeof(one)
+        waiting.extend(gc.get_referents(one))
+    return total
+
+
+def check_flat(measure: Callable[[], int], step: Callable[[int], object], flood: int = FLOOD) -> None:
+    """After a flood and after another of the same size, as much is remembered."""
+    numbers = itertools.count()
+    peaks = []
+    for _ in range(2):
+        peak = 0
+        for _ in range(SAMPLES):
+            for _ in range(flood // SAMPLES):
+                step(next(numbers))
+            peak = max(peak, measure())
+        peaks.append(peak)
+    first, second = peaks
+    assert second <= first * 1.05 + SLACK_BYTES, f"{first} bytes after {flood}, {second} after {2 * flood}"
+
+
+LIMITS = [
+    (frame, "SEEN_IDS"),
+    (calls, "SEEN_IDS"),
+    (calls, "EARLY_RESULTS"),
+    (calls, "QUESTIONS"),
+    (calls, "OPEN_CALLS"),
+    (calls, "DENIALS"),
+    (usage, "MODELS"),
+    (spoken, "SPOKEN_BLOCKS"),
+    (nested, "NESTED_CALLS"),
+    (turn, "REFUSALS"),
+    (blocks, "SAID_BLOCKS"),
+    (control, "HOOKS_OPEN"),
+    (qwen, "STREAMED_BLOCKS"),
+    (qwen, "REQUESTS"),
+    (cursor, "TODOS_KEPT"),
+]
+BYTES = [
+    (blocks, "SAID_CHARACTERS"),
+    (spoken, "SPOKEN_CHARACTERS"),
+    (calls, "OPEN_BYTES"),
+    (cursor, "PENDING_CHARACTERS"),
+    (qwen, "ERROR_CHARACTERS"),
+]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every limit, much smaller."""
+    for module, name in LIMITS:
+        assert 10 <= getattr(module, name) <= 100_000
+        monkeypatch.setattr(module, name, FEW)
+    for module, name in BYTES:
+        assert getattr(module, name) <= 16 * 1024 * 1024
+        monkeypatch.setattr(module, name, 20_000)
+
+
+# -- the Turn --------------------------------------------------------------------------------------------------------
+
+LONG = "x" * 3000
+
+
+def once(stage: Stage, name: str, /, *given: Any, **named: Any) -> None:
+    getattr(stage.turn, name)(*given, **named)
+
+
+def asked(stage: Stage, number: int) -> None:
+    identity = f"t{number}"
+    stage.turn.permission(f"r{number}", identity, "Bash", {"command": LONG}, ("shell", {}))
+
+
+def refused(stage: Stage, number: int) -> None:
+    stage.turn.refused(Permission(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}), LONG, announced=True)
+
+
+def overlapping(stage: Stage, number: int) -> None:
+    stage.turn.text("a", 0)
+    stage.turn.thinking("b", 1)
+
+
+def answered(stage: Stage, number: int) -> None:
+    stage.turn.tool_use(f"t{number}", "Write", {"content": LONG})
+    stage.turn.tool_result(f"t{number}", LONG)
+
+
+def nested_answered(stage: Stage, number: int) -> None:
+    child = stage.turn.child("t")
+    child.tool_use(f"n{number}" + LONG, "Read", {"path": LONG})
+    child.tool_result(f"n{number}" + LONG, LONG)
+
+
+def spent(stage: Stage, number: int) -> None:
+    stage.turn.message(model=f"m{number}" * 30)
+    stage.turn.say("a")
+    stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
+
+
+FLOODS: dict[str, Callable[[Stage, int], None]] = {
+    "calls that stay open": lambda stage, n: once(stage, "tool_use", f"t{n}", "Bash", {"command": "ls"}),
+    "large calls that stay open": lambda stage, n: once(stage, "tool_use", f"t{n}", "Write", {"content": LONG}),
+    "calls with odd arguments": lambda stage, n: once(stage, "tool_use", f"t{n}", "Write", {f"k{n}": [n] * 300}),
+    "calls with long ids": lambda stage, n: once(stage, "tool_use", f"{n}" + LONG, "Bash" + LONG, {}),
+    "calls answered": answered,
+    "the same id again and again": lambda stage, n: (
+        once(stage, "tool_use", "t", "Bash", {}),
+        once(stage, "tool_result", "t", "ok"),
+    )[0],
+    "hidden calls": lambda stage, n: once(stage, "tool_use", f"t{n}" + LONG, "Hidden", {}),
+    "results before calls": lambda stage, n: once(stage, "tool_result", f"t{n}" + LONG, LONG),
+    "large results before calls": lambda stage, n: once(stage, "tool_result", f"t{n}", LONG * 20),
+    "results without calls": lambda stage, n: once(stage, "tool_result", f"t{n}", LONG, name="Read", arguments={}),
+    "denials": lambda stage, n: once(stage, "denied", f"t{n}" + LONG, "Bash" + LONG, {"command": LONG}),
+    "questions": asked,
+    "refusals": refused,
+    "nested calls": lambda stage, n: stage.turn.child("t").tool_use(f"n{n}" + LONG, "Read", {"path": LONG}),
+    "nested calls answered": nested_answered,
+    "nested parents": lambda stage, n: stage.turn.child(f"p{n}").text("a"),
+    "nested results": lambda stage, n: stage.turn.child("t").tool_result(f"n{n}", LONG),
+    "models": spent,
+    "text of one block": lambda stage, n: once(stage, "text", LONG, 0),
+    "text of no block": lambda stage, n: once(stage, "text", LONG),
+    "blocks of one reply": lambda stage, n: once(stage, "text", "a" * 20, n),
+    "overlapping blocks": overlapping,
+    "whole blocks": lambda stage, n: once(stage, "say", LONG),
+    "snapshots": lambda stage, n: once(stage, "text_snapshot", LONG, n),
+    "a snapshot that grows": lambda stage, n: once(stage, "text_snapshot", "a" * n, 0),
+    "thinking": lambda stage, n: once(stage, "thinking", LONG, 0),
+    "replies taken back": lambda stage, n: (once(stage, "text", f"{n}" + LONG, n), once(stage, "retract"))[0],
+    "sessions": lambda stage, n: once(stage, "started", session_id=f"s{n}", model=f"m{n}", cwd=LONG),
+    "notes": lambda stage, n: once(stage, "system", f"note{n}", **{f"k{n}": LONG}),
+    "unknown events": lambda stage, n: once(stage, "unknown", f"kind{n}" + LONG, LONG),
+    "verdicts": lambda stage, n: once(stage, "failed", f"{n} it broke", detail=LONG),
+    "retries": lambda stage, n: once(stage, "retry", n, n, n, "it broke"),
+}
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
+    stage = Stage(partial=partial, limit=LINE_BYTES, policy=Policy(hidden=["Hidden"]))
+    stage.turn.started(session_id="s")
+    said = []
+
+    def step(number: int) -> None:
+        FLOODS[name](stage, number)
+        said.append(stage.pen.take())
+
+    check_flat(lambda: reachable(stage.turn), step)
+    stage.turn.closed(Exit(code=0), "")
+    whole = b"".join(said) + stage.pen.take()
+    assert max(map(len, whole.split(b"\n"))) <= LINE_BYTES
+    check_turns(whole, partial)
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
+    stage = Stage(limit=LINE_BYTES)
+
+    def step(number: int) -> None:
+        FLOODS[name](stage, number)
+        if number % 5 == 4:
+            stage.turn.closed(Exit(code=0), "")
+            stage.turn = stage.turn.next()
+            stage.account.forget()
+        stage.pen.take()
+
+    check_flat(lambda: reachable(stage.turn), step)
+
+
+# -- every vendor's own memory ---------------------------------------------------------------------------------------
+
+PADDING = 600
+IDENTITIES = ("id", "_id", "Id", "key", "name", "model", "uuid", "content", "index")
+
+
+@cache
+def kinds(vendor: str) -> dict[str, dict[str, Any]]:
+    """One event of every kind that a vendor's fixtures have, the first of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for case in fixture_cases(vendor):
+        for event in case.events():
+            if isinstance(event, dict) and len(json.dumps(event)) < 3000:
+                found.setdefault(_kind(event), event)
+    return found
+
+
+def _kind(event: dict[str, Any]) -> str:
+    """What a vendor tells events apart by: the types on the way down, and the names of tools and queries."""
+    words = [str(event.get("type")), str(event.get("subtype", ""))]
+    for inner in (event.get("message"), event.get("event"), event.get("assistantMessageEvent"), event.get("request")):
+        if isinstance(inner, dict):
+            words += [str(inner.get(name, "")) for name in ("type", "role", "stopReason", "subtype")]
+            content = inner.get("content")
+            words += [str(block.get("type")) for block in content[:1]] if isinstance(content, list) else []
+            words += [
+                str(inner[name].get("type")) for name in ("delta", "content_block") if isinstance(inner.get(name), dict)
+            ]
+    words += list(event.get("tool_call") or event.get("query") or ())[:1]
+    return "/".join(word for word in words if word)
+
+
+def numbered(value: Any, number: int, key: str = "") -> Any:
+    """An event like another, with other ids, names and contents."""
+    if isinstance(value, dict):
+        return {name: numbered(item, number, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [numbered(item, number, key) for item in value]
+    if isinstance(value, str) and key.endswith(IDENTITIES) and key not in ("type", "session_id"):
+        return f"{value}-{number}"
+    if isinstance(value, str) and key in ("text", "thinking", "delta", "output", "error"):
+        return value + "x" * PADDING
+    if isinstance(value, int) and not isinstance(value, bool) and key in ("index", "contentIndex"):
+        return number
+    return value
+
+
+def vendor_floods() -> list[tuple[str, str]]:
+    return [(vendor, kind) for vendor in SEEDS for kind in kinds(vendor)]
+
+
+def opened(vendor: str, *, partial: bool = False) -> Translation:
+    """A translation with the smallest lines, in the middle of a turn."""
+    pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES)
+    agreed = terms.Terms(vendor=vendor, fresh_id=STABLE_SESSION, retracts=find(vendor).retracts)
+    return Translation(find(vendor).translator, agreed, pen)
+
+
+def check_events(translation: Translation, *events: dict[str, Any]) -> None:
+    """Events again and again, each time with other ids: nothing grows, and every line is short."""
+    longest = 0
+
+    def step(number: int) -> None:
+        nonlocal longest
+        for event in events:
+            said = translation.feed(json.dumps(numbered(event, number)).encode() + b"\n")
+            longest = max(longest, *map(len, said.split(b"\n")))
+
+    check_flat(lambda: reachable(translation), step)
+    said = translation.close(Exit(code=0), "")
+    assert max(longest, *map(len, said.split(b"\n"))) <= LINE_BYTES
+
+
+@pytest.mark.parametrize(("vendor", "kind"), vendor_floods())
+def test_a_flood_of_a_vendors_event_grows_nothing(small, vendor, kind):
+    check_events(opened(vendor, partial=len(kind) % 2 == 0), kinds(vendor)[kind])
+
+
+def stream(**event: Any) -> dict[str, Any]:
+    return {"type": "stream_event", "event": event}
+
+
+def delta(text: str) -> dict[str, Any]:
+    return stream(type="content_block_delta", delta={"type": "text_delta", "text": text})
+
+
+def todo(**item: Any) -> dict[str, Any]:
+    arguments = {"merge": True, "todos": [{"content": "do", "status": "TODO_STATUS_PENDING"} | item]}
+    call = {"updateTodosToolCall": {"args": arguments}}
+    return {"type": "tool_call", "subtype": "completed", "call_id": "c", "tool_call": call}
+
+
+LASTING = {
+    "blocks that never end in a reply": ("qwen", [stream(type="content_block_start"), delta("a")]),
+    "an error that never ends": ("qwen", [delta("[API Error: ")]),
+    "requests that nobody answers": (
+        "qwen",
+        [{"type": "control_request", "request_id": "r", "request": {"subtype": "odd" * 50}}],
+    ),
+    "questions that nobody answers": (
+        "qwen",
+        [
+            {
+                "type": "control_request",
+                "request_id": "r",
+                "request": {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t", "input": {"text": ""}},
+            }
+        ],
+    ),
+    "a segment that never ends": (
+        "cursor",
+        [{"type": "assistant", "timestamp_ms": 1, "message": {"content": [{"type": "text", "text": "a"}]}}],
+    ),
+    "todos": ("cursor", [todo(id="1")]),
+    "long todos": ("cursor", [todo(id="1", text="")]),
+    "odd todos": ("cursor", [todo(id="1", key={"text": ""})]),
+}
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("name", LASTING)
+def test_what_a_vendor_never_brings_to_an_end_is_not_remembered_for_ever(small, name, partial):
+    vendor, events = LASTING[name]
+    check_events(opened(vendor, partial=partial), *events)
