@@ -7,6 +7,7 @@ import pytest
 from support import STABLE_IDENTITY, STABLE_SESSION, Stage, brief, parse
 
 from shim.events import TERMINATORS, ClaudePen, dump
+from shim.shapes import DEPTH_KEPT
 
 USAGE = {
     "input_tokens": 1,
@@ -374,7 +375,8 @@ def test_a_value_too_deep_for_python_is_written_as_its_text():
     for _ in range(100_000):
         value = [value]
     dumped = dump(value)
-    assert dumped == b"[" * 200 + b'"' + b"[" * 99_800 + b"1" + b"]" * 99_800 + b'"' + b"]" * 200
+    outer, inner = b"[" * DEPTH_KEPT, b"[" * (100_000 - DEPTH_KEPT)
+    assert dumped == b'%b"%b1%b"%b' % (outer, inner, inner.replace(b"[", b"]"), outer.replace(b"[", b"]"))
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
