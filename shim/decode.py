@@ -63,7 +63,7 @@ class Decoder:
         if self._held:
             return self._join(line)
         rest = line.lstrip(PADDING)
-        while rest.startswith(BOM):
+        if rest.startswith(BOM):
             self._account.repaired("bom", line)
             rest = rest[len(BOM) :].lstrip(PADDING)
         if not rest:
