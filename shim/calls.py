@@ -38,8 +38,10 @@ class Calls(Blocks):
         name = name[:NAME_CHARACTERS] if name.__class__ is str else "unknown"
         if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
-        if not UNSURE.isdisjoint(map(type, arguments.values())):
-            arguments = self.sure(arguments)
+        for value in arguments.values():
+            if value.__class__ in UNSURE:
+                arguments = self.sure(arguments)
+                break
         verdict = "allow" if self._policy is None else self._policy.verdict(name, arguments)
         if verdict == "hide":
             self._hide(identity)

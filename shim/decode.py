@@ -63,7 +63,7 @@ class Decoder:
         if self._held:
             return self._join(line)
         rest = line.lstrip(PADDING)
-        while rest.startswith(BOM):
+        if rest.startswith(BOM):
             self._account.repaired("bom", line)
             rest = rest[len(BOM) :].lstrip(PADDING)
         if not rest:
@@ -201,10 +201,15 @@ def _integer(digits: str) -> int | str:
     return digits
 
 
-def parsed(text: str) -> Any:
+def parsed(text: str, account: Account) -> Any:
     """The value of a text that should be JSON, such as a call's arguments; the text itself when it is none."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        value = _repaired(text.encode("utf-8", "surrogatepass"), [])
-        return text if value is _NOTHING else value
+        kinds: list[str] = []
+        value = _repaired(text.encode("utf-8", "surrogatepass"), kinds)
+    if value is _NOTHING:
+        return text
+    for kind in kinds:
+        account.repaired(kind, text)
+    return value

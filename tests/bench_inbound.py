@@ -33,19 +33,14 @@ def around(line: object, size: int) -> Iterator[bytes]:
     yield after
 
 
-def pi_delta(size: int, *, again: bool = False) -> Iterator[bytes]:
-    """One text delta, and the end of its reply."""
+def pi_delta(size: int) -> Iterator[bytes]:
+    """One text delta, and the end of its reply, which says it again."""
     yield dumped({"type": "session", "version": 3, "id": SESSION, "cwd": "/w"})
     update = {"type": "text_delta", "contentIndex": 0, "delta": "@"}
     yield from around({"type": "message_update", "assistantMessageEvent": update}, size)
     message = {"role": "assistant", "content": [{"type": "text", "text": "@"}], "stopReason": "stop"}
-    yield from around({"type": "message_end", "message": message}, size if again else 0)
+    yield from around({"type": "message_end", "message": message}, size)
     yield dumped({"type": "agent_end", "messages": []})
-
-
-def pi_twice(size: int) -> Iterator[bytes]:
-    """The same, and the end of the reply says it again."""
-    return pi_delta(size, again=True)
 
 
 def qwen_result(size: int) -> Iterator[bytes]:
@@ -71,7 +66,7 @@ def qwen_text(size: int) -> Iterator[bytes]:
             yield line + b"\n"
 
 
-LINES = {"pi": pi_delta, "pi-twice": pi_twice, "qwen": qwen_text, "qwen-tool": qwen_result}
+LINES = {"pi": pi_delta, "qwen": qwen_text, "qwen-tool": qwen_result}
 
 
 def measure(name: str, size: int, folder: str, inbound: int, partial: bool) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from support import Stage, check_turns
 
-from shim.calls import EARLY_RESULTS
+from shim.calls import EARLY_RESULTS, QUESTIONS
 from shim.policy import Policy
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
@@ -388,6 +388,22 @@ def test_a_question_that_comes_twice_or_about_the_same_call_is_refused():
     stage = started()
     ask(stage)
     assert ask(stage, "q1", "other").refusal and ask(stage, "q2", "t").refusal
+
+
+def test_a_question_is_remembered_when_the_shell_has_taken_it():
+    stage = started()
+    assert not ask(stage).refusal
+    stage.turn.asked.clear()
+    assert ask(stage, "q1", "other").refusal and ask(stage, "q2", "t").refusal
+    assert not ask(stage, "q3", "third").refusal
+
+
+def test_a_flood_of_questions_is_not_remembered():
+    """Threats: every table is bounded."""
+    stage = started()
+    for number in range(QUESTIONS + 500):
+        ask(stage, f"q{number}", f"t{number}")
+    assert len(stage.turn._asking) <= QUESTIONS and len(stage.turn._requests) <= QUESTIONS
 
 
 def test_a_question_behind_the_end_is_refused():

@@ -53,6 +53,13 @@ def test_any_value_is_made_to_fit(value, room):
         assert fitted is value
 
 
+@pytest.mark.parametrize("length", [2600, 4990, 4998])
+def test_a_text_that_just_fits_is_not_cut(length):
+    text = "x" * length
+    assert fit(text, 5000) is text
+    assert fit(text + "xxx", length + 2) is not text
+
+
 def test_only_what_is_long_is_cut():
     fitted = fit({"path": "/a/b", "content": "x" * 50_000, "old": "y" * 400}, 9000)
     assert (fitted["path"], fitted["old"]) == ("/a/b", "y" * 400)

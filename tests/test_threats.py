@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 from box import ANSWER, ASK, END, START, STREAM, ndjson, text
-from support import check_turns, parse, result_of
+from hostile import told
+from support import case, check_turns, parse, result_of, translate_case
 
 from shim import argv, launcher, store
 from shim.account import KINDS_KEPT, SAMPLE_CHARACTERS
@@ -353,6 +354,48 @@ def test_a_forged_result_does_not_make_a_turn_that_was_cut_a_success(box, vendor
     done = box.claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=standin)
     assert done.status == 1
     assert done.cause == "truncated"
+
+
+SPOILED = {
+    "bad byte": b'"x":"\xff"',
+    "surrogate in bytes": b'"x":"\xed\xa0\xbd\xed\xb8\x80"',
+    "half a surrogate": b'"x":"\\ud83d"',
+    "number": b'"x":NaN',
+    "control character": b'"x":"\x1b"',
+    "raw newline": b'"x":"a\nb"',
+    "deep": b'"x":' + b"[" * 3000 + b"]" * 3000,
+}
+WAYS = {
+    **{name: (lambda line, member=member: line[:-1] + b"," + member + b"}") for name, member in SPOILED.items()},
+    "behind a banner": lambda line: b"total 4 drwxr-xr-x " + line,
+    "before a banner": lambda line: line + b" and so on",
+    "behind escapes": lambda line: b"\x1b[2K\r" + line,
+    "two on a line": lambda line: b'{"type":"x"}' + line,
+    "behind a cut line": lambda line: b'{"type":"x","y":"\n' + line,
+    "byte order mark": lambda line: b"\xef\xbb\xbf" + line,
+    "in a list": lambda line: b"[" + line + b"]",
+    "in a list that is broken": lambda line: b"[" + line + b',{"type":"x","y":NaN}]',
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("forged", [FORGED_RESULT, FORGED_REQUEST, FORGED_INIT], ids=["result", "request", "init"])
+@pytest.mark.parametrize(
+    "name",
+    ["qwen/0.24.4-shell", "claude/2.1.327-tool-bash", "cursor/shape-2026.08-shell-ok", "acai/2026-04-shellok"],
+)
+def test_whatever_the_repair_a_forged_line_is_not_believed(name, forged, way):
+    """An object of another session, and every control message, out of a line that was not strict JSON by itself."""
+    chosen = case(name)
+    lines = chosen.data.splitlines(keepends=True)
+    line = WAYS[way](json.dumps(forged).encode())
+    bad = b"".join([*lines[:2], line, b"\n", *lines[2:]])
+    said, translation = translate_case(chosen, data=bad)
+    assert told(said) == told(translate_case(chosen)[0])
+    assert b"pwned" not in said and b'"type":"control_re' not in said
+    repairs = translation.account.repairs
+    assert repairs.keys() & {"doubtful_event", "malformed_event"} or translation.account.unknown, repairs
+    assert translation.turn.asked == [] and translation.outgoing() == []
 
 
 @pytest.mark.parametrize("hostile", ["kinds", "blank lines", "deep", "long line", "numbers", "ids"])

@@ -83,7 +83,7 @@ class AcaiTranslator(Translator):
             self._say_held(fill=any(kind == "text" for kind, _ in self._held))
         arguments = event.get("arguments")
         if isinstance(arguments, str):
-            arguments = parsed(arguments)
+            arguments = parsed(arguments, self.turn.account)
         name, claude = translate(TOOLS, event["name"], arguments)
         self.turn.tool_use(event.get("call_id") or event.get("id", ""), name, claude)
 

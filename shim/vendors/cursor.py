@@ -8,6 +8,7 @@ last of them, and a line that equals it waits for the next event, which tells a 
 from collections.abc import Mapping
 from typing import Any
 
+from shim.account import Account
 from shim.decode import parsed
 from shim.ending import Exit
 from shim.errors import FrontendError
@@ -132,7 +133,7 @@ class CursorTranslator(Translator):
         if kind == "updateTodosToolCall" and isinstance(arguments, dict):
             arguments = self._whole_list(arguments)
         if kind == "function":
-            kind, arguments = str(body.get("name")), _parsed(body.get("arguments"))
+            kind, arguments = str(body.get("name")), _parsed(body.get("arguments"), self.turn.account)
         name, claude = translate(TOOLS, kind, arguments)
         if kind not in TOOLS and kind.endswith("ToolCall"):
             name = kind[: -len("ToolCall")]
@@ -192,10 +193,10 @@ class CursorTranslator(Translator):
         self.turn.settle()
 
 
-def _parsed(arguments: object) -> object:
+def _parsed(arguments: object, account: Account) -> object:
     if not isinstance(arguments, str):
         return arguments
-    value = parsed(arguments)
+    value = parsed(arguments, account)
     return {"raw": value} if isinstance(value, str) else value
 
 

@@ -85,7 +85,11 @@ class PiTranslator(Translator):
                 raw = raw[:cut] + b"}}"
         if self.partial or self._bytes < 0 or raw.find(GLUED) > 0:
             return raw
-        self._keep(raw)
+        self._updates.append(raw)
+        self._bytes = size = self._bytes + len(raw)
+        if size > HELD_BYTES or len(self._updates) > HELD_LINES:
+            self._read_updates()
+            self._bytes = -1
         return None
 
     def repaired(self, event: Event) -> None:
@@ -95,14 +99,7 @@ class PiTranslator(Translator):
         else:
             import json
 
-            self._keep(json.dumps(event).encode())
-
-    def _keep(self, raw: bytes) -> None:
-        self._updates.append(raw)
-        self._bytes += len(raw)
-        if self._bytes > HELD_BYTES or len(self._updates) > HELD_LINES:
-            self._read_updates()
-            self._bytes = -1
+            self.line(json.dumps({"type": "message_update"} | event, separators=(",", ":")).encode())
 
     def _read_updates(self) -> None:
         """Read the updates of a reply whose end never came, or that is too long to keep."""
