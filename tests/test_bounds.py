@@ -491,3 +491,11 @@ def test_a_reply_whose_blocks_never_end_has_so_many_and_no_more():
 
 
 LASTING_BLOCKS = LASTING["blocks that never end in a reply"][1]
+
+
+def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can_say():
+    translation = opened("claude", partial=True)
+    begin = stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
+    for event in (begin, *[stream(index=0, **delta("x" * PADDING)["event"])] * 200):
+        translation.feed(json.dumps(event).encode() + b"\n")
+    assert reachable(translation.turn._parts) < 2 * LINE_BYTES
