@@ -91,6 +91,7 @@ class Frame:
         self.stated_outcome: Outcome | None = None
         self.sealed = True
         self.settled = False
+        self._judged = False  # the vendor said how it ended
         self.began = False
         self.interrupted_call = False
         self.is_error = False
@@ -158,6 +159,7 @@ class Frame:
         """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result, stop_reason …"""
         if self._over():
             return
+        self._judged = True
         if self.outcome is None or self.outcome.kind == "ended":
             self.outcome = Outcome("ended", facts=facts)
         elif self.outcome.kind == "interrupted" or self.outcome.ours:
@@ -179,6 +181,7 @@ class Frame:
         """
         if self._over():
             return
+        self._judged = True
         if self.outcome is not None and (self.outcome.kind == "interrupted" or self.outcome.ours):
             self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
             return
@@ -224,7 +227,7 @@ class Frame:
         If it also said how, that stands: whatever it prints from now on is too late.
         """
         self.settled = True
-        if self.outcome is not None and self.state is not CLOSED and self.state is not DONE:
+        if self._judged and self.state is not CLOSED and self.state is not DONE:
             self.began = self.state is not NEW
             self.go(READY)
             self.state = DONE
