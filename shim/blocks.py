@@ -121,7 +121,7 @@ class Blocks(Frame):
         self.last_text = ""
         self._long = None
         self.stop_reason = None
-        if self._spoken:
+        if self._spoken.blocks:
             self._spoken.clear()
         if self._said_size:
             self._forget_said()
@@ -174,7 +174,7 @@ class Blocks(Frame):
         if self._partial:
             self.pen.message_stop(self.stop_reason, self._reply_usage)
         self._reply_usage = self._start_usage = NO_USAGE
-        if self._spoken:
+        if self._spoken.blocks:
             self._spoken.clear()
 
     def _unecho(self) -> None:
@@ -320,8 +320,10 @@ class Blocks(Frame):
             self._keep(kind, text)
         if kind is TEXT:
             self._calls_in_reply = False
-            before = self._spoken.before(kind, self._key) if self._key is not None else ""
-            self.last_text = (self._prefix or before) + text
+            before = self._prefix
+            if not before and (kind, self._key) in self._spoken.blocks:
+                before = self._spoken.before(kind, self._key)
+            self.last_text = before + text
             self._prefix = ""
 
     def _keep(self, kind: str, text: str) -> None:

@@ -93,6 +93,7 @@ class Frame:
         self.stated_outcome: Outcome | None = None
         self.sealed = True
         self.settled = False
+        self._judged = False  # the vendor said how it ended
         self.began = False
         self.interrupted_call = False
         self.is_error = False
@@ -160,6 +161,7 @@ class Frame:
         """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result, stop_reason …"""
         if self._over():
             return
+        self._judged = True
         if self.outcome is None or self.outcome.kind == "ended":
             self.outcome = Outcome("ended", facts=facts)
         elif self.outcome.kind == "interrupted" or self.outcome.ours:
@@ -181,6 +183,7 @@ class Frame:
         """
         if self._over():
             return
+        self._judged = True
         if self.outcome is not None and (self.outcome.kind == "interrupted" or self.outcome.ours):
             self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
             return
@@ -226,7 +229,7 @@ class Frame:
         If it also said how, that stands: whatever it prints from now on is too late.
         """
         self.settled = True
-        if self.outcome is not None and self.state is not CLOSED and self.state is not DONE:
+        if self._judged and self.state is not CLOSED and self.state is not DONE:
             self.began = self.state is not NEW
             self.go(READY)
             self.state = DONE

@@ -16,33 +16,33 @@ Block = tuple[str, object]  # text or thinking, and the vendor's key
 
 
 class Spoken:
-    """The blocks of one reply, by kind and key. `shorten` makes of a long text what an answer can hold."""
+    """The blocks of one reply, by kind and key. `shorten` makes of a long text what an answer can hold.
 
-    __slots__ = ("_account", "_blocks", "_shorten", "_size", "_told")
+    `blocks` may be read: it is empty when there is nothing to clear.
+    """
+
+    __slots__ = ("_account", "_shorten", "_size", "_told", "blocks")
 
     def __init__(self, account: Account, shorten: Callable[[str], str]) -> None:
         self._account = account
         self._shorten = shorten
-        self._blocks: dict[Block, list[str]] = {}
+        self.blocks: dict[Block, list[str]] = {}
         self._told: dict[Block, tuple[int, str]] = {}
         self._size = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._blocks)
-
     def add(self, kind: str, key: object, text: str) -> None:
         """A block said `text`."""
-        self._blocks.setdefault((kind, key), []).append(text)
+        self.blocks.setdefault((kind, key), []).append(text)
         self._size += len(text) + PIECE_CHARACTERS
         if self._size > SPOKEN_CHARACTERS:
             self._tell()
-        if len(self._blocks) > SPOKEN_BLOCKS:
+        if len(self.blocks) > SPOKEN_BLOCKS:
             self._account.repaired("block_forgotten")
-            self.drop(*next(iter(self._blocks)))
+            self.drop(*next(iter(self.blocks)))
 
     def before(self, kind: str, key: object) -> str:
         """What a block said, as far as an answer can hold it."""
-        texts = self._blocks.get((kind, key))
+        texts = self.blocks.get((kind, key))
         if texts is None:
             return ""
         _, told = self._told.get((kind, key), (0, ""))
@@ -53,29 +53,29 @@ class Spoken:
         units, _ = self._told.get((kind, key), (0, ""))
         if units:
             full = full.encode("utf-16-le", "surrogatepass")[2 * units :].decode("utf-16-le", "surrogatepass")
-        return "".join(self._blocks.get((kind, key), ())), full
+        return "".join(self.blocks.get((kind, key), ())), full
 
     def drop(self, kind: str, key: object) -> None:
         """Forget one block."""
-        self._blocks.pop((kind, key), None)
+        self.blocks.pop((kind, key), None)
         self._told.pop((kind, key), None)
 
     def clear(self) -> None:
         """Forget all of them: another reply begins."""
-        self._blocks.clear()
+        self.blocks.clear()
         self._told.clear()
         self._size = 0
 
     def copy(self) -> "Spoken":
         """The same, of its own."""
         other = Spoken(self._account, self._shorten)
-        for (kind, key), texts in self._blocks.items():
+        for (kind, key), texts in self.blocks.items():
             for text in texts:
                 other.add(kind, key, text)
         return other
 
     def _tell(self) -> None:
-        for block, texts in self._blocks.items():
+        for block, texts in self.blocks.items():
             text = "".join(texts)
             units, told = self._told.get(block, (0, ""))
             # Joining the two halves of a character changes its length, but not in UTF-16.

@@ -24,9 +24,7 @@ FACTS: dict[str, type] = {
     **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
 }
 
-# Of calls that are open: what their results will say.
-REFUSALS = 1000
-REFUSAL_CHARACTERS = 20_000
+REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say
 
 
 class Turn(Verbatim):
@@ -133,7 +131,7 @@ class Turn(Verbatim):
         self._remember_refusal(permission.call, message)
 
     def _remember_refusal(self, call: str, message: str) -> None:
-        if len(self._refusals) < REFUSALS and call in (one[0] for one in self.open.values()):
+        if any(call == said_as for said_as, _, _ in self.open.values()):  # as many as calls are open
             self._refusals[call] = message[:REFUSAL_CHARACTERS]
 
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:

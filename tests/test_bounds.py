@@ -14,11 +14,14 @@ from functools import cache
 from typing import Any
 
 import pytest
-from support import SEEDS, Stage, check_turns, fixture_cases
+from support import SEEDS, Stage, check_turns, fixture_cases, result_of
 
-from shim import blocks, calls, control, frame, nested, spoken, terms, turn, usage
+from shim import blocks, calls, control, frame, nested, spoken, terms, usage, verbatim
+from shim.answers import Facts
+from shim.control import Control
 from shim.ending import Exit
 from shim.events import TERMINATORS, ClaudePen
+from shim.hooks import Seen
 from shim.permissions import Permission
 from shim.policy import Policy
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION
@@ -73,9 +76,9 @@ LIMITS = [
     (usage, "MODELS"),
     (spoken, "SPOKEN_BLOCKS"),
     (nested, "NESTED_CALLS"),
-    (turn, "REFUSALS"),
     (blocks, "SAID_BLOCKS"),
     (control, "HOOKS_OPEN"),
+    (verbatim, "FOLLOWED"),
     (qwen, "STREAMED_BLOCKS"),
     (qwen, "REQUESTS"),
     (cursor, "TODOS_KEPT"),
@@ -114,7 +117,13 @@ def asked(stage: Stage, number: int) -> None:
     stage.turn.permission(f"r{number}", identity, "Bash", {"command": LONG}, ("shell", {}))
 
 
+def asked_and_taken(stage: Stage, number: int) -> None:
+    asked(stage, number)
+    stage.turn.asked = []
+
+
 def refused(stage: Stage, number: int) -> None:
+    stage.turn.tool_use(f"t{number}", "Bash", {})
     stage.turn.refused(Permission(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}), LONG, announced=True)
 
 
@@ -156,6 +165,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
     "results without calls": lambda stage, n: once(stage, "tool_result", f"t{n}", LONG, name="Read", arguments={}),
     "denials": lambda stage, n: once(stage, "denied", f"t{n}" + LONG, "Bash" + LONG, {"command": LONG}),
     "questions": asked,
+    "questions that are taken": asked_and_taken,
     "refusals": refused,
     "nested calls": lambda stage, n: stage.turn.child("t").tool_use(f"n{n}" + LONG, "Read", {"path": LONG}),
     "nested calls answered": nested_answered,
@@ -260,7 +270,7 @@ def numbered(value: Any, number: int, key: str = "") -> Any:
 
 
 def vendor_floods() -> list[tuple[str, str]]:
-    return [(vendor, kind) for vendor in SEEDS for kind in kinds(vendor)]
+    return [(vendor, kind) for vendor in (*SEEDS, "claude") for kind in kinds(vendor)]
 
 
 def opened(vendor: str, *, partial: bool = False) -> Translation:
@@ -282,7 +292,8 @@ def check_events(translation: Translation, *events: dict[str, Any]) -> None:
 
     check_flat(lambda: reachable(translation), step)
     said = translation.close(Exit(code=0), "")
-    assert max(longest, *map(len, said.split(b"\n"))) <= LINE_BYTES
+    if translation.turn.terms.vendor != "claude":  # its lines are its own
+        assert max(longest, *map(len, said.split(b"\n"))) <= LINE_BYTES
 
 
 @pytest.mark.parametrize(("vendor", "kind"), vendor_floods())
@@ -336,3 +347,155 @@ LASTING = {
 def test_what_a_vendor_never_brings_to_an_end_is_not_remembered_for_ever(small, name, partial):
     vendor, events = LASTING[name]
     check_events(opened(vendor, partial=partial), *events)
+
+
+# -- the frontend's side ---------------------------------------------------------------------------------------------
+
+
+def listening(**facts: Any) -> Control:
+    """A frontend with a hook for every call, in the middle of a turn."""
+    minted = itertools.count()
+    settings = {"vendor": "demo", "session_id": STABLE_SESSION, "mode": "default", "prompts": True, "asks": True}
+    one = Control(Facts(**(settings | facts), line_bytes=LINE_BYTES), lambda: f"id{next(minted)}", lambda: "now")
+    hooks = {event: [{"hookCallbackIds": ["h1"]}] for event in ("PreToolUse", "PostToolUse")}
+    request = {"subtype": "initialize", "hooks": hooks}
+    one.receive(json.dumps({"type": "control_request", "request_id": "r", "request": request}).encode())
+    one.begin("go")
+    return one
+
+
+def ran(one: Control, number: int) -> None:
+    one.observe(Seen("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    one.observe(Seen("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG))
+    one.ran(f"t{number}" + LONG)
+
+
+def judged(one: Control, number: int) -> None:
+    one.observe(Seen("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    asked_as = json.loads(one.take().splitlines()[-1])["request_id"]
+    verdict = {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": LONG}}
+    answer = {"subtype": "success", "request_id": asked_as, "response": verdict}
+    one.receive(json.dumps({"type": "control_response", "response": answer}).encode())
+
+
+def requested(one: Control, number: int) -> None:
+    request = {"subtype": f"odd{number}", "text": LONG}
+    one.receive(json.dumps({"type": "control_request", "request_id": f"r{number}", "request": request}).encode())
+
+
+def misspoken(one: Control, number: int) -> None:
+    one.receive(b"no JSON" + LONG.encode())
+    one.complaints.clear()
+
+
+HEARD = {"hooks that are never answered": ran, "hooks that deny": judged, "requests": requested, "noise": misspoken}
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["asks", "runs"])
+@pytest.mark.parametrize("name", HEARD)
+def test_a_flood_between_frontend_and_vendor_grows_nothing(small, name, asks):
+    one = listening(asks=asks)
+
+    def step(number: int) -> None:
+        HEARD[name](one, number)
+        one.take()
+
+    check_flat(lambda: reachable(one), step)
+
+
+# -- the limits as they are ------------------------------------------------------------------------------------------
+
+MANY = 4000  # more than there may be open, asked about or denied
+
+
+def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_were():
+    """The line limit holds for the result too, and it is still a result."""
+    stage = Stage(limit=LINE_BYTES)
+    for number in range(MANY):
+        stage.turn.tool_use(f"t{number}", "Bash", {"command": "ls"})
+        stage.turn.denied(f"t{number}", "Bash", {"command": "ls"})
+        stage.turn.unknown(f"\x01{number}" * 20)
+        stage.account.repaired(f"\x02{number}" * 20)
+        if number % 40 == 0:
+            stage.turn.message(model=f"\x03{number}" * 20)
+            stage.turn.say("a")
+            stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
+    stage.turn.closed(Exit(code=0), "")
+    data = stage.pen.take()
+    assert max(map(len, data.split(b"\n"))) <= LINE_BYTES
+    (turn,) = check_turns(data, partial=False)
+    result = result_of(turn)
+    assert result["permission_denials"] and result["modelUsage"] and result["shim"]["cause"] == "truncated"
+    assert sum(line["type"] == "user" for line in turn) == MANY, "every call has its result"
+    assert result["usage"]["output_tokens"] == MANY // 40, "nothing is lost of the sum"
+
+
+def test_large_calls_that_stay_open_take_no_more_memory_than_they_may():
+    stage = Stage(limit=1_000_000)
+    for number in range(150):
+        stage.turn.tool_use(f"t{number}", "Write", {"content": f"{number}" * 100_000})
+        stage.pen.take()
+    assert reachable(stage.turn) < 2 * calls.OPEN_BYTES
+    assert f"t{149}" in stage.turn.open, "the newest is the one that may still be answered"
+
+
+def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
+    stage = Stage(limit=LINE_BYTES)
+    for number in range(calls.EARLY_RESULTS):
+        stage.turn.tool_result(f"e{number}", f"{number}" * 200_000)
+    for number in range(calls.DENIALS):
+        stage.turn.denied(f"d{number}", "Write", {"content": f"{number}" * 200_000})
+    assert reachable(stage.turn) < 1_500_000
+    assert len(stage.result()["permission_denials"]) > 10
+
+
+@pytest.mark.parametrize("value", [[[1]] * 50_000, {f"k{n}": n for n in range(50_000)}, ["x"] * 50_000], ids=type)
+def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
+    """Cut strings do not help there; the list stays a list, the object an object."""
+    pen = ClaudePen(STABLE_IDENTITY, limit=LINE_BYTES)
+    pen.init("s", {"tools": list(map(str, range(50_000)))})
+    pen.system("note", {"value": value})
+    stage = Stage(limit=LINE_BYTES)
+    stage.turn.child("t").tool_use("n", "Odd", {"value": value})
+    stage.turn.ended(structured_output=value, result="x")
+    stage.turn.closed(Exit(code=0), "")
+    for line in (pen.take() + stage.pen.take()).splitlines():
+        assert len(line) < LINE_BYTES
+        said = json.loads(line)
+        assert said["type"] in ("system", "assistant", "user", "result", "message_stop")
+        if "message" in said:
+            assert said["message"]["content"][0]["type"]
+        if "value" in said:
+            assert type(said["value"]) is type(value) and said["value"]
+
+
+def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_new(small):
+    """Of a long block it is known how much was said, not what."""
+    stage = Stage(partial=True, limit=LINE_BYTES)
+    words = [f"word {number} \U0001f600 " for number in range(3000)]
+    for word in words:
+        stage.turn.text(word[:8], 0)
+        stage.turn.text(word[8:], 0)
+    stage.turn.text_snapshot("".join(words) + "the end", 0)
+    stage.turn.ended()
+    stage.turn.closed(Exit(code=0), "")
+    deltas = [line["event"]["delta"] for line in stage.lines() if "delta" in line.get("event", {})]
+    assert "".join(delta.get("text", "") for delta in deltas) == "".join(words) + "the end"
+
+
+def test_a_reply_whose_blocks_never_end_has_so_many_and_no_more():
+    translation = opened("qwen")
+    for _ in range(qwen.STREAMED_BLOCKS + 100):
+        translation.feed(b"".join(json.dumps(event).encode() + b"\n" for event in LASTING_BLOCKS))
+    assert len(translation._translator._streamed) == qwen.STREAMED_BLOCKS
+
+
+LASTING_BLOCKS = LASTING["blocks that never end in a reply"][1]
+
+
+def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can_say():
+    translation = opened("claude", partial=True)
+    begin = stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
+    for event in (begin, *[stream(index=0, **delta("x" * PADDING)["event"])] * 200):
+        translation.feed(json.dumps(event).encode() + b"\n")
+    assert reachable(translation.turn._parts) < 2 * LINE_BYTES

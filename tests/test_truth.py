@@ -168,6 +168,16 @@ def test_a_vendor_that_is_done_without_a_word_how_may_go_on():
     assert stage.result()["result"] == "Two."
 
 
+def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
+    """pi settles after an interrupt too, and what it had said of the reply is read at its end."""
+    stage = Stage()
+    stage.turn.message()
+    stage.turn.interrupted()
+    stage.turn.settle()
+    stage.turn.say("Half a")
+    assert "text:Half a" in stage.finish(None)
+
+
 # -- who ended it ----------------------------------------------------------------------------------------------------
 
 

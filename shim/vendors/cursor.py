@@ -78,7 +78,11 @@ class CursorTranslator(Translator):
             if self._length == len(text) and self._length and text.startswith("".join(self._pending)):
                 self._held = text
             else:
-                self._say(text)
+                if self._length < PENDING_CHARACTERS:
+                    self._pending.append(text)
+                self._length += len(text)
+                self._said += len(text)
+                self.turn.text(text)
             return
         if not self._length:
             self._said += len(text)
