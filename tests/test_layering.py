@@ -54,6 +54,7 @@ SHELL = {
     "early",
     "environment",
     "given",
+    "guard",
     "install",
     "launcher",
     "log",
