@@ -22,6 +22,9 @@ TALKING = ndjson(START, text("I am "))
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 
 
+NO_CACHE = {"PYTHONDONTWRITEBYTECODE": "1"}  # Python would leave modules behind that are cut where the disk was full
+
+
 def said(words):
     """A message of qwen's."""
     message = {"content": [{"type": "text", "text": words}]}
@@ -179,7 +182,7 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
 @pytest.mark.parametrize("words", [ASK, ("-p", "hi", "--output-format", "json")])
 def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, words):
     """A frontend that wrote our stdout to a file on a full disk must not take the half for the whole."""
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])} | NO_CACHE
     with (box.path / "stdout").open("wb") as file:
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))  # noqa: E731
         with box.running(*words, environment=environment, stdout=file, preexec_fn=limit) as running:
@@ -352,7 +355,7 @@ def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
     back = {"type": "result", "id": "c1", "output": "x" * 300_000}
     path = box.path / "said"
     path.write_text(ndjson(START, CALL, back, text("Hello."), END), encoding="utf-8")
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("standin", f"exec cat {path}\n")}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("standin", f"exec cat {path}\n")} | NO_CACHE
     with box.running(*ASK, environment=environment, preexec_fn=small_files(size)) as running:
         done = running.finish()
     check_turns(done.stdout, False)
@@ -439,6 +442,22 @@ def test_many_turns_leave_nothing_behind():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 ok, 0 short" in done.stdout
+
+
+def test_a_copy_that_cannot_be_made_does_not_cost_the_original(inside, capfd, monkeypatch):
+    from shim import dropin, spill
+
+    def full(*_):
+        raise EOFError("marshal data too short")
+
+    back = {"type": "result", "id": "c1", "output": "x" * 300_000}
+    path = inside.path / "said"
+    path.write_text(ndjson(START, CALL, back, text("Hello."), END), encoding="utf-8")
+    monkeypatch.setattr(spill.Spill, "keep", full)
+    monkeypatch.setenv("SHIM_VENDOR", "demo")
+    monkeypatch.setenv("SHIM_BIN", inside.program("standin", f"exec cat {path}\n"))
+    assert dropin.main(list(ASK), {}) == 0
+    check_turns(capfd.readouterr().out.encode(), False)
 
 
 # -- our log --------------------------------------------------------------------------------------------------------
