@@ -60,14 +60,16 @@ def begin(running, how):
 # -- signals to us ------------------------------------------------------------------------------------------------
 
 
+ENDS = {signal.SIGTERM: (143, "signal"), signal.SIGHUP: (129, "signal"), signal.SIGINT: (0, "interrupted")}
+
+
 @pytest.mark.parametrize(
-    ("number", "status", "cause"),
-    [(signal.SIGTERM, 143, "signal"), (signal.SIGHUP, 129, "signal"), (signal.SIGINT, 0, "interrupted")],
-    ids=["TERM", "HUP", "INT"],
+    ("how", "number"),
+    [*((how, number) for how in WAYS for number in (signal.SIGTERM, signal.SIGINT)), ("one message", signal.SIGHUP)],
 )
-@pytest.mark.parametrize("how", WAYS)
-def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, number, status, cause):
+def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, number):
     """P13, P17, surface page: exit status. Half of the tree has left its group; to a SIGTERM none of it listens."""
+    status, cause = ENDS[number]
     lifeline = box.lifeline()
     ignored = ["ignore", "SIGINT", "SIGTERM", "SIGHUP"] if number == signal.SIGTERM else ["ignore", "SIGHUP"]
     stubborn = (ignored, ["spawn", lifeline.path, True], ["say", lifeline.path, "child"])
@@ -113,10 +115,17 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["while it is silent", "while it does not read"])
 @pytest.mark.parametrize(
-    ("how", "kind"),
-    [("one message", "pipe"), ("one message", "socket"), ("one way", "pipe"), ("two way", "socket"), ("relay", "pipe")],
+    ("how", "kind", "full"),
+    [
+        ("one message", "pipe", False),
+        ("one message", "pipe", True),
+        ("one message", "socket", True),
+        ("one way", "pipe", True),
+        ("two way", "socket", False),
+        ("two way", "socket", True),
+        ("relay", "pipe", True),
+    ],
 )
 def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
     """P18, P19: it could close nothing; with a full pipe we are in the middle of a write."""
