@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 
-from shim import strays
+from shim import guard, strays
 from shim.ending import Exit
 from shim.tail import Tail
 from shim.translate import signal_name
@@ -48,7 +48,9 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, f
 
             return windows.spawn(command, **options)
         with _hearing_interrupts():
-            return subprocess.Popen(list(command), start_new_session=True, **options)
+            process = subprocess.Popen(list(command), start_new_session=True, **options)
+        guard.set_for(process.pid)
+        return process
     except (OSError, ValueError) as error:
         from shim.unstartable import unstartable
 
@@ -74,11 +76,7 @@ def abandon(process: "subprocess.Popen[bytes]") -> None:
     _close_pipes(process)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(KILL_SECONDS)
-
-
-# Ends a group when we cannot any more: killed by SIGKILL, we leave it the end of a pipe that nobody else holds. A line
-# on that pipe says that all is well. A vendor that waits for a tool reads and writes nothing for hours.
-GUARD = 'read -r line || { kill -s TERM -- "-$1"; sleep 1; kill -s KILL -- "-$1"; } 2>/dev/null'
+    guard.dismiss(process.pid)
 
 
 def _signal_group(process: "subprocess.Popen[bytes]", name: str) -> None:
@@ -94,17 +92,6 @@ def _signal_group(process: "subprocess.Popen[bytes]", name: str) -> None:
             os.killpg(process.pid, getattr(signal, name))
 
 
-def _guard(group: int) -> "subprocess.Popen[bytes] | None":
-    if WINDOWS:
-        return None  # the end of our process closes the job
-    command = ["/bin/sh", "-c", GUARD, "sh", str(group)]
-    quiet = subprocess.DEVNULL
-    try:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)
-    except OSError:
-        return None
-
-
 class Child:
     """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end."""
 
@@ -112,7 +99,6 @@ class Child:
         self._process = process
         self._stdin = stdin
         self._saying = anyio.Lock()
-        self._guard = _guard(process.pid)
         self.tail = Tail()
         self.exit: Exit | None = None
         self._terminated = False
@@ -179,17 +165,9 @@ class Child:
             _signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
             strays.end(self._strays)
-            self._dismiss_guard()
+            guard.dismiss(self._process.pid)
             self.exit = Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
         return self.exit
-
-    def _dismiss_guard(self) -> None:
-        guard, self._guard = self._guard, None
-        if guard is not None and guard.stdin is not None:
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                guard.stdin.write(b"\n")
-                guard.stdin.close()
-                guard.wait(KILL_SECONDS)
 
     async def _gone(self) -> None:
         with contextlib.suppress(AttributeError, OSError):
@@ -242,11 +220,11 @@ class Child:
     @property
     def pids(self) -> set[int]:
         """The processes that are ours to wait for."""
-        return {self._process.pid} | ({self._guard.pid} if self._guard is not None else set())
+        return {self._process.pid, *guard.pids(self._process.pid)}
 
     def close(self) -> None:
         """Let go of its pipes."""
-        self._dismiss_guard()
+        guard.dismiss(self._process.pid)
         _close_pipes(self._process)
 
 

@@ -31,9 +31,13 @@ def insist(descriptor: int, data: bytes, stopped: Callable[[], bool]) -> None:
             return
 
 
+_unread = False
+
+
 def tell(text: str) -> None:
-    """Lines on stderr, if somebody listens."""
+    """Lines on stderr, if somebody listens; who did not once is not waited for again until it does."""
+    global _unread
     try:
-        offer(2, text.encode("utf-8", "replace"), COURTESY_SECONDS)
+        _unread = bool(offer(2, text.encode("utf-8", "replace"), 0.0 if _unread else COURTESY_SECONDS))
     except (OSError, ValueError):
         pass

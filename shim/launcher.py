@@ -225,10 +225,13 @@ class Launcher:
 
     def _keep(self, text: str) -> str | None:
         """A text that is too large for a line, or for an argument, goes to a file."""
-        from shim.spill import Spill
+        try:
+            from shim.spill import Spill
 
-        self._spill = self._spill or Spill(self.environment, self.facts.session_id)
-        return self._spill.keep(text)
+            self._spill = self._spill or Spill(self.environment, self.facts.session_id)
+            return self._spill.keep(text)
+        except Exception:  # on a full disk not even an import is certain, and a copy must not cost the original
+            return None
 
     def _session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""

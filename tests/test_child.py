@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import anyio
 import pytest
@@ -202,3 +204,31 @@ async def test_no_signal_is_sent_to_a_group_that_is_gone(start, monkeypatch):
     monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("its number may be somebody else's by now"))
     child.signal("SIGKILL")
     await child.stop()
+
+
+def test_a_guard_stands_before_anybody_serves_the_child(box):
+    """We may be killed while anyio is imported: a silent child would notice nothing."""
+    lifeline = box.lifeline()
+    program = box.fake(["say", lifeline.path, "child"], ["out", "here"], ["hang"])
+    code = f"""
+import os, signal
+from shim.child import spawn
+process = spawn([{program!r}], dict(os.environ), os.getcwd(), feed=False)
+process.stdout.read(1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = [sys.executable, "-P", "-c", code]
+    subprocess.run(command, env=box.environment(), cwd=box.cwd, timeout=PATIENCE, check=False)
+    assert lifeline.wait_for("child") and lifeline.gone()
+
+
+async def test_a_guard_ends_with_its_child(start):
+    child = start(["leave", 0])
+    guards = child.pids
+    assert len(guards) == 2
+    with anyio.fail_after(PATIENCE):
+        await child.ended()
+    assert len(child.pids) == 1
+    (guard,) = guards - child.pids
+    with pytest.raises(ProcessLookupError):
+        os.kill(guard, 0)

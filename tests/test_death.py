@@ -23,6 +23,9 @@ TALKING = ndjson(START, text("I am "))
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 
 
+NO_CACHE = {"PYTHONDONTWRITEBYTECODE": "1"}  # Python would leave modules behind that are cut where the disk was full
+
+
 def said(words):
     """A message of qwen's."""
     message = {"content": [{"type": "text", "text": words}]}
@@ -58,14 +61,16 @@ def begin(running, how):
 # -- signals to us ------------------------------------------------------------------------------------------------
 
 
+ENDS = {signal.SIGTERM: (143, "signal"), signal.SIGHUP: (129, "signal"), signal.SIGINT: (0, "interrupted")}
+
+
 @pytest.mark.parametrize(
-    ("number", "status", "cause"),
-    [(signal.SIGTERM, 143, "signal"), (signal.SIGHUP, 129, "signal"), (signal.SIGINT, 0, "interrupted")],
-    ids=["TERM", "HUP", "INT"],
+    ("how", "number"),
+    [*((how, number) for how in WAYS for number in (signal.SIGTERM, signal.SIGINT)), ("one message", signal.SIGHUP)],
 )
-@pytest.mark.parametrize("how", WAYS)
-def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, number, status, cause):
+def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, number):
     """P13, P17, surface page: exit status. Half of the tree has left its group; to a SIGTERM none of it listens."""
+    status, cause = ENDS[number]
     lifeline = box.lifeline()
     ignored = ["ignore", "SIGINT", "SIGTERM", "SIGHUP"] if number == signal.SIGTERM else ["ignore", "SIGHUP"]
     stubborn = (ignored, ["spawn", lifeline.path, True], ["say", lifeline.path, "child"])
@@ -111,10 +116,17 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["while it is silent", "while it does not read"])
 @pytest.mark.parametrize(
-    ("how", "kind"),
-    [("one message", "pipe"), ("one message", "socket"), ("one way", "pipe"), ("two way", "socket"), ("relay", "pipe")],
+    ("how", "kind", "full"),
+    [
+        ("one message", "pipe", False),
+        ("one message", "pipe", True),
+        ("one message", "socket", True),
+        ("one way", "pipe", True),
+        ("two way", "socket", False),
+        ("two way", "socket", True),
+        ("relay", "pipe", True),
+    ],
 )
 def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
     """P18, P19: it could close nothing; with a full pipe we are in the middle of a write."""
@@ -180,7 +192,7 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
 @pytest.mark.parametrize("words", [ASK, ("-p", "hi", "--output-format", "json")])
 def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, words):
     """A frontend that wrote our stdout to a file on a full disk must not take the half for the whole."""
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])} | NO_CACHE
     with (box.path / "stdout").open("wb") as file:
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))  # noqa: E731
         with box.running(*words, environment=environment, stdout=file, preexec_fn=limit) as running:
@@ -355,7 +367,7 @@ def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
     back = {"type": "result", "id": "c1", "output": "x" * 300_000}
     path = box.path / "said"
     path.write_text(ndjson(START, CALL, back, text("Hello."), END), encoding="utf-8")
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("standin", f"exec cat {path}\n")}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("standin", f"exec cat {path}\n")} | NO_CACHE
     with box.running(*ASK, environment=environment, preexec_fn=small_files(size)) as running:
         done = running.finish()
     check_turns(done.stdout, False)
@@ -442,6 +454,22 @@ def test_many_turns_leave_nothing_behind():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 ok, 0 short" in done.stdout
+
+
+def test_a_copy_that_cannot_be_made_does_not_cost_the_original(inside, capfd, monkeypatch):
+    from shim import dropin, spill
+
+    def full(*_):
+        raise EOFError("marshal data too short")
+
+    back = {"type": "result", "id": "c1", "output": "x" * 300_000}
+    path = inside.path / "said"
+    path.write_text(ndjson(START, CALL, back, text("Hello."), END), encoding="utf-8")
+    monkeypatch.setattr(spill.Spill, "keep", full)
+    monkeypatch.setenv("SHIM_VENDOR", "demo")
+    monkeypatch.setenv("SHIM_BIN", inside.program("standin", f"exec cat {path}\n"))
+    assert dropin.main(list(ASK), {}) == 0
+    check_turns(capfd.readouterr().out.encode(), False)
 
 
 # -- our log --------------------------------------------------------------------------------------------------------

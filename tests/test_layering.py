@@ -57,6 +57,7 @@ SHELL = {
     "early",
     "environment",
     "given",
+    "guard",
     "install",
     "launcher",
     "log",
