@@ -8,7 +8,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from shim.account import Account
+import orjson
+
+from shim.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
 from shim.ending import Exit
 from shim.events import NO_USAGE, TERMINATORS, ClaudePen
 from shim.terms import Conversation, Terms
@@ -258,6 +260,25 @@ RESULT_KEYS = (
     "permission_denials",
     "uuid",
 )
+CAUSES = (
+    "clean",
+    "vendor_error",
+    "auth",
+    "rate_limit",
+    "limit",
+    "denied",
+    "refused",
+    "truncated",
+    "exit_code",
+    "signal",
+    "stall",
+    "interrupted",
+    "not_found",
+    "protocol",
+    "internal",
+)
+API_CAUSES = ("vendor_error", "auth", "rate_limit", "refused", "truncated")  # an API failure is a `success` (S10)
+SUBTYPES = ("success", "error_during_execution", "error_max_turns", "error_max_budget_usd")
 ERRORS = (
     "authentication_failed",
     "oauth_org_not_allowed",
@@ -282,12 +303,12 @@ TASK_KEYS = {
 }
 
 
-def check_frames(data: bytes) -> list[list[Line]]:
+def check_frames(data: bytes, *, limit: int = 0) -> list[list[Line]]:
     """Assert what even a broken stream of a real claude keeps: good lines, and per turn one init, one result, an end.
 
-    Gives back the turns, cut at the terminator.
+    Gives back the turns, cut at the terminator. No line is longer than `limit` bytes (0: whatever it is).
     """
-    lines = _checked_lines(data)
+    lines = _checked_lines(data, limit)
     assert lines and lines[-1] == TERMINATOR, "the stream ends with the terminator"
     turns: list[list[Line]] = [[]]
     for line in lines:
@@ -300,13 +321,13 @@ def check_frames(data: bytes) -> list[list[Line]]:
     return turns
 
 
-def check_turns(data: bytes, partial: bool, *, passthrough: bool = False) -> list[list[Line]]:
+def check_turns(data: bytes, partial: bool, *, passthrough: bool = False, limit: int = 0) -> list[list[Line]]:
     """Assert what every stream of ours keeps, whatever the vendor printed; gives back the turns.
 
     Contract S1 to S18 where a machine can see them. With `passthrough` (a real claude's lines as they came) only
-    what does not depend on claude's own habits.
+    what does not depend on claude's own habits. `limit` as in `check_frames`.
     """
-    turns = check_frames(data)
+    turns = check_frames(data, limit=limit)
     for turn in turns:
         _check_pairs(turn)
         if partial:
@@ -330,30 +351,36 @@ def result_of(turn: Sequence[Line]) -> Line:
     return found
 
 
-def _checked_lines(data: bytes) -> list[Line]:
-    text = data.decode("utf-8")  # strict: one bad byte kills a frontend
-    assert text.endswith("\n"), "whole lines only"
-    assert not any(separator in text for separator in SEPARATORS), "a line separator is escaped (hostile-input 2)"
-    assert "\r" not in text
+def check_account(account: Account) -> None:
+    """Assert that an account is bounded and fit to be shown, whatever was counted (threats: vendor output)."""
+    for counts in (account.repairs, account.unknown):
+        assert len(counts) <= KINDS_KEPT + (OVERFLOW in counts), "the account has so many kinds and no more"
+        assert all(len(kind) <= SAMPLE_CHARACTERS for kind in counts), "a kind is a name, not a text"
+        assert all(count > 0 for count in counts.values())
+    assert len(account.samples) <= 2 * (KINDS_KEPT + 1)
+    assert all(len(sample) <= SAMPLE_CHARACTERS for sample in account.samples.values()), "samples are short"
+    orjson.dumps(account.report())  # strict: no half of a character, nothing that is no JSON
+
+
+def _checked_lines(data: bytes, limit: int) -> list[Line]:
+    data.decode("utf-8")  # strict: one bad byte kills a frontend
+    assert data.endswith(b"\n"), "whole lines only"
+    assert not any(separator.encode() in data for separator in SEPARATORS), "separators are escaped (hostile-input 2)"
+    assert b"\r" not in data
     found = []
-    for raw in text.split("\n")[:-1]:
-        line = json.loads(raw, parse_constant=_no_constant)
+    for raw in data.split(b"\n")[:-1]:
+        assert not limit or len(raw) <= limit, f"a line of {len(raw)} bytes, where {limit} are allowed (P12)"
+        try:
+            line = orjson.loads(raw)  # strict: no NaN, no lone surrogate, no raw control character
+        except orjson.JSONDecodeError as error:
+            raise AssertionError(f"{error}: {raw[:2000]!r}") from None
         assert isinstance(line, dict) and isinstance(line.get("type"), str), raw
-        assert not _lone_surrogate(line), raw
         found.append(line)
     return found
 
 
 def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} is not JSON")
-
-
-def _lone_surrogate(line: Line) -> bool:
-    try:
-        json.dumps(line, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _check_ids(lines: Sequence[Line]) -> None:
@@ -500,8 +527,18 @@ def _result_shape(line: Line) -> None:
         assert line["is_error"], "only errors have another subtype"
         assert line["errors"] and all(isinstance(text, str) for text in line["errors"]), "errors are told (S9)"
         assert "result" not in line, "no result key (S10)"
-    assert line["shim"]["cause"], "the cause is told"
-    assert line["is_error"] == (line["shim"]["cause"] != "clean"), "cause and is_error agree"
+    _check_truth(line)
+
+
+def _check_truth(result: Line) -> None:
+    """What a result says of its end does not contradict itself (the truth contract)."""
+    cause, subtype = result["shim"]["cause"], result["subtype"]
+    assert cause in CAUSES, f"{cause} is a cause that frontends know"
+    assert result["is_error"] == (cause != "clean"), "cause and is_error agree"
+    assert subtype in SUBTYPES, f"a result of subtype {subtype}"
+    assert cause == "limit" or not subtype.startswith("error_max_"), "a limit is named as the cause"
+    assert subtype != "success" or cause in ("clean", *API_CAUSES), f"success (S10) although {cause}"
+    assert subtype == "success" or result.get("structured_output") is None, "only a success has an answer"
 
 
 _SHAPES = {
