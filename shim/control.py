@@ -27,6 +27,7 @@ from shim.permissions import (
 )
 
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
+FAULT_CHARACTERS = 300  # of what is wrong with a message
 
 
 class Interrupt(NamedTuple):
@@ -117,7 +118,7 @@ class Control:
         try:
             self.messages.append(read_message(event, self._now())._replace(size=size))
         except ValueError as error:
-            self._complain(f"Error: {error}")
+            self._complain(f"Error: {printable(str(error)[:FAULT_CHARACTERS])}")
 
     def _request(self, event: Mapping[str, Any]) -> list[Wish]:
         request, identity = event.get("request"), event.get("request_id")

@@ -47,7 +47,7 @@ class Nested:
 
     def tool_result(self, identity: str, content: object, is_error: bool = False) -> None:
         """What its call returned."""
-        _, said_as = self._turn.nested_calls.pop(identity, (None, None))
+        parent, said_as = self._turn.nested_calls.pop(identity, (None, None))
         if said_as is None:
             self._turn.account.repaired("orphan_tool_result", identity)
             return
@@ -57,7 +57,7 @@ class Nested:
             "content": as_content(content),
             "is_error": bool(is_error),
         }
-        self._line("user", {"role": "user", "content": [block]})
+        Nested(self._turn, parent)._line("user", {"role": "user", "content": [block]})  # the call's, whoever says it
 
     def user_text(self, text: str) -> None:
         """What it was told."""

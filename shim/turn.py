@@ -25,6 +25,9 @@ FACTS: dict[str, type] = {
 }
 
 
+SYNTHETIC = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
+
+
 class Turn(Verbatim):
     """One turn. `state`, `is_error`, `cause` and `final_text` may be read; everything else is verbs."""
 
@@ -41,7 +44,7 @@ class Turn(Verbatim):
                 self.account.repaired("session_id_changed", session)
             self.conversation.vendor_session = session
         for name, value in facts.items():
-            if isinstance(value, FACTS.get(name, object)) and value is not None:
+            if isinstance(value, FACTS.get(name, object)) and value is not None and value != SYNTHETIC:
                 self.facts[name] = value
         if session and self.state is NEW:
             self.go(READY)
@@ -54,7 +57,7 @@ class Turn(Verbatim):
 
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
-        if model and model != self.model and isinstance(model, str):
+        if model and model != self.model and isinstance(model, str) and model != SYNTHETIC:
             self.model = model[:NAME_CHARACTERS]
         if usage is not None:
             if usage.__class__ is not Usage:

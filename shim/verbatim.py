@@ -28,10 +28,15 @@ class Verbatim(Calls):
             self._state_result(raw, event)
         elif kind == "system" and subtype == "init":
             self._adopt(raw, event)
+        elif kind == "message_stop":  # the terminator is ours to say: a real claude has none
+            self.account.repaired("terminator")
         elif kind not in ("assistant", "user", "stream_event"):
             if self.stated:
                 self.closed(None, "")
-            self.pen.verbatim(raw)
+            if self.state is CLOSED and self.sealed and self.pen.terminates:
+                self._late()  # the terminator was said: the end, for whoever asked for one
+            else:
+                self.pen.verbatim(raw)
         else:
             self._conversation(kind, raw, event)
 

@@ -13,7 +13,7 @@ import orjson
 from shim.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
 from shim.ending import Exit
 from shim.events import NO_USAGE, TERMINATORS, ClaudePen
-from shim.terms import Conversation, Terms
+from shim.terms import SEEN_IDS, Conversation, Terms
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_translation, parse_exit
 from shim.translation import Translation
 from shim.turn import Turn
@@ -362,6 +362,28 @@ def check_account(account: Account) -> None:
     orjson.dumps(account.report())  # strict: no half of a character, nothing that is no JSON
 
 
+# Of any one table of a Turn, a conversation or a translator: the largest that has a name is `SEEN_IDS`.
+ENTRIES_REMEMBERED = SEEN_IDS
+# What the shell takes after every chunk is not memory.
+_TAKEN = frozenset({"asked", "observed", "outbox"})
+
+
+def check_memory(translation: Translation) -> None:
+    """Assert that what is remembered of a child is bounded, however many lines it printed (threats: vendor output)."""
+    turn = translation.turn
+    for part in (turn, turn.conversation, translation.account, translation._translator, translation._decoder):
+        for name, value in _fields(part):
+            if isinstance(value, dict | list | set | tuple) and name not in _TAKEN:
+                where = f"{type(part).__name__}.{name}"
+                assert len(value) <= ENTRIES_REMEMBERED, f"{where} has {len(value)} entries"
+
+
+def _fields(part: object) -> Iterator[tuple[str, object]]:
+    yield from getattr(part, "__dict__", {}).items()
+    for name in getattr(type(part), "__slots__", ()):
+        yield name, getattr(part, name)
+
+
 def _checked_lines(data: bytes, limit: int) -> list[Line]:
     data.decode("utf-8")  # strict: one bad byte kills a frontend
     assert data.endswith(b"\n"), "whole lines only"
@@ -417,11 +439,10 @@ def _blocks(line: Line) -> list[Line]:
 def _check_pairs(turn: Sequence[Line]) -> None:
     """Every call has one result, behind it, with the same parent (S7, S16c)."""
     waiting: dict[str, object] = {}
-    seen: set[str] = set()
+    seen = _Ids()
     for line in turn:
         for block in _blocks(line):
             if block["type"] == "tool_use":
-                assert block["id"] not in seen, f"tool id {block['id']!r} used twice"
                 seen.add(block["id"])
                 waiting[block["id"]] = line.get("parent_tool_use_id")
             elif block["type"] == "tool_result":
@@ -431,11 +452,26 @@ def _check_pairs(turn: Sequence[Line]) -> None:
     assert not waiting, f"calls without a result: {list(waiting)}"
 
 
+class _Ids:
+    """The ids of calls, each new as far as ids are remembered: the last half of SEEN_IDS for certain."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._count = 0
+
+    def add(self, identity: str) -> None:
+        before = self._last.get(identity)
+        assert before is None or self._count - before > SEEN_IDS // 2, f"tool id {identity!r} used twice"
+        self._last[identity] = self._count
+        self._count += 1
+
+
 def _check_messages(lines: Sequence[Line]) -> None:
     """A reply is over when one of its calls has a result; tool ids are not used again in a session (S4, S7)."""
     ended: set[str] = set()
     caller: dict[str, str] = {}
     said: set[str] = set()
+    seen = _Ids()
     for line in lines:
         if line["type"] == "result":
             ended |= said
@@ -448,7 +484,7 @@ def _check_messages(lines: Sequence[Line]) -> None:
             assert identity not in ended, f"message id {identity} comes again"
             said.add(identity)
             if block["type"] == "tool_use":
-                assert block["id"] not in caller, f"tool id {block['id']!r} used twice"
+                seen.add(block["id"])
                 caller[block["id"]] = identity
 
 

@@ -1,0 +1,80 @@
+"""The other fuzzer: hypothesis, without feedback, over the same runs and edits, and over any order of verbs.
+
+Its long profile: no fixed seed, no deadline, rounds until the time is over.
+"""
+
+import time
+from collections.abc import Callable
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from fuzzing.edits import EDITS, apply
+from fuzzing.findings import Findings
+from fuzzing.inputs import KNOBS, Run
+from fuzzing.seeds import pool, seeds
+
+ROUND = 200  # examples between two looks at the clock
+SAVE_ROUNDS = 5
+
+_NUMBERS = st.integers(0, (1 << 16) - 1)
+_SEEDS = st.integers(0, (1 << 32) - 1)
+_EDITS = st.lists(st.tuples(st.integers(0, len(EDITS) - 1), _SEEDS), max_size=12)
+RUNS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, len(seeds()) - 1), min_size=1, max_size=5),
+        st.tuples(*(_NUMBERS for _ in KNOBS)),
+        _EDITS,
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+Plan = list[tuple[list[int], tuple[int, ...], list[tuple[int, int]]]]
+
+
+def made(plan: Plan) -> list[Run]:
+    """The runs of a plan: seeds one behind the other, knobs, edits."""
+    runs = []
+    for numbers, knobs, edits in plan:
+        first = seeds()[numbers[0]]
+        lines = [line for number in numbers for line in seeds()[number].lines if seeds()[number].target == first.target]
+        run = Run(first.target, knobs, lines)
+        for number, chance in edits:
+            run = apply(run, number, chance, pool())
+        runs.append(run)
+    return runs
+
+
+def long_profile(examples: int) -> settings:
+    """So many examples, none of them twice the same."""
+    return settings(
+        max_examples=examples,
+        phases=[Phase.generate],
+        derandomize=False,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def fuzz(book: Findings, seconds: float, first: int) -> None:
+    """Fuzz for so long; failures are collected in the book, one of each kind."""
+    until = time.monotonic() + seconds
+    number = first
+    while time.monotonic() < until:
+        number += 1
+        seed(number)(_lines_round(book, until))()
+        if number % SAVE_ROUNDS == 0:
+            book.save()
+    book.save()
+
+
+def _lines_round(book: Findings, until: float) -> Callable[[], None]:
+    @long_profile(ROUND)
+    @given(plan=RUNS)
+    def one_round(plan: Plan) -> None:
+        if time.monotonic() < until:
+            book.fuzz(made(plan))
+
+    return one_round
