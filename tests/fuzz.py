@@ -85,7 +85,10 @@ def _guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, str]:
         done = subprocess.run(
             command,
             cwd=Path(__file__).parent,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(str(place) for place in (FOLDER.parent, FOLDER.parent / "tests")),
+            },
             stdout=file,
             stderr=subprocess.STDOUT,
             timeout=seconds + LAST_WORDS_SECONDS,

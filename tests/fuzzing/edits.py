@@ -161,7 +161,9 @@ def glue(run: Run, chance: Random, pool: Pool) -> None:
 def banner(run: Run, chance: Random, pool: Pool) -> None:
     here = _place(run, chance)
     if run.lines:
-        words = chance.choice((b"(node:1) Warning: x", b"Active code page: 65001\r", b"[info] {", b"\xef\xbb\xbf", b"$ "))
+        words = chance.choice(
+            (b"(node:1) Warning: x", b"Active code page: 65001\r", b"[info] {", b"\xef\xbb\xbf", b"$ ")
+        )
         run.lines[here] = words + run.lines[here]
 
 
@@ -230,9 +232,9 @@ def forget(inside: Any, key: Any, chance: Random, run: Run) -> None:
 
 def rename(inside: Any, key: Any, chance: Random, run: Run) -> None:
     if isinstance(inside, dict):
-        inside[chance.choice(("type", "id", "x", "", "\ud83d", "message", "content", str(key) + "s", str(key)[::-1]))] = (
-            inside.pop(key)
-        )
+        inside[
+            chance.choice(("type", "id", "x", "", "\ud83d", "message", "content", str(key) + "s", str(key)[::-1]))
+        ] = inside.pop(key)
 
 
 def renumber(inside: Any, key: Any, chance: Random, run: Run) -> None:

@@ -77,7 +77,9 @@ def read(data: bytes, targets: Sequence[str]) -> list[Run]:
 def write(runs: Iterable[Run]) -> bytes:
     """Runs as an input."""
     return b"\n".join(
-        b"\n".join([b"%b%b %b" % (START, run.target.encode(), b" ".join(b"%d" % value for value in run.knobs)), *run.lines])
+        b"\n".join(
+            [b"%b%b %b" % (START, run.target.encode(), b" ".join(b"%d" % value for value in run.knobs)), *run.lines]
+        )
         for run in runs
     )
 
@@ -85,7 +87,9 @@ def write(runs: Iterable[Run]) -> bytes:
 def _opened(line: bytes, targets: Sequence[str]) -> Run:
     words = line[1:].decode("ascii", "replace").split() if line.startswith(START) else []
     target = words[0] if words and words[0] in targets else targets[len(words[0]) % len(targets) if words else 0]
-    values = [int(word) % KNOB_LARGEST if word.isascii() and word.isdigit() and len(word) < 9 else 0 for word in words[1:]]
+    values = [
+        int(word) % KNOB_LARGEST if word.isascii() and word.isdigit() and len(word) < 9 else 0 for word in words[1:]
+    ]
     return Run(target, tuple([*values, *(0 for _ in KNOBS)][: len(KNOBS)]), [])
 
 
