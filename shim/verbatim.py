@@ -6,6 +6,7 @@ Claude's words what a real claude leaves unfinished when it dies.
 
 from typing import Any
 
+from shim.blocks import SAID_CHARACTERS
 from shim.calls import Calls
 from shim.dumping import dump
 from shim.ending import Outcome
@@ -155,12 +156,15 @@ class Verbatim(Calls):
             if self.state is READY:
                 self.pen.adopt_message(self.pen.new_message_id(), self.model, NO_USAGE)
             self.pen.adopt_block(inner["index"])
+            self._parts, self._size = [], 0
             self.state = {"text": TEXT, "thinking": THINKING}.get(block, MESSAGE)
             self._stop_due = self._partial and self.state is MESSAGE
         elif kind == "content_block_delta":
             fragment = inner["delta"].get("text") or inner["delta"].get("thinking")
-            if fragment and self.state in (TEXT, THINKING):
-                self._parts.append(fragment)
+            if isinstance(fragment, str) and self.state in (TEXT, THINKING):
+                self._size += len(fragment)
+                if self._size <= SAID_CHARACTERS:
+                    self._parts.append(fragment)
         elif kind == "content_block_stop":
             self._stop_due = False
             self.state = MESSAGE

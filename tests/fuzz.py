@@ -27,6 +27,12 @@ LAST_WORDS_SECONDS = 120  # for the guided fuzzer to end by itself
 NO_WHEEL = "not run: atheris has no wheel for Python {version} on {machine}; set PYTHON=python3.11 and `make clean`"
 
 
+def say(text: object) -> None:
+    """One line for whoever started it, at once: a run takes minutes."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -52,7 +58,7 @@ def fuzz(seconds: int, seed: int) -> int:
     FOLDER.mkdir(exist_ok=True)
     for old in [*FOLDER.glob("guided*"), *FOLDER.glob("unguided*")]:
         old.unlink()
-    print(f"seed {seed} · {len(seeds())} seeds · dialects: {', '.join(PRESENT)} · vendors: {', '.join(CHILDREN)}")
+    say(f"seed {seed} · {len(seeds())} seeds · dialects: {', '.join(PRESENT)} · vendors: {', '.join(CHILDREN)}")
     guided, notes, broken = Findings(FOLDER, "guided"), "", ""
     took = 0.0
     if importlib.util.find_spec("atheris") is None:
@@ -68,11 +74,11 @@ def fuzz(seconds: int, seed: int) -> int:
     report("unguided (hypothesis)", unguided, time.monotonic() - began, "")
     total = guided.child_lines() + unguided.child_lines()
     floods = guided.floods + unguided.floods
-    print(f"together: {total:,} child lines, {floods:,} of them repetitions of one line")
+    say(f"together: {total:,} child lines, {floods:,} of them repetitions of one line")
     failures = [*guided.failures.values(), *unguided.failures.values(), *([broken] if broken else [])]
     for failure in failures:
-        print(f"BROKEN {failure}")
-    print(f"{len(failures)} broken invariants" + (": `tests/fuzz.py show INPUT` makes one small" if failures else ""))
+        say(f"BROKEN {failure}")
+    say(f"{len(failures)} broken invariants" + (": `tests/fuzz.py show INPUT` makes one small" if failures else ""))
     return 1 if failures else 0
 
 
@@ -107,10 +113,10 @@ def _guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, str]:
 def report(name: str, book: Findings, took: float, notes: str) -> None:
     """One fuzzer's numbers."""
     rate = f", {book.child_lines() / took:,.0f} a second" if took else ""
-    print(f"{name}: {book.child_lines():,} child lines in {book.runs:,} runs, {took:.0f} s{rate}")
-    print("  " + " · ".join(f"{target} {book.lines[target]:,}" for target in TARGETS if book.lines[target]))
+    say(f"{name}: {book.child_lines():,} child lines in {book.runs:,} runs, {took:.0f} s{rate}")
+    say("  " + " · ".join(f"{target} {book.lines[target]:,}" for target in TARGETS if book.lines[target]))
     if notes:
-        print(f"  {notes}")
+        say(f"  {notes}")
 
 
 # -- one input --------------------------------------------------------------------------------------------------------
@@ -129,11 +135,11 @@ def show(path: Path) -> int:
     """Print what an input breaks, and the smallest run that does; write it beside the input."""
     run = _smallest(path)
     if run is None:
-        print("nothing in it breaks an invariant")
+        say("nothing in it breaks an invariant")
         return 0
     path.with_name(path.name + "-small").write_bytes(write([run]))
-    print(write([run])[:4000])
-    print((fault(run) or ("", "it is not stable"))[1])
+    say(write([run])[:4000])
+    say((fault(run) or ("", "it is not stable"))[1])
     return 1
 
 
@@ -141,9 +147,9 @@ def keep_as_fixture(path: Path, name: str, sentence: str) -> int:
     """Make a fixture of the run of an input (mended by now, so it is taken as it is)."""
     (run,) = read(path.read_bytes(), tuple(TARGETS))
     if run.target not in CHILDREN or (odd := special(run)):
-        print(f"a fixture cannot hold this run ({run.target}, {', '.join(odd) if run.target in CHILDREN else ''})")
+        say(f"a fixture cannot hold this run ({run.target}, {', '.join(odd) if run.target in CHILDREN else ''})")
         return 1
-    print(f"{keep(run, name, sentence)}: now `make accept`, and read the golden")
+    say(f"{keep(run, name, sentence)}: now `make accept`, and read the golden")
     return 0
 
 

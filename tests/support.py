@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from shim.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
+from shim.blocks import SAID_CHARACTERS
 from shim.ending import Exit
 from shim.events import NO_USAGE, TERMINATORS, ClaudePen
 from shim.terms import SEEN_IDS, Conversation, Terms
@@ -364,6 +365,7 @@ def check_account(account: Account) -> None:
 
 # Of any one table of a Turn, a conversation or a translator: the largest that has a name is `SEEN_IDS`.
 ENTRIES_REMEMBERED = SEEN_IDS
+TEXT_REMEMBERED = SAID_CHARACTERS
 # What the shell takes after every chunk is not memory.
 _TAKEN = frozenset({"asked", "observed", "outbox"})
 
@@ -373,12 +375,14 @@ def check_memory(translation: Translation) -> None:
     turn = translation.turn
     for part in (turn, turn.conversation, translation.account, translation._translator, translation._decoder):
         for name, value in _fields(part):
-            if isinstance(value, dict | list | set | tuple) and name not in _TAKEN:
-                where = f"{type(part).__name__}.{name}"
+            where = f"{type(part).__name__}.{name}"
+            if name == "_parts":  # of the open block: bounded as a text is
+                assert sum(map(len, value)) <= TEXT_REMEMBERED, f"{where} is too long"
+            elif isinstance(value, dict | list | set | tuple) and name not in _TAKEN:
                 assert len(value) <= ENTRIES_REMEMBERED, f"{where} has {len(value)} entries"
 
 
-def _fields(part: object) -> Iterator[tuple[str, object]]:
+def _fields(part: object) -> Iterator[tuple[str, Any]]:
     yield from getattr(part, "__dict__", {}).items()
     for name in getattr(type(part), "__slots__", ()):
         yield name, getattr(part, name)

@@ -114,7 +114,8 @@ BROKEN = [
     b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xe2\x80\xa9", b"\xc2\x85", b"\x00", b"\x1b[31m", b"\x1b]0;t\x07", b"\r", b"\t",
     b"\x08", b"\x7f", b"\xc2\x9b", b"\xe2\x80\xae", b"\n", b"\r\n", b'"', b"\\", b"\\u", b"\\ud83d", b"\\ude00",
     b"\\ud83d\\ude00", b"\\u2028", b"\\u0000", b"\\n", b"{", b"}", b"[", b"]", b",", b":", b"null", b"NaN", b"Infinity",
-    b"-0", b"1e400", b"1e-400", b"9" * 20, b"9" * 400, b"\xf0\x9f\x98\x80", b"{}", b"[]", b'{"type":', b'"type":"result"',
+    b"-0", b"1e400", b"1e-400", b"9" * 20, b"9" * 400, b"\xf0\x9f\x98\x80", b"{}", b"[]", b'{"type":',
+    b'"type":"result"',
 ]  # fmt: skip
 
 
@@ -170,10 +171,12 @@ def banner(run: Run, chance: Random, pool: Pool) -> None:
 # -- JSON -------------------------------------------------------------------------------------------------------------
 
 ODD: list[Any] = [
-    None, True, False, 0, 7, -1, 1.5, 10**30, 2**64, -(2**63) - 1, float("nan"), float("inf"), "", "x", "5", " ", "\x00",
-    "\ud83d", "\ude00", "\U0001f600", "\u2028\u2029\x85", "\x1b[31m", "%s%n", "../../etc/passwd", "--flag", [], {}, [None],
-    [{}], [[]], {"type": "text"}, {"type": "text", "text": None}, [{"type": "text", "text": "x"}], [[["x"]]],
-    {"\ud800": 1}, "[API Error: 429 slow]", "0" * 300, [1] * 50, {"": ""}, "\n", "a\rb", "tool_use", "result", "assistant",
+    None, True, False, 0, 7, -1, 1.5, 10**30, 2**64, -(2**63) - 1, float("nan"), float("inf"), "", "x", "5", " ",
+    "\x00", "\ud83d", "\ude00", "\U0001f600", "\u2028\u2029\x85", "\x1b[31m", "%s%n", "../../etc/passwd", "--flag", [],
+    {}, [None], [{}], [[]], {"type": "text"}, {"type": "text", "text": None}, [{"type": "text", "text": "x"}],
+    [[["x"]]],
+    {"\ud800": 1}, "[API Error: 429 slow]", "0" * 300, [1] * 50, {"": ""}, "\n", "a\rb", "tool_use", "result",
+    "assistant", "<synthetic>",
 ]  # fmt: skip
 
 

@@ -44,26 +44,24 @@ class Findings:
         self._name = name
         folder.mkdir(parents=True, exist_ok=True)
 
-    def fuzz(self, runs: Sequence[Run], *, collect: bool = True) -> None:
+    def fuzz(self, runs: Sequence[Run]) -> None:
         """Run everything in an input; a failure is written down with its input, once."""
         for run in runs:
-            try:
-                self.lines[run.target] += TARGETS[run.target](run)
-                self.floods += run.floods() if run.target in CHILDREN else 0
-                self.runs += 1
-            except Exception as error:
-                if not collect:
-                    raise
-                self._failed(run, error)
+            self.check(run.target, write([run]), lambda run=run: TARGETS[run.target](run))
+            self.floods += run.floods() if run.target in CHILDREN else 0
 
-    def _failed(self, run: Run, error: Exception) -> None:
-        name = _name(error)
-        if name in self.failures or len(self.failures) >= FAILURES_KEPT:
-            return
-        path = self._folder / f"{self._name}-{len(self.failures) + 1}"
-        path.write_bytes(write([run]))
-        self.failures[name] = f"{path}: {run.target}: {str(error)[:500]}"
-        self.save()
+    def check(self, target: str, given: bytes | str, run: Callable[[], int | None]) -> None:
+        """Do what may fail; `given` is kept when it does."""
+        self.runs += 1
+        try:
+            self.lines[target] += run() or 0
+        except Exception as error:
+            name = _name(error)
+            if name not in self.failures and len(self.failures) < FAILURES_KEPT:
+                path = self._folder / f"{self._name}-{len(self.failures) + 1}"
+                path.write_bytes(given if isinstance(given, bytes) else given.encode("utf-8", "replace"))
+                self.failures[name] = f"{path}: {target}: {str(error)[:500]}"
+                self.save()
 
     def child_lines(self) -> int:
         """Lines of vendors' children that were fuzzed."""

@@ -63,7 +63,7 @@ def main(folder: Path, seconds: int, seed: int) -> None:
 
 
 def mutate(data: bytes, most: int, seed: int) -> bytes:
-    """Another input: edits of its runs, runs of the seeds beside them, now and then libFuzzer's own change of a line."""
+    """Another input: its runs edited, seeds beside them, now and then libFuzzer's own change of a line."""
     chance = Random(seed)
     runs = [run for run in read(data, NAMES) if run.lines]
     while len(runs) > RUNS:

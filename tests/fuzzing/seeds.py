@@ -17,12 +17,14 @@ TORTURE: list[bytes] = [
     b'{"type":', b'{"type":null}', b'{"type":"nobody knows this"}', b'{"type":["result"]}', b'{"not":"an event"}',
     b'{"type":"result"}{"type":"result"}', b'YOLO mode is enabled.{"type":"system","subtype":"init"}',
     b"\x1b]0;title\x07\x1b[?25l", b"Active code page: 65001\r", b"10%\r50%\r100%\r", b"(node:1) Warning: old",
-    b'{"type":"x","deep":' + b"[" * DEEP + b"]" * DEEP + b"}", b'{"type":"x","a":' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b"}",
+    b'{"type":"x","deep":' + b"[" * DEEP + b"]" * DEEP + b"}",
+    b'{"type":"x","a":' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b"}",
     b"[" * 100_000, b'{"type":"x","n":' + b"9" * 5000 + b"}", b'{"type":"x","n":123456789012345678901234567890}',
     b'{"type":"x","n":1e400,"m":-Infinity}', b'{"type":"x","type":"y","type":"z"}', b'{"type":"x","s":"\\ud83d"}',
     b'{"type":"x","\\ud99c":1}', b'{"type":"x","s":"caf\xe9 \xed\xa0\xbd\xed\xb8\x80 \xc0\xaf \xf0\x9f"}',
-    b'{"type":"x","s":"a\tb\x1bc\x00d"}', b'{"type":"x","s":"\xe2\x80\xa8 \xe2\x80\xa9 \xc2\x85"}', b'{"type":"x","s":"a',
-    b'b"}', b"x" * 66_000, b'[{"type":"result"},{"type":"init"}]', b'{"type":"control_request","request_id":"1"}',
+    b'{"type":"x","s":"a\tb\x1bc\x00d"}', b'{"type":"x","s":"\xe2\x80\xa8 \xe2\x80\xa9 \xc2\x85"}',
+    b'{"type":"x","s":"a', b'b"}', b"x" * 66_000, b'[{"type":"result"},{"type":"init"}]',
+    b'{"type":"control_request","request_id":"1"}',
     b'{"type":"control_request","request_id":"1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{}}}',
     b'{"type":"control_response","response":{"subtype":"success","request_id":"1"}}', b'{"type":"message_stop"}',
 ]  # fmt: skip
@@ -33,7 +35,10 @@ FRONTEND: list[dict[str, object]] = [
     {"type": "control_cancel_request", "request_id": "r1"},
     {"type": "control_response", "response": {"subtype": "error", "request_id": "uuid-1", "error": "no"}},
     *(
-        {"type": "control_response", "response": {"subtype": "success", "request_id": f"uuid-{number}", "response": answer}}
+        {
+            "type": "control_response",
+            "response": {"subtype": "success", "request_id": f"uuid-{number}", "response": answer},
+        }
         for number, answer in enumerate(
             (
                 {"behavior": "allow", "updatedInput": {"command": "ls -l"}},
@@ -58,10 +63,13 @@ FRONTEND: list[dict[str, object]] = [
     ),
 ]  # fmt: skip
 
-WORDS = """-p --print hi --output-format stream-json --input-format stream-json --verbose --include-partial-messages --model
-m --session-id 11111111-2222-4333-8444-555555555555 --resume --continue -c -r --fork-session --allowedTools Read,Bash(git:*)
-Edit --disallowedTools Write -- --max-turns 3 --max-budget-usd 0.5 --permission-mode plan acceptEdits --settings {} --shim-vendor
-pi --shim-dialect=yume --version -v --help -pc -rU doctor --unknown --unknown=1 --add-dir /a --tools default - -- @file""".split()
+WORDS = """
+-p --print hi --output-format stream-json --input-format stream-json --verbose --include-partial-messages --model m
+--session-id 11111111-2222-4333-8444-555555555555 --resume --continue -c -r --fork-session --permission-mode plan
+--allowedTools Read,Bash(git:*) Edit --disallowedTools Write -- --max-turns 3 --max-budget-usd 0.5 acceptEdits
+--settings {} --shim-vendor pi --shim-dialect=yume --version -v --help -pc -rU doctor --unknown --unknown=1
+--add-dir /a --tools default - -- @file
+"""
 
 SETTINGS = b"""vendor = ["pi", "qwen"]
 dialect = "claude"
@@ -89,7 +97,7 @@ def pool() -> Pool:
     for case in fixture_cases():
         lines.setdefault(case.vendor, []).extend(_lines(case))
     lines["control"] = [json.dumps(line).encode() for line in FRONTEND]
-    lines["words"] = [word.encode() for word in WORDS]
+    lines["words"] = [word.encode() for word in WORDS.split()]
     lines["settings"] = SETTINGS.split(b"\n")
     return Pool(lines, TORTURE)
 

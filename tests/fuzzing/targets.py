@@ -172,6 +172,8 @@ def _fed(run: Run, body: bytes, pieces: Random | None) -> tuple[bytes, list[obje
 
 def _checked_account(translation: Translation) -> object:
     check_account(translation.account)
+    assert translation.turn.cause != "internal", f"a mistake of ours: {translation.turn.final_text}"
+    assert "malformed_end" not in translation.account.repairs, translation.account.samples["malformed_end"]
     check_memory(translation)
     _check_questions(translation.turn.asked)
     return translation.account.report()
@@ -182,9 +184,9 @@ def _check_stream(run: Run, said: bytes) -> None:
     partial = bool(run.knob("partial", 2))
     if find(run.target).passthrough:
         check_frames(said)  # a real claude's lines stay its own, broken ones too
-        return
-    dialect = DIALECTS[PRESENT[run.knob("dialect", len(PRESENT))]]
-    _found(dialect.check)(said, partial, limit=limit)
+    else:
+        dialect = DIALECTS[PRESENT[run.knob("dialect", len(PRESENT))]]
+        _found(dialect.check)(said, partial, limit=limit)
 
 
 def _check_questions(asked: Sequence[Permission]) -> None:

@@ -5,15 +5,19 @@ Its long profile: no fixed seed, no deadline, rounds until the time is over.
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from support import Stage, check_turns
+from test_properties import VERBS, perform
 
 from fuzzing.edits import EDITS, apply
 from fuzzing.findings import Findings
 from fuzzing.inputs import KNOBS, Run
 from fuzzing.seeds import pool, seeds
 
+VERB_ROUNDS = 8  # one round in so many is of verbs, which have no lines
 ROUND = 200  # examples between two looks at the clock
 SAVE_ROUNDS = 5
 
@@ -64,7 +68,7 @@ def fuzz(book: Findings, seconds: float, first: int) -> None:
     number = first
     while time.monotonic() < until:
         number += 1
-        seed(number)(_lines_round(book, until))()
+        seed(number)(_lines_round(book, until) if number % VERB_ROUNDS else _verbs_round(book, until))()
         if number % SAVE_ROUNDS == 0:
             book.save()
     book.save()
@@ -78,3 +82,21 @@ def _lines_round(book: Findings, until: float) -> Callable[[], None]:
             book.fuzz(made(plan))
 
     return one_round
+
+
+def _verbs_round(book: Findings, until: float) -> Callable[[], None]:
+    @long_profile(ROUND)
+    @given(verbs=st.lists(VERBS, max_size=60), partial=st.booleans(), limit=st.sampled_from([None, 2]))
+    def one_round(verbs: list[tuple[str, dict[str, Any]]], partial: bool, limit: int | None) -> None:
+        if time.monotonic() < until:
+            book.check("verbs", repr(verbs), lambda: _perform_all(verbs, partial, limit))
+
+    return one_round
+
+
+def _perform_all(verbs: list[tuple[str, dict[str, Any]]], partial: bool, limit: int | None) -> None:
+    stage = Stage(partial=partial, max_turns=limit)
+    for verb, arguments in verbs:
+        perform(stage, verb, arguments)
+    stage.finish()
+    check_turns(stage.bytes, partial)
