@@ -4,7 +4,7 @@ Sizes are bytes as JSON, the way a line will hold them; what is cut says how muc
 where the whole is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shim.dumping import dump
@@ -61,6 +61,43 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
     except RecursionError:
         pass
     return cut(dump(value).decode(), room, keep)
+
+
+def fit_line(line: Mapping[str, Any], room: int) -> Mapping[str, Any]:
+    """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists lose their tails."""
+    fitted = fit(line, room)
+    if isinstance(fitted, dict):
+        return fitted
+    shortened = _shorten(line, room)
+    return shortened if isinstance(shortened, dict) else {}
+
+
+def _shorten(value: Any, room: int) -> Any:
+    """`value` with what its lists and tables hold beyond `room` bytes left out."""
+    if len(dump(value)) <= room:
+        return value
+    if isinstance(value, str):
+        return cut(value, room)
+    if isinstance(value, dict):
+        sizes = {key: len(dump(key)) + len(dump(item)) + 2 for key, item in value.items()}
+        longest = _longest(sorted(sizes.values()), room - 2)
+        kept, used = {}, 2
+        for key, item in value.items():
+            own = item if sizes[key] <= longest else _shorten(item, longest - len(dump(key)) - 2)
+            used += min(sizes[key], max(longest, 0))
+            if used > room:
+                break
+            kept[key] = own
+        return kept
+    if isinstance(value, list | tuple):
+        head, used = [], 2
+        for item in value:
+            used += len(dump(item)) + 1
+            if used > room:
+                break
+            head.append(item)
+        return head
+    return value
 
 
 def _longest(lengths: list[int], room: int) -> int:

@@ -25,6 +25,7 @@ FACTS: dict[str, type] = {
 }
 
 
+ITEMS: dict[str, type] = {"tools": str, "slash_commands": str, "agents": str, "mcp_servers": dict}
 SYNTHETIC = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
 
 
@@ -45,6 +46,8 @@ class Turn(Verbatim):
             self.conversation.vendor_session = session
         for name, value in facts.items():
             if isinstance(value, FACTS.get(name, object)) and value is not None and value != SYNTHETIC:
+                if isinstance(value, list):
+                    value = [item for item in value if isinstance(item, ITEMS.get(name, object))]
                 self.facts[name] = value
         if session and self.state is NEW:
             self.go(READY)

@@ -153,6 +153,8 @@ class Verbatim(Calls):
             self.state = MESSAGE
         elif kind == "content_block_start":
             block = inner["content_block"]["type"]
+            if inner["index"].__class__ is not int:
+                raise TypeError("the index of a block is no number")
             if self.state is READY:
                 self.pen.adopt_message(self.pen.new_message_id(), self.model, NO_USAGE)
             self.pen.adopt_block(inner["index"])
@@ -167,7 +169,8 @@ class Verbatim(Calls):
                     self._parts.append(fragment)
         elif kind == "content_block_stop":
             self._stop_due = False
-            self.state = MESSAGE
+            if self.state is not READY:
+                self.state = MESSAGE
         elif kind == "message_stop":
             self.state = READY
         return True

@@ -508,7 +508,9 @@ def _system_shape(line: Line) -> None:
     if _is_init(line):
         assert not [key for key in INIT_KEYS if key not in line], "init is complete (5.1)"
         assert all(isinstance(line[key], str) for key in ("cwd", "model", "permissionMode", "session_id"))
-        assert isinstance(line["tools"], list) and all(isinstance(tool, str) for tool in line["tools"])
+        for key in ("tools", "slash_commands", "agents"):
+            assert isinstance(line[key], list) and all(isinstance(name, str) for name in line[key]), f"{key} are names"
+        assert isinstance(line["mcp_servers"], list) and all(isinstance(server, dict) for server in line["mcp_servers"])
 
 
 def _assistant_shape(line: Line) -> None:

@@ -257,6 +257,11 @@ def lengthen(inside: Any, key: Any, chance: Random, run: Run) -> None:
     inside[key] = (text * times)[: LINE_BYTES // 2]
 
 
+def widen(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    value = inside[key] or [chance.choice(ODD)]
+    inside[key] = (value * chance.choice((2, 20, 300, 5000)))[:20_000]
+
+
 def halve(inside: Any, key: Any, chance: Random, run: Run) -> None:
     text, half = inside[key], chance.choice(("\ud83d", "\ude00", "\ud83d\ud83d", "\ude00\ud83d"))
     at = chance.choice((0, len(text), chance.randint(0, len(text))))
@@ -332,7 +337,8 @@ EDITS: Sequence[Edit] = (
     repeat, swap, move, drop, turn_round, end_early, splice, torture, flood,
     flip, insert, lose, break_line, glue, banner,
     _edited(retype), _edited(retype), _edited(forget), _edited(rename), _edited(renumber, int), _edited(nest),
-    _edited(lengthen, str), _edited(halve, str), _edited(spoil, str), _edited(collide, str), _edited(collide, str),
+    _edited(lengthen, str), _edited(widen, list), _edited(halve, str), _edited(spoil, str),
+    _edited(collide, str), _edited(collide, str),
     _edited(graft), same_key, twice, together, turn_knob, turn_knob,
 )  # fmt: skip
 
