@@ -529,7 +529,7 @@ def _assistant_shape(line: Line) -> None:
         assert isinstance(block[block["type"]], str)
         assert block["type"] == "text" or isinstance(block["signature"], str), "thinking has a signature (S6)"
     if message["model"] == "<synthetic>":
-        assert line["error"] in ERRORS, f"{line['error']} is an error that clients know (5.3)"
+        assert line.get("error") in ERRORS, f"{line.get('error')} is an error that clients know (5.3)"
 
 
 def _user_shape(line: Line) -> None:
