@@ -84,7 +84,7 @@ def _shorten(value: Any, room: int) -> Any:
         kept, used = {}, 2
         for key, item in value.items():
             own = item if sizes[key] <= longest else _shorten(item, longest - len(dump(key)) - 2)
-            used += min(sizes[key], max(longest, 0))
+            used += len(dump(key)) + len(dump(own)) + 2
             if used > room:
                 break
             kept[key] = own

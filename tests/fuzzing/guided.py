@@ -5,6 +5,7 @@ Started by `tests/fuzz.py` as a process of its own, because libFuzzer ends its p
 
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from random import Random
 
@@ -16,6 +17,8 @@ with atheris.instrument_imports(include=["shim"]):
 
     for vendor in VENDORS:
         find(vendor)
+    for name in targets.PRESENT:
+        import_module(targets.DIALECTS[name].module)
 
 from fuzzing.edits import apply
 from fuzzing.findings import Findings

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import orjson
-from support import SEPARATORS, check_account, check_frames, check_memory
+from support import SEPARATORS, check_account, check_frames, check_memory, check_turns
 
 from fuzzing.inputs import KNOBS, Run
 from shim import argv, config
@@ -25,6 +25,7 @@ from shim.answers import Facts
 from shim.control import Control
 from shim.ending import Exit
 from shim.errors import FrontendError
+from shim.events import TERMINATORS
 from shim.permissions import Permission
 from shim.policy import Policy
 from shim.terms import Structured, Terms
@@ -33,33 +34,51 @@ from shim.translation import Translation
 from shim.vendor import Vendor
 from shim.vendors import VENDORS, find
 
-# -- dialects: one line each ----------------------------------------------------------------------------------------
+# -- dialects ---------------------------------------------------------------------------------------------------------
 
 
 class Dialect(NamedTuple):
-    """A pen, and what checks its stream: `check(said, partial, passthrough=, limit=)`."""
+    """Where its pen is, how one is opened (module, partial, limit), what checks its streams (said, partial, limit)."""
 
-    pen: str
-    check: str
+    module: str
+    open: Callable[[Any, bool, int], Any]
+    check: Callable[[bytes, bool, int], object]
 
 
+def _claude_pen(module: Any, partial: bool, limit: int) -> Any:
+    return module.ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=limit)
+
+
+def _check_claude(said: bytes, partial: bool, limit: int) -> object:
+    return check_turns(said, partial, limit=limit)
+
+
+def _yume_pen(module: Any, partial: bool, limit: int) -> Any:
+    return module.YumePen(STABLE_IDENTITY, limit=limit)
+
+
+def _check_yume(said: bytes, partial: bool, limit: int) -> object:
+    assert all(len(line) <= limit for line in said.split(b"\n")), f"no line is longer than {limit}"
+    return import_module("flat").check_flat(said)
+
+
+# One row for each; one whose module is not there is left out.
 DIALECTS = {
-    "claude": Dialect("shim.events:ClaudePen", "support:check_turns"),
-    "yume": Dialect("shim.yume:YumePen", "yume_rules:check_yume"),
+    "claude": Dialect("shim.events", _claude_pen, _check_claude),
+    "yume": Dialect("shim.yume", _yume_pen, _check_yume),
 }
+PRESENT = tuple(name for name, one in DIALECTS.items() if importlib.util.find_spec(one.module))
 
 
-def present() -> tuple[str, ...]:
-    """The dialects that this shim has."""
-    return tuple(name for name, one in DIALECTS.items() if importlib.util.find_spec(one.pen.partition(":")[0]))
+def dialect(run: Run) -> str:
+    """The dialect that a run is said in."""
+    return PRESENT[run.knob("dialect", len(PRESENT))]
 
 
-def _found(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+def vendor(run: Run) -> Vendor:
+    """The vendor of a run, as its dialect reads it: only Claude's own passes a real claude's lines."""
+    return find(run.target) if dialect(run) == "claude" else find(run.target, flat=True)
 
-
-PRESENT = present()
 
 # -- the choices that knobs make --------------------------------------------------------------------------------------
 
@@ -92,34 +111,30 @@ LINES_A_VALUE = 12  # that one event can become: the ends of what is open, a rep
 BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
 
 
-def _agreed(run: Run, vendor: Vendor) -> dict[str, Any]:
+def _agreed(run: Run, read: Vendor) -> dict[str, Any]:
     """What is agreed on; a real claude counts and answers by itself."""
     terms = _TERMS[run.knob("terms", len(_TERMS))]
-    return {} if vendor.passthrough and not terms.keys() <= {"policy", "session_id"} else terms
+    return {} if read.passthrough and not terms.keys() <= {"policy", "session_id"} else terms
 
 
 def open_child(run: Run, previous: Translation | None = None) -> Translation:
     """The translation that a run asks for."""
-    vendor = find(run.target)
+    read = vendor(run)
     terms = Terms(
-        vendor=vendor.name,
+        vendor=read.name,
         fresh_id=STABLE_SESSION,
-        tools=vendor.listed,
-        retracts=vendor.retracts,
-        login=vendor.login,
-        gate=vendor.gate,
-        clean_exits=vendor.clean_exits,
-    )._replace(**_agreed(run, vendor))
+        tools=read.listed,
+        retracts=read.retracts,
+        login=read.login,
+        gate=read.gate,
+        clean_exits=read.clean_exits,
+    )._replace(**_agreed(run, read))
     if previous is not None:
-        return Translation(vendor.translator, terms, previous.pen, previous.turn)
-    dialect = DIALECTS[PRESENT[run.knob("dialect", len(PRESENT))]]
-    pen = _found(dialect.pen)(
-        STABLE_IDENTITY,
-        partial=bool(run.knob("partial", 2)),
-        terminator=b'{"type":"message_stop"}\n',
-        limit=LIMITS[run.knob("limit", len(LIMITS))],
-    )
-    return Translation(vendor.translator, terms, pen)
+        return Translation(read.translator, terms, previous.pen, previous.turn)
+    spoken = DIALECTS[dialect(run)]
+    limit = LIMITS[run.knob("limit", len(LIMITS))]
+    pen = spoken.open(import_module(spoken.module), bool(run.knob("partial", 2)), limit)
+    return Translation(read.translator, terms, pen)
 
 
 def run_child(run: Run) -> int:
@@ -155,7 +170,7 @@ def _fed(run: Run, body: bytes, pieces: Random | None) -> tuple[bytes, list[obje
             said.append(translation.close(Exit(code=0)))
             accounts.append(_checked_account(translation))
             translation = open_child(run, previous=translation)
-        elif plan == 5 and not find(run.target).passthrough:
+        elif plan == 5 and not vendor(run).passthrough:
             said.append(translation.finish())
             accounts.append(_checked_account(translation))
             translation.begin(translation.turn.terms)
@@ -182,11 +197,10 @@ def _checked_account(translation: Translation) -> object:
 def _check_stream(run: Run, said: bytes) -> None:
     limit = LIMITS[run.knob("limit", len(LIMITS))]
     partial = bool(run.knob("partial", 2))
-    if find(run.target).passthrough:
+    if vendor(run).passthrough:
         check_frames(said)  # a real claude's lines stay its own, broken ones too
     else:
-        dialect = DIALECTS[PRESENT[run.knob("dialect", len(PRESENT))]]
-        _found(dialect.check)(said, partial, limit=limit)
+        DIALECTS[dialect(run)].check(said, partial, limit)
 
 
 def _check_questions(asked: Sequence[Permission]) -> None:
