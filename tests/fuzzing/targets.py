@@ -76,8 +76,8 @@ def dialect(run: Run) -> str:
 
 
 def vendor(run: Run) -> Vendor:
-    """The vendor of a run, as its dialect reads it: only Claude's own passes a real claude's lines."""
-    return find(run.target) if dialect(run) == "claude" else find(run.target, flat=True)
+    """The vendor of a run, as its dialect reads it: only in Claude's own a real claude's lines are passed."""
+    return find(run.target) if dialect(run) == "claude" else find(run.target, flat=True)._replace(passthrough=False)
 
 
 # -- the choices that knobs make --------------------------------------------------------------------------------------
