@@ -54,7 +54,7 @@ def test_a_round_of_the_fuzzers_breaks_no_invariant(tmp_path):
 @settings(long_profile(40), derandomize=True)
 @given(plan=RUNS)
 def test_what_hypothesis_makes_breaks_no_invariant(plan):
-    assert [fault(run) for run in made(plan)] == [None] * len(plan)
+    assert [run for run in made(plan) if fault(run)] == []
 
 
 def test_every_seed_breaks_no_invariant_as_it_is():

@@ -12,41 +12,35 @@ from hypothesis import strategies as st
 from support import Stage, check_turns
 from test_properties import VERBS, perform
 
-from fuzzing.edits import EDITS, apply
+from fuzzing.edits import apply
 from fuzzing.findings import Findings
-from fuzzing.inputs import KNOBS, Run
-from fuzzing.seeds import pool, seeds
+from fuzzing.inputs import KNOB_LARGEST, KNOBS, Run
+from fuzzing.seeds import by_target, pool, seeds
 
 VERB_ROUNDS = 8  # one round in so many is of verbs, which have no lines
 ROUND = 200  # examples between two looks at the clock
 SAVE_ROUNDS = 5
 
-_NUMBERS = st.integers(0, (1 << 16) - 1)
-_SEEDS = st.integers(0, (1 << 32) - 1)
-_EDITS = st.lists(st.tuples(st.integers(0, len(EDITS) - 1), _SEEDS), max_size=12)
-RUNS = st.lists(
-    st.tuples(
-        st.lists(st.integers(0, len(seeds()) - 1), min_size=1, max_size=5),
-        st.tuples(*(_NUMBERS for _ in KNOBS)),
-        _EDITS,
-    ),
-    min_size=1,
-    max_size=6,
-)
+WAYS = (1, 3, 7)  # to set up one run: what is drawn costs more than what is run
 
-Plan = list[tuple[list[int], tuple[int, ...], list[tuple[int, int]]]]
+_NUMBERS = st.integers(0, (1 << 16) - 1)
+_EDITS = st.lists(st.integers(0, (1 << 48) - 1), max_size=16)
+_SEEDS = st.lists(st.integers(0, len(seeds()) - 1), min_size=1, max_size=12)
+RUNS = st.lists(st.tuples(_SEEDS, st.tuples(*(_NUMBERS for _ in KNOBS)), _EDITS), min_size=1, max_size=4)
+
+Plan = list[tuple[list[int], tuple[int, ...], list[int]]]
 
 
 def made(plan: Plan) -> list[Run]:
-    """The runs of a plan: seeds one behind the other, knobs, edits."""
+    """The runs of a plan: seeds one behind the other and edited, each set up in several ways."""
     runs = []
     for numbers, knobs, edits in plan:
-        first = seeds()[numbers[0]]
-        lines = [line for number in numbers for line in seeds()[number].lines if seeds()[number].target == first.target]
-        run = Run(first.target, knobs, lines)
-        for number, chance in edits:
-            run = apply(run, number, chance, pool())
-        runs.append(run)
+        of_target = by_target()[seeds()[numbers[0]].target]
+        lines = [line for number in numbers for line in of_target[number % len(of_target)].lines]
+        run = Run(of_target[0].target, knobs, lines)
+        for edit in edits:
+            run = apply(run, edit, edit, pool())
+        runs += [run._replace(knobs=tuple(value * times % KNOB_LARGEST for value in run.knobs)) for times in WAYS]
     return runs
 
 
