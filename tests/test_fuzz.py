@@ -51,7 +51,7 @@ def test_a_round_of_the_fuzzers_breaks_no_invariant(tmp_path):
     assert book.child_lines() > 20 * ROUNDS
 
 
-@settings(long_profile(40), derandomize=True)
+@settings(long_profile(20), derandomize=True)
 @given(plan=RUNS)
 def test_what_hypothesis_makes_breaks_no_invariant(plan):
     assert [run for run in made(plan) if fault(run)] == []
