@@ -4,7 +4,7 @@ Sizes are bytes as JSON, the way a line will hold them; what is cut says how muc
 where the whole is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shim.dumping import dump
@@ -63,41 +63,52 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
     return cut(dump(value).decode(), room, keep)
 
 
-def fit_line(line: Mapping[str, Any], room: int) -> Mapping[str, Any]:
-    """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists lose their tails."""
-    fitted = fit(line, room)
-    if isinstance(fitted, dict):
-        return fitted
-    shortened = _shorten(line, room)
-    return shortened if isinstance(shortened, dict) else {}
+def shorten(value: Any, room: int) -> Any:
+    """`value` with less in it, where shorter strings are not enough: of what has no room, the beginning is kept.
+
+    A list stays a list and an object an object, for readers who know that it is one.
+    """
+    try:
+        return _shortened(value, room)
+    except RecursionError:
+        return type(value)() if isinstance(value, dict | list) else None
 
 
-def _shorten(value: Any, room: int) -> Any:
-    """`value` with what its lists and tables hold beyond `room` bytes left out."""
-    if len(dump(value)) <= room:
-        return value
+def _shortened(value: Any, room: int) -> Any:
     if isinstance(value, str):
-        return cut(value, room)
+        return next(pieces(value, room), "") if room > 2 else ""
     if isinstance(value, dict):
-        sizes = {key: len(dump(key)) + len(dump(item)) + 2 for key, item in value.items()}
-        longest = _longest(sorted(sizes.values()), room - 2)
-        kept, used = {}, 2
-        for key, item in value.items():
-            own = item if sizes[key] <= longest else _shorten(item, longest - len(dump(key)) - 2)
-            used += len(dump(key)) + len(dump(own)) + 2
-            if used > room:
-                break
-            kept[key] = own
-        return kept
+        return _shortened_members(value, room - 2)
     if isinstance(value, list | tuple):
-        head, used = [], 2
+        kept: list[Any] = []
+        left = room - 2
         for item in value:
-            used += len(dump(item)) + 1
-            if used > room:
+            size = len(dump(item)) + 1
+            if size > left and not kept:
+                item = _shortened(item, left - 1)
+                size = len(dump(item)) + 1
+            if size > left:
                 break
-            head.append(item)
-        return head
+            kept.append(item)
+            left -= size
+        return kept
     return value
+
+
+def _shortened_members(members: dict[str, Any], room: int) -> dict[str, Any]:
+    """Large members share what small ones leave; of members without number the first are kept."""
+    sizes = {name: len(dump(name)) + len(dump(item)) + 2 for name, item in members.items()}
+    share, kept = max(_longest(sorted(sizes.values()), room), SHORTEST), {}
+    for name, item in members.items():
+        size = sizes[name]
+        if size > share:
+            item = _shortened(item, share - len(dump(name)) - 2)
+            size = len(dump(name)) + len(dump(item)) + 2
+        if size > room:
+            break
+        kept[name] = item
+        room -= size
+    return kept
 
 
 def _longest(lengths: list[int], room: int) -> int:

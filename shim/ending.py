@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shim.account import printable
 from shim.dumping import dump
 from shim.failures import Failure, classify
-from shim.usage import LARGEST, NO_USAGE, ORDER, Usage, count, dollars, known, tally
+from shim.usage import NO_USAGE, ORDER, Usage, count, dollars, known, place
 from shim.wording import api_text
 
 if TYPE_CHECKING:
@@ -199,10 +199,11 @@ def _accounts(turn: "Frame", outcome: Outcome) -> dict[str, Any]:
     total = Usage(stated)
     conversation = turn.conversation
     for model, counted in turn.usage.items():
-        tally(conversation.usage, model, counted)
-        if not any(stated.values()):
-            for name in ORDER:
-                total[name] = min(total[name] + counted[name], LARGEST)
+        so_far = place(conversation.usage, model)
+        for name in ORDER:
+            so_far[name] += counted[name]
+            if not any(stated.values()):
+                total[name] += counted[name]
     cost = outcome.facts.get("cost")
     conversation.cost += turn.cost if cost is None else dollars(cost)
     only = len(conversation.usage) == 1

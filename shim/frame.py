@@ -28,7 +28,7 @@ from shim.hooks import Seen
 from shim.messages import Message
 from shim.permissions import Permission
 from shim.terms import SEEN_IDS, Conversation, Structured, Terms
-from shim.usage import NO_USAGE, Usage, tally
+from shim.usage import NO_USAGE, Usage, place
 
 NEW, READY, MESSAGE, TEXT, THINKING, ECHO, CLOSED = (
     "new",
@@ -226,7 +226,13 @@ class Frame:
 
     def count(self, usage: Usage) -> None:
         """Add the usage of one reply to its model's (contract 5.3)."""
-        tally(self.usage, self.model, usage)
+        counted = self.usage.get(self.model)
+        if counted is None:
+            counted = place(self.usage, self.model)
+        counted["input_tokens"] += usage["input_tokens"]
+        counted["cache_creation_input_tokens"] += usage["cache_creation_input_tokens"]
+        counted["cache_read_input_tokens"] += usage["cache_read_input_tokens"]
+        counted["output_tokens"] += usage["output_tokens"]
 
     def claim(self, identity: str) -> str:
         """The id under which a call is said: its own, or a minted one when that was used before."""

@@ -51,13 +51,14 @@ class Nested:
         if said_as is None:
             self._turn.account.repaired("orphan_tool_result", identity)
             return
+        self._parent = parent  # the call's own: another may be known by now
         block = {
             "type": "tool_result",
             "tool_use_id": said_as,
             "content": as_content(content),
             "is_error": bool(is_error),
         }
-        Nested(self._turn, parent)._line("user", {"role": "user", "content": [block]})  # the call's, whoever says it
+        self._line("user", {"role": "user", "content": [block]})
 
     def user_text(self, text: str) -> None:
         """What it was told."""

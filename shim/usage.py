@@ -2,7 +2,11 @@
 
 from typing import Any
 
-LARGEST = 2**53  # what every client's numbers can hold; no count comes near it
+LARGEST = 2**40  # no count comes near it, and what every client's numbers can hold (2**53) is thousands of them
+
+
+MODELS = 32  # whose usage is told apart in a turn and in a conversation: more than anybody routes to
+OTHER_MODELS = "other"
 
 
 class Usage(dict[str, int]):
@@ -50,22 +54,12 @@ def known(numbers: Any) -> Usage:
     return usage(*(numbers.get(name) for name in ORDER))
 
 
-# Models counted by name in a session: more than anybody switches between; the rest is one.
-MODELS = 32
-OTHER_MODELS = "other models"
-
-
-def tally(table: dict[str, Usage], model: str, counted: Usage) -> None:
-    """Add what a reply used to its model's; neither the table nor a number in it grows without end."""
-    if model not in table and len(table) >= MODELS:
-        model = OTHER_MODELS
-    so_far = table.get(model)
-    if so_far is None:
-        table[model] = Usage(counted)
-        return
-    for name, number in counted.items():
-        so_far[name] = min(so_far[name] + number, LARGEST)
-
-
 ORDER = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 NO_USAGE = usage(0, 0, 0, 0)
+
+
+def place(table: dict[str, Usage], model: str) -> Usage:
+    """Where the usage of a model adds up in a table of models; those that are too many share one place."""
+    if model not in table and len(table) >= MODELS:
+        model = OTHER_MODELS
+    return table.setdefault(model, Usage(NO_USAGE))

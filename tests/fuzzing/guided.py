@@ -93,7 +93,7 @@ def another(chance: Random) -> Run:
     """A seed, set up by chance and edited some times."""
     seed = chance.choice(seeds())
     run = seed._replace(lines=list(seed.lines), knobs=knobs(**{name: chance.randrange(1 << 16) for name in KNOBS}))
-    for _ in range(chance.choice((0, 1, 4))):  # a longer session: what came before, mostly without its end
+    for _ in range(chance.choice((0, 2, 8))):  # a longer session: what came before, mostly without its end
         before = chance.choice(by_target()[run.target]).lines
         run.lines[:0] = before[: -chance.choice((1, 1, 2))] if chance.random() < 0.8 else before
     for _ in range(chance.choice((1, 2, 4, 8))):
