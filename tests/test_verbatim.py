@@ -265,3 +265,14 @@ def test_a_streamed_block_without_end_is_not_remembered_without_end():
     translation.feed(("\n".join([INIT, *opening, *[delta] * 60]) + "\n").encode())
     assert 0 < sum(map(len, translation.turn._parts)) <= SAID_CHARACTERS
     assert translation.close(Exit(code=1)).endswith(END.encode() + b"\n")
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_a_block_that_no_message_holds_is_finished_in_a_message_of_ours(partial):
+    events = [
+        stream(type="content_block_stop", index=0),
+        stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        stream(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "half a"}),
+    ]
+    *_, error, end = ends(INIT, *events, code=1, partial=partial)
+    assert (error, end) == ("end:error_during_execution! claude exited with code 1 before it finished", ".")
