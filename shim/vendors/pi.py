@@ -176,7 +176,7 @@ class PiTranslator(Translator):
         content = message.get("content") or []
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
-        for index, block in enumerate(content):
+        for index, block in enumerate(content if isinstance(content, list) else [content]):
             try:
                 self._block(index, block)
             except (AttributeError, KeyError, TypeError) as error:  # the other blocks are said
