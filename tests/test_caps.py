@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 from support import Stage, check_turns
 
-from shim.caps import cut, fit, pieces, shorten
+from shim.caps import cut, fit, fit_line, pieces
 from shim.dumping import dump
 from shim.events import ClaudePen
 
@@ -75,7 +75,7 @@ def test_what_is_large_without_long_strings_becomes_a_text(value):
 )
 def test_a_line_stays_an_object_however_much_is_in_its_lists(line):
     """A frontend that gets a text where a line should be ends."""
-    fitted = shorten(line, 4000)
+    fitted = fit_line(line, 4000)
     assert isinstance(fitted, dict) and len(dump(fitted)) <= 4000
     assert fitted and all(fitted[key] == line[key] for key in {"type", "model", "end"} & line.keys())
 
