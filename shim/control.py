@@ -27,7 +27,6 @@ from shim.permissions import (
 )
 
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
-FAULT_CHARACTERS = 300  # of what is wrong with a message
 
 
 class Interrupt(NamedTuple):
@@ -118,7 +117,7 @@ class Control:
         try:
             self.messages.append(read_message(event, self._now())._replace(size=size))
         except ValueError as error:
-            self._complain(f"Error: {printable(str(error)[:FAULT_CHARACTERS])}")
+            self._complain(f"Error: {error}")
 
     def _request(self, event: Mapping[str, Any]) -> list[Wish]:
         request, identity = event.get("request"), event.get("request_id")

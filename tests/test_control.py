@@ -332,4 +332,4 @@ def test_a_complaint_is_short_and_nothing_that_a_terminal_obeys(role):
     one = control()
     one.receive(json.dumps({"type": "user", "message": {"role": role, "content": "hi"}}).encode())
     (complaint,) = one.complaints
-    assert len(complaint) < 500 and complaint == printable(complaint)
+    assert len(complaint) < 200 and complaint == printable(complaint)

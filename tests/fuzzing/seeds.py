@@ -33,6 +33,8 @@ FRONTEND: list[dict[str, object]] = [
     {"type": "user", "message": {"role": "user", "content": "hi"}, "uuid": "u1"},
     {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]}},
     {"type": "control_cancel_request", "request_id": "r1"},
+    {"type": "user", "content": "hi"}, {"type": "interrupt"}, {"type": "set_permission_mode", "mode": "interactive"},
+    {"type": "tool_approval", "id": "call_5", "approved": True}, {"type": "tool_approval", "id": "call_13"},
     {"type": "control_response", "response": {"subtype": "error", "request_id": "uuid-1", "error": "no"}},
     *(
         {

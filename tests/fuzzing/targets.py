@@ -38,11 +38,15 @@ from shim.vendors import VENDORS, find
 
 
 class Dialect(NamedTuple):
-    """Where its pen is, how one is opened (module, partial, limit), what checks its streams (said, partial, limit)."""
+    """Where its pen is, how one is opened (module, partial, limit), what checks its streams (said, partial, limit).
+
+    `listen` opens what hears its frontend (facts, mint, now).
+    """
 
     module: str
     open: Callable[[Any, bool, int], Any]
     check: Callable[[bytes, bool, int], object]
+    listen: Callable[[Facts, Callable[[], str], Callable[[], str]], Control]
 
 
 def _claude_pen(module: Any, partial: bool, limit: int) -> Any:
@@ -62,10 +66,17 @@ def _check_yume(said: bytes, partial: bool, limit: int) -> object:
     return import_module("flat").check_flat(said)
 
 
+def _yume_control(facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> Control:
+    pen = _yume_pen(import_module("shim.yume"), True, CONTROL_BYTES)
+    pen.init(STABLE_SESSION, {})
+    listening: Control = import_module("shim.yume_control").YumeControl(facts, mint, now, pen, unattended=False)
+    return listening
+
+
 # One row for each; one whose module is not there is left out.
 DIALECTS = {
-    "claude": Dialect("shim.events", _claude_pen, _check_claude),
-    "yume": Dialect("shim.yume", _yume_pen, _check_yume),
+    "claude": Dialect("shim.events", _claude_pen, _check_claude, Control),
+    "yume": Dialect("shim.yume", _yume_pen, _check_yume, _yume_control),
 }
 PRESENT = tuple(name for name, one in DIALECTS.items() if importlib.util.find_spec(one.module))
 
@@ -259,7 +270,6 @@ def _difference(one: bytes, other: bytes) -> str:
 # -- what a frontend says -------------------------------------------------------------------------------------------
 
 CONTROL_BYTES = 20_000
-CONTROL_TYPES = ("control_response", "control_request", "control_cancel_request", "system")
 QUESTION = Permission("q", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
@@ -277,14 +287,15 @@ def run_control(run: Run) -> int:
         state_events=("", "visible", "host")[run.knob("exit", 3)],
         line_bytes=CONTROL_BYTES,
     )
-    control = Control(facts, lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z")
+    listen = DIALECTS[dialect(run)].listen
+    control = listen(facts, lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z")
     count = 0
     for line in run.expanded():
         if count % 8 == 3:
             control.begin("do it")
         if count % 8 == 5:
             control.ask(QUESTION._replace(request=f"q{count}", call=f"call_{count}"))
-        _receive(control, line)
+        _receive(control, line, dialect(run) == "claude")
         control.messages.clear()  # the session takes them, or does not read on
         if count % 8 == 7:
             control.end()
@@ -294,12 +305,13 @@ def run_control(run: Run) -> int:
     return count
 
 
-def _receive(control: Control, line: bytes) -> None:
+def _receive(control: Control, line: bytes, answers: bool) -> None:
+    """`answers`: the dialect has requests, and each has one answer."""
     _said_to_frontend(control)
     control.receive(line)
     answered = sum(event["type"] == "control_response" for event in _said_to_frontend(control))
     try:
-        event = orjson.loads(line)
+        event = orjson.loads(line) if answers else None
     except orjson.JSONDecodeError:
         return
     if isinstance(event, dict) and event.get("type") == "control_request" and isinstance(event.get("request"), dict):
