@@ -17,10 +17,11 @@ import sys
 import time
 from pathlib import Path
 
+from fuzzing.dialects import PRESENT
 from fuzzing.findings import Findings, fault, keep, shrink, special
 from fuzzing.inputs import Run, read, write
 from fuzzing.seeds import seeds
-from fuzzing.targets import CHILDREN, PRESENT, TARGETS
+from fuzzing.targets import CHILDREN, TARGETS
 
 FOLDER = Path(__file__).resolve().parent.parent / ".fuzz"
 GUIDED = 0.6  # of the time: it finds more

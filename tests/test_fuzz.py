@@ -6,11 +6,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from fuzzing.dialects import DIALECTS, PRESENT
 from fuzzing.edits import EDITS, apply
 from fuzzing.findings import Findings, fault, keep, shrink, special
 from fuzzing.inputs import FLOOD, FLOOD_LINES, KNOBS, Run, knobs, read, write
 from fuzzing.seeds import TORTURE, by_target, pool, seeds
-from fuzzing.targets import CHILDREN, DIALECTS, PRESENT, TARGETS
+from fuzzing.targets import CHILDREN, TARGETS
 from fuzzing.unguided import RUNS, long_profile, made
 from hypothesis import given, settings
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from support import FIXTURES
 
+from fuzzing.dialects import PRESENT
 from fuzzing.inputs import KNOBS, Run, write
-from fuzzing.targets import CHILDREN, EXITS, PRESENT, STDERRS, TARGETS
+from fuzzing.targets import CHILDREN, EXITS, STDERRS, TARGETS
 
 FAILURES_KEPT = 50  # distinct ones; a fuzzer that finds more has found one mistake often
 SHRINK_TRIES = 3000

@@ -13,12 +13,13 @@ import atheris
 
 with atheris.instrument_imports(include=["shim"]):
     from fuzzing import targets
+    from fuzzing.dialects import DIALECTS, PRESENT
     from shim.vendors import VENDORS, find
 
     for vendor in VENDORS:
         find(vendor)
-    for name in targets.PRESENT:
-        import_module(targets.DIALECTS[name].module)
+    for name in PRESENT:
+        import_module(DIALECTS[name].module)
 
 from fuzzing.edits import apply
 from fuzzing.findings import Findings

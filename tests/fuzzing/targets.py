@@ -1,95 +1,29 @@
 """What an input is run through, and what must hold whatever is in it.
 
 A run of a vendor: its lines through the decoder, the vendor's translator, the Turn and a dialect's pen, with the
-invariants of `support` asserted on every stream, fed whole and in pieces. Beside them the other things that outsiders
-write: the frontend's lines, the command line, the settings file.
+invariants of `support` asserted on every stream, fed whole and in pieces. Beside them stands what others write.
 """
 
-import importlib.util
 import itertools
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
-import orjson
-from support import SEPARATORS, check_account, check_frames, check_memory, check_turns
+from support import check_account, check_frames, check_memory
 
+from fuzzing.dialects import DIALECTS, dialect, vendor
 from fuzzing.inputs import KNOBS, Run
-from shim import argv, config
-from shim.account import printable
-from shim.answers import Facts
-from shim.control import Control
+from fuzzing.outsiders import run_control, run_settings, run_words
 from shim.ending import Exit
-from shim.errors import FrontendError
-from shim.events import TERMINATORS
 from shim.permissions import Permission
 from shim.policy import Policy
 from shim.terms import Structured, Terms
-from shim.translate import STABLE_IDENTITY, STABLE_SESSION
+from shim.translate import STABLE_SESSION
 from shim.translation import Translation
 from shim.vendor import Vendor
-from shim.vendors import VENDORS, find
-
-# -- dialects ---------------------------------------------------------------------------------------------------------
-
-
-class Dialect(NamedTuple):
-    """Where its pen is, how one is opened (module, partial, limit), what checks its streams (said, partial, limit).
-
-    `listen` opens what hears its frontend (facts, mint, now).
-    """
-
-    module: str
-    open: Callable[[Any, bool, int], Any]
-    check: Callable[[bytes, bool, int], object]
-    listen: Callable[[Facts, Callable[[], str], Callable[[], str]], Control]
-
-
-def _claude_pen(module: Any, partial: bool, limit: int) -> Any:
-    return module.ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=limit)
-
-
-def _check_claude(said: bytes, partial: bool, limit: int) -> object:
-    return check_turns(said, partial, limit=limit)
-
-
-def _yume_pen(module: Any, partial: bool, limit: int) -> Any:
-    return module.YumePen(STABLE_IDENTITY, limit=limit)
-
-
-def _check_yume(said: bytes, partial: bool, limit: int) -> object:
-    assert all(len(line) <= limit for line in said.split(b"\n")), f"no line is longer than {limit}"
-    return import_module("flat").check_flat(said)
-
-
-def _yume_control(facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> Control:
-    pen = _yume_pen(import_module("shim.yume"), True, CONTROL_BYTES)
-    pen.init(STABLE_SESSION, {})
-    listening: Control = import_module("shim.yume_control").YumeControl(facts, mint, now, pen, unattended=False)
-    return listening
-
-
-# One row for each; one whose module is not there is left out.
-DIALECTS = {
-    "claude": Dialect("shim.events", _claude_pen, _check_claude, Control),
-    "yume": Dialect("shim.yume", _yume_pen, _check_yume, _yume_control),
-}
-PRESENT = tuple(name for name, one in DIALECTS.items() if importlib.util.find_spec(one.module))
-
-
-def dialect(run: Run) -> str:
-    """The dialect that a run is said in."""
-    return PRESENT[run.knob("dialect", len(PRESENT))]
-
-
-def vendor(run: Run) -> Vendor:
-    """The vendor of a run, as its dialect reads it: only in Claude's own a real claude's lines are passed."""
-    return find(run.target) if dialect(run) == "claude" else find(run.target, flat=True)._replace(passthrough=False)
-
+from shim.vendors import VENDORS
 
 # -- the choices that knobs make --------------------------------------------------------------------------------------
 
@@ -116,8 +50,8 @@ _TERMS: Sequence[dict[str, Any]] = (
 
 # -- the work an input may cost -----------------------------------------------------------------------------------
 
-# Generous: they are to find what grows faster than its input, on a busy machine and under instrumentation.
 IN_PIECES = 5  # one run in so many is fed in pieces as well
+# Generous: they are to find what grows faster than its input, on a busy machine and under instrumentation.
 SECONDS, SECONDS_A_LINE, SECONDS_A_BYTE = 2.0, 4e-3, 6e-6
 LINES_A_VALUE = 12  # that one event can become: the ends of what is open, a reply's, a block's and a call's lines
 BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
@@ -265,106 +199,6 @@ def _difference(one: bytes, other: bytes) -> str:
         if left != right:
             return f"{left[:400]!r} is not {right[:400]!r}"
     return "nothing"
-
-
-# -- what a frontend says -------------------------------------------------------------------------------------------
-
-CONTROL_BYTES = 20_000
-QUESTION = Permission("q", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
-
-
-def run_control(run: Run) -> int:
-    """The frontend's lines: each is answered or skipped, every request exactly once, whatever else it says."""
-    numbers = itertools.count(1)
-    facts = Facts(
-        vendor="pi",
-        session_id=STABLE_SESSION,
-        mode="default",
-        prompts=True,
-        policy=Policy(),
-        asks=bool(run.knob("terms", 2)),
-        replays=bool(run.knob("limit", 2)),
-        state_events=("", "visible", "host")[run.knob("exit", 3)],
-        line_bytes=CONTROL_BYTES,
-    )
-    listen = DIALECTS[dialect(run)].listen
-    control = listen(facts, lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z")
-    count = 0
-    for line in run.expanded():
-        if count % 8 == 3:
-            control.begin("do it")
-        if count % 8 == 5:
-            control.ask(QUESTION._replace(request=f"q{count}", call=f"call_{count}"))
-        _receive(control, line, dialect(run) == "claude")
-        control.messages.clear()  # the session takes them, or does not read on
-        if count % 8 == 7:
-            control.end()
-        count += 1
-    control.closed()
-    _said_to_frontend(control)
-    return count
-
-
-def _receive(control: Control, line: bytes, answers: bool) -> None:
-    """`answers`: the dialect has requests, and each has one answer."""
-    _said_to_frontend(control)
-    control.receive(line)
-    answered = sum(event["type"] == "control_response" for event in _said_to_frontend(control))
-    try:
-        event = orjson.loads(line) if answers else None
-    except orjson.JSONDecodeError:
-        return
-    if isinstance(event, dict) and event.get("type") == "control_request" and isinstance(event.get("request"), dict):
-        assert answered == 1, f"a request has {answered} answers (C5): {line[:400]!r}"
-
-
-def _said_to_frontend(control: Control) -> list[dict[str, Any]]:
-    said = control.take()
-    assert not any(separator.encode() in said for separator in SEPARATORS)
-    lines = said.split(b"\n")
-    assert lines.pop() == b"", "whole lines only"
-    assert all(len(line) <= CONTROL_BYTES for line in lines), "no line passes the limit"
-    events = [orjson.loads(line) for line in lines]
-    complaints, control.complaints = control.complaints, []
-    for complaint in complaints:
-        assert len(complaint) < 1000 and complaint.endswith("\n"), f"a complaint of {len(complaint)} characters"
-        assert printable(complaint) == complaint, f"a terminal would obey {complaint!r}"
-    return events
-
-
-# -- the command line and the settings ------------------------------------------------------------------------------
-
-
-def run_words(run: Run) -> int:
-    """A command line is understood or refused in our words; nothing else ever comes out of it."""
-    words = [line.decode("utf-8", "surrogateescape") for line in run.expanded()]
-    try:
-        invocation = argv.parse(words)
-    except FrontendError as error:
-        assert str(error)
-    else:
-        assert isinstance(invocation, argv.Invocation)
-    return len(words)
-
-
-SETTINGS = os.path.join(tempfile.gettempdir(), f"shim-fuzz-{os.getpid()}.toml")
-
-
-def run_settings(run: Run) -> int:
-    """A settings file is understood or refused in our words."""
-    body = run.body()
-    with open(SETTINGS, "wb") as file:
-        file.write(body)
-    try:
-        settings = config.load(argv.Invocation(shim_config=SETTINGS), {})
-    except FrontendError as error:
-        assert str(error)
-    else:
-        assert settings.max_line_bytes >= config.LEAST_LINE_BYTES
-        assert all(value > 0 for value in settings.timeouts.values())
-    finally:
-        os.unlink(SETTINGS)
-    return body.count(b"\n") + 1
 
 
 TARGETS: dict[str, Callable[[Run], int]] = {
