@@ -4,7 +4,7 @@ Sizes are bytes as JSON, the way a line will hold them; what is cut says how muc
 where the whole is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shim.dumping import dump
@@ -63,6 +63,12 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
     except RecursionError:
         pass
     return cut(dump(value).decode(), room, keep)
+
+
+def fit_line(line: Mapping[str, Any], room: int) -> Any:
+    """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists lose their tails."""
+    fitted = fit(line, room)
+    return fitted if isinstance(fitted, dict) else shorten(line, room)
 
 
 def shorten(value: Any, room: int) -> Any:

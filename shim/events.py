@@ -7,7 +7,7 @@ block); what remains per line is one dump of the content and one number, so that
 from collections.abc import Mapping
 from typing import Any
 
-from shim.caps import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, shorten
+from shim.caps import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, fit_line
 from shim.dumping import dump, escape
 from shim.outcomes import OUTCOMES, failure
 from shim.usage import NO_USAGE, Usage
@@ -146,6 +146,11 @@ class ClaudePen:
         self.verbatim(line)
         self.last_result = self._lines[-1]
 
+    @property
+    def terminates(self) -> bool:
+        """Whether a terminator stands behind each result."""
+        return bool(self._terminator)
+
     def end_of_stream(self) -> None:
         """The terminator, if this stream has one; `result` says it by itself."""
         if self._terminator:
@@ -230,28 +235,28 @@ class ClaudePen:
 
         Gives back other arguments where these had to be cut.
         """
-        block = dump({"type": "tool_use", "id": identity, "name": name, "input": arguments})
+        head = dump({"type": "tool_use", "id": identity, "name": name, "input": {}})[:-3]
+        dumped = dump(arguments)  # once: what is too deep is cut at the same depth, wherever it stands
         cut: Mapping[str, Any] | None = None
-        if len(block) > self.room // 2:  # as a fragment it is dumped twice
+        if len(head) + len(dumped) > self.room // 2:  # as a fragment it is dumped twice
             fitted = fit(arguments, self.room // 2)
-            arguments = cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
-            block = dump({"type": "tool_use", "id": identity, "name": name, "input": arguments})
-        self.call_bytes = len(block)
+            cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
+            dumped = dump(cut)
+        self.call_bytes = len(head) + len(dumped)
         if self.partial:
-            self._stream_call(identity, name, arguments)
+            self._stream_call(head, dumped)
         self._number = number = self._number + 1
-        self._lines.append(b'%b%b%b%012x"}\n' % (self._head, block, self._call_tail, number))
+        self._lines.append(b'%b%b%b}%b%012x"}\n' % (self._head, head, dumped, self._call_tail, number))
         if self.partial:
             self._stream(b'{"type":"content_block_stop","index":%d}' % self._index)
         self._index += 1
         return cut
 
-    def _stream_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def _stream_call(self, head: bytes, dumped: bytes) -> None:
         """The events before a call's line: its whole input is one delta."""
-        block = dump({"type": "tool_use", "id": identity, "name": name, "input": {}})
         number = b"%d" % self._index
-        self._stream(b'{"type":"content_block_start","index":%b,"content_block":%b}' % (number, block))
-        delta = b'{"type":"input_json_delta","partial_json":%b}' % dump(dump(arguments).decode())
+        self._stream(b'{"type":"content_block_start","index":%b,"content_block":%b{}}}' % (number, head))
+        delta = b'{"type":"input_json_delta","partial_json":%b}' % dump(dumped.decode())
         self._stream(b'{"type":"content_block_delta","index":%b,"delta":%b}' % (number, delta))
 
     def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
@@ -341,10 +346,7 @@ class ClaudePen:
     def _dumped(self, line: Mapping[str, Any]) -> bytes:
         """A line that is made whole, with its longest strings cut where it would be too long."""
         dumped = dump(line)
-        if len(dumped) <= self.room:
-            return dumped
-        fitted = fit(line, self.room)
-        return dump(fitted if isinstance(fitted, dict) else shorten(line, self.room))
+        return dumped if len(dumped) <= self.room else dump(fit_line(line, self.room))
 
     def _stream(self, event: bytes) -> None:
         self._append(b'{"type":"stream_event","event":' + event + self._main_tail)

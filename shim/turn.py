@@ -27,6 +27,10 @@ FACTS: dict[str, type] = {
 REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say
 
 
+ITEMS: dict[str, type] = {"tools": str, "slash_commands": str, "agents": str, "mcp_servers": dict}
+SYNTHETIC = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
+
+
 class Turn(Verbatim):
     """One turn. `state`, `is_error`, `cause` and `final_text` may be read; everything else is verbs."""
 
@@ -43,7 +47,9 @@ class Turn(Verbatim):
                 self.account.repaired("session_id_changed", session)
             self.conversation.vendor_session = session
         for name, value in facts.items():
-            if isinstance(value, FACTS.get(name, object)) and value is not None:
+            if isinstance(value, FACTS.get(name, object)) and value is not None and value != SYNTHETIC:
+                if isinstance(value, list):
+                    value = [item for item in value if isinstance(item, ITEMS.get(name, object))]
                 self.facts[name] = self.sure(value)
         if session and self.state is NEW:
             self.go(READY)
@@ -56,7 +62,7 @@ class Turn(Verbatim):
 
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
-        if model and model != self.model and isinstance(model, str):
+        if model and model != self.model and isinstance(model, str) and model != SYNTHETIC:
             self.model = model[:NAME_CHARACTERS]
         if usage is not None:
             if usage.__class__ is not Usage:

@@ -2,7 +2,11 @@
 
 from typing import Any
 
-LARGEST = 2**53  # what every client's numbers can hold; no count comes near it
+LARGEST = 2**40  # no count comes near it, and what every client's numbers can hold (2**53) is thousands of them
+
+
+MODELS = 32  # whose usage is told apart in a turn and in a conversation: more than anybody routes to
+OTHER_MODELS = "other"
 
 
 MODELS = 32  # whose usage is told apart in a turn and in a conversation: more than anybody routes to

@@ -403,7 +403,7 @@ def test_a_flood_of_questions_is_not_remembered():
     stage = started()
     for number in range(QUESTIONS + 500):
         ask(stage, f"q{number}", f"t{number}")
-    assert len(stage.turn._asking) <= QUESTIONS and len(stage.turn._requests) <= QUESTIONS
+    assert len(stage.turn._asking) <= QUESTIONS and len(stage.turn._asking_requests) <= QUESTIONS
 
 
 def test_a_question_behind_the_end_is_refused():

@@ -7,7 +7,7 @@ import pytest
 from support import STABLE_IDENTITY, STABLE_SESSION, Stage, brief, parse
 
 from shim.events import TERMINATORS, ClaudePen, dump
-from shim.shapes import DEPTH_KEPT
+from shim.shapes import DEPTH_WRITTEN
 
 USAGE = {
     "input_tokens": 1,
@@ -375,7 +375,7 @@ def test_a_value_too_deep_for_python_is_written_as_its_text():
     for _ in range(100_000):
         value = [value]
     dumped = dump(value)
-    outer, inner = b"[" * DEPTH_KEPT, b"[" * (100_000 - DEPTH_KEPT)
+    outer, inner = b"[" * DEPTH_WRITTEN, b"[" * (100_000 - DEPTH_WRITTEN)
     assert dumped == b'%b"%b1%b"%b' % (outer, inner, inner.replace(b"[", b"]"), outer.replace(b"[", b"]"))
 
 

@@ -316,6 +316,11 @@ def read(lines: list[bytes]) -> list[Any]:
     return found
 
 
+def plain(line: bytes) -> bool:
+    """Whether a line can be read here: of one that has to be repaired it is not known what it says."""
+    return not line.strip() or (line.lstrip().startswith(b"{") and bool(read([line])))
+
+
 @pytest.mark.parametrize("vendor", SEEDS)
 @examples(120)
 @given(data=st.data())
@@ -337,7 +342,8 @@ def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
     bad_exit = child_exit is not None and (child_exit.code != 0 or child_exit.signal is not None)
     if cause == "clean":
         assert not bad_exit, "a non-zero exit is an error: no page of these vendors says otherwise"
-        assert good_ends(vendor, read(lines)), "no success without a word about the end"
+        told = good_ends(vendor, read(lines)) or not all(map(plain, lines))
+        assert told, "no success without a word about the end"
     if bad_exit:
         assert result["shim"].get("exit_code") == child_exit.code
         assert result["shim"].get("signal") == child_exit.signal

@@ -63,6 +63,8 @@ class AcaiTranslator(Translator):
             self._say_held()
         if role == "assistant":
             if self.turn.open:
+                if event["content"].__class__ is not str:
+                    raise TypeError("the content of a message is no text")
                 self._held.append(("text", event["content"]))
             else:
                 self.turn.say(event["content"])

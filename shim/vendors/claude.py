@@ -23,8 +23,9 @@ class ClaudeTranslator(Translator):
         self._cut: tuple[Event, str, str] | None = None
 
     def line(self, raw: bytes) -> bytes | None:
-        """Remember the bytes; a frontend gets them as they are."""
-        self._raw = raw.rstrip(b"\r")
+        """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line for some."""
+        kept = raw.rstrip(b"\r")
+        self._raw = None if b"\r" in kept else kept
         return raw
 
     def feed(self, event: Event) -> None:

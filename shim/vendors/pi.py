@@ -183,14 +183,20 @@ class PiTranslator(Translator):
         content = message.get("content") or []
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
-        for index, block in enumerate(content):
-            kind = block.get("type")
-            if kind == "text":
-                turn.text_snapshot(block["text"], index)
-            elif kind == "thinking":
-                turn.thinking_snapshot(block["thinking"], index)
-            elif kind == "toolCall":
-                self._call(block)
+        for index, block in enumerate(content if isinstance(content, list) else [content]):
+            try:
+                self._block(index, block)
+            except (AttributeError, KeyError, TypeError) as error:  # the other blocks are said
+                turn.account.repaired("malformed_event", f"{error!r}: {block}")
+
+    def _block(self, index: int, block: dict[str, Any]) -> None:
+        kind = block.get("type")
+        if kind == "text":
+            self.turn.text_snapshot(block["text"], index)
+        elif kind == "thinking":
+            self.turn.thinking_snapshot(block["thinking"], index)
+        elif kind == "toolCall":
+            self._call(block)
 
     def _forget(self) -> None:
         self._updates.clear()
