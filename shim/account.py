@@ -10,14 +10,16 @@ OVERFLOW = "other"
 class Account:
     """Counts by kind, each with its first sample (at most 64 kinds of 200 characters).
 
-    `repairs` holds what was mended, cut or skipped; `unknown` the vendor's events nobody translates.
+    `repairs` holds what was mended, cut or skipped; `unknown` the vendor's events nobody translates; `redacted` the
+    secrets that were left out, of which no sample is kept.
     """
 
-    __slots__ = ("repairs", "samples", "unknown")
+    __slots__ = ("redacted", "repairs", "samples", "unknown")
 
     def __init__(self) -> None:
         self.repairs: dict[str, int] = {}
         self.unknown: dict[str, int] = {}
+        self.redacted: dict[str, int] = {}
         self.samples: dict[str, str] = {}
 
     def repaired(self, kind: str, sample: object = "") -> None:
@@ -39,12 +41,13 @@ class Account:
 
     def forget(self) -> None:
         """Begin anew, for the next turn of the same child."""
-        for counts in (self.repairs, self.unknown, self.samples):
+        for counts in (self.repairs, self.unknown, self.redacted, self.samples):
             counts.clear()
 
     def report(self) -> dict[str, object]:
         """The account as one JSON-ready object: kind → count and first sample."""
-        return {
+        redacted = {"redacted": dict(self.redacted)} if self.redacted else {}
+        return redacted | {
             "repairs": {kind: self._entry(kind, count) for kind, count in self.repairs.items()},
             "unknown_events": {kind: self._entry(kind, count) for kind, count in self.unknown.items()},
         }

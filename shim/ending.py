@@ -249,8 +249,11 @@ def _shim(turn: "Frame") -> dict[str, Any]:
     shim: dict[str, Any] = {"vendor": turn.terms.vendor}
     if version := turn.facts.get("vendor_version") or turn.terms.vendor_version:
         shim["vendor_version"] = version
-    return shim | {
+    shim |= {
         "cause": turn.cause,
         "repairs": turn.account.repairs,
         "unknown_events": turn.account.unknown,
     }
+    if turn.account.redacted:
+        shim["redacted"] = turn.account.redacted
+    return shim

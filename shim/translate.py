@@ -32,6 +32,7 @@ def open_translation(
     terminator: str = "message_stop",
     session_id: str | None = None,
     stable: bool = False,
+    redact: bool = False,
 ) -> Translation:
     """A translation outside of a turn: nothing is known of the invocation but the vendor."""
     vendor = find(vendor_name)
@@ -48,6 +49,7 @@ def open_translation(
         retracts=vendor.retracts,
         login=vendor.login,
         clean_exits=vendor.clean_exits,
+        redact=redact,
         clock=clock,
     )
     pen = ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator])
