@@ -79,12 +79,12 @@ def _guard(group: int) -> "subprocess.Popen[bytes] | None":
 class Child:
     """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", stdin: bytes) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", stdin: bytes, tail: Tail | None = None) -> None:
         self._process = process
         self._stdin = stdin
         self._saying = anyio.Lock()
         self._guard = _guard(process.pid)
-        self.tail = Tail()
+        self.tail = tail or Tail()
         self.exit: Exit | None = None
         self._strays: dict[int, bytes] = {}
         self.drained = anyio.Event()

@@ -47,6 +47,11 @@ class Settings(NamedTuple):
     transcripts: bool = True
     max_line_bytes: int = 0
     timeouts: Mapping[str, float] = {}
+    redact: str = ""
+
+    def redaction(self) -> str:
+        """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface page)."""
+        return self.redact or REDACTION[self.dialect]
 
     def of(self, name: str) -> VendorSettings:
         """The settings of one vendor."""
@@ -57,6 +62,8 @@ class Settings(NamedTuple):
         own = self.of(vendor).timeouts
         return own.get(name.removesuffix("_timeout")) or self.timeouts.get(name) or TIMEOUTS[name]
 
+
+REDACTION = {"claude": "casts", "yume": "all"}
 
 # What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open. The longest
 # silence of a vendor that is at work is qwen's, 85 s of retries (its page, section 6).
@@ -106,6 +113,7 @@ VENDOR_KEYS = {
 }
 CHOICES = {
     "dialect": ("claude", "yume"),
+    "redact": ("casts", "all", "none"),
     "terminator": ("auto", "message_stop", "dollar", "none"),
 }
 
@@ -132,6 +140,7 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
     return Settings(
         vendor=(named,) if isinstance(named, str) else tuple(named),
         dialect=_choice("dialect", invocation.shim_dialect, environment, table, "claude"),
+        redact=_choice("redact", None, environment, table, ""),
         terminator=_choice("terminator", invocation.shim_terminator, environment, table, "auto"),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),

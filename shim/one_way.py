@@ -32,7 +32,7 @@ class OneWay(ChildDriver):
             await self._refuse(message, error)
             return
         self._deadline, self._interrupted, self._answering = float("inf"), False, False
-        self._child = child = Child(started.process, started.stdin)
+        self._child = child = Child(started.process, started.stdin, started.tail)
         try:
             self.translation = translation = self._launcher.translation(self.translation)
             self._listen(translation, message)

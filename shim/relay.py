@@ -4,6 +4,8 @@ The translation follows what passes, so that a turn that the child leaves unfini
 nothing was asked of us (no terminator, nothing hidden) the child's lines are written as they came.
 """
 
+from typing import TYPE_CHECKING
+
 import anyio
 from anyio.abc import TaskGroup
 
@@ -16,6 +18,9 @@ from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
 from shim.state import tell
 from shim.translation import Translation
+
+if TYPE_CHECKING:
+    from shim.redact import Stream
 
 
 class Relay(Loop):
@@ -31,7 +36,9 @@ class Relay(Loop):
         plain: bool,
         interrupt: str,
         end_grace: float,
+        stream: "Stream | None" = None,
     ) -> None:
+        """`stream` takes the secrets out of the child's stderr."""
         super().__init__(output)
         self._child = child
         self._translation = translation
@@ -39,6 +46,7 @@ class Relay(Loop):
         self._plain = plain
         self._first_signal = interrupt
         self._end_grace = end_grace
+        self._stream = stream
         self._lines = LineSplitter()
         self._reading = anyio.CancelScope()
 
@@ -73,7 +81,14 @@ class Relay(Loop):
         self._child.hang_up()
 
     async def _drain(self) -> None:
-        await self._child.drain(lambda chunk: tell(printable(chunk.decode("utf-8", "replace"))))
+        stream = self._stream
+        if stream is None:
+            await self._child.drain(lambda chunk: tell(printable(chunk.decode("utf-8", "replace"))))
+            return
+        try:
+            await self._child.drain(lambda chunk: tell(printable(stream.feed(chunk.decode("utf-8", "replace")))))
+        finally:
+            tell(printable(stream.flush()))
 
     async def _watch(self) -> None:
         """A child that ended while something else holds its stdout: its last bytes get their grace."""
