@@ -288,6 +288,18 @@ ASSIGNED = (
         behind=_PASSWORDS,
         kept=4,
     ),
+    Pattern(  # the same without quotes, as in a query or on a command line
+        "assigned-secret",
+        [],
+        [
+            run("=", 1),
+            look(f"(?!(?:{_NO_PASSWORD})(?![a-z]))"),
+            run("[a-z]", 8, 64),
+            look("(?=[\\s&;\"'`\\\\]|\\Z)"),
+        ],
+        behind=_PASSWORDS,
+        kept=1,
+    ),
     Pattern(  # as in a file of environment variables
         "assigned-secret",
         [],
