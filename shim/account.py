@@ -11,16 +11,18 @@ NOT_EVENTS = frozenset(("not_json", "not_an_event", "line_too_long", "cut_line",
 class Account:
     """Counts by kind, each with its first sample (at most 64 kinds of 200 characters).
 
-    `repairs` holds what was mended, cut or skipped; `unknown` the vendor's events nobody translates. `line` is the
-    line that is being read: the sample of whatever has none of its own.
+    `repairs` holds what was mended, cut or skipped; `unknown` the vendor's events nobody translates; `redacted` the
+    secrets that were left out, of which no sample is kept. `line` is the line that is being read: the sample of
+    whatever has none of its own.
     """
 
-    __slots__ = ("line", "repairs", "samples", "unknown")
+    __slots__ = ("line", "redacted", "repairs", "samples", "unknown")
 
     def __init__(self) -> None:
         self.line = b""
         self.repairs: dict[str, int] = {}
         self.unknown: dict[str, int] = {}
+        self.redacted: dict[str, int] = {}
         self.samples: dict[str, str] = {}
 
     @property
@@ -58,12 +60,13 @@ class Account:
 
     def forget(self) -> None:
         """Begin anew, for the next turn of the same child."""
-        for counts in (self.repairs, self.unknown, self.samples):
+        for counts in (self.repairs, self.unknown, self.redacted, self.samples):
             counts.clear()
 
     def report(self) -> dict[str, object]:
         """The account as one JSON-ready object: kind → count and first sample."""
-        return {
+        redacted = {"redacted": dict(self.redacted)} if self.redacted else {}
+        return redacted | {
             "repairs": {kind: self._entry(kind, count) for kind, count in self.repairs.items()},
             "unknown_events": {kind: self._entry(kind, count) for kind, count in self.unknown.items()},
         }

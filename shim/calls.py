@@ -28,6 +28,8 @@ DENIALS = 100  # entries of `permission_denials`; all of them are in one line
 class Calls(Blocks):
     """The verbs for tools."""
 
+    nested = Nested
+
     def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A whole call, in Claude's words. The same id while open is the same call; later it is a new one."""
         if identity.__class__ is not str or not identity:
@@ -50,6 +52,9 @@ class Calls(Blocks):
             return
         said_as = self.claim(identity)
         self._calls_in_reply = True
+        whole = arguments  # a hook's answer may hand them back to the vendor, so it is asked about these
+        if self.redact is not None:
+            arguments = self.redact(arguments)
         said = self.pen.tool_use(said_as, name, arguments)
         if said is not None:
             self.account.repaired("input_cut", name)
@@ -59,7 +64,7 @@ class Calls(Blocks):
         if len(self.open) > OPEN_CALLS or self._open_bytes > OPEN_BYTES:
             self._bound_open(identity)
         if self.observed is not None:
-            self.observed.append(Seen("PreToolUse", said_as, name, arguments))
+            self.observed.append(Seen("PreToolUse", said_as, name, whole))
         if verdict == "deny":
             self._forbidden(identity, name, arguments)
         elif identity in self._early:
@@ -236,8 +241,8 @@ class Calls(Blocks):
         call = self.open.get(parent)
         if call is None and not self.conversation.knows(parent):
             self.account.repaired("unknown_parent", parent)
-            return Nested(self, None, usage)
-        return Nested(self, call[0] if call else parent, usage)
+            return self.nested(self, None, usage)
+        return self.nested(self, call[0] if call else parent, usage)
 
     def _structure(self, read: Callable[[str], Structured], outcome: Outcome) -> None:
         """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit the schema."""
@@ -269,7 +274,7 @@ class Calls(Blocks):
             self._answer(call, self._refusals.get(call[0]) or text, True)
         self.open.clear()
         for identity, (parent, _) in list(self.nested_calls.items()):
-            Nested(self, parent).tool_result(identity, text, True)
+            self.nested(self, parent).tool_result(identity, text, True)
         for identity in self._early:
             self.account.repaired("orphan_tool_result", identity)
         if interrupted:

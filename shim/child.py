@@ -95,11 +95,11 @@ def _signal_group(process: "subprocess.Popen[bytes]", name: str) -> None:
 class Child:
     """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", stdin: bytes) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", stdin: bytes, tail: Tail | None = None) -> None:
         self._process = process
         self._stdin = stdin
         self._saying = anyio.Lock()
-        self.tail = Tail()
+        self.tail = tail or Tail()
         self.exit: Exit | None = None
         self._terminated = False
         self._strays: dict[int, bytes] = {}

@@ -49,6 +49,11 @@ class Settings(NamedTuple):
     max_line_bytes: int = 0
     max_inbound_bytes: int = INBOUND_BYTES
     timeouts: Mapping[str, float] = {}
+    redact: str = ""
+
+    def redaction(self) -> str:
+        """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface page)."""
+        return self.redact or REDACTION[self.dialect]
 
     def of(self, name: str) -> VendorSettings:
         """The settings of one vendor."""
@@ -60,6 +65,8 @@ class Settings(NamedTuple):
         set_here = own.get(name) or own.get(name.removesuffix("_timeout")) or self.timeouts.get(name)
         return set_here or known.get(name) or TIMEOUTS[name]
 
+
+REDACTION = {"claude": "casts", "yume": "all"}
 
 # What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open. A vendor that
 # is silent for longer while it is at work has its own (`Vendor.timeouts`).
@@ -110,6 +117,7 @@ VENDOR_KEYS = {
 }
 CHOICES = {
     "dialect": ("claude", "yume"),
+    "redact": ("casts", "all", "none"),
     "terminator": ("auto", "message_stop", "dollar", "none"),
 }
 
@@ -136,6 +144,7 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
     return Settings(
         vendor=(named,) if isinstance(named, str) else tuple(named),
         dialect=_choice("dialect", invocation.shim_dialect, environment, table, "claude"),
+        redact=_choice("redact", None, environment, table, ""),
         terminator=_choice("terminator", invocation.shim_terminator, environment, table, "auto"),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),

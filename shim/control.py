@@ -29,6 +29,7 @@ from shim.permissions import (
 # Hooks about calls that a frontend has not answered, and what it said of calls: one that never answers is no reason to
 # remember every call of a turn.
 HOOKS_OPEN = 1000
+TOO_LARGE = "The call is too large to be asked about ({size} bytes)."
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 
 
@@ -215,7 +216,7 @@ class Control:
         identity = self._mint()
         line = dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
         if len(line) > self.facts.line_bytes:
-            return Decision(False, message=f"The call is too large to be asked about ({len(line)} bytes).")
+            return Decision(False, message=TOO_LARGE.format(size=len(line)))
         self._asked[identity] = permission
         self.state("requires_action")
         self._lines.append(line)
@@ -234,11 +235,25 @@ class Control:
                 "input": described(seen, prompt=prompt, last=last, **known),
                 "tool_use_id": seen.call or None,
             }
-            identity = self._mint()
+            line = {"type": "control_request", "request_id": self._mint(), "request": request}
             if seen.event == "PreToolUse":
-                self._hooked[identity] = seen
-                _bound(self._hooked)
-            self._say({"type": "control_request", "request_id": identity, "request": request})
+                self._ask_hook(seen, line)
+            else:
+                self._say(line)
+
+    def _ask_hook(self, seen: Seen, line: dict[str, Any]) -> None:
+        """A hook may hand the input back: where the vendor would run what it says, it is not cut."""
+        size = len(dump(line)) + 1
+        if size > self.facts.line_bytes:
+            if self.facts.asks and self.facts.mode != "bypassPermissions":
+                self._verdicts[seen.call] = Verdict(False, TOO_LARGE.format(size=size))
+                _bound(self._verdicts)
+                return
+            line = fit_line(line, self.facts.line_bytes)
+            seen = seen._replace(arguments=line["request"]["input"]["tool_input"])
+        self._hooked[line["request_id"]] = seen
+        _bound(self._hooked)
+        self._say(line)
 
     @property
     def asking(self) -> bool:

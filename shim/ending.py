@@ -286,7 +286,10 @@ def _shim(turn: "Frame") -> dict[str, Any]:
         shim["signal"] = turn.child_exit.signal
     elif turn.child_exit is not None and turn.child_exit.code:
         shim["exit_code"] = turn.child_exit.code
-    return shim | {
+    shim |= {
         "repairs": turn.account.repairs,
         "unknown_events": turn.account.unknown,
     }
+    if turn.account.redacted:
+        shim["redacted"] = turn.account.redacted
+    return shim

@@ -80,6 +80,7 @@ class Frame:
     """State and memory of a turn; the verbs are in `blocks`, `calls` and `turn`, each on top of the one before."""
 
     paths: ClassVar[Steps]
+    redact: Callable[[Any], Any] | None = None  # what a value is said as, where secrets are left out of the stream
 
     def __init__(self, pen: ClaudePen, terms: Terms, conversation: Conversation, account: Account) -> None:
         self.pen = pen

@@ -19,6 +19,7 @@ from shim.policy import Policy
 from shim.probe import Probe
 from shim.programs import find_launcher, find_program
 from shim.state import aside_for
+from shim.tail import Tail
 from shim.terms import Structured, Terms
 from shim.translation import Translation
 from shim.vendor import Launch, Request, Vendor
@@ -26,14 +27,16 @@ from shim.vendor import Launch, Request, Vendor
 if TYPE_CHECKING:
     import subprocess
 
+    from shim.redact import Stream
     from shim.spill import Spill
 
 
 class Started(NamedTuple):
-    """A child that was started, and what its stdin is to be given."""
+    """A child that was started, what its stdin is to be given, and what keeps its stderr (None: all as it is)."""
 
     process: "subprocess.Popen[bytes]"
     stdin: bytes
+    tail: Tail | None = None
 
 
 class Launcher:
@@ -130,7 +133,7 @@ class Launcher:
         process = children.spawn(command, environment, self.cwd, feed=listens or bool(launch.stdin))
         self._started = True
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
-        return Started(process, launch.stdin)
+        return Started(process, launch.stdin, self._tail())
 
     def _launch(self, prompt: str) -> Launch:
         return self.vendor.launch(self._probed(self._request(prompt)))
@@ -183,6 +186,29 @@ class Launcher:
             allowed=self._invocation.allowed_tools,
         )
 
+    def cleaner(self) -> Callable[[object], object] | None:
+        """What takes the secrets out of a message that is kept; None where they may stay."""
+        if self.settings.redaction() != "all":
+            return None
+        from shim.redact import Redactor
+
+        return Redactor().value
+
+    def stream(self) -> "Stream | None":
+        """What takes the secrets out of a stderr that is passed on; None where they may stay."""
+        if self.settings.redaction() != "all":
+            return None
+        from shim.redact import Stream
+
+        return Stream({})
+
+    def _tail(self) -> Tail | None:
+        if self.settings.redaction() != "all":
+            return None
+        from shim.redact import RedactedTail
+
+        return RedactedTail()
+
     # -- a turn -------------------------------------------------------------------------------------------
 
     def translation(self, previous: Translation | None) -> Translation:
@@ -213,6 +239,7 @@ class Launcher:
             max_turns=None if counts else invocation.max_turns,
             turns_asked=invocation.max_turns,
             budget=None if vendor.passthrough else invocation.max_budget_usd,
+            redact=self.settings.redaction() == "all",
             policy=self.policy() or None,
             retracts=vendor.retracts,
             gate=vendor.gate,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from shim.account import SAMPLE_CHARACTERS
 from shim.early import tell
 from shim.errors import FrontendError
 
@@ -11,8 +12,11 @@ LEVELS = ("debug", "info", "warning", "error")
 Log = Callable[..., None]
 
 
-def open_log(setting: str | None) -> Log:
-    """`SHIM_LOG`: a level, or `level:FILE`; a function that takes an event's name and its facts."""
+def open_log(setting: str | None, *, redact: bool = True) -> Log:
+    """`SHIM_LOG`: a level, or `level:FILE`; a function that takes an event's name and its facts.
+
+    Secrets never reach it, unless `redact` is False.
+    """
     if not setting:
         return _nothing
     level, _, path = setting.partition(":")
@@ -44,7 +48,15 @@ def open_log(setting: str | None) -> Log:
         except OSError:
             pass  # a disk that is full: no turn ends over its log
 
-    return write
+    if not redact:
+        return write
+    from shim.redact import Redactor
+
+    def write_clean(event: str, **facts: Any) -> None:
+        redactor = Redactor(cut=SAMPLE_CHARACTERS)
+        write(redactor.text(event), **redactor.value(facts))
+
+    return write_clean
 
 
 class _Stderr:

@@ -33,7 +33,7 @@ class OneWay(ChildDriver):
             return
         self._deadline, self._answering = float("inf"), False
         self._interrupted = self._stalled = False
-        self._child = child = Child(started.process, started.stdin)
+        self._child = child = Child(started.process, started.stdin, started.tail)
         try:
             self.translation = translation = self._launcher.translation(self.translation)
             self._listen(translation, message)

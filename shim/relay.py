@@ -6,6 +6,7 @@ nothing was asked of us (no terminator, nothing hidden) the child's lines are wr
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -22,6 +23,9 @@ from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
 from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
 from shim.translation import Translation
+
+if TYPE_CHECKING:
+    from shim.redact import Stream
 
 # What the frontend's and the child's lines are looked at for: who waits for whom. Nothing else of them is read.
 MESSAGE = re.compile(rb'"type"\s*:\s*"user"')
@@ -47,7 +51,9 @@ class Relay(Loop):
         interrupt: str,
         end_grace: float,
         timeouts: Mapping[str, float],
+        stream: "Stream | None" = None,
     ) -> None:
+        """`stream` takes the secrets out of the child's stderr."""
         super().__init__(output)
         self._child = child
         self._translation = translation
@@ -57,6 +63,7 @@ class Relay(Loop):
         self._end_grace = end_grace
         self._timeouts = timeouts
         self._heard = LineSplitter()
+        self._stream = stream
         self._reading = anyio.CancelScope()
         self._waiting = anyio.CancelScope()
         self._awaited = self._asking = False
@@ -114,7 +121,14 @@ class Relay(Loop):
         self._child.hang_up()
 
     async def _drain(self) -> None:
-        await self._child.drain(lambda chunk: tell(printable(chunk.decode("utf-8", "replace"))))
+        stream = self._stream
+        if stream is None:
+            await self._child.drain(lambda chunk: tell(printable(chunk.decode("utf-8", "replace"))))
+            return
+        try:
+            await self._child.drain(lambda chunk: tell(printable(stream.feed(chunk.decode("utf-8", "replace")))))
+        finally:
+            tell(printable(stream.flush()))
 
     async def _watch(self) -> None:
         """A child that ended while something else holds its stdout: its last bytes get their grace."""

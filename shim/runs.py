@@ -118,7 +118,7 @@ class Run:
 
         async def conversation() -> int:
             relay = Relay(
-                children.Child(started.process, b""),
+                children.Child(started.process, b"", started.tail),
                 launcher.translation(None),
                 self._output(),
                 Source(),
@@ -126,6 +126,7 @@ class Run:
                 interrupt=launcher.vendor.interrupt,
                 end_grace=launcher.end_grace,
                 timeouts=launcher.timeouts,
+                stream=launcher.stream(),
             )
             return await relay.run(self._signals.pending)
 
@@ -140,7 +141,8 @@ class Run:
         from shim.transcript import Transcript
 
         if self._keeps:
-            self._transcript = Transcript(self._launcher.environment, self._launcher.cwd, CLAUDE_VERSION)
+            clean = self._launcher.cleaner()
+            self._transcript = Transcript(self._launcher.environment, self._launcher.cwd, CLAUDE_VERSION, clean)
             self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.session_id)
         invocation = self._invocation
         return Output(

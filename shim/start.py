@@ -47,7 +47,7 @@ class Start:
         if not self.cwd:
             raise FrontendError("the working directory does not exist any more", hint="start from another one")
         self.settings = config.load(invocation, self.environment)
-        self.log = open_log(self.settings.log)
+        self.log = open_log(self.settings.log, redact=self.settings.redaction() != "none")
         if self.settings.dialect != "claude":
             raise FrontendError(f"the dialect {self.settings.dialect} is not supported yet", hint="leave it at claude")
         self.resumed_id, self.resumed = self._resumed(invocation)
@@ -121,7 +121,8 @@ class Start:
         if self.invocation.input_format == "stream-json":
             if self.vendor.passthrough:
                 ending = terminator(self.invocation, self.settings.terminator)
-                return run.relay(plain=ending == "none" and not self.settings.hide)
+                changed = self.settings.hide or self.settings.redaction() == "all"
+                return run.relay(plain=ending == "none" and not changed)
             return run.conversation()
         if self.invocation.permission_prompt_tool == "stdio" and self._listens():
             prompt = (

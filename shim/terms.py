@@ -57,6 +57,7 @@ class Terms(NamedTuple):
     `retracts` is False for a vendor that never takes a reply back, of which less need be remembered.
     `gate` is what stderr says when the vendor's trust gate is closed, `login` how a person logs in with it.
     `keep` stores a text that is too large for a line and says where.
+    `redact`: no secret is said.
     `read` makes a structured answer of a text, where one was asked for that the vendor does not give by itself.
     """
 
@@ -76,6 +77,7 @@ class Terms(NamedTuple):
     gate: str = ""
     login: str = ""
     read: Callable[[str], Structured] | None = None
+    redact: bool = False
     policy: Policy | None = None
     keep: Keep | None = None
     clean_exits: frozenset[int] = frozenset({0})

@@ -42,6 +42,7 @@ def open_translation(
     stable: bool = False,
     limit: int = LINE_BYTES,
     inbound: int = INBOUND_BYTES,
+    redact: bool = False,
 ) -> Translation:
     """A translation outside of a turn: nothing is known of the invocation but the vendor.
 
@@ -63,6 +64,7 @@ def open_translation(
         login=vendor.login,
         keep=None if stable else _kept(fresh),
         clean_exits=vendor.clean_exits,
+        redact=redact,
         clock=clock,
     )
     pen = ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit)

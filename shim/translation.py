@@ -18,6 +18,15 @@ from shim.turn import Turn
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
 
 
+def kind_of_turn(terms: Terms) -> type[Turn]:
+    """What makes the turns of a conversation: the machine as it is, or the one that leaves secrets out."""
+    if not terms.redact:
+        return Turn
+    from shim.redacted import RedactedTurn
+
+    return RedactedTurn
+
+
 class Translation:
     """One child's output on its way to the frontend.
 
@@ -43,7 +52,7 @@ class Translation:
         self._lines = LineSplitter(inbound, aside)
         self._decoder = Decoder(self.account)
         if previous is None:
-            turn = Turn(pen, terms, Conversation(), self.account)
+            turn = kind_of_turn(terms)(pen, terms, Conversation(), self.account)
         else:
             turn = previous.next(terms, self.account)
         self._translator = translator(turn, partial=pen.partial)

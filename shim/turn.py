@@ -167,7 +167,7 @@ class Turn(Verbatim):
 
     def next(self, terms: Terms | None = None, account: Account | None = None) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
-        turn = Turn(self.pen, terms or self.terms, self.conversation, account or self.account)
+        turn = type(self)(self.pen, terms or self.terms, self.conversation, account or self.account)
         turn.facts = dict(self.facts)
         if terms is None or terms.model == self.terms.model:
             turn.model = self.model

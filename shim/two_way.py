@@ -86,7 +86,7 @@ class TwoWay(ChildDriver):
         started = self._launcher.start("", listens=True)
         self._heard = False
         self._deadline = float("inf")
-        self._child = child = Child(started.process, b"")
+        self._child = child = Child(started.process, b"", started.tail)
         self.translation = translation = translation or self._launcher.translation(self.translation)
         self._draining = anyio.CancelScope()
         self._tasks.start_soon(self._drain, child, self._draining)

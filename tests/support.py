@@ -17,8 +17,7 @@ from shim.ending import Exit
 from shim.events import NO_USAGE, TERMINATORS, ClaudePen
 from shim.terms import SEEN_IDS, Conversation, Terms
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_translation, parse_exit
-from shim.translation import Translation
-from shim.turn import Turn
+from shim.translation import Translation, kind_of_turn
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"
@@ -119,9 +118,11 @@ def translate_case(
     child_exit: Exit | _FromCase | None = FROM_CASE,
     data: bytes | None = None,
     chunks: Iterable[bytes] | None = None,
+    redact: bool = False,
 ) -> tuple[bytes, Translation]:
     """What the shim says for a case, with ids that count; every argument replaces what the case holds."""
-    translation = open_translation(case.vendor, partial=case.partial if partial is None else partial, stable=True)
+    partial = case.partial if partial is None else partial
+    translation = open_translation(case.vendor, partial=partial, stable=True, redact=redact)
     if chunks is None:
         chunks = (case.data if data is None else data,)
     said = [translation.feed(chunk) for chunk in chunks]
@@ -148,7 +149,7 @@ class Stage:
         self.account = Account()
         self.conversation = Conversation()
         self.terms = Terms(**({"vendor": "demo", "fresh_id": STABLE_SESSION} | terms))
-        self.turn = Turn(self.pen, self.terms, self.conversation, self.account)
+        self.turn = kind_of_turn(self.terms)(self.pen, self.terms, self.conversation, self.account)
         self.bytes = b""
 
     def lines(self) -> list[Line]:

@@ -173,3 +173,27 @@ def test_a_limit_that_lets_nothing_in_is_a_mistake(box, value):
     box.settings(f"max_inbound_bytes = {value}")
     with pytest.raises(FrontendError, match="max_inbound_bytes is"):
         loaded(box)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "chosen", "redaction"),
+    [
+        ("claude", None, "casts"),
+        ("yume", None, "all"),
+        ("claude", "all", "all"),
+        ("yume", "none", "none"),
+        ("yume", "casts", "casts"),
+    ],
+)
+def test_what_is_redacted_is_what_was_chosen_or_what_is_usual_in_the_dialect(box, dialect, chosen, redaction):
+    assert loaded(box, SHIM_DIALECT=dialect, SHIM_REDACT=chosen).redaction() == redaction
+    box.settings("" if chosen is None else f'redact = "{chosen}"\n')
+    assert loaded(box, SHIM_DIALECT=dialect).redaction() == redaction
+
+
+def test_a_wrong_word_for_what_is_redacted_is_named(box):
+    with pytest.raises(FrontendError, match="redact is 'everything', it must be one of casts, all, none"):
+        loaded(box, SHIM_REDACT="everything")
+    box.settings("redact = true\n")
+    with pytest.raises(FrontendError, match="redact is True, it must be a string"):
+        loaded(box)
