@@ -34,6 +34,7 @@ e2e: setup ## real vendor CLIs against a model server on loopback
 bench: setup ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench.py
 	@$(BIN)/python tests/bench_ends.py
+	@$(BIN)/python tests/bench_inbound.py
 	@$(BIN)/python tests/e2e/bench_real.py
 
 # Seconds for both fuzzers together; FUZZ_SECONDS=3600 for a long night.

@@ -132,7 +132,7 @@ class Start:
         return run.one_message(self._prompt())
 
     def _prompt(self) -> str:
-        return read_prompt(self.invocation, limit=self.settings.max_inbound_bytes)
+        return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes)
 
     def _check_session(self) -> None:
         """A session has one vendor, exists if it is to go on, and does not if it is to begin (contract F6, F7)."""
