@@ -89,6 +89,11 @@ class Control:
         self._lines.clear()
         return data
 
+    def give_back(self, data: bytes) -> None:
+        """What could not be said yet comes first the next time."""
+        if data:
+            self._lines.insert(0, data)
+
     # -- what the frontend says ---------------------------------------------------------------------------
 
     def receive(self, raw: bytes) -> list[Wish]:

@@ -12,7 +12,7 @@ from shim import strays
 from shim.child import Child
 from shim.control import Control
 from shim.ending import Exit
-from shim.errors import ShimError, VendorError
+from shim.errors import ShimError
 from shim.hooks import Seen
 from shim.launcher import Launcher
 from shim.messages import Message
@@ -47,6 +47,9 @@ class Driver(Protocol):
     def terminate(self) -> None:
         """Tell the child to go, without waiting."""
 
+    def reap(self) -> None:
+        """Let go of what the child's tools left behind and has ended."""
+
     async def stop(self) -> None:
         """End the child for certain: the conversation is over, or something failed."""
 
@@ -73,13 +76,16 @@ class ChildDriver:
         if self._child is not None:
             self._child.signal("SIGTERM")
 
+    def reap(self) -> None:
+        """Let go of what the child's tools left behind and has ended."""
+        strays.reap(self._child.pids if self._child is not None else set())
+
     async def _refuse(self, message: Message, error: ShimError) -> None:
         """A turn that cannot begin ends in a result that says why."""
         translation = self._launcher.translation(self.translation)
         self.translation = translation
         translation.turn.answers(message, echo=self._launcher.echo)
-        cause = "not_found" if isinstance(error, VendorError) else "refused"
-        translation.turn.failed(f"{error}\n{error.hint}".strip(), kind=cause, api=False)
+        translation.turn.failed(f"{error}\n{error.hint}".strip(), kind=error.cause, api=False)
         await self._output.lines(translation.close(None))
 
     async def _pump(self, child: Child, translation: Translation) -> bool:
@@ -100,8 +106,6 @@ class ChildDriver:
                 self._launcher.remember(translation)
             if said:
                 await self._output.lines(said)
-            if translation.turn.open:
-                strays.adopt()  # a turn without tools leaves no processes behind
             await self._beside(child, translation)
             if translation.turn.settled and self._settled():
                 return True
@@ -194,7 +198,7 @@ class ChildDriver:
         with anyio.CancelScope(deadline=deadline):
             await child.ended()
         if child.exit is None:
-            await child.stop(self._launcher.vendor.interrupt)
+            await child.stop("SIGTERM" if self._interrupted else self._launcher.vendor.interrupt)
             return None
         return None if self._interrupted else child.exit
 

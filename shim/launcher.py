@@ -17,7 +17,7 @@ from shim.ids import parse_uuid
 from shim.log import Log
 from shim.policy import Policy
 from shim.probe import Probe
-from shim.programs import find_program
+from shim.programs import find_launcher, find_program
 from shim.state import aside_for
 from shim.terms import Structured, Terms
 from shim.translation import Translation
@@ -70,6 +70,7 @@ class Launcher:
         self._resume = (known.vendor_session or None) if known else invocation.resume
         self._own = settings.of(vendor.name)
         self._child_environment = child_environment(vendor, self._own, environment)
+        self._launcher = find_launcher(self._own.launcher, environment, cwd)
         self._program = self._find()
         self._variant: str | None = None
         self._answered = False
@@ -124,7 +125,7 @@ class Launcher:
         launch = self._launch(prompt)
         extra = self.environment.get("SHIM_ARGS")
         own = self._own
-        command = [*own.launcher, *self._program, *launch.arguments, *own.args, *(_split(extra) if extra else ())]
+        command = [*self._launcher, *self._program, *launch.arguments, *own.args, *(_split(extra) if extra else ())]
         environment = self._child_environment | dict(launch.environment) | dict(own.env)
         process = children.spawn(command, environment, self.cwd, feed=listens or bool(launch.stdin))
         self._started = True
@@ -153,10 +154,12 @@ class Launcher:
             trust=self._own.trust,
             removed=self._removed(),
             listens=self._listens,
+            inline=not (os.name == "nt" and _is_batch(self._program[0])),
+            keep=self._keep,
         )
 
     def _probed(self, request: Request) -> Request:
-        probe = Probe([*self._own.launcher, self._program[0]], self.environment, self._child_environment)
+        probe = Probe([*self._launcher, self._program[0]], self.environment, self._child_environment)
         if self._variant is None:
             self._variant = self._own.variant
             if self.vendor.variants and self._variant not in ("auto", *self.vendor.variants):
@@ -221,11 +224,14 @@ class Launcher:
         )
 
     def _keep(self, text: str) -> str | None:
-        """A text that is too large for a line goes to a file."""
-        from shim.spill import Spill
+        """A text that is too large for a line, or for an argument, goes to a file."""
+        try:
+            from shim.spill import Spill
 
-        self._spill = self._spill or Spill(self.environment, self.facts.session_id)
-        return self._spill.keep(text)
+            self._spill = self._spill or Spill(self.environment, self.facts.session_id)
+            return self._spill.keep(text)
+        except Exception:  # on a full disk not even an import is certain, and a copy must not cost the original
+            return None
 
     def _session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""
@@ -263,6 +269,12 @@ def working_directory() -> str:
         return os.getcwd()
     except OSError:
         return ""
+
+
+def _is_batch(program: str) -> bool:
+    from shim.windows import is_batch
+
+    return is_batch(program)
 
 
 def _split(text: str) -> list[str]:

@@ -4,9 +4,9 @@ import os
 import select
 
 from shim.argv import Invocation
+from shim.early import tell
 from shim.errors import ArgumentError, FrontendError
 from shim.lines import INBOUND_BYTES
-from shim.state import tell
 
 SILENT_SECONDS = 3.0  # for a pipe that is open and says nothing, beside a prompt (contract P20)
 PATIENT_SECONDS = 600.0  # for the same pipe when the prompt can only come from it
@@ -74,8 +74,9 @@ def _piped(descriptor: int, have_prompt: bool, limit: int) -> str:
         patience = SILENT_SECONDS if have_prompt and not parts else PATIENT_SECONDS
         ready, _, _ = select.select([descriptor], [], [], patience)
         if not ready:
-            if not parts:
-                tell(SLOW_STDIN)
+            if parts:
+                raise FrontendError(f"stdin said nothing for {patience:g} s in the middle of the prompt")
+            tell(SLOW_STDIN)
             break
         try:
             chunk = os.read(descriptor, CHUNK_BYTES)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from shim import strays
 from shim.argv import Invocation
+from shim.early import offer, tell
 from shim.events import CLAUDE_VERSION
 from shim.launcher import Launcher
 from shim.messages import Message
-from shim.state import tell
-from shim.translate import write_all
 
 if TYPE_CHECKING:
     from shim.control import Control
@@ -48,6 +47,7 @@ class Run:
         from shim import child as children
 
         self._signals.started = True
+        strays.adopt()
         launcher, started = self._launcher, self._launcher.start(prompt)
         try:
             import anyio
@@ -125,6 +125,7 @@ class Run:
                 plain=plain,
                 interrupt=launcher.vendor.interrupt,
                 end_grace=launcher.end_grace,
+                timeouts=launcher.timeouts,
             )
             return await relay.run(self._signals.pending)
 
@@ -160,7 +161,7 @@ def _answer_at_once(control: "Control", source: "Source") -> None:
         tell(complaint)
     control.complaints.clear()
     try:
-        write_all(1, control.take())
+        control.give_back(offer(1, control.take()))
     except OSError:
         return  # the loop finds out too, and ends
 

@@ -11,12 +11,12 @@ from anyio.abc import TaskGroup
 from shim import strays
 from shim.control import Control, Decided, Forbidden, Interrupt, ModeChosen, ModelChosen, Wish
 from shim.drivers import Driver
+from shim.early import tell
 from shim.lines import INBOUND_BYTES
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
 from shim.messages import Message
 from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
-from shim.state import tell
 
 # That wait for their turn. Beyond both the frontend's stdin is not read on, and then neither an answer nor an interrupt
 # is heard: a frontend that writes a few messages ahead must not come there, one that never stops must.
@@ -85,6 +85,7 @@ class Session(Loop):
             await self._control_lines()
             self._output.asked(message)
             await self._driver.turn(message)
+            self._driver.reap()
             self._running = False
             if self._control is not None:
                 self._control.end()
@@ -122,6 +123,7 @@ class Session(Loop):
     async def _read(self, source: Source) -> None:
         control, lines = self._control, source.lines
         assert control is not None
+        await self._control_lines()  # what was not taken before the loop ran
         for raw in source.heard:
             await self._obey(control.receive(raw))
             await self._in_order(control)

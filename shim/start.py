@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from shim import config, store
 from shim.answers import Facts
 from shim.argv import Invocation
+from shim.early import tell
 from shim.environment import DEPTH_LIMIT, depth
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.events import TERMINATORS, ClaudePen
@@ -21,7 +22,6 @@ from shim.policy import permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
 from shim.runs import Pending, Run
-from shim.state import tell
 from shim.translate import fresh_identity
 from shim.vendors import VENDORS, find
 
@@ -53,7 +53,9 @@ class Start:
         self.resumed_id, self.resumed = self._resumed(invocation)
         name, model = self._vendor_name(invocation, installed)
         self.vendor = find(name)
-        invocation = read_file_option(invocation._replace(model=model))
+        invocation = invocation._replace(model=model)
+        if not self.vendor.passthrough:  # a real claude reads its files itself: they may be too long for an argument
+            invocation = read_file_option(invocation)
         if invocation.settings and not self.vendor.passthrough:
             from shim.given import obey_settings
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from uuid import uuid4
 
 from shim.dumping import dump
+from shim.early import tell
 from shim.ids import parse_uuid
-from shim.state import tell
 
 FILE_BYTES = 256 * 1024 * 1024  # readers load a transcript whole; beyond this none of them shows it
 TAIL_BYTES = 64 * 1024  # of an older file, in which the id of its last message is looked for

@@ -100,7 +100,7 @@ class Translation:
         """The result now, of a child that stays for the next turn."""
         return self._end(None, "")
 
-    def begin(self, terms: Terms) -> None:
+    def begin(self, terms: Terms | None = None) -> None:
         """The next turn of the same child."""
         self.account.forget()
         self._translator.begin(self.turn.next(terms))

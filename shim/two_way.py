@@ -17,7 +17,7 @@ from shim.permissions import STOPPED, Decision, Permission
 from shim.sinks import FrontendGoneError, Output
 from shim.translation import Translation
 
-OBEY_SECONDS = 2.0  # for a child that was told to interrupt its turn; then it is ended
+OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended
 HOOK_SECONDS = 60.0  # for a frontend's hooks about a call, as the real one gives them
 TELL_SECONDS = 60.0  # for a child to take what it is told; one that reads nothing for so long is ended
 LATE_CHUNKS = 256  # that are skipped between two turns; a child that never stops talking is pumped as its answer

@@ -134,6 +134,15 @@ def daemon(fifo: str) -> None:
     os.read(ready, 1)
 
 
+def orphan() -> None:
+    """Leave a process behind that belongs to nobody and ends by itself."""
+    if (parent := os.fork()) == 0:
+        if os.fork() == 0:
+            os._exit(0)
+        os._exit(0)
+    os.waitpid(parent, 0)
+
+
 def hang() -> None:
     """Do nothing until a signal ends us."""
     while True:
@@ -157,10 +166,8 @@ def _write(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-STEPS = {
-    step.__name__: step
-    for step in (read, hear, record, out, fill, cat, say, wait, ignore, exit_on, close, spawn, daemon, hang, die, leave)
-}
+_DOES = (read, hear, record, out, fill, cat, say, wait, ignore, exit_on, close, spawn, daemon, orphan, hang, die, leave)
+STEPS = {step.__name__: step for step in _DOES}
 
 if __name__ == "__main__":
     main()

@@ -47,13 +47,16 @@ CORE = {
 }
 # Owns every file descriptor, every timeout and every task; knows nothing of any vendor's words.
 SHELL = {
+    "beginning",
     "capabilities",
     "child",
     "config",
     "demo_child",
     "drivers",
+    "early",
     "environment",
     "given",
+    "guard",
     "install",
     "launcher",
     "log",
@@ -76,6 +79,8 @@ SHELL = {
     "transcript",
     "two_way",
     "translate",
+    "unstartable",
+    "windows",
 }
 # What a person runs.
 FRONT = {

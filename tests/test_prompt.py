@@ -72,9 +72,11 @@ def test_a_file_is_read_to_its_end(tmp_path):
 
 def scripted(monkeypatch, *answers):
     """Let `select` answer from a script: True is data, False is silence; the waits are recorded."""
-    waits, script = [], list(answers)
+    waits, script, real = [], list(answers), select.select
 
     def answer(readers, *_):
+        if not readers:
+            return real(readers, *_)
         waits.append(_[-1])
         return (readers if script.pop(0) else [], [], [])
 
@@ -101,6 +103,13 @@ def test_a_stdin_that_pauses_in_the_middle_is_not_cut(piped, monkeypatch):
     assert read_prompt(parse(["hi"]), piped(b"one")) == "hi\none"
     assert waits[0] == prompts.SILENT_SECONDS
     assert waits[1] > prompts.SILENT_SECONDS
+
+
+def test_a_stdin_that_stops_in_the_middle_is_not_taken_for_a_whole_prompt(piped, monkeypatch):
+    waits = scripted(monkeypatch, True, False)
+    with pytest.raises(FrontendError, match="stdin said nothing for 600 s in the middle of the prompt"):
+        read_prompt(parse([]), piped(b"half a lo", ends=False))
+    assert waits == [prompts.PATIENT_SECONDS] * 2
 
 
 def test_no_prompt_is_the_real_ones_sentence(piped):

@@ -17,7 +17,7 @@ from shim.tools import Tool, claude_names, edits, line_range, milliseconds, tran
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.usage import Usage, usage
-from shim.vendor import Launch, Request, Vendor, as_argument, as_stdin
+from shim.vendor import Launch, Request, Vendor, as_stdin
 
 TOOLS = {
     "shell": Tool("Bash", convert={"timeout": milliseconds}),
@@ -146,7 +146,7 @@ def launch_acai(request: Request) -> Launch:
             raise FrontendError("this acai keeps no sessions, so none can go on", hint="start a new session")
         prompt = request.with_system_prompt()
         arguments = ["instruct", "--streaming-json", *request.flag("--model", request.invocation.model)]
-        if as_argument(prompt):
+        if request.as_argument(prompt):
             return Launch((*arguments, "--prompt", prompt))
         return Launch(tuple(arguments), as_stdin(prompt))
     return launch_cake(request)
@@ -160,7 +160,7 @@ def launch_cake(request: Request) -> Launch:
         arguments += ["--fork" if invocation.fork_session else "--resume", request.resumed]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
-    if as_argument(prompt):
+    if request.as_argument(prompt):
         return Launch((*arguments, prompt))
     return Launch((*arguments, "-"), as_stdin(prompt))
 

@@ -16,7 +16,7 @@ from shim.tools import translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.usage import Usage, usage
-from shim.vendor import Launch, Request, Vendor, as_argument, as_stdin
+from shim.vendor import Launch, Request, Vendor, as_stdin
 from shim.vendors.cursor_tools import LISTED, NOT_DENIALS, TOOLS, outcome
 
 FLUSHES = ("interaction_query", "retry")
@@ -222,7 +222,7 @@ def launch(request: Request) -> Launch:
         arguments += ["--resume", request.resumed or invocation.session_id or ""]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
-    if as_argument(prompt):
+    if request.as_argument(prompt):
         return Launch((*arguments, prompt))
     return Launch(tuple(arguments), as_stdin(prompt))
 

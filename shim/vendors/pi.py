@@ -326,7 +326,7 @@ def launch(request: Request) -> Launch:
         ("--system-prompt", invocation.system_prompt),
         ("--append-system-prompt", invocation.append_system_prompt),
     ):
-        arguments += [name, text] if text else []
+        arguments += [name, request.kept(text) or text] if text else []  # the path of a file is as good
     arguments += selection(request)
     if request.resumed:
         arguments += ["--fork" if invocation.fork_session else "--session", request.resumed]

@@ -266,6 +266,7 @@ def counted_usage(counted: object) -> Usage | None:
 
 # The warning about unattended runs is ours to give.
 ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
+SYSTEM_PROMPT_FILE = "QWEN_SYSTEM_MD"  # names a file that stands for --system-prompt
 
 
 def launch(request: Request) -> Launch:
@@ -278,7 +279,9 @@ def launch(request: Request) -> Launch:
         arguments.append("--include-partial-messages")
     arguments += request.flag("--model", invocation.model)
     arguments += request.flag("--fallback-model", invocation.fallback_model)
-    arguments += request.flag("--system-prompt", invocation.system_prompt)
+    kept_prompt = request.kept(invocation.system_prompt)
+    environment = ENVIRONMENT | {SYSTEM_PROMPT_FILE: kept_prompt} if kept_prompt else ENVIRONMENT
+    arguments += request.flag("--system-prompt", None if kept_prompt else invocation.system_prompt)
     arguments += request.flag("--append-system-prompt", invocation.append_system_prompt)
     if invocation.max_turns is not None and not request.listens:  # it counts for the process, Claude for the turn
         arguments += ["--max-session-turns", str(invocation.max_turns)]
@@ -297,7 +300,7 @@ def launch(request: Request) -> Launch:
     if not request.listens:  # with stream-json input it refuses the flag
         arguments += request.flag("--json-schema", invocation.json_schema)
     arguments += session(request)
-    return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt), ENVIRONMENT)
+    return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt), environment)
 
 
 def session(request: Request) -> list[str]:
