@@ -49,6 +49,7 @@ class Terms(NamedTuple):
     `retracts` is False for a vendor that never takes a reply back, of which less need be remembered.
     `gate` is what stderr says when the vendor's trust gate is closed, `login` how a person logs in with it.
     `keep` stores a text that is too large for a line and says where.
+    `old_reader`: the frontend ends on a line of a kind that it does not know.
     `read` makes a structured answer of a text, where one was asked for that the vendor does not give by itself.
     """
 
@@ -70,5 +71,6 @@ class Terms(NamedTuple):
     read: Callable[[str], Structured] | None = None
     policy: Policy | None = None
     keep: Keep | None = None
+    old_reader: bool = False
     clean_exits: frozenset[int] = frozenset({0})
     clock: Callable[[], int] = lambda: 0
