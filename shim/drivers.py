@@ -64,6 +64,7 @@ class ChildDriver:
         self._control = control
         self._child: Child | None = None
         self._deadline = float("inf")
+        self._grace = float("inf")  # of a vendor that said that it is done; over when it goes on
         self._reading = anyio.CancelScope()
         self._interrupted = False
         self._heard = False  # the child has said something; in this turn too:
@@ -93,7 +94,7 @@ class ChildDriver:
         while not translation.finished:
             with anyio.CancelScope(deadline=self._until(translation)) as self._reading:
                 chunk = await child.read()
-            if self._reading.cancelled_caught and anyio.current_time() < self._deadline:
+            if self._reading.cancelled_caught and anyio.current_time() < min(self._deadline, self._grace):
                 await self._stall(child, translation)
                 return False
             if self._reading.cancelled_caught or not chunk:
@@ -107,19 +108,22 @@ class ChildDriver:
             if said:
                 await self._output.lines(said)
             await self._beside(child, translation)
-            if translation.turn.settled and self._settled():
+            if not translation.turn.settled:
+                self._grace = float("inf")
+            elif self._settled():
                 return True
         return True
 
     def _until(self, translation: Translation) -> float:
         """When the child has been silent for too long; while a person is asked it may be silent for ever."""
+        deadline = min(self._deadline, self._grace)
         if self._control is not None and self._control.asking:
-            return self._deadline
+            return deadline
         if not self._answering:
             self._patience = "first_byte_timeout"
         else:
             self._patience = "tool_timeout" if translation.turn.open else "idle_timeout"
-        return min(self._deadline, anyio.current_time() + self._launcher.timeouts[self._patience])
+        return min(deadline, anyio.current_time() + self._launcher.timeouts[self._patience])
 
     async def _stall(self, child: Child, translation: Translation) -> None:
         """The child said nothing for too long: it is interrupted, then ended."""
@@ -194,7 +198,7 @@ class ChildDriver:
         if translation.finished:
             await child.stop(self._launcher.vendor.interrupt)
             return None
-        deadline = min(self._deadline, anyio.current_time() + self._launcher.end_grace)
+        deadline = min(self._deadline, self._grace, anyio.current_time() + self._launcher.end_grace)
         with anyio.CancelScope(deadline=deadline):
             await child.ended()
         if child.exit is None:

@@ -195,6 +195,10 @@ class Frame:
         """The vendor is probably done: the shell may give it a last moment and then end it."""
         self.settled = True
 
+    def unsettle(self) -> None:
+        """It was not: the vendor goes on."""
+        self.settled = False
+
     def finish(self) -> None:
         """Say the result now, without waiting for the child's end."""
         self.closed(None, "")

@@ -38,9 +38,11 @@ class QwenTranslator(Translator):
         self._key = 0
         self._streamed: list[tuple[str, int]] = []
         self._error = ""
+        self._open = {kind: self.handlers[kind] for kind in ("assistant", "user", "stream_event", "result")}
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
+        self.handlers.update(self._open)
         self._streamed.clear()
         self._error = ""
 
@@ -219,6 +221,11 @@ class QwenTranslator(Translator):
             self.turn.ended(**facts)
         self._error = ""
         self.turn.settle()
+        self.handlers.update(dict.fromkeys(self._open, self._late))  # the pump keeps the table itself
+
+    def _late(self, event: Event) -> None:
+        """Its `result` is the last word of a turn; the next one begins with an `init`, or with our message."""
+        self.turn.account.repaired("late_event", event)
 
     def _failed(self, message: str, facts: dict[str, Any]) -> None:
         if message == CANCELLED:
