@@ -34,6 +34,8 @@ e2e: setup ## real vendor CLIs against a model server on loopback
 bench: setup ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench.py
 	@$(BIN)/python tests/bench_ends.py
+	@$(BIN)/python tests/bench_inbound.py
+	@$(BIN)/python tests/bench_limits.py
 	@$(BIN)/python tests/e2e/bench_real.py
 
 accept: setup ## rewrite the goldens; read the diff before you commit it
