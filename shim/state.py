@@ -9,9 +9,8 @@ import stat
 from collections.abc import Iterator
 from io import BytesIO
 
-from shim.lines import INBOUND_BYTES, Aside, AsideFile
-
 from shim.early import tell
+from shim.lines import INBOUND_BYTES, Aside, AsideFile
 
 NOT_PRIVATE = "state is not kept: {path} is not a directory of yours that only you may enter (chmod 700)\n"
 
