@@ -30,7 +30,7 @@ from torture_cases import HELD_SECONDS, cases  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 
-HANG_SECONDS = 10.0
+HANG_SECONDS = 10.0  # on a machine that has nothing else to do
 AT_ONCE = 3
 ALL_SECONDS = 600.0
 LONG = 100_000  # what the clients say whole
@@ -100,17 +100,23 @@ def seen(place: Place) -> Seen:
     def look(client: SdkClient) -> dict[str, Line]:
         if client.name not in known:
             start = {"claude": str(place.claude), "cwd": str(place.folder), "partial": True, "asks": False}
-            start |= {"runs": runs, "at_once": AT_ONCE, "seconds": 2 * HANG_SECONDS}
+            start |= {"runs": runs, "at_once": AT_ONCE, "seconds": patience()}
             file = folder / "start.json"
             file.write_text(json.dumps(start), encoding="utf-8")
             environment = {**place.environment, **client.environment()}
             process = LineProcess([*client.command(), f"@{file}"], place.folder, environment)
             place.started.append(process)
             process.read_to_end(ALL_SECONDS)
-            known[client.name] = {line["name"]: line for line in process.lines if line["saw"] == "run"}
+            lines = [line | {"limit": start["seconds"]} for line in process.lines if line["saw"] == "run"]
+            known[client.name] = {line["name"]: line for line in lines}
         return known[client.name]
 
     return look
+
+
+def patience() -> float:
+    """How long a case may take: a busy machine makes everything longer, a hang makes it endless."""
+    return HANG_SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def short(text: str) -> str:
@@ -139,7 +145,7 @@ def test_what_reached_us_reaches_the_frontend_with_one_result(
         assert isinstance(case.error, re.Pattern) or not client.raises_text or case.error in said
     else:
         assert end["is_error"] is False and run["exceptions"] == []
-    assert run["seconds"] < HANG_SECONDS
+    assert run["seconds"] < run["limit"]
     text, streamed = case.expected("text", vendor), case.expected("streamed", vendor)
     assert fits(text, run["text"])
     assert fits(text if streamed is None else streamed, run["streamed"])
