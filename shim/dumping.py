@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from shim.halves import join_surrogates
-from shim.shapes import DEPTH_KEPT
+from shim.shapes import DEPTH_KEPT, DEPTH_WRITTEN
 
 # Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input, section 2). Looking
 # for them costs a nanosecond a byte, so only what is not ASCII is searched, and only content, never whole lines.
@@ -28,7 +28,7 @@ def dump(value: object) -> bytes:
     try:
         dumped = orjson.dumps(value)
     except TypeError:
-        dumped = orjson.dumps(_clean(value, 0))
+        dumped = orjson.dumps(_clean(value, DEPTH_WRITTEN))
     return dumped if dumped.isascii() else escape(dumped)
 
 
@@ -65,7 +65,7 @@ def _exact(value: Any, digits: dict[float, str]) -> Any:
 
 def flat(value: Any) -> Any:
     """`value` with what is deeper than DEPTH_KEPT as its JSON text."""
-    return _clean(value, 0)
+    return _clean(value, DEPTH_KEPT)
 
 
 def escape(dumped: bytes) -> bytes:
@@ -91,15 +91,16 @@ def as_content(value: object) -> object:
     return as_text(value)
 
 
-def _clean(value: object, depth: int) -> object:
+def _clean(value: object, levels: int) -> object:
+    """`value` with what orjson refuses made writable, and what is deeper than so many levels as its JSON text."""
     if isinstance(value, str):
         return join_surrogates(value)
-    if depth >= DEPTH_KEPT and isinstance(value, dict | list | tuple) and value:
+    if levels <= 0 and isinstance(value, dict | list | tuple) and value:
         return _as_text(value)
     if isinstance(value, dict):
-        return {join_surrogates(str(key)): _clean(item, depth + 1) for key, item in value.items()}
+        return {join_surrogates(str(key)): _clean(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(item, depth + 1) for item in value]
+        return [_clean(item, levels - 1) for item in value]
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
         return str(value)
     if value is None or isinstance(value, bool | int | float):
@@ -126,7 +127,7 @@ def _as_text(value: object) -> str:
                 entries += [_Written("," if entries else "["), inner]
             waiting += [_Written("]"), *reversed(entries)]
         else:
-            parts.append(orjson.dumps(_clean(item, 0)).decode())
+            parts.append(orjson.dumps(_clean(item, DEPTH_KEPT)).decode())
     return "".join(parts)
 
 

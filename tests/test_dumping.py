@@ -6,7 +6,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from support import case, check_turns, parse, translate_case
+from support import Stage, case, check_turns, parse, translate_case
 
 from shim.dumping import dump, exact, flat, survey
 from shim.shapes import DEPTH_KEPT, DEPTH_WRITTEN
@@ -55,7 +55,8 @@ def test_any_value_is_strict_json_for_every_reader(value):
 @pytest.mark.parametrize("depth", [300, 1000, 5000])
 def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
     value = nested(depth, 'a "quoted" \ud83d text', key)
-    said = json.loads(dump(value))
+    assert depth_of(dump(value)) <= DEPTH_WRITTEN
+    said = json.loads(dump(flat(value)))
     for _ in range(DEPTH_KEPT):
         said = said[0] if key is None else said[key]
     assert isinstance(said, str)
@@ -130,6 +131,16 @@ def test_a_long_integer_in_a_call_keeps_its_digits(name, shape, partial):
     check_turns(said, partial)
     assert f'"{LONG}"' in json.dumps(inputs(said))
     assert translation.account.repairs["long_integer"] >= 1
+
+
+@pytest.mark.parametrize("depth", [DEPTH_KEPT - 1, DEPTH_KEPT, 3000])
+def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
+    """The fragment of a streamed call is its input (S14)."""
+    call = {"hostile": nested(depth), "half": "\ud83d"}
+    stage = Stage(partial=True)
+    stage.turn.tool_use("t", "Bash", call)
+    stage.finish()
+    check_turns(stage.bytes, True)
 
 
 @pytest.mark.parametrize("depth", [250, 900, 3000])

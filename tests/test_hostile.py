@@ -44,22 +44,22 @@ def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
     if chosen.vendor == "pi" and damage == UNSEEN:
         pytest.skip("not looked for")
     lines = clean_lines(chosen.data)
-    for partial in (False, True):
-        whole = told(translate_case(chosen, partial)[0])
-        for at in positions(lines):
-            bad = stream(REPAIRABLE[damage](lines, at))
-            said, translation = translate_case(chosen, partial, data=bad)
-            checked(chosen, said, partial)
-            assert told(said) == whole, f"{damage} at line {at}"
-            report = translation.account.report()
-            for entry in (report["repairs"] | report["unknown_events"]).values():
-                assert entry.get("first"), f"{report} has the first of each"
-            if bad != chosen.data and damage not in QUIET and b"hostile" in bad:
-                assert report["repairs"] or chosen.vendor == "pi", "pi's lines that nobody reads need no repair"
+    whole = [told(translate_case(chosen, partial)[0]) for partial in (False, True)]
+    for number, at in enumerate(positions(lines)):
+        partial = bool(number % 2)
+        bad = stream(REPAIRABLE[damage](lines, at))
+        said, translation = translate_case(chosen, partial, data=bad)
+        checked(chosen, said, partial)
+        assert told(said) == whole[partial], f"{damage} at line {at}"
+        report = translation.account.report()
+        for entry in (report["repairs"] | report["unknown_events"]).values():
+            assert entry.get("first"), f"{report} has the first of each"
+        if bad != chosen.data and damage not in QUIET and b"hostile" in bad:
+            assert report["repairs"] or chosen.vendor == "pi", "pi's lines that nobody reads need no repair"
 
 
 @pytest.mark.parametrize(**as_parameters(CASES))
-@examples(3)
+@examples(2)
 @given(data=st.data())
 def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case, data):
     partial = data.draw(st.booleans(), label="partial")
@@ -74,7 +74,7 @@ def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case, 
 
 
 @pytest.mark.parametrize(**as_parameters(CASES))
-@examples(3)
+@examples(2)
 @given(data=st.data())
 def test_damage_that_cannot_be_repaired_breaks_no_rule(case, data):
     partial = data.draw(st.booleans(), label="partial")
