@@ -27,6 +27,7 @@ PADDING = b" \t\r\x00"
 LARGEST, LEAST = 2**64 - 1, -(2**63)  # of an integer: what orjson and most readers have
 DIGITS = 20  # no 64-bit integer has more
 
+_BEGINNINGS = b'{["-0123456789tfnNI'  # of a JSON value, or of what the slow path takes for one
 _OBJECT = re.compile(rb'\{\s*"')
 
 
@@ -67,6 +68,9 @@ class Decoder:
             self._account.repaired("bom", line)
             rest = rest[len(BOM) :].lstrip(PADDING)
         if not rest:
+            return []
+        if rest[0] not in _BEGINNINGS and b"{" not in rest:  # noise, which may be a flood
+            self._note_noise(line)
             return []
         value = self._value(rest.rstrip(PADDING))
         return self._torn(rest) if value is _NOTHING else [(value, False)]
@@ -114,11 +118,12 @@ class Decoder:
         """The rest of an object that a raw newline broke; an event that stands by itself ends the wait."""
         bare = line.strip(PADDING).removeprefix(BOM)
         if bare.startswith(b"{"):
-            value = self._value(bare, counted=False)
+            end = Shape().feed(bare)
+            value = self._value(bare[:end], counted=False)
             if value and isinstance(value, dict):
                 # Its quotes are not escaped, so it is no piece of a string that only lacks an escape for its newlines.
                 self._give_up()
-                return [(self._value(bare), True)]
+                return [(self._value(bare), True)] if end in (None, len(bare)) else self._torn(bare)
         piece = b"\n" + line
         end = self._shape.feed(piece)
         self._held.append(piece if end is None else piece[:end])

@@ -65,6 +65,7 @@ class ChildDriver:
         self._control = control
         self._child: Child | None = None
         self._deadline = float("inf")
+        self._grace = float("inf")  # of a vendor that said that it is done; over when it goes on
         self._reading = anyio.CancelScope()
         self._tasks: TaskGroup | None = None
         self._interrupted = self._stalled = False
@@ -96,7 +97,7 @@ class ChildDriver:
             with anyio.CancelScope(deadline=self._until(translation)) as self._reading:
                 chunk = await child.read()
             if self._reading.cancelled_caught:
-                if anyio.current_time() >= self._deadline:
+                if anyio.current_time() >= min(self._deadline, self._grace):
                     return False
                 chunk = child.read_ready()  # we may have been stopped ourselves, while it was not
                 if not chunk:
@@ -113,7 +114,9 @@ class ChildDriver:
             if said:
                 await self._output.lines(said)
             await self._beside(child, translation)
-            if translation.turn.settled and self._settled():
+            if not translation.turn.settled:
+                self._grace = float("inf")
+            elif self._settled():
                 return True
         return True
 
@@ -122,13 +125,14 @@ class ChildDriver:
 
         One that said that it is done has its grace, one that is being ended the time of that.
         """
+        deadline = min(self._deadline, self._grace)
         if translation.turn.settled or self._stalled or (self._control is not None and self._control.asking):
-            return self._deadline
+            return deadline
         if not self._answering:
             self._patience = "first_byte_timeout"
         else:
             self._patience = "tool_timeout" if translation.turn.open else "idle_timeout"
-        return min(self._deadline, anyio.current_time() + self._launcher.timeouts[self._patience])
+        return min(deadline, anyio.current_time() + self._launcher.timeouts[self._patience])
 
     def _stall(self, child: Child, translation: Translation) -> None:
         """The child said nothing for too long: it is interrupted, then ended; what it says meanwhile is heard."""
@@ -205,7 +209,7 @@ class ChildDriver:
         if translation.finished:
             await child.stop(self._launcher.vendor.interrupt)
             return None
-        deadline = min(self._deadline, anyio.current_time() + self._launcher.end_grace)
+        deadline = min(self._deadline, self._grace, anyio.current_time() + self._launcher.end_grace)
         with anyio.CancelScope(deadline=deadline):
             await child.ended()
         if child.exit is None:

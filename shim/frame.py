@@ -240,6 +240,10 @@ class Frame:
         """Whether the last reply ended with calls, and no other came after them."""
         return self._calls_in_reply or self.stop_reason == "tool_use"
 
+    def unsettle(self) -> None:
+        """It was not: the vendor goes on. Once it said how it ended, it is too late for that."""
+        self.settled = self.state is DONE
+
     def finish(self) -> None:
         """Say the result now, without waiting for the child's end."""
         self.closed(None, "")

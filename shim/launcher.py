@@ -246,6 +246,7 @@ class Launcher:
             login=vendor.login,
             read=self._read,
             keep=self._keep,
+            old_reader=old_sdk(self.environment),
             clean_exits=vendor.clean_exits,
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
@@ -288,6 +289,17 @@ class Launcher:
         created = self._known.created if self._known else 0.0
         session = store.Session(self.vendor.name, own, self.cwd, turn.model, created)
         store.remember(conversation.session_id, session, self.environment)
+
+
+LAST_OLD_SDK = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know
+
+
+def old_sdk(environment: Mapping[str, str]) -> bool:
+    """Whether the frontend is a Python SDK that ends on a kind of line that is new to it."""
+    if not environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-py"):
+        return False
+    version = environment.get("CLAUDE_AGENT_SDK_VERSION", "").split(".")
+    return len(version) == 3 and all(map(str.isdigit, version)) and tuple(map(int, version)) <= LAST_OLD_SDK
 
 
 def working_directory() -> str:

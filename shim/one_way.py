@@ -31,8 +31,8 @@ class OneWay(ChildDriver):
         except ShimError as error:
             await self._refuse(message, error)
             return
-        self._deadline, self._answering = float("inf"), False
-        self._interrupted = self._stalled = False
+        self._deadline = self._grace = float("inf")
+        self._interrupted = self._stalled = self._answering = False
         self._child = child = Child(started.process, started.stdin, started.tail)
         try:
             self.translation = translation = self._launcher.translation(self.translation)
@@ -59,7 +59,7 @@ class OneWay(ChildDriver):
             raise failure
 
     def _settled(self) -> bool:
-        self._hurry(self._launcher.end_grace)
+        self._grace = min(self._grace, anyio.current_time() + self._launcher.end_grace)
         return False
 
     async def interrupt(self) -> None:

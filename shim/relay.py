@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 from shim import strays
 from shim.account import printable
 from shim.child import Child
-from shim.early import tell
+from shim.early import COURTESY_SECONDS, offer, tell
 from shim.ending import open_calls
 from shim.failures import Cause
 from shim.frame import CLOSED, NEW
@@ -59,14 +59,19 @@ class Relay(Loop):
         self._translation = translation
         self._source = source
         self._plain = plain
+        if plain:
+            translation.pass_on()
+        translation.asked(False)
+        self._hung_up = self._deaf = False
         self._first_signal = interrupt
         self._end_grace = end_grace
         self._timeouts = timeouts
         self._heard = LineSplitter()
         self._stream = stream
-        self._reading = anyio.CancelScope()
+        self._overdue = float("inf")  # when nothing more is expected
         self._waiting = anyio.CancelScope()
         self._awaited = self._asking = False
+        self._answered: object = None  # the last turn that has its result
         self._patience = ""
         self._fault: Exception | None = None
 
@@ -75,8 +80,7 @@ class Relay(Loop):
             tasks.start_soon(self._beside, work)
         try:
             with self._working:
-                with self._reading:
-                    await self._pump()
+                await self._pump()
                 with anyio.move_on_after(self._end_grace):
                     await self._child.ended()
                 await self._unfinished("")
@@ -91,7 +95,7 @@ class Relay(Loop):
         if self._stopped_by is not None:
             self._child.signal("SIGTERM")
             await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
-        status = self._child.exit.code if self._child.exit is not None else None
+        ended = self._child.exit
         await self._child.stop("SIGTERM")
         self._child.close()
         if self._stopped_by is not None:
@@ -100,7 +104,10 @@ class Relay(Loop):
             return 1
         if self._gone or self._ending:
             return 0
-        return 1 if status is None else status or int(self._translation.turn.is_error)
+        failed = int(self._translation.turn.is_error)
+        if ended is None:  # it had answered, and did not go by itself
+            return failed if self._translation.finished else 1
+        return 1 if ended.code is None else ended.code or failed
 
     async def _beside(self, work: Callable[[], Awaitable[None]]) -> None:
         """A mistake beside the pump ends it too."""
@@ -114,53 +121,81 @@ class Relay(Loop):
         """The frontend's bytes, to their end, which is the child's too."""
         while chunk := await self._source.read():
             for raw in self._heard.feed(chunk):
-                self._awaited = self._awaited or MESSAGE.search(raw) is not None
+                if MESSAGE.search(raw) is not None:
+                    self._awaited = True
+                    self._translation.asked(True)
                 self._asking = self._asking and ANSWER.search(raw) is None
             self._waiting.deadline = self._until()
             await self._child.say(chunk)
         self._child.hang_up()
+        self._hung_up = True
+        self._expect_end()
+
+    def _expect_end(self) -> None:
+        """Nobody says anything any more: a child that has answered everything is over, whether it knows or not."""
+        turn = self._translation.turn
+        if self._hung_up and not self._awaited and turn.state in (NEW, CLOSED):
+            self._overdue = anyio.current_time() + self._end_grace
+        elif self._child.exit is None:
+            self._overdue = float("inf")
+        self._waiting.deadline = self._until()
 
     async def _drain(self) -> None:
-        stream = self._stream
-        if stream is None:
-            await self._child.drain(lambda chunk: tell(printable(chunk.decode("utf-8", "replace"))))
-            return
         try:
-            await self._child.drain(lambda chunk: tell(printable(stream.feed(chunk.decode("utf-8", "replace")))))
+            await self._child.drain(self._complain)
         finally:
-            tell(printable(stream.flush()))
+            if self._stream is not None:
+                tell(printable(self._stream.flush()))
+
+    def _complain(self, chunk: bytes) -> None:
+        """Its stderr is ours. A frontend that has a pipe for it and does not read it is waited for once."""
+        text = chunk.decode("utf-8", "replace")
+        data = printable(text if self._stream is None else self._stream.feed(text)).encode()
+        try:
+            self._deaf = bool(offer(2, data, 0.0 if self._deaf else COURTESY_SECONDS))
+        except (OSError, ValueError):
+            self._deaf = True
 
     async def _watch(self) -> None:
         """A child that ended while something else holds its stdout: its last bytes get their grace."""
         await self._child.ended()
-        self._reading.deadline = anyio.current_time() + self._end_grace
+        self._overdue = anyio.current_time() + self._end_grace
+        self._waiting.deadline = self._until()
 
     async def _pump(self) -> None:
         translation = self._translation
         while True:
             with anyio.CancelScope(deadline=self._until()) as self._waiting:
                 chunk = await self._child.read()
-            if self._waiting.cancelled_caught:
+            if self._waiting.cancelled_caught and anyio.current_time() < self._overdue:
                 await self._stall()
-            if self._waiting.cancelled_caught or not chunk:
                 return
+            if self._waiting.cancelled_caught or not chunk:
+                break
             lines = translation.split(chunk)
-            said = translation.read(lines)
-            if translation.turn.stated and not translation.finished:
-                said += translation.finish()
-                self._awaited = self._asking = False
-                strays.reap(self._child.pids)
             self._asking = self._asking or any(raw.startswith(QUESTION) for raw in lines)
-            await self._output.lines(b"".join([raw + b"\n" for raw in lines]) if self._plain else said)
+            await self._say(translation.read(lines))
+            self._expect_end()
+        await self._say(translation.drain())
+
+    async def _say(self, said: bytes) -> None:
+        translation = self._translation
+        if translation.turn.stated and not translation.finished:
+            said += translation.finish()
+        if translation.finished and self._answered is not translation.turn:
+            self._answered = translation.turn
+            self._awaited = self._asking = False
+            strays.reap(self._child.pids)
+        await self._output.lines(translation.passed() if self._plain else said)
 
     def _until(self) -> float:
         """When the child has been silent for too long."""
         turn = self._translation.turn
         begun = turn.state not in (NEW, CLOSED)
         if self._asking or not (begun or self._awaited):
-            return float("inf")
+            return self._overdue
         self._patience = "tool_timeout" if begun and turn.open else "idle_timeout"
-        return anyio.current_time() + self._timeouts[self._patience]
+        return min(self._overdue, anyio.current_time() + self._timeouts[self._patience])
 
     async def _stall(self) -> None:
         """It said nothing for too long: it is interrupted, then ended."""
@@ -172,12 +207,13 @@ class Relay(Loop):
         await self._unfinished(reason, "stall")
 
     async def _unfinished(self, reason: str, cause: Cause | None = None) -> None:
-        """A turn that was begun and has no result gets one."""
+        """A turn that was begun, or asked for, and has no result gets one."""
         if self._translation.turn.state in (NEW, CLOSED):
-            if cause is None or not self._awaited:
+            if not self._awaited:
                 return
             if self._translation.finished:
                 self._translation.begin()
+        self._awaited = False
         if cause is not None:
             self._translation.turn.stopped(reason, cause)
         child_exit = self._child.exit if cause is None else None

@@ -58,6 +58,7 @@ class Terms(NamedTuple):
     `gate` is what stderr says when the vendor's trust gate is closed, `login` how a person logs in with it.
     `keep` stores a text that is too large for a line and says where.
     `redact`: no secret is said.
+    `old_reader`: the frontend ends on a line of a kind that it does not know.
     `read` makes a structured answer of a text, where one was asked for that the vendor does not give by itself.
     """
 
@@ -80,5 +81,6 @@ class Terms(NamedTuple):
     redact: bool = False
     policy: Policy | None = None
     keep: Keep | None = None
+    old_reader: bool = False
     clean_exits: frozenset[int] = frozenset({0})
     clock: Callable[[], int] = lambda: 0

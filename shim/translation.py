@@ -90,11 +90,16 @@ class Translation:
             self.account.repaired("line_too_long", self._lines.head)
         self._lines.skipped = 0
 
-    def close(self, child_exit: Exit | None, stderr: str = "") -> bytes:
-        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the child."""
+    def drain(self) -> bytes:
+        """What the end of the child's stdout adds: a last line without its end."""
         self._pump(self._lines.close())
         self._decoder.close()
         self._count_skipped()
+        return self.pen.take()
+
+    def close(self, child_exit: Exit | None, stderr: str = "") -> bytes:
+        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the child."""
+        said = self.drain()
         try:
             self._translator.eof(child_exit, stderr)
         except Exception as error:
@@ -103,7 +108,7 @@ class Translation:
             stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
         if not stderr.strip() and self._decoder.noise:
             stderr = "\n".join(self._decoder.noise)
-        return self._end(child_exit, stderr)
+        return said + self._end(child_exit, stderr)
 
     def finish(self) -> bytes:
         """The result now, of a child that stays for the next turn."""
@@ -119,6 +124,21 @@ class Translation:
         for raw in self.split(chunk):
             if raw.strip(PADDING):
                 self.account.repaired("late_event", raw)
+
+    def pass_on(self) -> None:
+        """From now on `passed` has the child's lines as they came, as far as anybody can read them."""
+        self._translator.passed = []
+
+    def asked(self, yes: bool) -> None:
+        """Whether the frontend has said something to the child by now."""
+        self._translator.asked = yes
+
+    def passed(self) -> bytes:
+        """The lines since the last call."""
+        lines = self._translator.passed or []
+        data = b"".join(lines)
+        lines.clear()
+        return data
 
     def outgoing(self) -> list[bytes]:
         """What the translator has to say to the child: whole lines."""

@@ -24,6 +24,8 @@ class Translator:
         self.turn = turn
         self.partial = partial
         self.outbox: list[bytes] = []  # lines for a child that listens, where the vendor asks more than permissions
+        self.passed: list[bytes] | None = None  # lines as they came, where the frontend is to get those
+        self.asked = True  # False until the frontend has said something, where it talks to the child itself
         self.handlers: dict[object, Callable[[Event], None]] = {
             name[3:]: getattr(self, name) for name in dir(type(self)) if name.startswith("on_")
         }

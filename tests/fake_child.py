@@ -42,6 +42,20 @@ def hear(mark: str) -> None:
     os._exit(0)
 
 
+def serve() -> None:
+    """Read up to a user's message, or to the end of stdin; what a frontend asks before it gets an answer."""
+    if "--input-format" not in sys.argv:
+        read()
+        return
+    while line := sys.stdin.buffer.readline():
+        event = json.loads(line)
+        if event["type"] == "user":
+            return
+        if event["type"] == "control_request":
+            answer = {"subtype": "success", "request_id": event["request_id"], "response": {"commands": []}}
+            out(json.dumps({"type": "control_response", "response": answer}) + "\n")
+
+
 def record(path: str) -> None:
     """Write the arguments, the environment, the working directory and what was read to a file."""
     facts = {
@@ -72,10 +86,23 @@ def fill(count: int, descriptor: int = 1) -> None:
     _write(descriptor, (b"n" * 99 + b"\n") * (count // 100))
 
 
-def cat(path: str) -> None:
-    """Write a file's bytes to stdout."""
+def repeat(text: str, count: int, descriptor: int = 1) -> None:
+    """Write a text many times, in pieces of a pipe's size."""
+    at_once = max(65536 // len(text), 1)
+    for position in range(0, count, at_once):
+        _write(descriptor, text.encode() * min(at_once, count - position))
+
+
+def quote(before: str, after: str) -> None:
+    """Write what was read from stdin as a JSON string between two texts."""
+    out(before + json.dumps(_stdin.decode("utf-8", "replace")) + after)
+
+
+def cat(path: str, at_once: int = 0) -> None:
+    """Write a file's bytes to stdout; `at_once` in each write, if that is given."""
     with open(path, "rb") as file:
-        _write(1, file.read())
+        while data := file.read(at_once or -1):
+            _write(1, data)
 
 
 def say(fifo: str, word: str) -> None:
@@ -132,6 +159,14 @@ def spawn(fifo: str, own_session: bool) -> None:
     os.read(ready, 1)
 
 
+def hold(seconds: int) -> None:
+    """Leave a grandchild with a session of its own that holds stdout and stderr for so long, or until it is ended."""
+    if os.fork() == 0:
+        os.setsid()
+        signal.alarm(seconds)
+        hang()
+
+
 def daemon(fifo: str) -> None:
     """Leave a process behind that belongs to nobody: a session of its own, and a parent that has ended."""
     ready, said = os.pipe()
@@ -182,8 +217,8 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 _DOES = (
-    *(read, hear, record, out, complain, fill, cat, say, wait, ignore, exit_on, out_on, close, spawn, daemon),
-    *(orphan, hang, die, leave),
+    *(read, hear, serve, record, out, complain, fill, repeat, quote, cat),
+    *(say, wait, ignore, exit_on, out_on, close, spawn, hold, daemon, orphan, hang, die, leave),
 )
 STEPS = {step.__name__: step for step in _DOES}
 

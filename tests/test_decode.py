@@ -348,3 +348,10 @@ def test_values_that_are_no_objects_are_given_back_as_they_are(reader, line):
 )
 def test_halves_of_a_pair_are_joined_and_a_half_alone_is_replaced(text, joined):
     assert join_surrogates(text) == joined
+
+
+def test_two_objects_on_a_line_end_the_wait_for_a_broken_one():
+    decoder = Decoder(Account())
+    assert decoder.repair(b'{"type":') == []
+    assert decoder.repair(b'{"a":1}{"b":2}') == [({"a": 1}, True), ({"b": 2}, True)]
+    assert not decoder.holding

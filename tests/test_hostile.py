@@ -37,12 +37,13 @@ def positions(lines, count=4):
     return sorted({0, len(lines) - 1, *range(0, len(lines), max(1, len(lines) // count))})
 
 
-@pytest.mark.parametrize("damage", REPAIRABLE)
-@pytest.mark.parametrize("name", CHOSEN)
+# Behind a line of pi's that nobody reads only what is glued directly is looked for: the search costs every line.
+REPAIRED = [(name, damage) for name in CHOSEN for damage in REPAIRABLE if (case(name).vendor, damage) != ("pi", UNSEEN)]
+
+
+@pytest.mark.parametrize(("name", "damage"), REPAIRED)
 def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
     chosen = case(name)
-    if chosen.vendor == "pi" and damage == UNSEEN:
-        pytest.skip("not looked for")
     lines = clean_lines(chosen.data)
     whole = [told(translate_case(chosen, partial)[0]) for partial in (False, True)]
     for number, at in enumerate(positions(lines)):

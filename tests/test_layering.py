@@ -31,6 +31,7 @@ CORE = {
     "messages",
     "nested",
     "outcomes",
+    "passing",
     "patterns",
     "permissions",
     "policy",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 
@@ -15,6 +16,7 @@ INIT = {"type": "system", "subtype": "init", "session_id": S, "cwd": "/repo", "t
 ODD = '{"type":"assistant", "message":{"id":"a","model":"m1","content":[{"type":"text","text":"caf\\u00e9"}]},'
 ODD += f' "parent_tool_use_id":null, "session_id":"{S}", "uuid":"u"}}\n'
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "hi", "session_id": S, "uuid": "r"}
+RESULT |= {"duration_ms": 1, "duration_api_ms": 1, "num_turns": 1}
 ANSWER = {"type": "control_response", "response": {"subtype": "success", "request_id": "i", "response": {"x": 1}}}
 TURN = ndjson(INIT) + ODD + ndjson(RESULT)
 
@@ -228,3 +230,94 @@ def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(box, inside, ca
     assert lifeline.never_or_gone()
     assert len([line for line in said.splitlines() if '"type":"result"' in line]) == 1
     assert complaint == "the shim failed: ZeroDivisionError('a bug of ours')\n"
+
+
+# -- what a real claude should not do -----------------------------------------------------------------------------
+
+LATE = {"type": "assistant", "message": {"model": "m1", "content": [{"type": "text", "text": "LATE"}]}, "session_id": S}
+FAILED = RESULT | {"subtype": "error_during_execution", "is_error": True, "errors": ["late"]}
+
+
+def test_words_and_a_result_behind_the_result_do_not_pass(box, talk):
+    with talk(box.fake(["hear", "one"], ["out", TURN + ndjson(LATE, FAILED)])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert (done.stdout.decode(), done.status) == (TURN, 0)
+
+
+def test_lines_that_nobody_can_read_are_mended_or_left_out(box, talk):
+    text = {"type": "assistant", "message": {"model": "m1", "content": [{"type": "text", "text": "a RAW b"}]}}
+    broken = ndjson(text | {"session_id": S}).encode().replace(b"RAW", b"\xff\n\x1b\xe2\x80\xa8")
+    noise = b"not json\n" + ndjson({"type": "rate_limit_event"}).encode() + b'{"no":"type"}\n'
+    file = box.path / "broken"
+    file.write_bytes(ndjson(INIT).encode() + noise + broken + ndjson(RESULT).encode()[:-1])
+    with talk(box.fake(["hear", "one"], ["cat", str(file)])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert done.stdout.isascii() or b"\xe2\x80\xa8" not in done.stdout
+    init, said, result = done.lines
+    assert (init, result) == (INIT, RESULT)
+    assert said["message"]["content"] == [{"type": "text", "text": "a \ufffd\n\x1b\u2028 b"}]
+
+
+def test_a_line_that_is_too_long_passes_in_several(box, talk):
+    words = "word " * 60_000
+    text = {"type": "assistant", "message": {"model": "m1", "content": [{"type": "text", "text": words}]}}
+    with talk(box.fake(["hear", "one"], ["out", ndjson(INIT, text | {"session_id": S}, RESULT)])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert max(map(len, done.stdout.splitlines())) <= 100_000
+    said = [line["message"]["content"][0]["text"] for line in done.lines if line["type"] == "assistant"]
+    assert "".join(said) == words
+
+
+def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
+    lifeline = box.lifeline()
+    box.settings("end_grace = 0.2\n")
+    steps = [["say", lifeline.path, "child"], ["ignore", "SIGTERM"], ["hear", "one"], ["out", TURN], ["hang"]]
+    with talk(box.fake(*steps)) as running:
+        running.say(user("one"))
+        running.read_until(b'"type": "result"')
+        done = running.hang_up()
+    assert lifeline.gone()
+    assert (done.stdout.decode(), done.status) == (TURN, 0)
+
+
+def test_a_message_that_a_child_leaves_without_a_word_gets_an_error(box, talk):
+    with talk(box.fake(["hear", "one"], ["leave", 0])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert (done.cause, done.status) == ("truncated", 1)
+
+
+def test_an_unknown_kind_of_line_passes_once_something_was_asked(box, talk):
+    """The Python SDK reads no more than a hundred lines before `initialize` is answered."""
+    new = ndjson({"type": "unheard-of", "x": 1})
+    steps = [["out", new], ["hear", "initialize"], ["out", ndjson(ANSWER)], ["hear", "one"], ["out", new + TURN]]
+    with talk(box.fake(*steps)) as running:
+        running.say('{"type":"control_request","request_id":"i","request":{"subtype":"initialize"}}', user("one"))
+        done = running.hang_up()
+    assert done.stdout.decode() == ndjson(ANSWER) + new + TURN
+
+
+def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(box, talk):
+    lifeline = box.lifeline()
+    box.settings("end_grace = 0.1\n")
+    many = ndjson(*[LATE | {"uuid": f"u{number}"} for number in range(1500)])  # more than two pipes hold
+    steps = [["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + many + ndjson(RESULT)]]
+    with talk(box.fake(*steps)) as running:
+        running.say(user("one"))
+        running.process.stdin.close()
+        running.process.stdin = None
+        assert lifeline.never_or_gone()
+        assert not select.select([running.process.stderr], [], [], 0.5)[0]
+        done = running.finish()
+    assert done.stdout.decode() == ndjson(INIT) + many + ndjson(RESULT)
+
+
+def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(box, talk):
+    with talk(box.fake(["fill", 8_000_000, 2], ["hear", "one"], ["out", TURN])) as running:
+        running.say(user("one"))
+        running.read_until(b'"type": "result"')  # its stderr is a pipe, full long since
+        done = running.hang_up()
+    assert (done.stdout.decode(), done.status) == (TURN, 0)

@@ -3,12 +3,19 @@
 from typing import Any
 
 from shim.argv import FLAGS
-from shim.dumping import dump
+from shim.dumping import dump, escape
 from shim.ending import Exit
 from shim.halves import completed, waiting
+from shim.passing import Passing
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.vendor import Launch, Request, Vendor, as_stdin
+
+# The kinds of lines that every client reads; the Python SDK ended on any other up to 0.1.39.
+OLD = {"assistant", "user", "stream_event", "system", "result"}
+OLD |= {"control_request", "control_response", "control_cancel_request"}
+# Before the first message: that SDK does not read on behind a hundred lines until `initialize` is answered.
+UNASKED = {"auth_status", "keep_alive", "rate_limit_event"}
 
 
 class ClaudeTranslator(Translator):
@@ -20,6 +27,9 @@ class ClaudeTranslator(Translator):
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
         self._raw: bytes | None = None
+        self._inits = self._results = 0
+        pen = turn.pen
+        self._passing = Passing(turn.account, pen.new_uuid, pen.room, turn.terms.keep)
         self._cut: tuple[Event, str, str] | None = None
 
     def line(self, raw: bytes) -> bytes | None:
@@ -29,15 +39,50 @@ class ClaudeTranslator(Translator):
         return raw
 
     def feed(self, event: Event) -> None:
+        raw, self._raw = self._raw, None
         if not isinstance(event.get("type"), str):
             self.turn.unknown(event.get("type"), event)
             return
-        raw, self._raw = self._raw, None
+        kind = event["type"]
+        if kind not in OLD and (self.turn.terms.old_reader or (kind not in UNASKED and not self.asked)):
+            self.turn.unknown(kind, event)
+            return
         if self._cut is not None and raw is not None:
             self._say_half()
-        if event["type"] == "system" and event.get("subtype") == "init" and self.turn.outcome is not None:
+        if kind == "system" and event.get("subtype") == "init" and self.turn.outcome is not None:
             self.next_turn()
-        self.turn.verbatim(dump(event) if raw is None else raw, event)
+        turn = self.turn
+        session = turn.conversation.session_id or turn.terms.session_id or turn.terms.fresh_id
+        whole = self._passing.whole(event, session, turn.model or "unknown")
+        if whole is None:
+            return
+        if raw is None or whole is not event:
+            raw = dump(whole)
+        if len(raw) <= turn.pen.room:
+            self._say(raw, whole)
+            return
+        for short in self._passing.short(whole):
+            self._say(dump(short), short)
+
+    def _say(self, raw: bytes, event: Event) -> None:
+        if self.passed is not None and self._passes(event["type"], event.get("subtype")):
+            self.passed.append((raw if raw.isascii() else escape(raw)) + b"\n")
+        self.turn.verbatim(raw, event)
+        if event["type"] == "result":
+            self.turn.settle()
+
+    def _passes(self, kind: str, subtype: object) -> bool:
+        """Whether a line passes where all pass: a result for each init, and no words behind the last result.
+
+        The results of background work stand together at the end (contract S20).
+        """
+        if kind == "system" and subtype == "init":
+            self._inits += 1
+        over = self._results >= max(self._inits, 1)
+        if kind == "result" and not over:
+            self._results += 1
+            return True
+        return not (over and kind in ("assistant", "stream_event", "result"))
 
     def repaired(self, event: Event) -> None:
         self._raw = None
@@ -64,7 +109,7 @@ class ClaudeTranslator(Translator):
         (event, name, half), self._cut = self._cut, None
         inner = event["event"]
         again = event | {"event": inner | {"delta": inner["delta"] | {name: half}}}
-        self.turn.verbatim(dump(again), again)
+        self._say(dump(again), again)
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         if self._cut is not None:

@@ -10,35 +10,20 @@ from typing import Any
 
 from shim.decode import Decoder
 from shim.ending import Exit
-from shim.tools import Tool, absolute, edits, milliseconds, translate
+from shim.tools import absolute, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.usage import NO_USAGE, Usage, count, dollars, usage
 from shim.vendor import Launch, Request, Vendor, as_stdin
-
-TOOLS = {
-    "read": Tool("Read", {"path": "file_path"}),
-    "bash": Tool("Bash", convert={"timeout": milliseconds}),
-    "write": Tool("Write", {"path": "file_path"}),
-    "edit": Tool("Edit", {"path": "file_path"}, reshape=edits("oldText", "newText")),
-    "grep": Tool(
-        "Grep",
-        {"ignoreCase": "-i", "context": "-C", "limit": "head_limit"},
-        drop=("literal",),
-        extra={"output_mode": "content"},
-    ),
-    "find": Tool("Glob", drop=("limit",)),
-    "ls": Tool("LS", drop=("limit",)),
-}
-BUILT_IN = ("read", "bash", "edit", "write")  # on without being asked for; grep, find and ls are not
-ALL = (*BUILT_IN, "grep", "find", "ls")
+from shim.vendors.pi_tools import ALL, BUILT_IN, TOOLS, content
 
 UPDATE = b'{"type":"message_update"'
+AGENT_END = b'{"type":"agent_end"'
 # Echoes and summaries: a `turn_end` or `agent_end` repeats whole conversations. A tool's result comes twice, and the
 # second time only matters while a call is open.
 UNREAD = (
     b'{"type":"turn_end"',
-    b'{"type":"agent_end"',
+    AGENT_END,
     b'{"type":"tool_execution_update"',
     b'{"type":"message_start","message":{"role":"user"',
     b'{"type":"message_start","message":{"role":"system"',
@@ -76,7 +61,11 @@ class PiTranslator(Translator):
         """Skip what nobody reads, cut repetitions off; without partial messages keep updates unread."""
         if not raw.startswith(UPDATE):
             unread = raw.startswith(UNREAD) or (raw.startswith(RESULT) and not self.turn.open)
-            return raw if not unread or raw.find(GLUED) > 0 else None
+            if not unread or raw.find(GLUED) > 0:
+                return raw
+            if raw.startswith(AGENT_END):
+                self._agent_ended()
+            return None
         if len(raw) > LONG:
             cut = raw.find(REPETITION)
             if cut > 0 and raw.find(b'"assistantMessageEvent":', 0, cut) > 0 and b'"toolcall_' not in raw[:cut]:
@@ -127,9 +116,19 @@ class PiTranslator(Translator):
     def on_agent_start(self, event: Event) -> None:
         """A run begins, the first or one more (a retry, a compaction, another prompt)."""
         self._begun = True
+        self.turn.unsettle()
 
     on_turn_start = on_agent_start
-    on_agent_end = on_turn_end = Translator.ignored
+
+    def on_agent_end(self, event: Event) -> None:
+        self._agent_ended()
+
+    def _agent_ended(self) -> None:
+        """Generations without `agent_settled` say no more, and some never exit; whoever goes on says so."""
+        if self._complete():
+            self.turn.settle()
+
+    on_turn_end = Translator.ignored
     on_entry_appended = on_queue_update = on_thinking_level_changed = on_session_info_changed = Translator.ignored
     on_summarization_retry_start = on_summarization_retry_end = on_response = Translator.ignored
     on_extension_ui_request = on_bash_execution_update = Translator.ignored
@@ -141,6 +140,7 @@ class PiTranslator(Translator):
         if message.get("role") != "assistant":
             return
         self._begun = True
+        self.turn.unsettle()
         self._give_up()
         self._forget()
         self.turn.message(model=message.get("model"))
@@ -247,13 +247,15 @@ class PiTranslator(Translator):
 
     def _result(self, result: dict[str, Any]) -> None:
         """A tool's result comes twice (execution end, message end); the Turn would count the second."""
-        if result["toolCallId"] in self.turn.open:
-            self.turn.tool_result(result["toolCallId"], content(result.get("content")), bool(result.get("isError")))
+        turn, call = self.turn, result["toolCallId"]
+        if call in turn.open or not turn.conversation.knows(call):
+            turn.tool_result(call, content(result.get("content")), bool(result.get("isError")))
 
     # -- compaction ---------------------------------------------------------------------------------------
 
     def on_compaction_start(self, event: Event) -> None:
         self._compacting = True
+        self.turn.unsettle()
         if self._cut is not None:
             self._take_back()
 
@@ -292,22 +294,6 @@ class PiTranslator(Translator):
         if self._last is not None and not self._begun:
             return self.turn.settled or self._last.get("stopReason") in REASONS_TO_STOP
         return self._last is None and not self._begun and (self._handled or self.turn.settled)
-
-
-def content(blocks: object) -> object:
-    """A tool result's content: one text as a string, images as Claude's image blocks."""
-    if not isinstance(blocks, list):
-        return blocks if isinstance(blocks, str) else ""
-    if all(isinstance(block, dict) and block.get("type") == "text" for block in blocks):
-        return "\n".join(block.get("text", "") for block in blocks)
-    return [_block(block) for block in blocks if isinstance(block, dict)]
-
-
-def _block(block: dict[str, Any]) -> dict[str, Any]:
-    if block.get("type") != "image":
-        return block
-    source = {"type": "base64", "media_type": block.get("mimeType"), "data": block.get("data")}
-    return {"type": "image", "source": source}
 
 
 def cost(counted: object) -> float:

@@ -1,18 +1,23 @@
 """The Claude Agent SDK for Python under remote control; runs with nothing but that SDK on its path.
 
-The first argument is a JSON object that says how to start; commands come as JSON lines on stdin, and everything that
-a user of the SDK sees goes to stdout as JSON lines, in words that are the same for every client:
+The first argument is a JSON object that says how to start, or @ and a file of it; commands come as JSON lines on
+stdin, and everything that a user of the SDK sees goes to stdout as JSON lines, in words that are the same for every
+client:
 
     start      claude PATH, cwd PATH, once PROMPT or null, partial BOOL, asks BOOL
+               or claude, cwd, partial and runs [name, prompt, environment], at_once COUNT, seconds LIMIT
     commands   say TEXT · interrupt · set_model MODEL · set_permission_mode MODE · answer ANSWER · close
     saw        init · delta · text · thinking · tool_use · tool_result · user_text · result
                asked · done · exception · end
+               run (of many: what was seen in it, added up; a long text as its digest)
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import dataclasses
+import hashlib
 import json
 import os
 import sys
@@ -22,9 +27,17 @@ from typing import Any
 
 import claude_agent_sdk as sdk
 
+RUN: contextvars.ContextVar[list[dict[str, Any]]] = contextvars.ContextVar("what was seen in a run of many")
+LONG = 100_000  # characters; a longer text is said by its digest
+
 
 def saw(what: str, **fields: Any) -> None:
-    print(json.dumps({"saw": what, **fields}), flush=True)  # noqa: T201 -- stdout is how this program is read
+    line = {"saw": what, **fields}
+    lines = RUN.get(None)
+    if lines is None:
+        print(json.dumps(line), flush=True)  # noqa: T201 -- stdout is how this program is read
+    else:
+        lines.append(line)
 
 
 def saw_exception(error: BaseException, **fields: Any) -> None:
@@ -45,7 +58,7 @@ def saw_message(message: Any) -> None:
             saw(
                 "init",
                 model=data["model"],
-                mode=data["permissionMode"],
+                mode=data.get("permissionMode"),
                 session=data["session_id"],
                 tools=data["tools"],
             )
@@ -68,6 +81,7 @@ def saw_message(message: Any) -> None:
                 turns=message.num_turns,
                 session=message.session_id,
                 usage=message.usage,
+                errors=getattr(message, "errors", None) or [],
                 denied=[denial["tool_name"] for denial in getattr(message, "permission_denials", None) or []],
             )
 
@@ -112,19 +126,69 @@ class Commands:
         return sdk.PermissionResultAllow(updated_input=answer.get("input"))
 
 
-def options_of(start: dict[str, Any], commands: Commands | None) -> Any:
+def options_of(start: dict[str, Any], commands: Commands | None, **more: Any) -> Any:
     """The SDK's options, as far as this version has them; the oldest find their claude on PATH only."""
     known = {field.name for field in dataclasses.fields(sdk.ClaudeAgentOptions)}
-    wanted: dict[str, Any] = {"cwd": start["cwd"]}
+    wanted: dict[str, Any] = {"cwd": start["cwd"], **more}
     if "cli_path" in known:
         wanted["cli_path"] = start["claude"]
     else:
         os.environ["PATH"] = os.pathsep.join([os.path.dirname(start["claude"]), os.environ["PATH"]])
     if start["partial"]:
         wanted["include_partial_messages"] = True
-    if start["asks"] and commands:
+    if commands and start["asks"]:
         wanted["can_use_tool"] = commands.permission
     return sdk.ClaudeAgentOptions(**wanted)
+
+
+def added_up(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """What was seen in one run: texts joined, calls and results in their order, everything else as it was."""
+
+    def of(what: str) -> list[dict[str, Any]]:
+        return [line for line in lines if line["saw"] == what]
+
+    return {
+        "text": short("".join(line["text"] for line in of("text"))),
+        "streamed": short("".join(line["text"] for line in of("delta"))),
+        "calls": [[line["id"], line["name"], shortened(line["input"])] for line in of("tool_use")],
+        "results": [[line["id"], short(line["text"])] for line in of("tool_result")],
+        "ends": [{**line, "text": short(line["text"] or "")} for line in of("result")],
+        "inits": len(of("init")),
+        "exceptions": of("exception"),
+    }
+
+
+def short(text: str) -> str:
+    data = text.encode("utf-8", "surrogatepass")
+    return text if len(data) <= LONG else f"sha256 {hashlib.sha256(data).hexdigest()} of {len(data)} bytes"
+
+
+def shortened(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: short(item) if isinstance(item, str) else item for key, item in value.items()}
+
+
+async def many(start: dict[str, Any]) -> None:
+    """`query()` for each of many prompts, each with an environment of its own."""
+    places = asyncio.Semaphore(start["at_once"])
+
+    async def run(one: dict[str, Any]) -> None:
+        async with places:
+            began, lines = time.monotonic(), []
+            RUN.set(lines)
+            try:
+                async with asyncio.timeout(start["seconds"]):
+                    async for message in sdk.query(
+                        prompt=one["prompt"], options=options_of(start, None, env=one["environment"])
+                    ):
+                        saw_message(message)
+            except Exception as error:
+                saw_exception(error)
+            seconds = time.monotonic() - began
+        print(  # noqa: T201
+            json.dumps({"saw": "run", "name": one["name"], "seconds": seconds, **added_up(lines)}), flush=True
+        )
+
+    await asyncio.gather(*map(run, start["runs"]))
 
 
 async def once(start: dict[str, Any]) -> None:
@@ -171,9 +235,16 @@ async def conversation(start: dict[str, Any]) -> None:
 
 
 async def main() -> None:
-    start = json.loads(sys.argv[1])
+    given = sys.argv[1]
+    if given.startswith("@"):
+        with open(given[1:], encoding="utf-8") as file:
+            given = file.read()
+    start = json.loads(given)
     try:
-        await (conversation(start) if start["once"] is None else once(start))
+        if "runs" in start:
+            await many(start)
+        else:
+            await (conversation(start) if start["once"] is None else once(start))
     except Exception as error:
         saw_exception(error)
     saw("end")

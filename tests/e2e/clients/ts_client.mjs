@@ -1,13 +1,16 @@
 // The Claude Agent SDK for TypeScript under remote control: the same words as py_client.py, which explains them.
 // The first argument is the SDK's module, the second says how to start.
 
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import readline from "node:readline";
 import { pathToFileURL } from "node:url";
 
 const { query } = await import(pathToFileURL(process.argv[2]));
-const start = JSON.parse(process.argv[3]);
-const saw = (what, fields = {}) => process.stdout.write(JSON.stringify({ saw: what, ...fields }) + "\n");
-const sawException = (error, fields = {}) =>
+const given = process.argv[3];
+const start = JSON.parse(given.startsWith("@") ? readFileSync(given.slice(1), "utf8") : given);
+const print = (what, fields = {}) => process.stdout.write(JSON.stringify({ saw: what, ...fields }) + "\n");
+const sawException = (error, fields = {}, saw = print) =>
   saw("exception", { kind: error?.constructor?.name, text: String(error?.message ?? error), ...fields });
 
 /** A queue that is read with `for await`. */
@@ -37,7 +40,7 @@ readline
   })
   .on("close", () => orders.put({ do: "close" }));
 
-function sawBlock(block, text) {
+function sawBlock(block, text, saw) {
   if (block.type === "text") saw(text, { text: block.text });
   else if (block.type === "thinking") saw("thinking", { text: block.thinking });
   else if (block.type === "tool_use") saw("tool_use", { id: block.id, name: block.name, input: block.input });
@@ -49,7 +52,7 @@ function sawBlock(block, text) {
   }
 }
 
-function sawMessage(message) {
+function sawMessage(message, saw = print) {
   if (message.type === "system" && message.subtype === "init")
     saw("init", {
       model: message.model,
@@ -59,9 +62,9 @@ function sawMessage(message) {
     });
   else if (message.type === "stream_event") {
     if (message.event.delta?.type === "text_delta") saw("delta", { text: message.event.delta.text });
-  } else if (message.type === "assistant") message.message.content.forEach((block) => sawBlock(block, "text"));
+  } else if (message.type === "assistant") message.message.content.forEach((block) => sawBlock(block, "text", saw));
   else if (message.type === "user" && Array.isArray(message.message.content))
-    message.message.content.forEach((block) => sawBlock(block, "user_text"));
+    message.message.content.forEach((block) => sawBlock(block, "user_text", saw));
   else if (message.type === "result")
     saw("result", {
       subtype: message.subtype,
@@ -70,7 +73,8 @@ function sawMessage(message) {
       turns: message.num_turns,
       session: message.session_id,
       usage: message.usage,
-      denied: message.permission_denials.map((denial) => denial.tool_name),
+      errors: message.errors ?? [],
+      denied: (message.permission_denials ?? []).map((denial) => denial.tool_name),
     });
 }
 
@@ -86,7 +90,7 @@ const options = {
   ...(start.asks
     ? {
         canUseTool: async (name, input) => {
-          saw("asked", { name, input });
+          print("asked", { name, input });
           const { answer } = await answers.take();
           return answer.behavior === "deny"
             ? { behavior: "deny", message: answer.message }
@@ -96,33 +100,88 @@ const options = {
     : {}),
 };
 
-const run = query({ prompt: start.once ?? userMessages(), options });
-const reading = (async () => {
-  try {
-    for await (const message of run) sawMessage(message);
-  } catch (error) {
-    sawException(error);
-  }
-})();
+const LONG = 100_000; // bytes; a longer text is said by its digest
+const short = (text) => {
+  const size = Buffer.byteLength(text);
+  return size <= LONG ? text : `sha256 ${createHash("sha256").update(text).digest("hex")} of ${size} bytes`;
+};
+const shortened = (value) =>
+  Object.fromEntries(Object.entries(value).map(([key, item]) => [key, typeof item === "string" ? short(item) : item]));
 
-if (start.once === null) {
-  saw("done", { did: "connect" });
-  for (let order; (order = await orders.take()).do !== "close"; ) {
-    try {
-      if (order.do === "say") prompts.put(order.text);
-      else if (order.do === "interrupt") await run.interrupt();
-      else if (order.do === "set_model") await run.setModel(order.model);
-      else if (order.do === "set_permission_mode") await run.setPermissionMode(order.mode);
-      saw("done", { did: order.do });
-    } catch (error) {
-      sawException(error, { did: order.do });
-    }
-  }
-  const began = performance.now();
-  prompts.put(null);
-  await reading;
-  saw("done", { did: "close", seconds: (performance.now() - began) / 1000 });
+/** What was seen in one run of many. */
+function addedUp(lines) {
+  const of = (what) => lines.filter((line) => line.saw === what);
+  const joined = (what) => short(of(what).map((line) => line.text).join(""));
+  return {
+    text: joined("text"),
+    streamed: joined("delta"),
+    calls: of("tool_use").map((line) => [line.id, line.name, shortened(line.input)]),
+    results: of("tool_result").map((line) => [line.id, short(line.text)]),
+    ends: of("result").map((line) => ({ ...line, text: short(line.text ?? "") })),
+    inits: of("init").length,
+    exceptions: of("exception"),
+  };
 }
-await reading;
-saw("end");
+
+/** `query()` for each of many prompts, each with an environment of its own. */
+async function many() {
+  const waiting = [...start.runs];
+  const worker = async () => {
+    for (let one; (one = waiting.shift()); ) {
+      const began = performance.now();
+      const lines = [];
+      const saw = (what, fields = {}) => lines.push({ saw: what, ...fields });
+      const abortController = new AbortController();
+      const timer = setTimeout(() => abortController.abort(), start.seconds * 1000);
+      try {
+        const env = { ...process.env, ...one.environment };
+        const run = query({ prompt: one.prompt, options: { ...options, env, abortController } });
+        for await (const message of run) sawMessage(message, saw);
+      } catch (error) {
+        sawException(error, {}, saw);
+      }
+      clearTimeout(timer);
+      print("run", { name: one.name, seconds: (performance.now() - began) / 1000, ...addedUp(lines) });
+    }
+  };
+  await Promise.all(Array.from({ length: start.at_once }, worker));
+}
+
+if (start.runs) {
+  await many();
+} else {
+  await one();
+}
+print("end");
 process.stdin.destroy();
+
+async function one() {
+  const run = query({ prompt: start.once ?? userMessages(), options });
+  const reading = (async () => {
+    try {
+      for await (const message of run) sawMessage(message);
+    } catch (error) {
+      sawException(error);
+    }
+  })();
+
+  if (start.once === null) {
+    print("done", { did: "connect" });
+    for (let order; (order = await orders.take()).do !== "close"; ) {
+      try {
+        if (order.do === "say") prompts.put(order.text);
+        else if (order.do === "interrupt") await run.interrupt();
+        else if (order.do === "set_model") await run.setModel(order.model);
+        else if (order.do === "set_permission_mode") await run.setPermissionMode(order.mode);
+        print("done", { did: order.do });
+      } catch (error) {
+        sawException(error, { did: order.do });
+      }
+    }
+    const began = performance.now();
+    prompts.put(null);
+    await reading;
+    print("done", { did: "close", seconds: (performance.now() - began) / 1000 });
+  }
+  await reading;
+}

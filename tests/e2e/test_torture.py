@@ -1,0 +1,156 @@
+"""What no program should print, through the installed drop-in, read by the real SDKs.
+
+Every case of `torture.py` is printed by a stand-in for a vendor. One process of each client reads them all, a few at a
+time, because starting it costs more than a case; each case is then a test of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clis import INSTALL_SECONDS
+from place import MARK, Line, LineProcess, Place, wait_until
+from programs import node_folder
+from sdk_clients import SDKS, SdkClient
+
+TESTS = Path(__file__).resolve().parent.parent
+sys.path.append(str(TESTS))  # what these tests share with those that need nothing but Python
+from torture import Torture  # noqa: E402
+from torture_cases import HELD_SECONDS, cases  # noqa: E402
+
+pytestmark = pytest.mark.e2e
+
+HANG_SECONDS = 10.0  # on a machine that has nothing else to do
+AT_ONCE = 3
+ALL_SECONDS = 600.0
+LONG = 100_000  # what the clients say whole
+
+CASES = cases()
+RUNS = [(case, vendor) for case in CASES for vendor in case.vendors]
+
+
+def fake_vendor(folder: Path, case: Torture) -> Path:
+    """An executable that prints the bytes of a case."""
+    plan, program = folder / f"{case.name}.json", folder / case.name
+    plan.write_text(json.dumps(case.plan(folder)), encoding="utf-8")
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {TESTS / "fake_child.py"} {plan} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The installed drop-in; nothing that is started with it may outlive the clients."""
+    root = tmp_path_factory.mktemp("torture")
+    folders = {name: root / name for name in ("home", "tmp", "work", "bin", "vendors")}
+    for folder in folders.values():
+        folder.mkdir()
+    environment = {
+        "PATH": f"{node_folder()}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folders["home"]),
+        "TMPDIR": str(folders["tmp"]),
+        "LANG": "C.UTF-8",
+        "SHIM_STATE": str(root / "state"),
+        MARK: str(uuid.uuid4()),
+    }
+    subprocess.run(
+        [sys.executable, "-m", "shim", "install", "--vendor", "pi", "--to", str(folders["bin"])],
+        env=environment,
+        cwd=folders["home"],
+        stdin=subprocess.DEVNULL,
+        timeout=INSTALL_SECONDS,
+        check=True,
+    )
+    place = Place(folders["bin"] / "claude", folders["work"], environment)
+    yield place
+    wait_until(lambda: not place.processes(), HELD_SECONDS)  # one message may leave a detached process behind
+    left = place.processes_left()
+    place.close()
+    assert left == {}
+
+
+Seen = Callable[[SdkClient], dict[str, Line]]
+
+
+@pytest.fixture(scope="module")
+def seen(place: Place) -> Seen:
+    """What a client saw of every run, by name; each client runs once."""
+    folder = place.claude.parent.parent / "vendors"
+    programs = {case.name: fake_vendor(folder, case) for case in CASES}
+    runs = [
+        {
+            "name": f"{vendor}/{case.name}",
+            "prompt": case.prompt,
+            "environment": {"SHIM_VENDOR": vendor, "SHIM_BIN": str(programs[case.name])},
+        }
+        for case, vendor in RUNS
+    ]
+    known: dict[str, dict[str, Line]] = {}
+
+    def look(client: SdkClient) -> dict[str, Line]:
+        if client.name not in known:
+            start = {"claude": str(place.claude), "cwd": str(place.folder), "partial": True, "asks": False}
+            start |= {"runs": runs, "at_once": AT_ONCE, "seconds": patience()}
+            file = folder / "start.json"
+            file.write_text(json.dumps(start), encoding="utf-8")
+            environment = {**place.environment, **client.environment()}
+            process = LineProcess([*client.command(), f"@{file}"], place.folder, environment)
+            place.started.append(process)
+            process.read_to_end(ALL_SECONDS)
+            lines = [line | {"limit": start["seconds"]} for line in process.lines if line["saw"] == "run"]
+            known[client.name] = {line["name"]: line for line in lines}
+        return known[client.name]
+
+    return look
+
+
+def patience() -> float:
+    """How long a case may take: a busy machine makes everything longer, a hang makes it endless."""
+    return HANG_SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def short(text: str) -> str:
+    """A text as the clients say it."""
+    data = text.encode()
+    return text if len(data) <= LONG else f"sha256 {hashlib.sha256(data).hexdigest()} of {len(data)} bytes"
+
+
+def fits(expected: Any, found: str) -> bool:
+    """Whether a text is the expected one, or matches its pattern."""
+    if isinstance(expected, re.Pattern):
+        return expected.fullmatch(found) is not None
+    return bool(short(expected) == found)
+
+
+@pytest.mark.parametrize("client", SDKS, ids=str)
+@pytest.mark.parametrize(("case", "vendor"), RUNS, ids=[f"{vendor}-{case.name}" for case, vendor in RUNS])
+def test_what_reached_us_reaches_the_frontend_with_one_result(
+    client: SdkClient, case: Torture, vendor: str, seen: Seen
+) -> None:
+    run = seen(client)[f"{vendor}/{case.name}"]
+    (end,) = run["ends"]
+    if case.error:
+        assert end["is_error"] is True
+        said = "\n".join([end["text"], *end["errors"], *(raised["text"] for raised in run["exceptions"])])
+        assert isinstance(case.error, re.Pattern) or not client.raises_text or case.error in said
+    else:
+        assert end["is_error"] is False and run["exceptions"] == []
+    assert run["seconds"] < run["limit"]
+    text, streamed = case.expected("text", vendor), case.expected("streamed", vendor)
+    assert fits(text, run["text"])
+    assert fits(text if streamed is None else streamed, run["streamed"])
+    for identity, name, arguments in case.calls:
+        (found,) = ([name, given] for one, name, given in run["calls"] if one == identity)
+        assert found[0] == name and arguments.items() <= found[1].items()
+    for result in case.results:
+        assert list(result) in run["results"]

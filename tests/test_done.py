@@ -1,0 +1,123 @@
+"""A vendor that said that it is done: a grace, unless it goes on; and what a slow frontend has to do with it."""
+
+import select
+
+import pytest
+from box import ASK, END, START, ndjson, text
+from support import brief, parse
+from torture import DONE, INIT, PI_HEAD, PI_TAIL, claude, line, pi_delta, pi_end, says
+
+from shim.launcher import old_sdk
+from shim.translate import open_translation
+from shim.vendors.claude import ClaudeTranslator
+
+COMPACTION = line({"type": "compaction_start", "reason": "threshold"})
+COMPACTED = line({"type": "compaction_end", "reason": "threshold", "result": {"tokensBefore": 5}, "willRetry": True})
+AGAIN = line({"type": "agent_start"}) + pi_end("more") + PI_TAIL
+
+
+def settled(vendor, *chunks):
+    """Whether the vendor seems to be done, after each chunk."""
+    translation = open_translation(vendor, stable=True)
+    return [bool(translation.feed(chunk) + b".") and translation.turn.settled for chunk in chunks]
+
+
+def test_pi_is_done_at_the_end_of_its_agent_until_it_goes_on():
+    """Older generations say no more than `agent_end`, and some never exit; compaction may come behind it."""
+    chunks = (PI_HEAD + pi_end("hi"), PI_TAIL, COMPACTION, COMPACTED, AGAIN)
+    assert settled("pi", *chunks) == [False, True, False, False, True]
+
+
+def test_pi_is_not_done_while_a_reply_that_failed_may_be_retried():
+    assert settled("pi", PI_HEAD + pi_end("hi", reason="error") + PI_TAIL) == [False]
+
+
+def test_a_result_of_pis_before_its_call_waits_for_it():
+    result = line({"type": "tool_execution_end", "toolCallId": "c1", "toolName": "bash", "result": {"content": "ok"}})
+    call = pi_end({"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}}, reason="toolUse")
+    translation = open_translation("pi", stable=True)
+    said = brief(parse(translation.feed(PI_HEAD + result + call)))
+    assert said[-2:] == ["call:c1 Bash", "result:c1 ok"]
+
+
+def test_claude_is_done_with_its_result():
+    assert settled("claude", claude(says("hi"), end=None), line(DONE)) == [False, True]
+
+
+def test_what_qwen_says_behind_its_result_is_late():
+    failed = DONE | {"subtype": "error_during_execution", "is_error": True}
+    translation = open_translation("qwen", stable=True)
+    said = translation.feed(claude(says("hi")) + line(says("LATE")) + line(failed)) + translation.close(None)
+    assert brief(parse(said)) == ["init", "text:hi", "end:success hi", "."]
+    assert translation.account.repairs["late_event"] == 2
+
+
+def test_the_next_turn_of_qwens_is_read_again():
+    translation = open_translation("qwen", stable=True)
+    said = translation.feed(claude(says("one")) + claude(says("two"))) + translation.close(None)
+    assert [word for word in brief(parse(said)) if word.startswith("text")] == ["text:one", "text:two"]
+
+
+def test_an_old_reader_gets_no_line_of_a_kind_that_it_does_not_know():
+    new = line({"type": "unheard-of"})
+    for old, passed in ((False, True), (True, False)):
+        translation = open_translation("claude", stable=True)
+        turn = translation.turn
+        turn.terms = turn.terms._replace(old_reader=old)
+        assert (new in translation.feed(line(INIT) + new)) is passed
+    assert ClaudeTranslator.line is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [("0.1.0", True), ("0.1.39", True), ("0.1.40", False), ("0.2.186", False), ("", False), ("0.1.0rc1", False)],
+)
+def test_a_python_sdk_up_to_0_1_39_is_an_old_reader(version, old):
+    assert old_sdk({"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_AGENT_SDK_VERSION": version}) is old
+    assert not old_sdk({"CLAUDE_CODE_ENTRYPOINT": "sdk-ts", "CLAUDE_AGENT_SDK_VERSION": version})
+
+
+def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(box):
+    box.settings("end_grace = 1\n")
+    done_for_now, compacting, compacted = box.gate(), box.lifeline(), box.gate()
+    child = box.fake(
+        ["read"],
+        ["out", (PI_HEAD + pi_delta("hi") + pi_end("hi") + PI_TAIL).decode()],
+        ["wait", done_for_now.path],
+        ["out", COMPACTION.decode()],
+        ["say", compacting.path, "compacting"],
+        ["wait", compacted.path],
+        ["out", (COMPACTED + AGAIN).decode()],
+    )
+    with box.running(*ASK, environment={"SHIM_VENDOR": "pi", "SHIM_BIN": child}) as running:
+        running.read_until(b'"text":"hi"')
+        done_for_now.open()
+        compacting.wait_for("compacting")
+        assert not select.select([running.process.stdout], [], [], 1.5)[0]
+        compacted.open()
+        done = running.finish()
+    assert (done.result["result"], done.cause) == ("more", "clean")
+
+
+def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
+    lifeline = box.lifeline()
+    box.settings("end_grace = 0.2\n")
+    words = PI_HEAD + pi_end("hi") + PI_TAIL
+    steps = [["say", lifeline.path, "child"], ["ignore", "SIGTERM"], ["read"], ["out", words.decode()], ["hang"]]
+    done = box.claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.fake(*steps))
+    assert lifeline.gone()
+    assert (done.result["result"], done.cause, done.status) == ("hi", "clean", 0)
+
+
+def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(box):
+    box.settings("first_byte_timeout = 5\nidle_timeout = 0.3\nend_grace = 0.1\n")
+    words = "word " * 300_000
+    path = box.path / "words"
+    path.write_text(ndjson(START, *[text(words[at : at + 1000]) for at in range(0, len(words), 1000)], END))
+    with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["cat", str(path)])}) as running:
+        running.read_until(b"init")
+        assert not select.select([running.process.stderr], [], [], 0.8)[0]  # nobody reads, nobody complains
+        done = running.finish()
+    said = [block for one in done.lines if one["type"] == "assistant" for block in one["message"]["content"]]
+    assert "".join(block["text"] for block in said) == words
+    assert (done.cause, done.status) == ("clean", 0)

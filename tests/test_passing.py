@@ -1,0 +1,117 @@
+"""What a passed line lacks is completed, what nobody can read is left out, what is too long is made short."""
+
+import itertools
+import json
+
+import pytest
+
+from shim.account import Account
+from shim.dumping import dump
+from shim.passing import Passing
+
+S = "851d713a-886d-4d24-bc21-276f94dd1653"
+ROOM = 2000
+TEXT = {"type": "text", "text": "hi"}
+DELTA = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}}
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "session_id": S, "uuid": "u"}
+TIMES = {"duration_ms": 1, "duration_api_ms": 1, "num_turns": 1}
+
+
+@pytest.fixture
+def kept():
+    return []
+
+
+@pytest.fixture
+def passing(kept):
+    numbers = itertools.count()
+
+    def keep(text):
+        kept.append(text)
+        return "/spill/1.txt"
+
+    return Passing(Account(), lambda: f"u{next(numbers)}", ROOM, keep)
+
+
+def assistant(*content, **message):
+    return {"type": "assistant", "message": {"model": "m", "content": list(content)} | message}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        assistant(TEXT, {"type": "unheard-of", "x": 1}),
+        {"type": "user", "message": {"role": "user", "content": "hi"}},
+        {"type": "stream_event", "event": DELTA, "session_id": S, "uuid": "u"},
+        {"type": "system", "subtype": "init"},
+        RESULT | TIMES,
+        {"type": "unheard-of"},
+    ],
+)
+def test_what_has_all_that_clients_insist_on_is_the_same_object(passing, event):
+    assert passing.whole(event, S, "m") is event
+
+
+@pytest.mark.parametrize(
+    ("event", "completed"),
+    [
+        (assistant(TEXT, model=None), {"message": {"model": "opus", "content": [TEXT]}}),
+        (assistant(TEXT, {"type": "text"}, 7, {"no": "type"}), {"message": {"model": "m", "content": [TEXT]}}),
+        (
+            assistant({"type": "thinking", "thinking": "hm"}),
+            {"message": {"model": "m", "content": [{"type": "thinking", "thinking": "hm", "signature": ""}]}},
+        ),
+        ({"type": "stream_event", "event": DELTA}, {"session_id": S, "uuid": "u0"}),
+        (RESULT, {"duration_ms": 0, "duration_api_ms": 0, "num_turns": 1, "permission_denials": []}),
+        (RESULT | TIMES | {"is_error": True, "subtype": "error_during_execution"}, {"errors": []}),
+        ({"type": "result"}, {"subtype": "success", "is_error": False, "session_id": S}),
+        (
+            {"type": "system", "subtype": "task_notification", "summary": "x"},
+            {"task_id": "", "status": "completed", "output_file": "", "summary": "x", "session_id": S},
+        ),
+    ],
+)
+def test_what_lacks_a_member_gets_it(passing, event, completed):
+    found = passing.whole(event, S, "opus")
+    assert found | completed == found
+    assert passing.whole(found, S, "opus") is found
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "rate_limit_event", "x": 1},
+        {"type": "system"},
+        {"type": "assistant"},
+        {"type": "user", "message": 7},
+        {"type": "stream_event", "event": "x"},
+        assistant({"type": "text"}, None),
+    ],
+)
+def test_what_no_client_can_read_is_left_out_and_counted(passing, event):
+    assert passing.whole(event, S, "m") is None
+    assert passing._account.repairs == {"malformed_event": 1}
+
+
+@pytest.mark.parametrize("kind", ["assistant", "stream_event"])
+def test_a_long_text_passes_in_several_lines(passing, kind):
+    text = "héllo\n" * 3000
+    event = assistant({"type": "text", "text": text})
+    if kind == "stream_event":
+        event = {"type": kind, "event": DELTA | {"delta": {"type": "text_delta", "text": text}}, "session_id": S}
+    lines = list(passing.short(event))
+    assert len(lines) > 1 and len({line["uuid"] for line in lines}) == len(lines)
+    assert all(len(dump(line)) <= ROOM for line in lines)
+    texts = [json.loads(dump(line)) for line in lines]
+    if kind == "assistant":
+        assert "".join(line["message"]["content"][0]["text"] for line in texts) == text
+    else:
+        assert "".join(line["event"]["delta"]["text"] for line in texts) == text
+
+
+def test_a_long_result_is_cut_and_kept(passing, kept):
+    block = {"type": "tool_result", "tool_use_id": "c1", "content": "x" * 5000}
+    (line,) = passing.short({"type": "user", "message": {"role": "user", "content": [block]}})
+    assert len(dump(line)) <= ROOM
+    assert "/spill/1.txt" in line["message"]["content"][0]["content"]
+    assert kept == ["x" * 5000]

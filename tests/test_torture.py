@@ -1,0 +1,31 @@
+"""What no program should print, without processes: cases that the real clients read too (`e2e/test_torture.py`)."""
+
+import re
+
+import pytest
+from support import check_frames, result_of
+from torture import BYTES
+from torture_cases import cases
+
+from shim.ending import Exit
+from shim.translate import open_translation
+
+PLAIN = (("serve",), ("cat", BYTES))
+SLOW = ("pi-three-thousand-calls", "pi-depth-100000-never-closed", "claude-depth-100000-never-closed")
+QUICK = [case for case in cases() if case.steps == PLAIN and case.name not in SLOW]
+CASES = [(case, vendor) for case in QUICK for vendor in case.vendors]
+
+
+@pytest.mark.parametrize(("case", "vendor"), CASES, ids=[f"{vendor}-{case.name}" for case, vendor in CASES])
+def test_the_text_that_reached_us_is_said(case, vendor):
+    translation = open_translation(vendor, partial=True, stable=True)
+    said = translation.feed(case.data) + translation.close(Exit(0))
+    (turn,) = check_frames(said)
+    assert result_of(turn)["is_error"] is bool(case.error)
+    blocks = [block for line in turn if line["type"] == "assistant" for block in line["message"]["content"]]
+    text = "".join(block["text"] for block in blocks if block["type"] == "text")
+    expected = case.expected("text", vendor)
+    assert expected.fullmatch(text) if isinstance(expected, re.Pattern) else text == expected
+    given = {block["id"]: (block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"}
+    for identity, name, arguments in case.calls:
+        assert given[identity][0] == name and arguments.items() <= given[identity][1].items()

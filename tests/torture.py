@@ -1,0 +1,157 @@
+"""Lines as pi and claude print them, and what a case of torture is (`torture_cases.py` has them).
+
+A case is printed by a stand-in (`fake_child.py`) and read by every vendor that its shape fits: lines like Claude's by
+the pass-through and by qwen, whose stream is Claude's in other words.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support import Line
+
+SESSION = "11111111-1111-4111-8111-111111111111"
+VENDORS = {"pi": ("pi",), "claude": ("claude", "qwen")}
+
+Steps = Sequence[Sequence[Any]]
+BYTES = "@bytes"  # in a step: the file with a case's bytes
+
+
+@dataclass(frozen=True)
+class Torture:
+    """One case. `text` is what the model said, a pattern where it is compiled; by vendor where they differ.
+
+    `streamed` is the same for the fragments of it, None where it is no other; `error` is a piece of the error that
+    the turn ends with, "" for a success. `calls` and `results` must be among those that arrive.
+    """
+
+    name: str
+    shape: str
+    data: bytes
+    text: Any
+    streamed: Any = None
+    error: Any = ""
+    calls: tuple[tuple[str, str, Line], ...] = ()
+    results: tuple[tuple[str, str], ...] = ()
+    steps: Steps = (("serve",), ("cat", BYTES))
+    prompt: str = "hi"
+
+    @property
+    def vendors(self) -> tuple[str, ...]:
+        return VENDORS[self.shape]
+
+    def expected(self, what: str, vendor: str) -> Any:
+        """What a field says for one vendor."""
+        value = getattr(self, what)
+        return value[vendor] if isinstance(value, Mapping) else value
+
+    def plan(self, folder: Path) -> Steps:
+        """The steps of the stand-in that prints it; the bytes go into a file in the folder."""
+        path = folder / f"{self.name}.bytes"
+        path.write_bytes(self.data)
+        return [[str(path) if value == BYTES else value for value in step] for step in self.steps]
+
+
+# -- what a vendor's lines look like ----------------------------------------------------------------------------
+
+
+def line(event: object) -> bytes:
+    """An event as a program prints it."""
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+
+
+PI_HEAD = line({"type": "session", "version": 3, "id": SESSION, "timestamp": "2026-01-01T00:00:00Z", "cwd": "/w"})
+PI_HEAD += line({"type": "agent_start"}) + line({"type": "turn_start"})
+PI_TAIL = line({"type": "agent_end", "messages": []})
+PI_USAGE = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 2, "cost": {"total": 0}}
+
+
+def pi_delta(text: str, index: int = 0) -> bytes:
+    """A fragment of pi's reply."""
+    message = {"role": "assistant", "content": []}
+    delta = {"type": "text_delta", "contentIndex": index, "delta": text}
+    return line({"type": "message_update", "message": message, "assistantMessageEvent": delta})
+
+
+def pi_end(*content: Line | str, reason: str = "stop") -> bytes:
+    """The whole of pi's reply."""
+    blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
+    message = {"role": "assistant", "content": blocks, "stopReason": reason, "usage": PI_USAGE}
+    return line({"type": "message_end", "message": message})
+
+
+def pi_call(identity: str, name: str, arguments: object) -> Line:
+    """A call in pi's reply."""
+    return {"type": "toolCall", "id": identity, "name": name, "arguments": arguments}
+
+
+def pi_result(identity: str, name: str, content: object) -> bytes:
+    """What a call of pi's returned."""
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    event = {"type": "tool_execution_end", "toolCallId": identity, "toolName": name, "isError": False}
+    return line(event | {"result": {"content": blocks}})
+
+
+def pi(*said: bytes) -> bytes:
+    """A whole turn of pi's."""
+    return PI_HEAD + b"".join(said) + PI_TAIL
+
+
+def pi_text(text: str) -> bytes:
+    """A reply in one fragment, and whole."""
+    return pi_delta(text) + pi_end(text)
+
+
+INIT = {
+    "type": "system",
+    "subtype": "init",
+    "session_id": SESSION,
+    "cwd": "/w",
+    "tools": ["Read", "Bash"],
+    "model": "m",
+}
+OWN = {"parent_tool_use_id": None, "session_id": SESSION}
+DONE = {
+    "type": "result",
+    "subtype": "success",
+    "is_error": False,
+    "result": "done",
+    "session_id": SESSION,
+    "uuid": "00000000-0000-4000-8000-000000000003",
+    "num_turns": 1,
+    "duration_ms": 1,
+    "duration_api_ms": 1,
+    "usage": {"input_tokens": 1, "output_tokens": 1},
+}
+_numbers = iter(range(1, 1 << 30))
+
+
+def identity() -> str:
+    """An id that no other line has."""
+    return f"00000000-0000-4000-8000-{next(_numbers):012x}"
+
+
+def says(*content: Line | str, **fields: object) -> Line:
+    """A reply of claude's."""
+    blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
+    message = {"id": identity(), "type": "message", "role": "assistant", "model": "m", "content": blocks}
+    return {"type": "assistant", "message": message, **OWN, "uuid": identity(), **fields}
+
+
+def calls(identity: str, name: str, arguments: object) -> Line:
+    """A call in claude's reply."""
+    return {"type": "tool_use", "id": identity, "name": name, "input": arguments}
+
+
+def returns(call: str, content: object) -> Line:
+    """What a call of claude's returned."""
+    block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": False}
+    return {"type": "user", "message": {"role": "user", "content": [block]}, **OWN, "uuid": identity()}
+
+
+def claude(*events: Line | bytes, end: Line | None = DONE) -> bytes:
+    """A whole turn of claude's; bytes stand as they are."""
+    said = [INIT, *events, *([end] if end else [])]
+    return b"".join(event if isinstance(event, bytes) else line(event) for event in said)
