@@ -72,7 +72,7 @@ def fuzz(seconds: int, seed: int) -> int:
     began = time.monotonic()
     from fuzzing import unguided as hypothesis_fuzzer
 
-    hypothesis_fuzzer.fuzz(unguided, seconds - took, seed)
+    hypothesis_fuzzer.fuzz(unguided, max(seconds - took, seconds * (1 - GUIDED)), seed)
     report("unguided (hypothesis)", unguided, time.monotonic() - began, "")
     total = guided.child_lines() + unguided.child_lines()
     floods = guided.floods + unguided.floods
