@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.account import printable
+from shim.caps import cut
 from shim.dumping import dump
 from shim.failures import Cause, Failure, classify
 from shim.usage import NO_USAGE, ORDER, Usage, count, dollars, known, place
@@ -129,7 +130,7 @@ def conclude(turn: "Frame") -> None:
     turn.cause = outcome.cause
     text, failure = outcome.message, outcome.failure
     if turn.is_error and outcome.api:
-        text = _api_text(turn, outcome)
+        text = cut(_api_text(turn, outcome), turn.pen.room // 4)  # once: its line and the result say the same
         turn.pen.api_error(text, failure.error, failure.status, failure.error_type)
     result: dict[str, Any] = {
         "subtype": _subtype(outcome),

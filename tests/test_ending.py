@@ -5,6 +5,8 @@ from support import Stage, check_turns
 
 from shim.ending import STDERR_CHARACTERS, Exit
 from shim.events import NO_USAGE as NOTHING
+from shim.events import TERMINATORS, ClaudePen
+from shim.translate import STABLE_IDENTITY
 
 NO_USAGE = dict(NOTHING)
 
@@ -395,3 +397,12 @@ def test_a_usage_that_was_told_in_full_is_in_the_result_of_a_failure_too():
     stage.turn.failed("it broke", usage=usage, duration_ms=9)
     line = result(stage, ONE)
     assert (line["usage"], line["duration_ms"]) == (usage, 9)
+
+
+def test_a_long_text_of_an_api_failure_is_the_same_in_its_line_and_in_the_result():
+    stage = Stage()
+    stage.pen = stage.turn.pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"], limit=10_000)
+    stage.turn.failed("429 " + "too many requests " * 3000)
+    stage.turn.closed(None, "")
+    _, error, result, _ = stage.lines()
+    assert error["message"]["content"][0]["text"] == result["result"]

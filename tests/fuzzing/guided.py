@@ -27,6 +27,7 @@ from fuzzing.inputs import FLOOD, KNOBS, Run, knobs, read, write
 from fuzzing.seeds import by_target, pool, seeds
 
 INPUT_BYTES = 400_000
+CORPUS_BYTES = 32_000_000  # that a run begins with
 RUNS, LINES = 24, 700  # of an input, as the mutator makes them: large enough that the lines cost more than the rest
 HANG_SECONDS = 60
 MEMORY_MEGABYTES = 2048
@@ -48,6 +49,7 @@ def main(folder: Path, seconds: int, seed: int) -> None:
 
     corpus = folder / "corpus"
     corpus.mkdir(exist_ok=True)
+    _prune(corpus)
     for number, run in enumerate(seeds()):
         (corpus / f"seed-{number:03}").write_bytes(write([run]))
     arguments = [
@@ -64,6 +66,15 @@ def main(folder: Path, seconds: int, seed: int) -> None:
     ]
     atheris.Setup([sys.argv[0], *arguments], one_input, custom_mutator=mutate)
     atheris.Fuzz()
+
+
+def _prune(corpus: Path) -> None:
+    """Of the inputs of earlier runs the small ones are kept: every run begins with reading them all."""
+    room = CORPUS_BYTES
+    for size, path in sorted((path.stat().st_size, path) for path in corpus.iterdir()):
+        room -= size
+        if room < 0:
+            path.unlink()
 
 
 def mutate(data: bytes, most: int, seed: int) -> bytes:
