@@ -1,0 +1,124 @@
+"""Which test holds which row of the threats page: who may hurt whom, and what prevents it.
+
+The row about scripts in exports has none: nothing is exported yet. Casts are not written yet either.
+"""
+
+import pytest
+from test_contract import read_tests
+
+ROWS = """
+our own flags are smuggled in by a value
+    test_threats.py::test_our_flags_are_taken_in_option_position_only
+    test_threats.py::test_what_was_baked_in_cannot_be_said_by_a_frontend
+a prompt begins with a dash or an @, is a megabyte, has NUL
+    test_threats.py::test_a_prompt_is_only_ever_text
+    test_threats.py::test_a_prompt_in_an_argument_meets_no_shell
+    test_threats.py::test_a_prompt_of_a_megabyte_arrives
+    test_threats.py::test_a_prompt_with_nul_is_refused_with_a_sentence
+    test_threats.py::test_a_system_prompt_with_nul_is_an_error_and_no_crash
+    test_unstartable.py::test_a_prompt_of_three_megabytes_reaches_every_vendor
+    test_unstartable.py::test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size
+a frontend's ids and names are paths or flags
+    test_threats.py::test_ids_and_names_are_no_paths_and_no_flags
+    test_threats.py::test_a_session_id_that_is_no_uuid_is_refused
+a vendor's ids become file names or arguments
+    test_threats.py::test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument
+    test_threats.py::test_an_id_in_a_state_file_that_somebody_changed_is_not_used
+    test_transcript.py::test_an_id_that_is_no_uuid_is_never_a_file_name
+the working directory chooses what is run
+    test_threats.py::test_a_program_in_the_working_directory_is_not_found
+    test_threats.py::test_a_relative_path_in_a_setting_is_refused
+    test_threats.py::test_settings_in_the_working_directory_are_not_read
+    test_threats.py::test_a_relative_settings_folder_is_not_the_working_directorys
+    test_threats.py::test_modules_in_the_working_directory_are_not_imported
+    test_threats.py::test_a_launcher_in_the_working_directory_is_not_found_either
+state is a link, somebody else's, or shared
+    test_threats.py::test_a_state_folder_that_is_a_link_is_not_used
+    test_threats.py::test_a_state_folder_that_others_may_enter_is_not_used_and_one_line_says_so
+    test_threats.py::test_a_file_of_ours_that_became_a_link_is_replaced_and_not_written_through
+    test_threats.py::test_what_is_kept_is_for_us_alone
+    test_state.py::test_a_folder_of_somebody_else_is_refused
+    test_state.py::test_a_pipe_in_the_place_of_a_file_does_not_hang_us
+    test_transcript.py::test_a_link_in_the_place_of_the_file_is_not_followed
+    test_install.py::test_a_link_is_never_written_through
+    test_threats.py::test_a_turn_goes_on_where_no_state_can_be_kept
+    test_death.py::test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn
+an event is forged inside a line that had to be mended
+    test_threats.py::test_a_line_glued_to_tool_output_is_not_believed
+    test_threats.py::test_a_forged_result_does_not_make_a_turn_that_was_cut_a_success
+    test_two_way.py::test_a_question_in_a_line_that_had_to_be_mended_is_not_believed
+    test_threats.py::test_whatever_the_repair_a_forged_line_is_not_believed
+a line, a kind, an id, a depth or stderr never ends
+    test_threats.py::test_what_never_ends_is_bounded
+    test_threats.py::test_a_flood_of_stderr_is_bounded
+    test_account.py::test_at_most_64_kinds_are_kept_and_the_rest_is_counted_as_one
+    test_account.py::test_samples_and_kinds_have_at_most_200_characters
+    test_two_way.py::test_more_messages_than_may_wait_are_read_later_and_none_is_lost
+    test_transcript.py::test_a_transcript_does_not_grow_beyond_its_bound
+    test_bounds.py::test_a_flood_of_a_verb_grows_nothing
+    test_bounds.py::test_a_flood_of_a_vendors_event_grows_nothing
+    test_bounds.py::test_a_flood_between_frontend_and_vendor_grows_nothing
+    test_inbound.py::test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on
+    test_inbound.py::test_a_longer_line_of_the_frontends_is_skipped_and_said_so
+    test_hostile.py::test_what_can_be_repaired_changes_nothing_that_is_said
+what a vendor prints is obeyed by a terminal
+    test_threats.py::test_what_a_person_watches_obeys_nothing
+    test_threats.py::test_an_error_obeys_nothing
+    test_threats.py::test_the_list_of_vendors_obeys_nothing
+    test_draw.py::test_words_in_brackets_are_no_markup
+a frontend gets more permission than it asked for
+    test_policy.py::test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it
+    test_two_way.py::test_a_question_that_the_output_has_no_place_for_is_denied
+    test_two_way.py::test_a_forbidden_call_ends_the_turn_whatever_the_vendor_asks
+a vendor sees the tokens of another
+    test_threats.py::test_a_vendor_does_not_see_what_is_claudes_or_ours
+    test_environment.py::test_a_key_that_a_vendor_lists_is_handed_over
+a secret reaches a log, a transcript, an error or a spilled file
+    test_threats.py::test_a_secret_is_nowhere_in_what_is_printed
+    test_threats.py::test_a_secret_never_reaches_a_log
+    test_threats.py::test_a_secret_never_reaches_a_transcript_where_all_is_redacted
+    test_threats.py::test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted
+    test_threats.py::test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted
+redaction itself changes what a user's file will hold
+    test_threats.py::test_a_permission_input_is_never_redacted_and_goes_back_as_it_came
+    test_threats.py::test_a_hooks_input_is_never_redacted
+    test_threats.py::test_a_real_claudes_lines_are_redacted_but_not_its_questions
+the drop-in finds itself, or a tool of its child calls it
+    test_threats.py::test_what_was_there_before_is_what_vendor_claude_runs
+    test_threats.py::test_the_drop_in_never_finds_itself
+    test_threats.py::test_a_link_to_the_drop_in_is_the_drop_in
+    test_threats.py::test_a_fourth_of_us_is_refused
+    test_threats.py::test_a_drop_in_that_starts_itself_for_ever_comes_to_an_end
+a child will not die
+    test_threats.py::test_nothing_is_left_when_we_are_killed_and_the_pipes_close
+    test_child.py::test_a_child_that_ignores_everything_is_killed_with_its_group
+    test_child.py::test_a_grandchild_that_left_the_group_does_not_outlive_a_stop
+    test_conversation.py::test_a_process_that_belongs_to_nobody_is_ended_too
+    test_conversation.py::test_what_reads_or_writes_our_pipes_ends_when_we_are_killed
+    test_death.py::test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along
+    test_death.py::test_a_frontend_that_is_killed_leaves_nothing_running
+    test_death.py::test_a_daemon_of_a_child_that_was_stopped_is_found
+a bug of ours leaves a frontend waiting
+    test_threats.py::test_a_bug_of_ours_ends_in_a_result
+    test_threats.py::test_a_bug_in_a_translator_costs_one_event
+"""
+
+
+def read_rows() -> dict[str, list[str]]:
+    """A row → its tests."""
+    found: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in ROWS.strip().splitlines():
+        if line.startswith("    "):
+            names.append(line.strip())
+        else:
+            names = found.setdefault(line, [])
+    return found
+
+
+@pytest.mark.parametrize(("row", "names"), read_rows().items())
+def test_what_holds_a_row_is_there(row, names):
+    assert names, f"nothing holds: {row}"
+    for name in names:
+        module, _, test = name.partition("::")
+        assert test in read_tests(module), f"there is no test {name}"
