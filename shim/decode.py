@@ -19,6 +19,8 @@ from shim.shapes import Shape, shallow
 # may have hundreds). An event that stands by itself ends the wait before that.
 JOINED_LINES = 1000
 JOINED_BYTES = 4 * 1024 * 1024
+# Of a line that is scanned for its shape, a bracket at a time: a second or two of work. One with more is no event.
+BRACKETS = 2_000_000
 NOISE_LINES = 20  # the last lines that were not JSON, for an error's text
 NOISE_CHARACTERS = 2000
 
@@ -61,6 +63,8 @@ class Decoder:
         A value that is torn out (glued, joined, found behind a banner) is not to be trusted as far as one that
         had a line for itself (threats: forged lines). Blank lines and noise give nothing.
         """
+        if self._held and len(line) > JOINED_BYTES:
+            self._give_up()
         if self._held:
             return self._join(line)
         rest = line.lstrip(PADDING)
@@ -73,7 +77,13 @@ class Decoder:
             self._note_noise(line)
             return []
         value = self._value(rest.rstrip(PADDING))
-        return self._torn(rest) if value is _NOTHING else [(value, False)]
+        if value is not _NOTHING:
+            return [(value, False)]
+        if _brackets(rest) <= BRACKETS:
+            return self._torn(rest)
+        self._account.repaired("too_deep", line)
+        self._note_noise(line)
+        return []
 
     def close(self) -> None:
         """The stream ended: an object that is still unfinished is a cut line."""
@@ -183,11 +193,14 @@ def _repaired(data: bytes, kinds: list[str]) -> Any:
     """The value of a text that is not strict JSON; what was wrong with it is added to `kinds`."""
     import json
 
-    flat = shallow(data)
+    many = _brackets(data) > BRACKETS
+    flat = data if many else shallow(data)
     text = escape_halves(flat, kinds)
     try:
         value = json.loads(text, strict=False, parse_int=_integer)
     except RecursionError:
+        if many:
+            return _NOTHING
         flat = shallow(data, always=True)
         try:
             value = json.loads(escape_halves(flat, []), strict=False, parse_int=_integer)
@@ -197,6 +210,10 @@ def _repaired(data: bytes, kinds: list[str]) -> Any:
         return _NOTHING
     kinds.append("json" if flat is data else "too_deep")
     return value
+
+
+def _brackets(data: bytes) -> int:
+    return data.count(b"{") + data.count(b"[")
 
 
 def _integer(digits: str) -> int | str:

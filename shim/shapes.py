@@ -48,7 +48,7 @@ def shallow(data: bytes, *, always: bool = False) -> bytes:
 
     Only of text that is deeper than DEPTH_READ, unless `always`.
     """
-    if not always and (data.count(b"{") + data.count(b"[") <= DEPTH_READ or _depth(data) <= DEPTH_READ):
+    if not always and (data.count(b"{") + data.count(b"[") <= DEPTH_READ or not _deep(data)):
         return data
     parts: list[bytes] = []
     depth = kept = start = 0
@@ -73,13 +73,15 @@ def quoted(text: bytes) -> bytes:
     return json.dumps(text.decode("utf-8", "surrogateescape")).encode()
 
 
-def _depth(data: bytes) -> int:
-    depth = deepest = 0
+def _deep(data: bytes) -> bool:
+    """Whether it is deeper than DEPTH_READ."""
+    depth = 0
     for token in _TOKEN.finditer(data):
         character = data[token.start()]
         if character in _OPENING:
             depth += 1
-            deepest = max(deepest, depth)
+            if depth > DEPTH_READ:
+                return True
         elif character in _CLOSING:
             depth -= 1
-    return deepest
+    return False

@@ -355,3 +355,15 @@ def test_two_objects_on_a_line_end_the_wait_for_a_broken_one():
     assert decoder.repair(b'{"type":') == []
     assert decoder.repair(b'{"a":1}{"b":2}') == [({"a": 1}, True), ({"b": 2}, True)]
     assert not decoder.holding
+
+
+@pytest.mark.parametrize("line", [b"[", b'{"a":'])
+def test_a_line_of_brackets_without_end_is_noise_and_no_work(line, monkeypatch):
+    reader = Reader()
+    with monkeypatch.context() as limited:
+        limited.setattr("shim.decode.BRACKETS", 5000)
+        limited.setattr("shim.decode.shallow", None)
+        limited.setattr("shim.decode.Shape", None)
+        assert reader.read(line * 5001) == []
+    assert reader.repairs == {"too_deep": 1, "not_json": 1}
+    assert reader.whole(b'{"type": "x"}') == [{"type": "x"}]
