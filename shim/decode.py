@@ -20,7 +20,7 @@ from shim.shapes import Shape, shallow
 JOINED_LINES = 1000
 JOINED_BYTES = 4 * 1024 * 1024
 # Of a line that is scanned for its shape, a bracket at a time: a second or two of work. One with more is no event.
-BRACKETS = 2_000_000
+BRACKETS = 500_000
 NOISE_LINES = 20  # the last lines that were not JSON, for an error's text
 NOISE_CHARACTERS = 2000
 

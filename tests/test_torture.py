@@ -1,4 +1,4 @@
-"""What no program should print, without processes: cases that the real clients read too (`e2e/test_torture_clients.py`)."""
+"""What no program should print, without processes; the real clients read it too (`e2e/test_torture_clients.py`)."""
 
 import re
 
