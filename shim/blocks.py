@@ -59,7 +59,7 @@ class Blocks(Frame):
         else:
             for piece in pieces(whole, self._room):
                 self._whole(kind, dump(piece))
-        if self._retracts and self._start_usage is NO_USAGE:  # a reply whose usage is known is complete
+        if self._retracts and (self._retries or self._start_usage is NO_USAGE):  # one whose usage is known is complete
             self._keep(kind, whole)
         if kind is TEXT:
             self._calls_in_reply = False
@@ -111,6 +111,13 @@ class Blocks(Frame):
         self._echo = {kind: (text, 0) for kind, text in said.items()}
         if any(said.values()):
             self.state = ECHO
+
+    def again(self) -> None:
+        """The whole turn is asked for once more: what was said stays said, and is not said twice."""
+        self.outcome = None
+        self.settled = False
+        if self.state is not NEW:
+            self.retract()
 
     # -- the steps of the table ---------------------------------------------------------------------------
 
@@ -310,7 +317,7 @@ class Blocks(Frame):
             self.account.repaired("contradicted_block", full)
 
     def _remember(self, kind: str, text: str) -> None:
-        if self._retracts and self._start_usage is NO_USAGE:
+        if self._retracts and (self._retries or self._start_usage is NO_USAGE):
             self._keep(kind, text)
         if kind is TEXT:
             self._calls_in_reply = False

@@ -2,20 +2,20 @@
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
-from shim import argv
+from shim import argv, config
 from shim.account import printable
 from shim.argv import Invocation
 from shim.ending import bare
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
-from shim.events import CLAUDE_VERSION, TERMINATORS, ClaudePen
+from shim.events import CLAUDE_VERSION, TERMINATORS
 from shim.ids import parse_uuid
 from shim.launcher import working_directory
 from shim.start import Start, terminator
 from shim.terms import Terms
-from shim.translate import fresh_identity, signal_name, write_all
+from shim.translate import fresh_identity, open_pen, signal_name, write_all
 from shim.translation import Translation
 from shim.translator import Translator
 
@@ -50,11 +50,14 @@ class Signals:
 
 def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     """Run `claude ARGUMENTS`; `installed` is what `shim install` baked in. The exit status."""
-    _fill_standard_files()
+    fill_standard_files()
+    chosen, baked = os.environ.get("SHIM_DIALECT"), installed.get("dialect")
     try:
-        invocation = argv.parse(arguments)
+        invocation = argv.parse(arguments, dialect=chosen or baked or "claude")
     except FrontendError as error:
         complain(error)
+        if (chosen or baked) == "yume":  # it waits for a result whatever was wrong
+            return refuse(Invocation(output_format="stream-json", shim_dialect="yume"), error, "refused")
         return 1
     if invocation.version:
         write_all(1, f"{CLAUDE_VERSION} (Claude Code)\n".encode())
@@ -63,25 +66,35 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         from shim.subcommands import answer
 
         return answer(invocation, installed)
+    if baked and not (chosen or invocation.shim_dialect):
+        invocation = invocation._replace(shim_dialect=baked)
+    return serve(invocation, lambda: Start(invocation, installed))
+
+
+def serve(invocation: Invocation, start: Callable[[], Start], shown: str = "") -> int:
+    """Run a conversation; whatever keeps it from beginning is told. The exit status.
+
+    `shown` is the frontend's own name for the session, where that is no UUID.
+    """
     try:
         signals = Signals()
-        return Start(invocation, installed).run(signals)
+        return start().run(signals)
     except StoppedError as stopped:
-        refuse(invocation, stopped, "interrupted" if stopped.number == signal.SIGINT else "signal")
+        refuse(invocation, stopped, "interrupted" if stopped.number == signal.SIGINT else "signal", shown)
         return SIGNAL_STATUS[signal.Signals(stopped.number)]
     except ArgumentError as error:
         complain(error)
-        return 1
+        return refuse(invocation, error, "refused", shown) if dialect_of(invocation) == "yume" else 1
     except ShimError as error:
         complain(error)
-        return refuse(invocation, error, "not_found" if isinstance(error, VendorError) else "refused")
+        return refuse(invocation, error, "not_found" if isinstance(error, VendorError) else "refused", shown)
     except Exception as mistake:  # our own bug: a frontend is still told (threats, last row)
         ours = ShimError(f"the shim failed: {mistake!r}", hint="please report this")
         complain(ours)
-        return refuse(invocation, ours, "internal")
+        return refuse(invocation, ours, "internal", shown)
 
 
-def _fill_standard_files() -> None:
+def fill_standard_files() -> None:
     """Closed standard files become the null device, for reading: the next file opened must not take their number.
 
     Writing there fails as it would have: a frontend that closed stdout is a frontend that has gone.
@@ -102,7 +115,15 @@ def complain(error: ShimError) -> None:
         pass
 
 
-def refuse(invocation: Invocation, error: ShimError, cause: str) -> int:
+def dialect_of(invocation: Invocation) -> str:
+    """The dialect of a turn that could not begin; a mistake in the settings leaves Claude's."""
+    try:
+        return invocation.shim_dialect or config.load(invocation, os.environ).dialect
+    except FrontendError:
+        return "claude"
+
+
+def refuse(invocation: Invocation, error: ShimError, cause: str, shown: str = "") -> int:
     """A turn that cannot start still ends in a result that says why, where the output format has one."""
     if invocation.output_format == "text":
         return NOT_FOUND_STATUS if isinstance(error, VendorError) else 1
@@ -115,15 +136,17 @@ def refuse(invocation: Invocation, error: ShimError, cause: str) -> int:
         cwd=working_directory(),
     )
     chosen = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
-    ending = TERMINATORS[terminator(invocation, chosen if chosen in TERMINATORS else "auto")]
-    pen = ClaudePen(identity, terminator=ending)
-    if isinstance(error, UnknownSessionError):
+    ending = terminator(invocation, chosen if chosen in TERMINATORS else "auto")
+    dialect = dialect_of(invocation)
+    pen = open_pen(dialect, identity, terminator=ending, shown=shown)
+    if isinstance(error, UnknownSessionError) and dialect == "claude":
         if invocation.output_format == "json":
             return 1
         pen.adopt_session(terms.session_id or fresh)
         pen.result(bare(terms.vendor, str(error), "not_found"))
         lines = pen.take()
     else:
+        cause = "not_found" if isinstance(error, UnknownSessionError) else cause
         translation = Translation(Translator, terms, pen)
         translation.turn.failed(str(error), kind=cause, api=False)
         lines = translation.close(None)

@@ -73,6 +73,21 @@ def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:
     return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
 
 
+_CUT = ("stream ended", "stream disconnected", "stream closed", "premature close", "premature end")
+
+
+def broke_off(turn: "Frame", child_exit: Exit | None, stderr: str) -> bool:
+    """Whether the stream of a turn was cut, and nothing has happened that must not happen twice (Yume's R11)."""
+    acted = turn.results or turn.open or turn.nested_calls or turn.denials or turn.replies > 1
+    if turn.state == "closed" or acted or turn.hides_calls:
+        return False
+    outcome = decide(turn, child_exit, stderr)
+    if outcome.kind != "failed" or outcome.subtype is not None:
+        return False
+    cut = outcome.cause == "truncated" and not outcome.api and child_exit is not None and turn.state != "new"
+    return cut or outcome.failure.kind == "connection" or any(word in outcome.message.lower() for word in _CUT)
+
+
 def _clean(stderr: str) -> str:
     text = printable(stderr.strip())
     if len(text) > STDERR_CHARACTERS:
@@ -160,6 +175,8 @@ def bare(vendor: str, text: str, cause: str = "internal") -> dict[str, Any]:
 
 def _api_text(turn: "Frame", outcome: Outcome) -> str:
     terms = turn.terms
+    if terms.worded:
+        return outcome.message
     model = terms.model or turn.model
     return api_text(outcome.failure, outcome.message, vendor=terms.vendor, login=terms.login, model=model)
 

@@ -60,6 +60,12 @@ class ClaudePen:
         self._lines.clear()
         return data
 
+    def asked(self, prompt: str) -> None:
+        """The message that the turn answers: nothing of it is said (but see `replay`)."""
+
+    def session_changed(self, session_id: str) -> None:
+        """A session of ours never changes its id (contract S3)."""
+
     def new_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
         self._number += 1

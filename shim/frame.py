@@ -22,10 +22,10 @@ from typing import Any, ClassVar
 from shim import ending
 from shim.account import Account
 from shim.ending import Exit, Outcome
-from shim.events import ClaudePen
 from shim.failures import classify
 from shim.hooks import Seen
 from shim.messages import Message
+from shim.pen import Pen
 from shim.permissions import Permission
 from shim.terms import SEEN_IDS, Conversation, Structured, Terms
 from shim.usage import NO_USAGE, Usage
@@ -72,7 +72,7 @@ class Frame:
 
     paths: ClassVar[Steps]
 
-    def __init__(self, pen: ClaudePen, terms: Terms, conversation: Conversation, account: Account) -> None:
+    def __init__(self, pen: Pen, terms: Terms, conversation: Conversation, account: Account) -> None:
         self.pen = pen
         self.terms = terms
         self.conversation = conversation
@@ -110,6 +110,7 @@ class Frame:
         self._max_turns = terms.max_turns
         self._budget = terms.budget
         self._retracts = terms.retracts
+        self._retries = terms.retries
         self._room = pen.room
         self._size = 0
         self._long: tuple[object, str] | None = None
@@ -140,6 +141,11 @@ class Frame:
             step(self)
         self.state = goal
         return True
+
+    @property
+    def hides_calls(self) -> bool:
+        """Whether a call was left out of the stream in this turn."""
+        return bool(self._hidden)
 
     # -- the end ------------------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ from shim import store
 from shim.answers import Facts
 from shim.argv import Invocation
 from shim.config import TIMEOUTS, Settings
+from shim.dialects import DIALECTS
 from shim.environment import child_environment
 from shim.errors import FrontendError
-from shim.events import ClaudePen
 from shim.ids import parse_uuid
 from shim.log import Log
+from shim.pen import Pen
 from shim.policy import Policy
 from shim.probe import Probe
 from shim.programs import find_program
@@ -50,24 +51,26 @@ class Launcher:
         *,
         cwd: str,
         facts: Facts,
-        pen: ClaudePen,
+        pen: Pen,
         known: store.Session | None,
         log: Log,
     ) -> None:
         self.vendor = vendor
         self.settings = settings
         self.end_grace = settings.end_grace
+        self.retries = DIALECTS[settings.dialect].retries
         self.timeouts = {name: settings.timeout(name, vendor.name) for name in TIMEOUTS}
         self.echo = invocation.replay_user_messages
         self.facts = facts
         self._invocation = invocation
         self.environment = environment
         self.cwd = cwd
-        self._pen = pen
+        self.pen = pen
         self._known = known
         self._log = log
         self._resume = (known.vendor_session or None) if known else invocation.resume
         self._own = settings.of(vendor.name)
+        self._passes = vendor.passthrough and settings.dialect == "claude"  # its sessions are its own
         self._child_environment = child_environment(vendor, self._own, environment)
         self._program = self._find()
         self._variant: str | None = None
@@ -130,6 +133,13 @@ class Launcher:
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
         return Started(process, launch.stdin)
 
+    def again(self, translation: Translation) -> None:
+        """The next child answers the same message: in the vendor's session, if there is one to go on with."""
+        self.remember(translation)
+        self._answered = False  # what was cut is no answer
+        if self._resume is None:
+            translation.turn.conversation.vendor_session = None
+
     def _launch(self, prompt: str) -> Launch:
         return self.vendor.launch(self._probed(self._request(prompt)))
 
@@ -186,7 +196,7 @@ class Launcher:
         before = None if previous is None else previous.turn
         if before is not None and self._resume is None:
             before.conversation.vendor_session = None  # it begins a session of its own
-        return Translation(self.vendor.translator, self.terms(), self._pen, before)
+        return Translation(self.vendor.translator, self.terms(), self.pen, before)
 
     def terms(self) -> Terms:
         """What is agreed for the turn that begins now."""
@@ -207,7 +217,9 @@ class Launcher:
             turns_asked=invocation.max_turns,
             budget=None if vendor.passthrough else invocation.max_budget_usd,
             policy=self.policy() or None,
-            retracts=vendor.retracts,
+            retracts=vendor.retracts or self.retries,
+            retries=self.retries,
+            worded=vendor.passthrough,
             gate=vendor.gate,
             login=vendor.login,
             read=self._read,
@@ -226,6 +238,8 @@ class Launcher:
     def _session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""
         invocation, facts = self._invocation, self.facts
+        if self.vendor.passthrough:
+            return invocation.session_id or parse_uuid(invocation.resume or "")
         if invocation.input_format == "stream-json" or invocation.fork_session or self._known is not None:
             return facts.session_id
         return invocation.session_id or parse_uuid(invocation.resume or "")
@@ -239,7 +253,7 @@ class Launcher:
             facts: dict[str, Any] = {"cause": turn.cause, "account": translation.account.report()}
             self._log("turn ended", **facts)
         self.facts.known_model, self.facts.cost = turn.model, conversation.cost
-        if self.vendor.passthrough or conversation.session_id is None or conversation.vendor_session is None:
+        if self._passes or conversation.session_id is None or conversation.vendor_session is None:
             return
         own = conversation.vendor_session
         if self.vendor.saves_late and not self._resume and not turn.usage:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.dumping import as_content, as_text
-from shim.frame import CLOSED, NEW, READY
+from shim.frame import CLOSED, NAME_CHARACTERS, NEW, READY
 from shim.usage import NO_USAGE, Usage
 
 if TYPE_CHECKING:
@@ -37,16 +37,19 @@ class Nested:
         turn = self._turn
         if not isinstance(identity, str) or not identity:
             identity = turn.pen.new_uuid()
+        identity = identity[:NAME_CHARACTERS]
         if identity in turn.nested_calls or turn.state is CLOSED or len(turn.nested_calls) >= NESTED_CALLS:
             return
         said_as = turn.claim(identity)
         turn.nested_calls[identity] = (self._parent, said_as)
         given = arguments if isinstance(arguments, dict) else {"raw": arguments}
-        said = name if isinstance(name, str) else "unknown"
+        said = name[:NAME_CHARACTERS] if isinstance(name, str) else "unknown"
         self._assistant({"type": "tool_use", "id": said_as, "name": said, "input": given})
 
     def tool_result(self, identity: str, content: object, is_error: bool = False) -> None:
         """What its call returned."""
+        if isinstance(identity, str):
+            identity = identity[:NAME_CHARACTERS]
         _, said_as = self._turn.nested_calls.pop(identity, (None, None))
         if said_as is None:
             self._turn.account.repaired("orphan_tool_result", identity)

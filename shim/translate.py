@@ -4,8 +4,10 @@ import os
 import time
 from collections.abc import Callable
 
+from shim.dialects import DIALECTS
 from shim.ending import Exit
 from shim.events import TERMINATORS, ClaudePen
+from shim.pen import Pen
 from shim.terms import Terms
 from shim.translation import Translation
 from shim.vendors import find
@@ -25,16 +27,28 @@ def fresh_identity() -> tuple[str, str]:
     return str(uuid4()), str(uuid4())[:24]
 
 
+def open_pen(
+    dialect: str, identity: str, *, partial: bool = False, terminator: str = "none", limit: int = 0, shown: str = ""
+) -> Pen:
+    """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always."""
+    if dialect == "yume":
+        from shim.yume import YumePen
+
+        return YumePen(identity, limit=limit, shown=shown)
+    return ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
+
+
 def open_translation(
     vendor_name: str,
     *,
+    dialect: str = "claude",
     partial: bool = False,
     terminator: str = "message_stop",
     session_id: str | None = None,
     stable: bool = False,
 ) -> Translation:
     """A translation outside of a turn: nothing is known of the invocation but the vendor."""
-    vendor = find(vendor_name)
+    vendor = find(vendor_name, flat=dialect != "claude")
     fresh, identity = (STABLE_SESSION, STABLE_IDENTITY) if stable else fresh_identity()
     started = time.monotonic()
     clock: Callable[[], int] = (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))
@@ -45,12 +59,14 @@ def open_translation(
         cwd="" if stable else os.getcwd(),
         tools=vendor.listed,
         unattended=vendor.unattended,
-        retracts=vendor.retracts,
+        retracts=vendor.retracts or DIALECTS[dialect].retries,
+        retries=DIALECTS[dialect].retries,
+        worded=vendor.passthrough,
         login=vendor.login,
         clean_exits=vendor.clean_exits,
         clock=clock,
     )
-    pen = ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator])
+    pen = open_pen(dialect, identity, partial=partial, terminator=terminator)
     return Translation(vendor.translator, terms, pen)
 
 

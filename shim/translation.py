@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import orjson
 
+from shim import ending
 from shim.account import Account
 from shim.decode import Decoder
 from shim.ending import Exit
-from shim.events import ClaudePen
 from shim.frame import CLOSED
 from shim.lines import LineSplitter
+from shim.pen import Pen
 from shim.terms import Conversation, Terms
 from shim.translator import Translator
 from shim.turn import Turn
@@ -24,14 +25,13 @@ class Translation:
     `feed` takes chunks of any size, `close` says how the child ended; both give back the lines to write.
     """
 
-    def __init__(
-        self, translator: type[Translator], terms: Terms, pen: ClaudePen, previous: Turn | None = None
-    ) -> None:
+    def __init__(self, translator: type[Translator], terms: Terms, pen: Pen, previous: Turn | None = None) -> None:
         """`previous` is the turn before this one, of another child of the same conversation."""
         self.pen = pen
         self.account = Account()
         self._lines = LineSplitter()
         self._decoder = Decoder(self.account)
+        self._read: str | None = None
         if previous is None:
             turn = Turn(pen, terms, Conversation(), self.account)
         else:
@@ -56,6 +56,29 @@ class Translation:
 
     def close(self, child_exit: Exit | None, stderr: str = "") -> bytes:
         """The last lines, now that stdout is at its end. `child_exit` is None when we ended the child."""
+        return self._end(child_exit, self._last(child_exit, stderr))
+
+    def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+        """Make ready for the same message once more, if the stream of its answer was cut (Yume's R11).
+
+        Without `stderr` the child stays; else `close` may follow when it was not.
+        """
+        reason = "" if stderr is None else self._last(child_exit, stderr)
+        turn = self.turn
+        if not ending.broke_off(turn, child_exit, reason):
+            return False
+        turn.again()
+        if stderr is None:
+            self._translator.begin(turn)
+        else:
+            self._lines, self._decoder, self._read = LineSplitter(), Decoder(self.account), None
+            self._translator = type(self._translator)(turn, partial=self.pen.partial)
+        return True
+
+    def _last(self, child_exit: Exit | None, stderr: str) -> str:
+        """Read what is left, once; gives back the part of stderr that may be a reason."""
+        if self._read is not None:
+            return self._read
         self._pump(self._lines.close())
         self._decoder.close()
         for _ in range(self._lines.skipped):
@@ -68,7 +91,8 @@ class Translation:
             stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
         if not stderr.strip() and self._decoder.noise:
             stderr = "\n".join(self._decoder.noise)
-        return self._end(child_exit, stderr)
+        self._read = stderr
+        return stderr
 
     def finish(self) -> bytes:
         """The result now, of a child that stays for the next turn."""

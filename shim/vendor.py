@@ -115,6 +115,7 @@ class Vendor(NamedTuple):
     structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is read
     prices        it says what a reply cost, so `--max-budget-usd` can be kept
     login         how a person logs in with it, said when nobody is logged in
+    api_base      the variable in which it reads another address of its model's API
     chooses       which tools a request leaves it, where that is more than `listed`
     """
 
@@ -143,6 +144,7 @@ class Vendor(NamedTuple):
     structures: bool = False
     prices: bool = False
     login: str = ""
+    api_base: str = ""
     chooses: Callable[[Request], tuple[str, ...]] | None = None
     speech: Callable[[], Speech] | None = None
 

@@ -18,6 +18,7 @@ CORE = {
     "caps",
     "control",
     "decode",
+    "dialects",
     "dumping",
     "ending",
     "errors",
@@ -26,10 +27,12 @@ CORE = {
     "frame",
     "hooks",
     "ids",
+    "lanes",
     "lines",
     "messages",
     "nested",
     "outcomes",
+    "pen",
     "permissions",
     "policy",
     "tail",
@@ -42,6 +45,10 @@ CORE = {
     "vendor",
     "verbatim",
     "wording",
+    "yume",
+    "yume_argv",
+    "yume_control",
+    "yume_words",
 }
 # Owns every file descriptor, every timeout and every task; knows nothing of any vendor's words.
 SHELL = {
@@ -74,6 +81,7 @@ SHELL = {
     "transcript",
     "two_way",
     "translate",
+    "yume_start",
 }
 # What a person runs.
 FRONT = {
@@ -83,6 +91,7 @@ FRONT = {
     "dropin",
     "manual",
     "subcommands",
+    "yume_cli",
 }
 PACKAGES = {"__init__", "vendors"}  # vendors/ is core
 

@@ -330,4 +330,5 @@ VENDOR = Vendor(
     structures=True,
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speech=QwenSpeech,
+    api_base="OPENAI_BASE_URL",
 )
