@@ -73,7 +73,7 @@ def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:
     return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
 
 
-_CUT = ("stream ended", "stream disconnected", "stream closed", "premature close", "premature end")
+CUT = ("stream ended", "stream disconnected", "stream closed", "premature close", "premature end")
 
 
 def broke_off(turn: "Frame", child_exit: Exit | None, stderr: str) -> bool:
@@ -85,7 +85,12 @@ def broke_off(turn: "Frame", child_exit: Exit | None, stderr: str) -> bool:
     if outcome.kind != "failed" or outcome.subtype is not None:
         return False
     cut = outcome.cause == "truncated" and not outcome.api and child_exit is not None and turn.state != "new"
-    return cut or outcome.failure.kind == "connection" or any(word in outcome.message.lower() for word in _CUT)
+    return cut or outcome.failure.kind == "connection" or lost(outcome.message)
+
+
+def lost(message: str) -> bool:
+    """Whether an error text is about a stream that broke off."""
+    return any(word in message.lower() for word in CUT)
 
 
 def _clean(stderr: str) -> str:

@@ -148,7 +148,7 @@ class YumePen:
         """Say what failed; gives back what the result has of it."""
         errors = facts.get("errors") or [facts.get("result") or cause]
         name, status = self._error
-        code = error_code(name, cause)
+        code = error_code(name, cause, str(errors[0]))
         word: dict[str, Any] = {"message": errors[0], "code": code}
         advice: dict[str, Any] = {}
         if status is not None:

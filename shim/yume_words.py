@@ -3,7 +3,8 @@
 import re
 
 from shim.dumping import as_text
-from shim.failures import READ_CHARACTERS
+from shim.ending import lost
+from shim.failures import READ_CHARACTERS, classify
 
 # The `code` of an error line, by the `error` of Claude's line for a failure of the API, else by our cause.
 CODES = {
@@ -52,8 +53,10 @@ def yume_mode(name: object) -> tuple[str, bool, bool]:
     return mode, asks, known
 
 
-def error_code(error: str, cause: str) -> str:
+def error_code(error: str, cause: str, message: str) -> str:
     """The code of a failure: `error` is Claude's word for one of the API, `cause` ours for any."""
+    if error in ("", "server_error") and (lost(message) or classify(message).kind == "connection"):
+        return CODES["truncated"]
     return CODES.get(error) or CODES.get(cause) or cause.upper()
 
 
