@@ -76,6 +76,8 @@ class Lanes:
             waiting.append(call)
             call = self._home[call]
         for call in reversed(waiting):
+            if call not in self._home:  # it came with the one before
+                continue
             parent = self._home[call]
             lane = self._lanes[parent]
             said, line = next(entry for entry in lane.held if entry[0] == call)
