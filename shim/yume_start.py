@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shim import store
+from shim.account import printable
 from shim.argv import Invocation
 from shim.errors import ArgumentError, FrontendError
 from shim.ids import parse_uuid, vendor_id
@@ -20,6 +21,7 @@ from shim.start import Start
 from shim.state import tell
 from shim.vendors import VENDORS
 from shim.yume_argv import Call
+from shim.yume_words import yume_mode
 
 if TYPE_CHECKING:
     from shim.source import Source
@@ -43,7 +45,7 @@ class YumeStart(Start):
                 raise FrontendError(f"the folder {call.cwd} cannot be entered: {error.strerror}") from None
         self._shown = ""
         invocation = self._in_session(call, invocation)
-        super().__init__(invocation, installed)
+        super().__init__(_in_mode(call, invocation), installed)
         self._asks = self.invocation.permission_prompt_tool == "stdio"
         self._stays = False
         self._text = call.prompt
@@ -118,6 +120,16 @@ class YumeStart(Start):
 
 
 _UNREAD = "and --history-file is not read: no vendor takes another's history"
+
+
+def _in_mode(call: Call, invocation: Invocation) -> Invocation:
+    """The invocation with the mode that Yume's name means, also where Claude has a mode of that name (`auto`)."""
+    if not call.mode:
+        return invocation
+    mode, asks, known = yume_mode(call.mode)
+    if not known:
+        tell(printable(f"{call.vendor or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"))
+    return invocation._replace(permission_mode=mode, permission_prompt_tool="stdio" if asks else None)
 
 
 def known_as(name: str) -> str:
