@@ -332,6 +332,7 @@ class Blocks(Frame):
         self._said_size += len(text)
         if self._said_size > SAID_CHARACTERS or len(said) > SAID_BLOCKS:
             self._forget_said()
+            self.repeatable = False
 
     def _forget_said(self) -> None:
         self._said_text.clear()

@@ -79,7 +79,7 @@ CUT = ("stream ended", "stream disconnected", "stream closed", "premature close"
 def broke_off(turn: "Frame", child_exit: Exit | None, stderr: str) -> bool:
     """Whether the stream of a turn was cut, and nothing has happened that must not happen twice (Yume's R11)."""
     acted = turn.results or turn.open or turn.nested_calls or turn.denials or turn.replies > 1
-    if not turn.terms.retries or turn.state == "closed" or acted or turn.hides_calls:
+    if not turn.terms.retries or turn.state == "closed" or acted or turn.hides_calls or not turn.repeatable:
         return False
     outcome = decide(turn, child_exit, stderr)
     if outcome.kind != "failed" or outcome.subtype is not None:

@@ -17,7 +17,7 @@ ECHO a reply that was cut comes again and has said nothing new yet · CLOSED the
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shim import ending
 from shim.account import Account
@@ -25,10 +25,12 @@ from shim.ending import Exit, Outcome
 from shim.failures import classify
 from shim.hooks import Seen
 from shim.messages import Message
-from shim.pen import Pen
 from shim.permissions import Permission
 from shim.terms import SEEN_IDS, Conversation, Structured, Terms
 from shim.usage import NO_USAGE, Usage
+
+if TYPE_CHECKING:
+    from shim.pen import Pen
 
 NEW, READY, MESSAGE, TEXT, THINKING, ECHO, CLOSED = (
     "new",
@@ -72,7 +74,7 @@ class Frame:
 
     paths: ClassVar[Steps]
 
-    def __init__(self, pen: Pen, terms: Terms, conversation: Conversation, account: Account) -> None:
+    def __init__(self, pen: "Pen", terms: Terms, conversation: Conversation, account: Account) -> None:
         self.pen = pen
         self.terms = terms
         self.conversation = conversation
@@ -124,6 +126,7 @@ class Frame:
         self._said_text: list[str] = []
         self._said_thinking: list[str] = []
         self._said_size = 0
+        self.repeatable = True  # what was said is remembered, so that it is not said twice if it comes again
         self._echo: dict[str, tuple[str, int]] = {}
         self._prefix = ""
         self._stop_due = False

@@ -15,7 +15,6 @@ from shim.environment import child_environment
 from shim.errors import FrontendError
 from shim.ids import parse_uuid
 from shim.log import Log
-from shim.pen import Pen
 from shim.policy import Policy
 from shim.probe import Probe
 from shim.programs import find_program
@@ -26,6 +25,7 @@ from shim.vendor import Launch, Request, Vendor
 if TYPE_CHECKING:
     import subprocess
 
+    from shim.pen import Pen
     from shim.spill import Spill
 
 
@@ -51,7 +51,7 @@ class Launcher:
         *,
         cwd: str,
         facts: Facts,
-        pen: Pen,
+        pen: "Pen",
         known: store.Session | None,
         log: Log,
     ) -> None:

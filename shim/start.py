@@ -6,6 +6,7 @@ frontend is answered first, and no child exists before its first message.
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from shim import config, store
 from shim.account import printable
@@ -18,7 +19,6 @@ from shim.ids import parse_uuid, vendor_id
 from shim.launcher import Launcher, working_directory
 from shim.log import open_log
 from shim.messages import Message
-from shim.pen import Pen
 from shim.policy import MODES, permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
@@ -26,6 +26,9 @@ from shim.runs import Pending, Run
 from shim.state import tell
 from shim.translate import fresh_identity, open_pen
 from shim.vendors import VENDORS, find
+
+if TYPE_CHECKING:
+    from shim.pen import Pen
 
 DRIVERS = ("two-way", "one-way")
 
@@ -193,7 +196,7 @@ class Start:
 
     _shown = ""  # the frontend's own name for the session, where that is no UUID
 
-    def _pen(self, identity: str) -> Pen:
+    def _pen(self, identity: str) -> "Pen":
         return open_pen(
             self.settings.dialect,
             identity,

@@ -3,14 +3,17 @@
 import os
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from shim.dialects import DIALECTS
 from shim.ending import Exit
 from shim.events import TERMINATORS, ClaudePen
-from shim.pen import Pen
 from shim.terms import Terms
 from shim.translation import Translation
 from shim.vendors import find
+
+if TYPE_CHECKING:
+    from shim.pen import Pen
 
 CHUNK_BYTES = 256 * 1024
 STDERR_BYTES = 1024 * 1024  # of `--stderr FILE`; its head and tail are what an error text quotes
@@ -29,7 +32,7 @@ def fresh_identity() -> tuple[str, str]:
 
 def open_pen(
     dialect: str, identity: str, *, partial: bool = False, terminator: str = "none", limit: int = 0, shown: str = ""
-) -> Pen:
+) -> "Pen":
     """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always."""
     if dialect == "yume":
         from shim.yume import YumePen

@@ -1,6 +1,7 @@
 """The pump: a child's bytes in, Claude's bytes out. Pure; the session and `shim translate` both drive it."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -10,10 +11,12 @@ from shim.decode import Decoder
 from shim.ending import Exit
 from shim.frame import CLOSED
 from shim.lines import LineSplitter
-from shim.pen import Pen
 from shim.terms import Conversation, Terms
 from shim.translator import Translator
 from shim.turn import Turn
+
+if TYPE_CHECKING:
+    from shim.pen import Pen
 
 # Never believed from a line that had to be repaired: they make somebody act (threats: forged lines).
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
@@ -25,7 +28,7 @@ class Translation:
     `feed` takes chunks of any size, `close` says how the child ended; both give back the lines to write.
     """
 
-    def __init__(self, translator: type[Translator], terms: Terms, pen: Pen, previous: Turn | None = None) -> None:
+    def __init__(self, translator: type[Translator], terms: Terms, pen: "Pen", previous: Turn | None = None) -> None:
         """`previous` is the turn before this one, of another child of the same conversation."""
         self.pen = pen
         self.account = Account()

@@ -5,6 +5,7 @@ them stdin is shows in its first line.
 """
 
 import os
+import stat
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ class YumeStart(Start):
         invocation = self._in_session(call, invocation)
         super().__init__(_in_mode(call, invocation), installed)
         self._asks = self.invocation.permission_prompt_tool == "stdio"
-        self._stays = False
+        self._stays = self._heard = False
         self._text = call.prompt
         self._source: Source | None = None
         if call.api_base:
@@ -102,7 +103,7 @@ class YumeStart(Start):
             self._text = data.decode("utf-8", "replace").strip()
             if not self._text:
                 raise ArgumentError(NO_PROMPT.replace("using --print", "starting"))
-            self._asks = False  # stdin was the prompt: nobody is there to be asked
+            self._asks, self._heard = False, True  # stdin was the prompt: nobody is there to be asked
             return
         self._stays = True
         self._source = Source()
@@ -112,6 +113,8 @@ class YumeStart(Start):
     def _serve(self, run: Run) -> int:
         if self._stays:
             return run.conversation(source=self._source)
+        if self._heard or not _may_speak():  # then the child need not wait for what reads frames
+            return run.one_message(self._text)
         return run.conversation(Message(self._text))
 
     def _listens(self) -> bool:
@@ -142,6 +145,12 @@ def known_as(name: str) -> str:
     from uuid import UUID, uuid5
 
     return str(uuid5(UUID(NAMESPACE), name))
+
+
+def _may_speak() -> bool:
+    """Whether a frame may come through stdin: it is a pipe, a socket or a terminal."""
+    mode = os.fstat(0).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(0)
 
 
 def _is_frame(data: bytes) -> bool:

@@ -257,6 +257,14 @@ def test_r11_what_was_said_before_the_cut_is_not_said_twice():
     assert short(lines) == ["init", "text one two", "text  three", "usage", "result success", "message_stop"]
 
 
+def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatch):
+    monkeypatch.setattr("shim.blocks.SAID_CHARACTERS", 10)
+    translation = open_translation("demo", dialect="yume", stable=True)
+    translation.turn.started(session_id=U)
+    translation.turn.say("more than ten characters")
+    assert not translation.retry(Exit(code=1), CUT)
+
+
 def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):
     stage.turn.started(session_id=V)
     stage.turn.say("x")

@@ -36,11 +36,10 @@ def user(words):
     return {"type": "user", "content": words}
 
 
-def staying(box, child, *words, vendor="demo"):
+def staying(box, child, *words, vendor="demo", stdin=subprocess.PIPE):
     """`yume-cli start` while it runs, with stdin open."""
-    return box.running(
-        "start", "--provider", vendor, *words, door="yume-cli", stdin=subprocess.PIPE, environment={"SHIM_BIN": child}
-    )
+    environment = {"SHIM_BIN": child}
+    return box.running("start", "--provider", vendor, *words, door="yume-cli", stdin=stdin, environment=environment)
 
 
 # -- a turn at a time ---------------------------------------------------------------------------------------------
@@ -66,6 +65,11 @@ def test_the_child_works_in_the_given_folder(box):
     folder.mkdir(parents=True)
     start(box, "--prompt", "x", "--cwd", str(folder))
     assert box.record()["cwd"] == str(folder)
+
+
+def test_a_prompt_with_nobody_behind_stdin(box):
+    with staying(box, box.fake(["out", ANSWER]), "--prompt", "x", stdin=subprocess.DEVNULL) as running:
+        check_flat(running.finish().stdout)
 
 
 def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
@@ -277,6 +281,14 @@ def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
     assert short(turn) == ["init", "text one ", "text two", "usage", "result success", "message_stop"]
     assert (done.status, box.record()["arguments"], box.record()["stdin"]) == (0, ["vendor-1"], "hello")
     assert "the message is said once more" in done.stderr
+
+
+def test_r11_so_it_is_through_the_door_of_claude(box):
+    child = box.fakes(
+        [["out", HALF]], [["out", ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)]]
+    )
+    done = box.claude(*ASK, SHIM_DIALECT="yume", SHIM_VENDOR="demo", SHIM_BIN=child)
+    assert short(check_flat(done.stdout)[0])[1:3] == ["text one ", "text two"]
 
 
 def test_r11_it_is_asked_for_once_more_and_not_twice(box):
