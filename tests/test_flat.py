@@ -85,6 +85,24 @@ def test_nothing_of_the_conversation_is_lost_on_the_way(case):
         assert mine == sorted(block[member] for block in blocks)
 
 
+@pytest.mark.parametrize(**as_parameters(one for one in fixture_cases("claude") if one.folder.parent.name == "claude"))
+def test_nothing_that_a_real_claude_said_is_lost(case):
+    lines = [line for line in case.events() if isinstance(line, dict)]
+    blocks = [(line, block) for line in lines for block in content(line)]
+    flat = parse(translate_flat(case)[0])
+    for kind, member in (("tool_use", "id"), ("tool_result", "tool_use_id")):
+        came = sorted(block[member] for _, block in blocks if block["type"] == kind)
+        mine = [line[member] for line in flat if line["type"] == kind]
+        assert not set(came) - set(mine), "but a call that it left open is answered by us"
+    whole = [
+        block["text"]
+        for line, block in blocks
+        if line["type"] == "assistant" and block["type"] == "text" and line["message"]["model"] != "<synthetic>"
+        and not line["parent_tool_use_id"]
+    ]  # fmt: skip
+    assert not whole or said(flat)[0] == "".join(whole)
+
+
 def said(flat):
     own = [line for line in flat if "parent_tool_use_id" not in line]
     texts = "".join(line["content"] for line in own if line["type"] == "text")

@@ -410,6 +410,15 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     assert "".join(line["thought"] for line in own if line["type"] == "thinking") == HUGE
 
 
+def test_very_many_short_names_are_no_long_line_either():
+    stage = FlatStage()
+    stage.turn.started(session_id=U, model="m", tools=[f"tool{number}" for number in range(50_000)])
+    stage.turn.ended()
+    init, *_ = stage.finish()
+    check_flat(stage.bytes)
+    assert (init["session_id"], init["model"], init["tools"]) == (U, "m", [])
+
+
 def test_arguments_that_had_to_be_cut_are_told_to_the_turn(stage):
     cut = stage.pen.tool_use("a", "Write", {"content": HUGE})
     assert cut is not None and "characters left out" in cut["content"]

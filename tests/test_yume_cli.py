@@ -478,6 +478,36 @@ def test_a_session_of_a_vendor_that_stays_is_its_own(box):
         assert running.hang_up().init["session_id"] == OWN
 
 
+def _recorded(name):
+    """The lines of a recording before and behind the answer that it waited for."""
+    with open(_fixture(name), encoding="utf-8") as file:
+        lines = file.readlines()
+    asked = next(number for number, line in enumerate(lines) if "can_use_tool" in line)
+    return "".join(lines[: asked + 1]), "".join(lines[asked + 1 :])
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_real_claude_asks_and_is_answered(box, approved):
+    before, behind = _recorded(f"claude/2.1.327-perm-stdio-{'allow' if approved else 'deny'}")
+    child = box.fake(
+        HELLO, ["hear", '"user"'], ["out", before], ["hear", "control_response"], ["out", behind],
+        ["record", str(box.recording)], ["hear", "never"],
+    )  # fmt: skip
+    with staying(box, child, "--permission-mode", "interactive", vendor="claude") as running:
+        running.say(user("go"))
+        call = json.loads(next(line for line in before.splitlines() if "can_use_tool" in line))["request"][
+            "tool_use_id"
+        ]
+        running.read_until(b'"type":"tool_use","id":"' + call.encode())
+        running.say({"type": "tool_approval", "id": call, "approved": approved})
+        (turn,) = check_flat(running.hang_up().stdout)
+    (said,) = (line for line in turn if line["type"] == "tool_result")
+    assert said["is_error"] is not approved
+    assert "--permission-prompt-tool=stdio" in box.record()["arguments"]
+    (answer,) = (json.loads(line) for line in box.record()["stdin"].splitlines() if "control_response" in line)
+    assert answer["response"]["response"]["behavior"] == ("allow" if approved else "deny")
+
+
 # -- the binary ---------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""claude, for a dialect that is not its own: its lines become verbs like any vendor's, one child a message.
+"""claude, for a dialect that is not its own: its lines become verbs like any vendor's.
 
 Its stream is the contract itself: deltas where it was asked for them, then a line for each whole block; calls, results
 and nested agents in whole lines; a synthetic line in front of the result of a failed request.
@@ -11,6 +11,7 @@ from shim.turn import Turn
 from shim.usage import count, known
 from shim.vendor import Launch, Request
 from shim.vendors import claude
+from shim.vendors.claude_speech import ClaudeSpeech, respond
 
 SYNTHETIC = "<synthetic>"
 INTERRUPTED = ("aborted_streaming", "aborted_tools")
@@ -118,8 +119,21 @@ class FlatClaudeTranslator(Translator):
             elif block["type"] == "tool_use":
                 child.tool_use(block["id"], block["name"], block["input"])
 
-    on_control_request = on_control_response = on_control_cancel_request = Translator.ignored
-    on_tool_progress = on_auth_status = on_rate_limit_event = on_message_stop = Translator.ignored
+    def on_control_request(self, event: Event) -> None:
+        """It asks whether a call may run; nothing else that it could ask has an answer here."""
+        request, identity = event["request"], str(event["request_id"])
+        call, tool, given = request.get("tool_use_id"), request.get("tool_name"), request.get("input")
+        if request.get("subtype") == "can_use_tool" and isinstance(call, str) and isinstance(tool, str):
+            given = given if isinstance(given, dict) else {}
+            self.turn.permission(identity, call, tool, given, (tool, given))
+        else:
+            fault = f"Unsupported control request: {request.get('subtype')}"
+            self.outbox.append(respond({"subtype": "error", "request_id": identity, "error": fault}))
+
+    on_control_response = on_control_cancel_request = Translator.ignored
+    on_tool_progress = on_command_lifecycle = on_auth_status = on_rate_limit_event = on_message_stop = (
+        Translator.ignored
+    )
 
     def on_result(self, event: Event) -> None:
         turn, errors = self.turn, event.get("errors")
@@ -153,11 +167,12 @@ class FlatClaudeTranslator(Translator):
 
 
 def launch(request: Request) -> Launch:
-    """The real one's own launch, in the session that goes on; nobody is asked through its stdin."""
-    invocation = request.invocation._replace(permission_prompt_tool=None, partial=True)
+    """The real one's own launch, in the session that goes on; it asks through its stdin, if it stays."""
+    asks = "stdio" if request.listens else None
+    invocation = request.invocation._replace(permission_prompt_tool=asks, partial=True)
     if request.resume:
         invocation = invocation._replace(resume=request.resume, continue_last=False)
     return claude.launch(request._replace(invocation=invocation))
 
 
-VENDOR = claude.VENDOR._replace(translator=FlatClaudeTranslator, launch=launch, retracts=True)
+VENDOR = claude.VENDOR._replace(translator=FlatClaudeTranslator, launch=launch, speech=ClaudeSpeech, retracts=True)
