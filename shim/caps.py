@@ -4,7 +4,7 @@ Sizes are bytes as JSON, the way a line will hold them; what is cut says how muc
 where the whole is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shim.dumping import dump
@@ -61,6 +61,23 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
     except RecursionError:
         pass
     return cut(dump(value).decode(), room, keep)
+
+
+MEMBERS = 32  # more than any line of ours has
+
+
+def fit_line(line: Mapping[str, Any], room: int) -> dict[str, Any]:
+    """A whole line that fits: its longest strings are cut; a list or table of very many short ones goes."""
+    fitted = fit(line, room)
+    if not isinstance(fitted, dict):
+        small = room // MEMBERS
+        few = {name: value if len(dump(value)) <= small else _emptied(value) for name, value in line.items()}
+        fitted = fit(few, room)
+    return fitted if isinstance(fitted, dict) else {"type": line.get("type")}
+
+
+def _emptied(value: object) -> object:
+    return type(value)() if isinstance(value, list | dict) else value
 
 
 def _longest(lengths: list[int], room: int) -> int:

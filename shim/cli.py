@@ -88,7 +88,7 @@ def run_turn(
 def _draw(flags: list[str], prompt: str) -> int:
     """Start the drop-in and draw its stream; its exit status."""
     command = [sys.executable, "-I", "-m", "shim", "claude", "-p", "--output-format", "stream-json", "--verbose"]
-    command += ["--include-partial-messages", *flags, "--", prompt]
+    command += ["--include-partial-messages", "--shim-dialect", "claude", *flags, "--", prompt]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     # The terminal sends an interrupt to both; the drop-in ends the turn and says so, and we draw it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

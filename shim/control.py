@@ -13,7 +13,7 @@ import orjson
 
 from shim.account import printable
 from shim.answers import ANSWERS, Facts, RefusalError
-from shim.caps import fit
+from shim.caps import fit_line
 from shim.dumping import dump
 from shim.hooks import Seen, Verdict, described, read_verdict
 from shim.messages import Message, read_message
@@ -316,7 +316,7 @@ class Control:
     def _say(self, line: Mapping[str, Any]) -> None:
         dumped = dump(line)
         if len(dumped) > self.facts.line_bytes:
-            dumped = dump(fit(line, self.facts.line_bytes))
+            dumped = dump(fit_line(line, self.facts.line_bytes))
         self._lines.append(dumped + b"\n")
 
     def _complain(self, text: str) -> None:

@@ -7,7 +7,7 @@ block); what remains per line is one dump of the content and one number, so that
 from collections.abc import Mapping
 from typing import Any
 
-from shim.caps import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit
+from shim.caps import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, fit_line
 from shim.dumping import dump, escape
 from shim.outcomes import OUTCOMES, failure
 from shim.usage import NO_USAGE, Usage
@@ -335,7 +335,7 @@ class ClaudePen:
     def _dumped(self, line: Mapping[str, Any]) -> bytes:
         """A line that is made whole, with its longest strings cut where it would be too long."""
         dumped = dump(line)
-        return dumped if len(dumped) <= self.room else dump(fit(line, self.room))
+        return dumped if len(dumped) <= self.room else dump(fit_line(line, self.room))
 
     def _stream(self, event: bytes) -> None:
         self._append(b'{"type":"stream_event","event":' + event + self._main_tail)

@@ -8,7 +8,7 @@ and text is that of `lanes`. The end is said as: usage, what happened, result, t
 from collections.abc import Mapping
 from typing import Any
 
-from shim.caps import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, cut, fit, pieces
+from shim.caps import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, cut, fit, fit_line, pieces
 from shim.dialects import DIALECTS
 from shim.dumping import dump, escape
 from shim.lanes import Lanes
@@ -18,8 +18,6 @@ from shim.yume_words import RETRYABLE, error_code, readable, retry_after
 STOP = b'{"type":"message_stop"}\n'
 CHARACTERS_PER_TOKEN = 4  # the rule of thumb that R6 names
 COMPACTIONS = ("auto", "manual")
-
-MEMBERS = 16  # more than a line of ours has
 
 NUMBERS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 TOOLS = {"Agent": "Task"}  # Claude's newer name for it
@@ -321,14 +319,5 @@ class YumePen:
     def _append(self, line: Mapping[str, Any]) -> None:
         dumped = dump(line)
         if len(dumped) > self.room:
-            fitted = fit(line, self.room)
-            if not isinstance(fitted, dict):  # not long strings but very many short ones: a list or table of them goes
-                small = self.room // MEMBERS
-                few = {name: value if len(dump(value)) <= small else _emptied(value) for name, value in line.items()}
-                fitted = fit(few, self.room)
-            dumped = dump(fitted)
+            dumped = dump(fit_line(line, self.room))
         self._lines.append(dumped + b"\n")
-
-
-def _emptied(value: object) -> object:
-    return type(value)() if isinstance(value, list | dict) else value
