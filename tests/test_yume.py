@@ -154,6 +154,15 @@ def test_r7_every_end_is_a_result_and_then_the_terminator(stage, how):
     check_flat(stage.bytes)
 
 
+def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
+    stage.turn.tool_use("a", "Read", {})
+    stage.turn.tool_use("b", "Read", {})
+    stage.turn.fail_hard("a mistake")
+    stage.lines()
+    (turn,) = check_flat(stage.bytes)
+    assert turn[-2]["shim"]["cause"] == "internal"
+
+
 @pytest.mark.parametrize("chosen", ["dollar", "none", "message_stop"])
 def test_r8_the_old_terminator_is_never_said(chosen):
     pen = open_pen("yume", STABLE_IDENTITY, terminator=chosen)
@@ -216,9 +225,10 @@ CUT = "connection lost"
         ([], True),
         ([("text", "half")], True),
         ([("tool_use", "a", "Read", {})], False),
-        ([("tool_use", "a", "Read", {}), ("tool_result", "a", "x"), ("text", "so")], False),
+        ([("tool_use", "a", "Read", {}), ("tool_result", "a", "x")], False),
+        ([("text", "one"), ("message_end",), ("text", "two")], False),
     ],
-    ids=["nothing", "text", "call open", "call done"],
+    ids=["nothing", "text", "call open", "call done", "second reply"],
 )
 def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retried):
     translation = open_translation("demo", dialect="yume", stable=True)

@@ -543,6 +543,11 @@ def test_translate_speaks_it_too(box):
         assert done.stdout == golden.read()
 
 
+def test_what_is_drawn_for_a_person_does_not_depend_on_it(box):
+    environment = box.environment(SHIM_DIALECT="yume", SHIM_BIN=box.fake(["out", ANSWER]))
+    assert b"Hello." in box.shim("run", "-v", "demo", "hi", environment=environment).stdout
+
+
 def test_help_says_the_flags(box):
     done = box.shim("yume-cli", "--help")
     assert done.status == 0 and b"--permission-mode" in done.stdout
