@@ -63,21 +63,41 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
     return cut(dump(value).decode(), room, keep)
 
 
-MEMBERS = 32  # more than any line of ours has
-
-
-def fit_line(line: Mapping[str, Any], room: int) -> dict[str, Any]:
-    """A whole line that fits: its longest strings are cut; a list or table of very many short ones goes."""
+def fit_line(line: Mapping[str, Any], room: int) -> Mapping[str, Any]:
+    """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists lose their tails."""
     fitted = fit(line, room)
-    if not isinstance(fitted, dict):
-        small = room // MEMBERS
-        few = {name: value if len(dump(value)) <= small else _emptied(value) for name, value in line.items()}
-        fitted = fit(few, room)
-    return fitted if isinstance(fitted, dict) else {"type": line.get("type")}
+    if isinstance(fitted, dict):
+        return fitted
+    shortened = _shorten(line, room)
+    return shortened if isinstance(shortened, dict) else {}
 
 
-def _emptied(value: object) -> object:
-    return type(value)() if isinstance(value, list | dict) else value
+def _shorten(value: Any, room: int) -> Any:
+    """`value` with what its lists and tables hold beyond `room` bytes left out."""
+    if len(dump(value)) <= room:
+        return value
+    if isinstance(value, str):
+        return cut(value, room)
+    if isinstance(value, dict):
+        sizes = {key: len(dump(key)) + len(dump(item)) + 2 for key, item in value.items()}
+        longest = _longest(sorted(sizes.values()), room - 2)
+        kept, used = {}, 2
+        for key, item in value.items():
+            own = item if sizes[key] <= longest else _shorten(item, longest - len(dump(key)) - 2)
+            used += len(dump(key)) + len(dump(own)) + 2
+            if used > room:
+                break
+            kept[key] = own
+        return kept
+    if isinstance(value, list | tuple):
+        head, used = [], 2
+        for item in value:
+            used += len(dump(item)) + 1
+            if used > room:
+                break
+            head.append(item)
+        return head
+    return value
 
 
 def _longest(lengths: list[int], room: int) -> int:

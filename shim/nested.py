@@ -50,7 +50,7 @@ class Nested:
         """What its call returned."""
         if isinstance(identity, str):
             identity = identity[:NAME_CHARACTERS]
-        _, said_as = self._turn.nested_calls.pop(identity, (None, None))
+        parent, said_as = self._turn.nested_calls.pop(identity, (None, None))
         if said_as is None:
             self._turn.account.repaired("orphan_tool_result", identity)
             return
@@ -60,7 +60,7 @@ class Nested:
             "content": as_content(content),
             "is_error": bool(is_error),
         }
-        self._line("user", {"role": "user", "content": [block]})
+        Nested(self._turn, parent)._line("user", {"role": "user", "content": [block]})  # the call's, whoever says it
 
     def user_text(self, text: str) -> None:
         """What it was told."""

