@@ -54,6 +54,8 @@ class ClaudePen:
         self._usage_seen: Usage | None = None
         self.last_result = b""
 
+    history = None  # its own lines are Claude's
+
     def take(self) -> bytes:
         """All bytes written since the last call: whole lines."""
         data = b"".join(self._lines)

@@ -7,7 +7,7 @@ from shim.usage import Usage
 
 
 class Pen(Protocol):
-    """Collects whole lines; `take` hands over their bytes.
+    """Collects whole lines; `take` hands over their bytes. `history` has them in Claude's, where those are kept.
 
     With `partial` the Turn says fragments as they come. Texts and tools are kept below `room` bytes by the Turn,
     all else is cut by the pen. `last_result` is the line of the last result.
@@ -16,6 +16,10 @@ class Pen(Protocol):
     partial: bool
     room: int
     last_result: bytes
+
+    @property
+    def history(self) -> "Pen | None":
+        """The pen that keeps Claude's lines beside another dialect's."""
 
     def take(self) -> bytes:
         """All bytes written since the last call: whole lines."""

@@ -159,7 +159,11 @@ class Run:
             self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.session_id)
         invocation = self._invocation
         return Output(
-            invocation.output_format, verbose=invocation.verbose, stdout=Stdout(), transcript=self._transcript
+            invocation.output_format,
+            verbose=invocation.verbose,
+            stdout=Stdout(),
+            transcript=self._transcript,
+            history=self._launcher.pen.history,
         )
 
     def _close(self) -> None:

@@ -204,6 +204,7 @@ class Start:
             terminator=terminator(self.invocation, self.settings.terminator),
             limit=self.settings.max_line_bytes,
             shown=self._shown,
+            history=self._transcript(),
         )
 
     def _listens(self) -> bool:
@@ -217,7 +218,7 @@ class Start:
     def _transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""
         kept = self.settings.transcripts and not self.invocation.no_session_persistence
-        return kept and not self.vendor.passthrough and not self.flat
+        return kept and not self.vendor.passthrough
 
 
 def yume_mode_of(invocation: Invocation) -> Invocation:

@@ -31,13 +31,24 @@ def fresh_identity() -> tuple[str, str]:
 
 
 def open_pen(
-    dialect: str, identity: str, *, partial: bool = False, terminator: str = "none", limit: int = 0, shown: str = ""
+    dialect: str,
+    identity: str,
+    *,
+    partial: bool = False,
+    terminator: str = "none",
+    limit: int = 0,
+    shown: str = "",
+    history: bool = False,
 ) -> "Pen":
-    """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always."""
+    """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always.
+
+    `history`: a dialect that is not Claude's also keeps Claude's lines, for a transcript.
+    """
     if dialect == "yume":
         from shim.yume import YumePen
 
-        return YumePen(identity, limit=limit, shown=shown)
+        kept = ClaudePen(fresh_identity()[1], limit=limit) if history else None
+        return YumePen(identity, limit=limit, shown=shown, history=kept)
     return ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
 
 

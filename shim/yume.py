@@ -11,6 +11,7 @@ from typing import Any
 from shim.caps import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, cut, fit, fit_line, pieces
 from shim.dialects import DIALECTS
 from shim.dumping import dump, escape
+from shim.events import ClaudePen
 from shim.lanes import Lanes
 from shim.usage import Usage, known
 from shim.yume_words import RETRYABLE, error_code, readable, retry_after
@@ -30,15 +31,17 @@ class YumePen:
     """Writes Yume's lines into a buffer; `take` hands the bytes over.
 
     One pen serves a process, so `init` is said once (R1) and the numbers of texts go on. `shown` is how the frontend
-    calls the session where its own name for it is no UUID.
+    calls the session where its own name for it is no UUID. `history` writes the same messages in Claude's lines, for
+    the transcript that history lists read.
     """
 
     partial = True
 
-    def __init__(self, identity: str, *, limit: int = 0, shown: str = "") -> None:
+    def __init__(self, identity: str, *, limit: int = 0, shown: str = "", history: ClaudePen | None = None) -> None:
         most = DIALECTS["yume"].line_bytes
         self.room = max(min(limit or most, most) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
         self.last_result = b""
+        self.history = history
         self._identity = identity
         self._shown = shown
         self._number = 0
@@ -79,6 +82,8 @@ class YumePen:
 
     def init(self, session_id: str, facts: Mapping[str, Any]) -> None:
         """The first line of the process; later only a session that has another id (R1, R12)."""
+        if self.history:
+            self.history.init(session_id, facts)
         if self._session_id is not None:
             self.session_changed(session_id)
             return
@@ -183,9 +188,13 @@ class YumePen:
 
     def message_start(self, model: str, usage: Usage) -> None:
         """Replies have no lines of their own."""
+        if self.history:
+            self.history.message_start(model, usage)
 
     def message_usage(self, usage: Usage) -> None:
         """Usage is said once, at the end."""
+        if self.history:
+            self.history.message_usage(usage)
 
     def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
         """Replies have no lines of their own."""
@@ -205,6 +214,8 @@ class YumePen:
 
     def block(self, kind: str, dumped: bytes, *, aborted: bool = False) -> None:
         """Its fragments were said."""
+        if self.history:
+            self.history.block(kind, dumped, aborted=aborted)
 
     def block_stop(self) -> None:
         """Blocks have no lines of their own."""
@@ -215,12 +226,16 @@ class YumePen:
         self._responded = True
         self._written += len(dumped)
         self._lanes.call("", identity, self._call_line(identity, "", name, dumped))
+        if self.history:
+            self.history.tool_use(identity, name, said)
         return None if said is arguments else said
 
     def tool_result(
         self, identity: str, name: str, arguments: Mapping[str, Any], content: object, failed: bool
     ) -> None:
         """What a call returned, as one text."""
+        if self.history:
+            self.history.tool_result(identity, name, arguments, content, failed)
         text = readable(content)
         self._read += len(text)
         self._lanes.result("", identity, self._result_line(identity, "", text, failed))
@@ -231,16 +246,22 @@ class YumePen:
 
     def user_text(self, text: str) -> None:
         """An interrupt is said by its own line (R9)."""
+        if self.history:
+            self.history.user_text(text)
 
     def replay(self, message: Mapping[str, Any], identity: str | None, timestamp: str) -> None:
         """Yume knows what it said."""
 
     def notice(self, text: str) -> None:
         """A line of ours to the user."""
+        if self.history:
+            self.history.notice(text)
         self._append({"type": "text", "content": text, "id": self._chunk_id()})
 
     def api_error(self, text: str, error: str, status: int | None, error_type: str | None = None) -> None:
         """What failed is said with the result."""
+        if self.history:
+            self.history.api_error(text, error, status, error_type)
         self._error = (error, status)
 
     # -- nested agents ------------------------------------------------------------------------------------

@@ -186,6 +186,23 @@ def test_the_uuid_of_a_name_is_always_the_same():
     assert known_as(U.upper()) == U
 
 
+def test_history_lists_find_the_session_in_claudes_lines(box):
+    answer = ndjson(START | {"session": "v"}, text("Hel"), text("lo."), CALL, RESULT, text("Bye."), END)
+    start(box, "--session-id", U, "--prompt", "hi there", child=box.fake(["out", answer]))
+    (path,) = (box.home / ".claude" / "projects").glob(f"*/{U}.jsonl")
+    kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    messages = [line["message"]["content"] for line in kept if "message" in line]
+    assert messages[0] == "hi there"
+    assert [block.get("text") or block["type"] for blocks in messages[1:] for block in blocks] == [
+        "Hello.",
+        "tool_use",
+        "tool_result",
+        "Bye.",
+    ]
+    uuids = [line["uuid"] for line in kept if "uuid" in line]
+    assert [line["parentUuid"] for line in kept if "uuid" in line] == [None, *uuids[:-1]]
+
+
 # -- every failure ends in a result -------------------------------------------------------------------------------
 
 
