@@ -5,7 +5,8 @@
     {"type":"set_permission_mode","mode":…}                   from now on, in its names or Claude's
     {"type":"tool_approval","id":…,"approved":true|false}     the answer about a call, by the id of its `tool_use` line
 
-A call that the vendor asks about is said first; then its approval is awaited, for APPROVAL_SECONDS. `$`, the older end
+A call that the vendor asks about is said first; then its approval is awaited, for APPROVAL_SECONDS. One that comes
+before the vendor's question is kept for it. `$`, the older end
 of a message, is heard and means nothing. A frame that cannot be read is skipped with a word on stderr.
 """
 
@@ -24,9 +25,18 @@ from shim.yume_words import INTERACTIVE, yume_mode
 
 # Yume's own limit for a turn is ten minutes: nobody waits longer for an answer to a question in it.
 APPROVAL_SECONDS = 600.0
+EARLY_APPROVALS = 1000  # that came before the vendor asked: the frontend saw the call first, and was quicker
 UNANSWERED = "Nobody approved this call in time."
 DENIED = "The call was denied."
 STOPPED = "The turn was stopped before this call was approved."
+
+
+def _decision(frame: Mapping[str, Any]) -> Decision:
+    """What a frame says of a call: only `true` approves."""
+    if frame.get("approved") is True:
+        return Decision(True)
+    reason = frame.get("reason") or frame.get("message")
+    return Decision(False, message=reason if isinstance(reason, str) else DENIED)
 
 
 class YumeControl(Control):
@@ -41,6 +51,7 @@ class YumeControl(Control):
         super().__init__(facts, mint, now)
         self._pen = pen
         self._unattended = unattended
+        self._early: dict[str, Decision] = {}
 
     def take(self) -> bytes:
         """What there is to say is the pen's."""
@@ -89,14 +100,15 @@ class YumeControl(Control):
         return [ModeChosen(mode)]
 
     def _approve(self, frame: Mapping[str, Any]) -> list[Wish]:
-        asked = self._asked.pop(str(frame.get("id")), None)
-        if asked is None:
+        call, decision = str(frame.get("id")), _decision(frame)
+        asked = self._asked.pop(call, None)
+        if asked is not None:
+            return [Decided(asked, decision)]
+        if self.running and len(self._early) < EARLY_APPROVALS:
+            self._early[call] = decision
+        else:
             self._complain("an approval is about no call that waits for one")
-            return []
-        if frame.get("approved") is True:
-            return [Decided(asked, Decision(True))]
-        reason = frame.get("reason") or frame.get("message")
-        return [Decided(asked, Decision(False, message=reason if isinstance(reason, str) else DENIED))]
+        return []
 
     def _give_up(self, message: str) -> list[Wish]:
         asked, self._asked = self._asked, {}
@@ -113,11 +125,13 @@ class YumeControl(Control):
             return Decision(True)
         if not self.facts.prompts or self.facts.mode == "dontAsk":
             return Decision(False, message=UNASKED.format(tool=permission.tool), announced=False)
-        if self._deaf:
-            return Decision(False, message=CLOSED_STREAM)
         size = len(dump(permission.arguments))
         if size > self._pen.room:
             return Decision(False, message=f"The call is too large to be asked about ({size} bytes).")
+        if (early := self._early.pop(permission.call, None)) is not None:
+            return early
+        if self._deaf:
+            return Decision(False, message=CLOSED_STREAM)
         self._pen.expose(permission.call)
         self._asked[permission.call] = permission
         return None
@@ -130,6 +144,11 @@ class YumeControl(Control):
         return Decision(False, message=UNANSWERED)
 
     # -- what Claude's frontends are told and Yume is not ---------------------------------------------------
+
+    def end(self) -> None:
+        """The turn is over, and with it what was approved in it."""
+        self._early.clear()
+        super().end()
 
     def observe(self, seen: Seen, *, prompt: str = "", last: str = "") -> None:
         """It has no hooks."""

@@ -160,6 +160,33 @@ def test_an_approval_of_another_call_approves_nothing(identity):
     assert control.asking and control.complaints
 
 
+@pytest.mark.parametrize("approved", [True, False])
+def test_an_approval_that_is_quicker_than_the_vendors_question_is_kept_for_it(approved):
+    control = opened()
+    control.begin("hi")
+    assert receive(control, {"type": "tool_approval", "id": "c1", "approved": approved}) == []
+    decision = control.ask(ASKED)
+    assert decision is not None and decision.allow is approved
+    assert control.ask(ASKED) is None, "once"
+
+
+def test_an_early_approval_ends_with_its_turn():
+    control = opened()
+    control.begin("hi")
+    receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
+    control.end()
+    control.begin("again")
+    assert control.ask(ASKED) is None
+
+
+def test_an_early_approval_counts_only_where_the_frontend_is_asked():
+    control = opened(prompts=False)
+    control.begin("hi")
+    receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
+    decision = control.ask(ASKED)
+    assert decision is not None and not decision.allow
+
+
 def test_an_approval_counts_once():
     control = opened()
     control.ask(ASKED)
@@ -196,7 +223,10 @@ def test_a_frontend_that_hung_up_answers_nothing():
 
 def test_a_call_whose_input_is_cut_is_never_asked_about():
     huge = ASKED._replace(arguments={"command": "x" * 200_000})
-    decision = opened().ask(huge)
+    control = opened()
+    control.begin("hi")
+    receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
+    decision = control.ask(huge)
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
