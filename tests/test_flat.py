@@ -138,12 +138,12 @@ def test_a_byte_at_a_time_says_the_same_lines(case):
 
 @pytest.mark.parametrize(**as_parameters(CASES))
 def test_a_stream_cut_behind_any_line_ends_in_a_result(case):
-    for number, cut in enumerate(line_ends(case.data, 8)):
+    for number, cut in enumerate(line_ends(case.data, 4)):
         check_flat(translate_flat(case, EXITS[number % len(EXITS)], case.data[:cut])[0])
 
 
 @pytest.mark.parametrize(**as_parameters(case for case in CASES if case.data))
-@examples(2)
+@examples(1)
 @given(data=st.data())
 def test_broken_and_shuffled_lines_break_no_rule(case, data):
     lines = case.data.split(b"\n")
@@ -164,7 +164,7 @@ def test_broken_and_shuffled_lines_break_no_rule(case, data):
 EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"]))
 
 
-@examples(600, shrink=True)
+@examples(400, shrink=True)
 @given(
     verbs=st.lists(st.one_of(VERBS, EXPOSED), max_size=30),
     policy=st.sampled_from([None, Policy(denied=["Denied"], hidden=["Hidden"])]),
@@ -181,7 +181,7 @@ def test_any_order_of_verbs_breaks_no_rule(verbs, policy, code):
     check_flat(stage.bytes, exposed=True)
 
 
-@examples(300, shrink=True)
+@examples(200, shrink=True)
 @given(verbs=st.lists(VERBS, max_size=30), limit=st.sampled_from([0, 60, 400]))
 def test_no_order_is_lost_when_too_much_waits(verbs, limit):
     """What waits is bounded; what is said about a call that is given up on keeps the rules."""
