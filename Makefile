@@ -1,6 +1,6 @@
 # Two commands are enough: `make run` shows a turn, `make test` proves it.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test e2e bench accept lint clean
+.PHONY: help setup run test e2e bench fuzz accept lint clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -33,10 +33,23 @@ e2e: setup ## real vendor CLIs against a model server on loopback
 
 bench: setup ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench.py
+	@$(BIN)/python tests/bench_ends.py
+	@$(BIN)/python tests/bench_inbound.py
 	@$(BIN)/python tests/e2e/bench_real.py
+
+# Seconds for both fuzzers together; FUZZ_SECONDS=3600 for a long night.
+FUZZ_SECONDS ?= 600
+
+$(VENV)/.fuzz: $(VENV)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary atheris -e '.[fuzz]' \
+	  || echo "atheris has no wheel for this Python: only hypothesis fuzzes (PYTHON=python3.11 has one)"
+	@touch $@
+
+fuzz: $(VENV)/.fuzz ## two fuzzers over every vendor and dialect for FUZZ_SECONDS (600)
+	@$(BIN)/python tests/fuzz.py run --seconds $(FUZZ_SECONDS)
 
 accept: setup ## rewrite the goldens; read the diff before you commit it
 	@$(BIN)/python tests/accept.py
 
 clean:
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz

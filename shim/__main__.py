@@ -22,8 +22,7 @@ def main() -> None:
 def _claude(arguments: list[str], installed: dict[str, str]) -> int:
     if arguments and arguments[0] in ("--version", "-v"):
         # The text of events.CLAUDE_VERSION, without its imports: frontends probe this before every session.
-        sys.stdout.write("2.1.327 (Claude Code)\n")
-        return 0
+        return _say("2.1.327 (Claude Code)\n")
     if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
         # It may be a subcommand, which is asked often and needs nothing of what a turn needs.
         from shim.subcommands import door
@@ -31,6 +30,9 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
         status = door(arguments, installed)
         if status is not None:
             return status
+    from shim import beginning
+
+    beginning.listen()
     import gc
 
     gc.disable()  # imports make no garbage worth a tenth of a turn's start; the session turns it on again
@@ -40,12 +42,27 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
 
 
 def _yume(arguments: list[str], installed: dict[str, str]) -> int:
+    from shim import beginning
+
+    beginning.listen()
     import gc
 
     gc.disable()
     from shim.yume_cli import main as yume_cli
 
     return yume_cli(arguments, installed)
+
+
+def _say(text: str) -> int:
+    """Print it; the exit status. Nobody who reads is no failure, a disk that is full is one."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    except OSError as error:
+        sys.stdout = None  # or the interpreter tries again, and complains
+        return int(not isinstance(error, BrokenPipeError))
+    return 0
 
 
 if __name__ == "__main__":

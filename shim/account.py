@@ -5,20 +5,30 @@
 KINDS_KEPT = 64
 SAMPLE_CHARACTERS = 200
 OVERFLOW = "other"
+NOT_EVENTS = frozenset(("not_json", "not_an_event", "line_too_long", "cut_line", "doubtful_event", "malformed_event"))
 
 
 class Account:
     """Counts by kind, each with its first sample (at most 64 kinds of 200 characters).
 
-    `repairs` holds what was mended, cut or skipped; `unknown` the vendor's events nobody translates.
+    `repairs` holds what was mended, cut or skipped; `unknown` the vendor's events nobody translates; `redacted` the
+    secrets that were left out, of which no sample is kept. `line` is the line that is being read: the sample of
+    whatever has none of its own.
     """
 
-    __slots__ = ("repairs", "samples", "unknown")
+    __slots__ = ("line", "redacted", "repairs", "samples", "unknown")
 
     def __init__(self) -> None:
+        self.line = b""
         self.repairs: dict[str, int] = {}
         self.unknown: dict[str, int] = {}
+        self.redacted: dict[str, int] = {}
         self.samples: dict[str, str] = {}
+
+    @property
+    def misunderstood(self) -> bool:
+        """Whether something was printed that is no event, or none that is known."""
+        return bool(self.unknown) or not NOT_EVENTS.isdisjoint(self.repairs)
 
     def repaired(self, kind: str, sample: object = "") -> None:
         """Count one repair of `kind`; `sample` (text or bytes) is kept if it is the first."""
@@ -29,22 +39,34 @@ class Account:
         self._count(self.unknown, str(kind), sample)
 
     def _count(self, counts: dict[str, int], kind: str, sample: object) -> None:
-        kind = printable(kind)[:SAMPLE_CHARACTERS]
+        kind = printable(kind[:SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
         if kind not in counts:
             if len(counts) >= KINDS_KEPT:
                 kind = OVERFLOW
-            if sample:
-                self.samples.setdefault(kind, printable(sample)[:SAMPLE_CHARACTERS])
+            if kind not in self.samples and (shown := self._shown(sample)):
+                self.samples[kind] = shown
         counts[kind] = counts.get(kind, 0) + 1
+
+    def _shown(self, sample: object) -> str:
+        """The beginning of a sample; an event is shown as its line, which may be too large or too deep to spell."""
+        if not sample or not isinstance(sample, str | bytes):
+            sample = self.line or sample
+        if not isinstance(sample, str | bytes):
+            try:
+                sample = str(sample) if sample else ""
+            except (RecursionError, ValueError):
+                return ""
+        return printable(sample[: 4 * SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
 
     def forget(self) -> None:
         """Begin anew, for the next turn of the same child."""
-        for counts in (self.repairs, self.unknown, self.samples):
+        for counts in (self.repairs, self.unknown, self.redacted, self.samples):
             counts.clear()
 
     def report(self) -> dict[str, object]:
         """The account as one JSON-ready object: kind → count and first sample."""
-        return {
+        redacted = {"redacted": dict(self.redacted)} if self.redacted else {}
+        return redacted | {
             "repairs": {kind: self._entry(kind, count) for kind, count in self.repairs.items()},
             "unknown_events": {kind: self._entry(kind, count) for kind, count in self.unknown.items()},
         }

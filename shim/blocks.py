@@ -3,9 +3,9 @@
 import orjson
 
 from shim.caps import pieces
-from shim.decode import join_surrogates
 from shim.dumping import dump, escape
-from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Frame
+from shim.frame import CLOSED, DONE, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, Frame
+from shim.halves import completed, join_surrogates, surrogates, waiting
 from shim.usage import NO_USAGE
 
 # Of a reply that may be cut and come again: more than any model says in one, less than would matter in memory.
@@ -13,7 +13,6 @@ SAID_CHARACTERS = 4 * 1024 * 1024
 SAID_BLOCKS = 1000
 
 ESCAPED = 3  # times longer is a text at most once its separators are escaped
-LEFT_OUT = "\n[…]\n"  # in the middle of an answer that is longer than a line
 
 
 class Blocks(Frame):
@@ -51,14 +50,17 @@ class Blocks(Frame):
         try:
             dumped = orjson.dumps(whole)
         except TypeError:
-            self.account.repaired("surrogate", whole)
+            if surrogates(whole):
+                self.account.repaired("surrogate", whole)
             whole = join_surrogates(whole)
             dumped = dump(whole)
         if len(dumped) <= self._room // ESCAPED:
             self._whole(kind, dumped)
         else:
+            dumped = b""  # it may be large
             for piece in pieces(whole, self._room):
                 self._whole(kind, dump(piece))
+                self.pen.fold()
         if self._retracts and (self._retries or self._start_usage is NO_USAGE):  # one whose usage is known is complete
             self._keep(kind, whole)
         if kind is TEXT:
@@ -93,7 +95,7 @@ class Blocks(Frame):
 
     def retract(self) -> None:
         """The reply was cut and comes again: what was unsaid is forgotten, what was said is not said twice."""
-        if self.state is CLOSED:
+        if self.state is CLOSED or self.state is DONE:
             self._late()
             return
         if not self._partial and self.state in (TEXT, THINKING):
@@ -115,7 +117,9 @@ class Blocks(Frame):
     def again(self) -> None:
         """The whole turn is asked for once more: what was said stays said, and is not said twice."""
         self.outcome = None
-        self.settled = False
+        self.settled = self._judged = False
+        if self.state is DONE:
+            self.state = READY if self.began else NEW
         if self.state is not NEW:
             self.retract()
 
@@ -126,7 +130,7 @@ class Blocks(Frame):
         self.last_text = ""
         self._long = None
         self.stop_reason = None
-        if self._spoken:
+        if self._spoken.blocks:
             self._spoken.clear()
         if self._said_size:
             self._forget_said()
@@ -144,9 +148,9 @@ class Blocks(Frame):
     def _close(self) -> None:
         kind, parts = self.state, self._parts
         if self._carry:
-            self._carry = ""
+            half, self._carry = self._carry, ""
             if self._partial:
-                self.pen.delta(b'"\xef\xbf\xbd"')
+                self.pen.delta(dump(half))
         text = parts[0] if len(parts) == 1 else "".join(parts)
         self._parts = []
         try:
@@ -158,12 +162,14 @@ class Blocks(Frame):
             self.pen.block(kind, dumped, aborted=aborted)
             self.pen.block_stop()
         else:
+            dumped = b""  # it may be large
             for piece in pieces(join_surrogates(text), self._room):
                 self.pen.block(kind, dump(piece), aborted=aborted)
                 self.pen.block_stop()
+                self.pen.fold()
         self._remember(kind, text)
         if self._key is not None:
-            self._spoken.setdefault((kind, self._key), []).append(text)
+            self._spoken.add(kind, self._key, text)
 
     def _stop(self) -> None:
         if self._stop_due:
@@ -177,7 +183,7 @@ class Blocks(Frame):
         if self._partial:
             self.pen.message_stop(self.stop_reason, self._reply_usage)
         self._reply_usage = self._start_usage = NO_USAGE
-        if self._spoken:
+        if self._spoken.blocks:
             self._spoken.clear()
 
     def _unecho(self) -> None:
@@ -197,7 +203,7 @@ class Blocks(Frame):
         if (self.state is not kind or key != self._key) and not (fragment := self._open(kind, fragment, key)):
             return
         if self._carry:
-            fragment, self._carry = self._carry + fragment, ""
+            fragment, self._carry = completed(self._carry + fragment), ""
             self._parts.pop()
         self._parts.append(fragment)
         if self._partial:
@@ -220,6 +226,7 @@ class Blocks(Frame):
             dumped = escape(dumped)
         self._size = size = self._size + len(dumped)
         if size > self._room:
+            dumped = b""  # it may be large
             self._overflow(kind, fragment, key)
         else:
             self.pen.delta(dumped)
@@ -232,12 +239,12 @@ class Blocks(Frame):
         half, self._carry = self._carry, ""
         if half:
             self._parts.pop()
-        elif is_half(fragment):
-            half, fragment = fragment[-1], fragment[:-1]
+        elif count := waiting(fragment):
+            half, fragment = fragment[-count:], fragment[:-count]
         self._parts.pop()
-        if self._parts and is_half(self._parts[-1]):
-            fragment = self._parts[-1][-1] + fragment
-            self._parts[-1] = self._parts[-1][:-1]
+        if self._parts and (count := waiting(self._parts[-1])):
+            fragment = self._parts[-1][-count:] + fragment
+            self._parts[-1] = self._parts[-1][:-count]
         if any(self._parts):
             self._go_on(kind, key)
             self._fragment(kind, fragment, key)
@@ -255,13 +262,13 @@ class Blocks(Frame):
             if self._partial:
                 self.pen.delta(dump(piece))
             self._go_on(kind, key)
+            self.pen.fold()
 
     def _go_on(self, kind: str, key: object) -> None:
         """Close the block; what comes for the same one is the same text to the result."""
         self.go(MESSAGE)
         if kind is TEXT:
-            said, half = self.last_text, self._room // 2
-            self._long = (key, said if len(said) <= self._room else said[:half] + LEFT_OUT + said[-half:])
+            self._long = (key, self._answerable(self.last_text))
 
     def _open(self, kind: str, fragment: str, key: object) -> str:
         """Open a block of `kind` for `key`; gives back what of `fragment` is left to say."""
@@ -283,18 +290,19 @@ class Blocks(Frame):
         if said.startswith(fragment, position):
             self._echo[kind] = (said, position + len(fragment))
             if key is not None:
-                self._spoken.setdefault((kind, key), []).append(fragment)
+                self._spoken.add(kind, key, fragment)
             self.account.repaired("repeated_reply")
             return ""
         if position < len(said) and not fragment.startswith(said[position:]):
             rest, repeated = said[:position] + fragment, ""
-            self._spoken.pop((kind, key), None)
+            self._spoken.drop(kind, key)
             self.account.repaired("contradicted_reply")
         else:
             rest, repeated = fragment[len(said) - position :], said
-        spoken = dict(self._spoken)
+        spoken = self._spoken.copy()
         if key is not None and repeated:
-            spoken[kind, key] = [repeated]
+            spoken.drop(kind, key)
+            spoken.add(kind, key, repeated)
         self.go(MESSAGE)
         self._spoken = spoken
         if kind is TEXT:
@@ -304,7 +312,7 @@ class Blocks(Frame):
     def _snapshot(self, kind: str, full: str, key: object) -> None:
         if full.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
-        said = "".join(self._spoken.get((kind, key), ()))
+        said, full = self._spoken.compare(kind, key, full)
         if self.state is kind and key == self._key:
             said += "".join(self._parts)
         if not full.startswith(said):
@@ -321,8 +329,10 @@ class Blocks(Frame):
             self._keep(kind, text)
         if kind is TEXT:
             self._calls_in_reply = False
-            before = self._spoken.get((kind, self._key)) if self._key is not None else None
-            self.last_text = (self._prefix or "".join(before or ())) + text
+            before = self._prefix
+            if not before and (kind, self._key) in self._spoken.blocks:
+                before = self._spoken.before(kind, self._key)
+            self.last_text = before + text
             self._prefix = ""
 
     def _keep(self, kind: str, text: str) -> None:
@@ -340,20 +350,16 @@ class Blocks(Frame):
         self._said_size = 0
 
     def _repaired(self, text: str) -> bytes:
-        if not self._partial:
+        if not self._partial and surrogates(text):
             self.account.repaired("surrogate", text)
         return dump(text)
 
     def _halved(self, fragment: str) -> str:
-        """A fragment with half a surrogate pair, less the high half at its end, which waits for the next fragment."""
-        self.account.repaired("surrogate", fragment)
-        if is_half(fragment):
-            self._carry = fragment[-1]
-            self._parts[-1:] = [fragment[:-1], fragment[-1]]
-            return fragment[:-1]
+        """A fragment with half a character, less the half at its end, which waits for the next fragment."""
+        if surrogates(fragment):
+            self.account.repaired("surrogate", fragment)
+        if count := waiting(fragment):
+            self._carry = fragment[-count:]
+            self._parts[-1:] = [fragment[:-count], self._carry]
+            return fragment[:-count]
         return fragment
-
-
-def is_half(text: str) -> bool:
-    """Whether a text ends with the first half of a surrogate pair."""
-    return "\ud800" <= text[-1:] <= "\udbff"

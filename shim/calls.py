@@ -6,9 +6,9 @@ from typing import Any
 from shim import ending
 from shim.blocks import Blocks
 from shim.caps import LONGEST_CHARACTER, fit
-from shim.dumping import as_content
+from shim.dumping import UNSURE, as_content, dump
 from shim.ending import Outcome
-from shim.frame import CLOSED, MESSAGE, NAME_CHARACTERS, READY, Call
+from shim.frame import CLOSED, DONE, MESSAGE, NAME_CHARACTERS, READY, Call
 from shim.hooks import Seen
 from shim.nested import Nested
 from shim.permissions import Permission
@@ -18,10 +18,17 @@ from shim.usage import Usage
 
 EARLY_RESULTS = 64  # results that came before their call
 QUESTIONS = 1000  # calls that a vendor may ask about in one turn; more is no work but a flood
+# Calls without a result: no agent runs so many at once. Beyond it, and beyond so much of their arguments as JSON, the
+# older half is answered, so that memory and the end of the turn stay small whatever a vendor forgets.
+OPEN_CALLS = 1000
+OPEN_BYTES = 8 * 1024 * 1024
+DENIALS = 100  # entries of `permission_denials`; all of them are in one line
 
 
 class Calls(Blocks):
     """The verbs for tools."""
+
+    nested = Nested
 
     def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A whole call, in Claude's words. The same id while open is the same call; later it is a new one."""
@@ -33,6 +40,10 @@ class Calls(Blocks):
         name = name[:NAME_CHARACTERS] if name.__class__ is str else "unknown"
         if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
+        for value in arguments.values():
+            if value.__class__ in UNSURE:
+                arguments = self.sure(arguments)
+                break
         verdict = "allow" if self._policy is None else self._policy.verdict(name, arguments)
         if verdict == "hide":
             self._hide(identity)
@@ -41,20 +52,41 @@ class Calls(Blocks):
             return
         said_as = self.claim(identity)
         self._calls_in_reply = True
+        whole = arguments  # a hook's answer may hand them back to the vendor, so it is asked about these
+        if self.redact is not None and not self.asks_by_line:
+            arguments = self.redact(arguments)
         said = self.pen.tool_use(said_as, name, arguments)
         if said is not None:
             self.account.repaired("input_cut", name)
             arguments = said
         self.open[identity] = (said_as, name, arguments)
+        self._open_bytes += self.pen.call_bytes
+        if len(self.open) > OPEN_CALLS or self._open_bytes > OPEN_BYTES:
+            self._bound_open(identity)
         if self.observed is not None:
-            self.observed.append(Seen("PreToolUse", said_as, name, arguments))
+            self.observed.append(Seen("PreToolUse", said_as, name, whole))
         if verdict == "deny":
             self._forbidden(identity, name, arguments)
         elif identity in self._early:
             content, is_error = self._early.pop(identity)
             self.tool_result(identity, content, is_error)
 
+    def _bound_open(self, newest: str) -> None:
+        """Answer the oldest calls where too many are open, or too much of them is remembered."""
+        sizes = {identity: len(dump(call[2])) for identity, call in self.open.items()}
+        self._open_bytes = sum(sizes.values())
+        if len(self.open) <= OPEN_CALLS and self._open_bytes <= OPEN_BYTES:
+            return
+        for identity in list(self.open):
+            few = len(self.open) <= OPEN_CALLS // 2 and self._open_bytes <= OPEN_BYTES // 2
+            if few or identity == newest or self.state is CLOSED:
+                return
+            self._open_bytes -= sizes[identity]
+            self.account.repaired("call_given_up", identity)
+            self.tool_result(identity, ending.UNANSWERED, True)
+
     def _hide(self, identity: str) -> None:
+        identity = identity[:NAME_CHARACTERS]
         if len(self._hidden) >= SEEN_IDS:
             self._hidden.clear()
         self._hidden.add(identity)
@@ -72,7 +104,7 @@ class Calls(Blocks):
         A result before its call waits for it; a second result is counted and dropped.
         """
         if content.__class__ is not str:
-            content = as_content(content)
+            content = as_content(self.sure(content))
         if identity.__class__ is str:
             identity = identity[:NAME_CHARACTERS]
         call = self.open.pop(identity, None)
@@ -81,12 +113,15 @@ class Calls(Blocks):
             if call is None:
                 return
         if self.state is not READY and not self.go(READY):
+            if self.state is DONE:  # it is answered with the end, as every call is
+                self.open[identity] = call
             return
         if self._said_size:
             self._forget_said()
         self.results += 1
-        if is_error and call[0] in self._refusals:
-            content = self._refusals.pop(call[0]) or content
+        if self._refusals:
+            refusal = self._refusals.pop(call[0], "")
+            content = (refusal if is_error else "") or content
         content = self._fitted(content)
         self.pen.tool_result(call[0], call[1], call[2], content, is_error)
         if self.observed is not None and not is_error:
@@ -122,7 +157,7 @@ class Calls(Blocks):
             self.tool_use(identity, name, arguments or {})
             return self.open.pop(identity, None)
         elif len(self._early) < EARLY_RESULTS:
-            self._early[identity] = (content, is_error)
+            self._early[identity] = (self._fitted(content), is_error)
         else:
             self.account.repaired("orphan_tool_result", identity)
         return None
@@ -144,7 +179,7 @@ class Calls(Blocks):
                 self._forbidden(call, name, arguments, reason)
                 return
         if self.state is not CLOSED and self.conversation.knows(call):
-            self.failed(f"{reason}: the turn was stopped; the call has run", kind="denied", api=False)
+            self.stopped(f"{reason}: the turn was stopped; the call has run", "denied")
             self.finish()
 
     def permission(
@@ -156,15 +191,21 @@ class Calls(Blocks):
         carries its refusal: the vendor gets an answer to every question.
         """
         identity = identity[:NAME_CHARACTERS]
+        if len(self.asked) > QUESTIONS:
+            self.account.repaired("question_left_out", identity)
+            return
+        arguments = self.sure(arguments)
         refusal = self._unaskable(request, identity, name, arguments)
         said_as = self.open[identity][0] if identity in self.open else identity
-        self._asking.add(identity)
+        if not refusal:
+            self._asking.add(identity)
+            self._asking_requests.add(request)
         self.asked.append(Permission(request, said_as, name, arguments, *own, refusal))
 
     def _unaskable(self, request: str, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
-        if self.state is CLOSED:
+        if self.state is CLOSED or self.state is DONE:
             return "The turn is over."
-        if identity in self._asking or any(one.request == request for one in self.asked):
+        if identity in self._asking or request in self._asking_requests:
             return "This call was asked about before."
         if len(self._asking) >= QUESTIONS:
             return "Too many calls were asked about in this turn."
@@ -176,9 +217,22 @@ class Calls(Blocks):
         return ""
 
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """A call that was refused: an entry in the result's `permission_denials` (once per id)."""
-        if all(entry["tool_use_id"] != identity for entry in self.denials) and len(self.denials) < SEEN_IDS:
-            self.denials.append({"tool_name": name, "tool_use_id": identity, "tool_input": arguments})
+        """A call that was refused: an entry in the result's `permission_denials` (once per id).
+
+        They share half of a line; a call whose arguments have no room there is named without them.
+        """
+        identity = identity[:NAME_CHARACTERS]
+        if identity in self.denials:
+            return
+        entry = {"tool_name": name[:NAME_CHARACTERS], "tool_use_id": identity, "tool_input": self.sure(arguments)}
+        room = self._room // 2 - self._denial_bytes
+        if (size := len(dump(entry))) > room:
+            self.account.repaired("denial_cut", name)
+            entry["tool_input"] = {}
+            size = len(dump(entry))
+        if len(self.denials) < DENIALS and size <= room:
+            self.denials[identity] = entry
+            self._denial_bytes += size + 1
 
     def child(self, parent: str, usage: Usage | None = None) -> Nested:
         """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds up."""
@@ -187,8 +241,8 @@ class Calls(Blocks):
         call = self.open.get(parent)
         if call is None and not self.conversation.knows(parent):
             self.account.repaired("unknown_parent", parent)
-            return Nested(self, None, usage)
-        return Nested(self, call[0] if call else parent, usage)
+            return self.nested(self, None, usage)
+        return self.nested(self, call[0] if call else parent, usage)
 
     def _structure(self, read: Callable[[str], Structured], outcome: Outcome) -> None:
         """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit the schema."""
@@ -220,7 +274,7 @@ class Calls(Blocks):
             self._answer(call, self._refusals.get(call[0]) or text, True)
         self.open.clear()
         for identity, (parent, _) in list(self.nested_calls.items()):
-            Nested(self, parent).tool_result(identity, text, True)
+            self.nested(self, parent).tool_result(identity, text, True)
         for identity in self._early:
             self.account.repaired("orphan_tool_result", identity)
         if interrupted:
@@ -236,9 +290,6 @@ class Calls(Blocks):
     def _forbidden(self, identity: str, name: str, arguments: Mapping[str, Any], reason: str = "") -> None:
         """The second line of defence: a call that must not run has begun, so the turn is stopped (surface page)."""
         self.denied(identity, name, arguments)
-        self.failed(
-            f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun",
-            kind="denied",
-            api=False,
-        )
+        reason = reason or f"{name} is not allowed in this session"
+        self.stopped(f"{reason}: the turn was stopped; the call may have begun", "denied")
         self.finish()

@@ -31,7 +31,7 @@ def pieces(text: str, room: int) -> Iterator[str]:
 
 def cut(text: str, room: int, keep: Keep | None = None) -> str:
     """`text` if it fits `room` bytes, else its head and tail around a note."""
-    if len(text) * LONGEST_CHARACTER + 2 <= room or len(dump(text)) <= room:
+    if len(text) * LONGEST_CHARACTER + 2 <= room or (len(text) <= room and len(dump(text)) <= room):
         return text
     path = keep(text) if keep is not None else None
     half = max((room - NOTE_BYTES) // 2, 1)
@@ -50,6 +50,8 @@ def _tail(text: str, room: int) -> str:
 
 def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
     """`value` with its longest strings cut, so that it fits `room` bytes; what is large without them becomes text."""
+    if isinstance(value, str) and len(value) > room >= SHORTEST + NOTE_BYTES:
+        return cut(value, room, keep)  # without a copy: it may be large
     size = len(dump(value))
     if size <= room:
         return value
@@ -63,41 +65,58 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
     return cut(dump(value).decode(), room, keep)
 
 
-def fit_line(line: Mapping[str, Any], room: int) -> Mapping[str, Any]:
+def fit_line(line: Mapping[str, Any], room: int) -> Any:
     """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists lose their tails."""
     fitted = fit(line, room)
-    if isinstance(fitted, dict):
-        return fitted
-    shortened = _shorten(line, room)
-    return shortened if isinstance(shortened, dict) else {}
+    return fitted if isinstance(fitted, dict) else shorten(line, room)
 
 
-def _shorten(value: Any, room: int) -> Any:
-    """`value` with what its lists and tables hold beyond `room` bytes left out."""
-    if len(dump(value)) <= room:
-        return value
+def shorten(value: Any, room: int) -> Any:
+    """`value` with less in it, where shorter strings are not enough: of what has no room, the beginning is kept.
+
+    A list stays a list and an object an object, for readers who know that it is one.
+    """
+    try:
+        return _shortened(value, room)
+    except RecursionError:
+        return type(value)() if isinstance(value, dict | list) else None
+
+
+def _shortened(value: Any, room: int) -> Any:
     if isinstance(value, str):
-        return cut(value, room)
+        return next(pieces(value, room), "") if room > 2 else ""
     if isinstance(value, dict):
-        sizes = {key: len(dump(key)) + len(dump(item)) + 2 for key, item in value.items()}
-        longest = _longest(sorted(sizes.values()), room - 2)
-        kept, used = {}, 2
-        for key, item in value.items():
-            own = item if sizes[key] <= longest else _shorten(item, longest - len(dump(key)) - 2)
-            used += len(dump(key)) + len(dump(own)) + 2
-            if used > room:
-                break
-            kept[key] = own
-        return kept
+        return _shortened_members(value, room - 2)
     if isinstance(value, list | tuple):
-        head, used = [], 2
+        kept: list[Any] = []
+        left = room - 2
         for item in value:
-            used += len(dump(item)) + 1
-            if used > room:
+            size = len(dump(item)) + 1
+            if size > left and not kept:
+                item = _shortened(item, left - 1)
+                size = len(dump(item)) + 1
+            if size > left:
                 break
-            head.append(item)
-        return head
+            kept.append(item)
+            left -= size
+        return kept
     return value
+
+
+def _shortened_members(members: dict[str, Any], room: int) -> dict[str, Any]:
+    """Large members share what small ones leave; of members without number the first are kept."""
+    sizes = {name: len(dump(name)) + len(dump(item)) + 2 for name, item in members.items()}
+    share, kept = max(_longest(sorted(sizes.values()), room), SHORTEST), {}
+    for name, item in members.items():
+        size = sizes[name]
+        if size > share:
+            item = _shortened(item, share - len(dump(name)) - 2)
+            size = len(dump(name)) + len(dump(item)) + 2
+        if size > room:
+            break
+        kept[name] = item
+        room -= size
+    return kept
 
 
 def _longest(lengths: list[int], room: int) -> int:

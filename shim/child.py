@@ -8,22 +8,23 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import anyio
 
-from shim import strays
+from shim import guard, strays
 from shim.ending import Exit
-from shim.errors import VendorError
 from shim.tail import Tail
 from shim.translate import signal_name
 
+WINDOWS = os.name == "nt"  # windows.py stands for the process group there; never run
 CHUNK_BYTES = 256 * 1024
 
-# The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL.
-# Together they stay under the 5 s after which the SDKs kill us.
-INTERRUPT_SECONDS = 2.0
-TERMINATE_SECONDS = 1.0
+# The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL, which takes
+# no time unless the kernel is stuck. A tree that ignores the first two is gone within 2.5 s of whatever ended it.
+INTERRUPT_SECONDS = 1.4
+TERMINATE_SECONDS = 0.6
 KILL_SECONDS = 0.5
 # The same for a child that is idle when the conversation ends: the TypeScript SDK kills us 2 s after it closed stdin.
 DISMISS_SECONDS = 0.8
@@ -33,59 +34,74 @@ POLL_SECONDS = 0.01  # where the kernel has no pidfd
 
 
 def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool) -> "subprocess.Popen[bytes]":
-    """Start a child in a session and process group of its own. VendorError when it cannot be started."""
+    """Start a child in a session and process group of its own. A ShimError says whose fault it is when it cannot."""
+    options: dict[str, Any] = {
+        "stdin": subprocess.PIPE if feed else subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "env": dict(environment),
+        "cwd": cwd,
+    }
     try:
-        return subprocess.Popen(
-            list(command),
-            stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
-            cwd=cwd,
-            start_new_session=True,
-        )
+        if WINDOWS:
+            from shim import windows
+
+            return windows.spawn(command, **options)
+        with _hearing_interrupts():
+            process = subprocess.Popen(list(command), start_new_session=True, **options)
+        guard.set_for(process.pid)
+        return process
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise VendorError(
-            f"{command[0]} could not be started: {reason}",
-            hint="check that it is a program that this machine can run",
-        ) from None
+        from shim.unstartable import unstartable
+
+        raise unstartable(command, environment, cwd, error) from None
+
+
+@contextlib.contextmanager
+def _hearing_interrupts() -> Iterator[None]:
+    """A shell's background job ignores SIGINT, and whatever it starts would: a vendor could not be interrupted."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, lambda *_: None)  # a handler is not inherited, what was ignored is
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def abandon(process: "subprocess.Popen[bytes]") -> None:
     """End a child that nobody will serve: something of ours failed between its start and the loop."""
-    if process.returncode is None:  # not reaped: the group's number is still its own
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
+    _signal_group(process, "SIGKILL")
     _close_pipes(process)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(KILL_SECONDS)
+    guard.dismiss(process.pid)
 
 
-# Ends a group when we cannot any more: killed by SIGKILL, we leave it the end of a pipe that nobody else holds. A line
-# on that pipe says that all is well. A vendor that waits for a tool reads and writes nothing for hours.
-GUARD = 'read -r line || { kill -s TERM -- "-$1"; sleep 1; kill -s KILL -- "-$1"; } 2>/dev/null'
+def _signal_group(process: "subprocess.Popen[bytes]", name: str) -> None:
+    """A signal to a child's whole group, while it is not reaped: so long the group's number is its own."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(OSError):
+        if WINDOWS:
+            from shim import windows
 
-
-def _guard(group: int) -> "subprocess.Popen[bytes] | None":
-    command = ["/bin/sh", "-c", GUARD, "sh", str(group)]
-    quiet = subprocess.DEVNULL
-    try:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)
-    except OSError:
-        return None
+            windows.signal_job(process, name)
+        else:
+            os.killpg(process.pid, getattr(signal, name))
 
 
 class Child:
     """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", stdin: bytes) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", stdin: bytes, tail: Tail | None = None) -> None:
         self._process = process
         self._stdin = stdin
         self._saying = anyio.Lock()
-        self._guard = _guard(process.pid)
-        self.tail = Tail()
+        self.tail = tail or Tail()
         self.exit: Exit | None = None
+        self._terminated = False
         self._strays: dict[int, bytes] = {}
         self.drained = anyio.Event()
         for pipe in (process.stdin, process.stdout, process.stderr):
@@ -146,21 +162,12 @@ class Child:
         """Wait for its end, then end what is left of its group; how it ended."""
         if self.exit is None:
             await self._gone()
-            # Not reaped yet, so the group's number cannot have been given to anybody else.
-            self._signal("SIGKILL")
+            _signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
             strays.end(self._strays)
-            self._dismiss_guard()
+            guard.dismiss(self._process.pid)
             self.exit = Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
         return self.exit
-
-    def _dismiss_guard(self) -> None:
-        guard, self._guard = self._guard, None
-        if guard is not None and guard.stdin is not None:
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                guard.stdin.write(b"\n")
-                guard.stdin.close()
-                guard.wait(KILL_SECONDS)
 
     async def _gone(self) -> None:
         with contextlib.suppress(AttributeError, OSError):
@@ -170,23 +177,26 @@ class Child:
             finally:
                 os.close(descriptor)
             return
+        if WINDOWS:
+            while self._process.poll() is None:
+                await anyio.sleep(POLL_SECONDS)
+            return
         while os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             await anyio.sleep(POLL_SECONDS)
 
     def signal(self, name: str) -> None:
         """Send a signal to the whole group. Whoever is below it now will not outlive it."""
         if self._process.returncode is None:
+            self._terminated = self._terminated or name == "SIGTERM"
             self._strays.update(strays.descendants(self._process.pid))
-            self._signal(name)
-
-    def _signal(self, name: str) -> None:
-        if self._process.returncode is None:
-            with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, getattr(signal, name))
+            _signal_group(self._process, name)
 
     async def stop(self, first: str = "SIGTERM") -> None:
-        """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled half-way."""
-        steps = [(first, INTERRUPT_SECONDS)] if first != "SIGTERM" else []
+        """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled half-way.
+
+        Who was terminated already is not interrupted any more.
+        """
+        steps = [] if first == "SIGTERM" or self._terminated else [(first, INTERRUPT_SECONDS)]
         await self._descend([*steps, ("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)])
 
     async def dismiss(self) -> None:
@@ -207,13 +217,22 @@ class Child:
                     await self.ended()
             strays.end_orphans()
 
+    @property
+    def pids(self) -> set[int]:
+        """The processes that are ours to wait for."""
+        return {self._process.pid, *guard.pids(self._process.pid)}
+
     def close(self) -> None:
         """Let go of its pipes."""
-        self._dismiss_guard()
+        guard.dismiss(self._process.pid)
         _close_pipes(self._process)
 
 
 def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
+    if WINDOWS:
+        from shim import windows
+
+        windows.forget(process)
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             with contextlib.suppress(OSError):

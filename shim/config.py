@@ -13,6 +13,7 @@ from shim.argv import Invocation
 from shim.dialects import DIALECTS
 from shim.errors import FrontendError
 from shim.ids import vendor_name
+from shim.lines import INBOUND_BYTES
 
 CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
 
@@ -47,30 +48,39 @@ class Settings(NamedTuple):
     vendors: Mapping[str, VendorSettings] = {}
     transcripts: bool = True
     max_line_bytes: int = 0
+    max_inbound_bytes: int = INBOUND_BYTES
     timeouts: Mapping[str, float] = {}
+    redact: str = ""
+
+    def redaction(self) -> str:
+        """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface page)."""
+        return self.redact or REDACTION[self.dialect]
 
     def of(self, name: str) -> VendorSettings:
         """The settings of one vendor."""
         return self.vendors.get(name) or VendorSettings()
 
-    def timeout(self, name: str, vendor: str) -> float:
-        """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS."""
+    def timeout(self, name: str, vendor: str, known: Mapping[str, float] = {}) -> float:
+        """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS, `known` the vendor's own ones."""
         own = self.of(vendor).timeouts
-        return own.get(name.removesuffix("_timeout")) or self.timeouts.get(name) or TIMEOUTS[name]
+        set_here = own.get(name) or own.get(name.removesuffix("_timeout")) or self.timeouts.get(name)
+        return set_here or known.get(name) or TIMEOUTS[name]
 
 
-# What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open. The longest
-# silence of a vendor that is at work is qwen's, 85 s of retries (its page, section 6).
+REDACTION = {"claude": "casts", "yume": "all"}
+
+# What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open. A vendor that
+# is silent for longer while it is at work has its own (`Vendor.timeouts`).
 TIMEOUTS = {"first_byte_timeout": 120.0, "idle_timeout": 900.0, "tool_timeout": 3600.0}
-VENDOR_TIMEOUTS = {name.removesuffix("_timeout"): "a number" for name in TIMEOUTS}
 TIMEOUT_VARIABLES = {"idle_timeout": "SHIM_IDLE_TIMEOUT", "tool_timeout": "SHIM_TOOL_TIMEOUT"}
 
 # Key → what it may be. Keys of later chapters (recording, limits, redaction) are known, so that one file serves all
 # versions; what they mean is checked where they are used.
-_TEXT, _TEXTS, _NUMBER, _SWITCH, _TABLE, _NAMES = (
+_TEXT, _TEXTS, _NUMBER, _SECONDS, _SWITCH, _TABLE, _NAMES = (
     "a string",
     "a list of strings",
     "a number",
+    "a number of seconds above 0",
     "true or false",
     ("a table"),
     "a name or a list of names",
@@ -85,15 +95,16 @@ KEYS = {
     "redact": _TEXT,
     "max_line_bytes": _NUMBER,
     "max_inbound_bytes": _NUMBER,
-    "first_byte_timeout": _NUMBER,
-    "idle_timeout": _NUMBER,
-    "tool_timeout": _NUMBER,
+    "first_byte_timeout": _SECONDS,
+    "idle_timeout": _SECONDS,
+    "tool_timeout": _SECONDS,
     "end_grace": _NUMBER,
     "transcripts": _SWITCH,
     "log": _TEXT,
     "tools": _TABLE,
     "vendors": _TABLE,
 }
+VENDOR_TIMEOUTS = dict.fromkeys((*(name.removesuffix("_timeout") for name in TIMEOUTS), *TIMEOUTS), _SECONDS)
 TOOL_KEYS = {"deny": _TEXTS, "hide": _TEXTS}
 VENDOR_KEYS = {
     "bin": _TEXT,
@@ -107,6 +118,7 @@ VENDOR_KEYS = {
 }
 CHOICES = {
     "dialect": tuple(DIALECTS),
+    "redact": ("casts", "all", "none"),
     "terminator": ("auto", "message_stop", "dollar", "none"),
 }
 
@@ -135,10 +147,12 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
     return Settings(
         vendor=(named,) if isinstance(named, str) else tuple(named),
         dialect=dialect.name,
+        redact=_choice("redact", None, environment, table, ""),
         terminator=_choice("terminator", invocation.shim_terminator, environment, table, "auto"),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
         max_line_bytes=min(line_bytes, dialect.line_bytes or line_bytes),
+        max_inbound_bytes=_inbound_bytes(path, table),
         timeouts=_timeouts(path, environment, table),
         log=invocation.shim_log or environment.get("SHIM_LOG") or table.get("log"),
         deny=tuple(tools.get("deny", ())),
@@ -162,6 +176,14 @@ def _line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
     if not LEAST_LINE_BYTES <= number <= LARGEST:
         raise FrontendError(f"{where} is {value!r}, it must be a number of bytes, at least {LEAST_LINE_BYTES}")
     return number
+
+
+def _inbound_bytes(path: str, table: Table) -> int:
+    """A longer line of the child's, or of the frontend's, is skipped."""
+    value = table.get("max_inbound_bytes", INBOUND_BYTES)
+    if value < LEAST_LINE_BYTES:
+        raise _mistake(path, "max_inbound_bytes", value, f"a number of bytes, at least {LEAST_LINE_BYTES}")
+    return int(value)
 
 
 def _timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[str, float]:
@@ -230,6 +252,8 @@ def _fits(value: object, kind: str) -> bool:
         return isinstance(value, bool)
     if kind == _NUMBER:
         return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+    if kind == _SECONDS:
+        return _fits(value, _NUMBER) and value != 0
     if kind == _TABLE:
         return isinstance(value, dict)
     if isinstance(value, str):

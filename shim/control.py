@@ -26,6 +26,10 @@ from shim.permissions import (
     read_decision,
 )
 
+# Hooks about calls that a frontend has not answered, and what it said of calls: one that never answers is no reason to
+# remember every call of a turn.
+HOOKS_OPEN = 1000
+TOO_LARGE = "The call is too large to be asked about ({size} bytes)."
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 
 
@@ -81,13 +85,18 @@ class Control:
         self._hooked: dict[str, Seen] = {}
         self._held: dict[str, Permission] = {}
         self._verdicts: dict[str, Verdict] = {}
-        self._ran: set[str] = set()
+        self._ran: dict[str, None] = {}
 
     def take(self) -> bytes:
         """What there is to say: whole lines."""
         data = b"".join(self._lines)
         self._lines.clear()
         return data
+
+    def give_back(self, data: bytes) -> None:
+        """What could not be said yet comes first the next time."""
+        if data:
+            self._lines.insert(0, data)
 
     # -- what the frontend says ---------------------------------------------------------------------------
 
@@ -213,7 +222,7 @@ class Control:
         identity = self._mint()
         line = dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
         if len(line) > self.facts.line_bytes:
-            return Decision(False, message=f"The call is too large to be asked about ({len(line)} bytes).")
+            return Decision(False, message=TOO_LARGE.format(size=len(line)))
         self._asked[identity] = permission
         self.state("requires_action")
         self._lines.append(line)
@@ -232,10 +241,25 @@ class Control:
                 "input": described(seen, prompt=prompt, last=last, **known),
                 "tool_use_id": seen.call or None,
             }
-            identity = self._mint()
+            line = {"type": "control_request", "request_id": self._mint(), "request": request}
             if seen.event == "PreToolUse":
-                self._hooked[identity] = seen
-            self._say({"type": "control_request", "request_id": identity, "request": request})
+                self._ask_hook(seen, line)
+            else:
+                self._say(line)
+
+    def _ask_hook(self, seen: Seen, line: dict[str, Any]) -> None:
+        """A hook may hand the input back: where the vendor would run what it says, it is not cut."""
+        size = len(dump(line)) + 1
+        if size > self.facts.line_bytes:
+            if self.facts.asks and self.facts.mode != "bypassPermissions":
+                self._verdicts[seen.call] = Verdict(False, TOO_LARGE.format(size=size))
+                _bound(self._verdicts)
+                return
+            line = fit_line(line, self.facts.line_bytes)
+            seen = seen._replace(arguments=line["request"]["input"]["tool_input"])
+        self._hooked[line["request_id"]] = seen
+        _bound(self._hooked)
+        self._say(line)
 
     @property
     def asking(self) -> bool:
@@ -259,6 +283,7 @@ class Control:
         before = self._verdicts.get(seen.call, Verdict())
         if verdict.allow is not None and before.allow is not False:
             self._verdicts[seen.call] = verdict if verdict.changed else verdict._replace(changed=before.changed)
+            _bound(self._verdicts)
         if any(other.call == seen.call for other in self._hooked.values()):
             return []
         held = self._held.pop(seen.call, None)
@@ -271,7 +296,8 @@ class Control:
 
     def ran(self, call: str) -> Forbidden | None:
         """A call has run; what a hook says of one that a vendor ran unasked, although the hook denied it."""
-        self._ran.add(call)
+        self._ran[call] = None
+        _bound(self._ran)
         verdict = self._verdicts.get(call, Verdict())
         return Forbidden(call, verdict.reason) if verdict.allow is False else None
 
@@ -321,6 +347,11 @@ class Control:
 
     def _complain(self, text: str) -> None:
         self.complaints.append(f"{text}; the line was skipped\n")
+
+
+def _bound(table: dict[str, Any]) -> None:
+    if len(table) > HOOKS_OPEN:
+        del table[next(iter(table))]
 
 
 def read_line(raw: bytes) -> object:

@@ -5,31 +5,48 @@ NaN, raw control characters, a BOM, a banner glued to the first event, two objec
 takes them one after the other; text that was never JSON is kept as noise for the error text.
 """
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
 
 from shim.account import Account
+from shim.halves import escape_halves
+from shim.shapes import Shape, shallow
 
-# A raw newline inside a JSON string splits one event over physical lines (cursor's call ids do it);
-# three more lines are tried, and never more bytes than a large event has.
-JOINED_LINES = 3
+# A raw newline inside a JSON string splits one event over physical lines (cursor's call ids do it, a tool's output
+# may have hundreds). An event that stands by itself ends the wait before that.
+JOINED_LINES = 1000
 JOINED_BYTES = 4 * 1024 * 1024
 NOISE_LINES = 20  # the last lines that were not JSON, for an error's text
 NOISE_CHARACTERS = 2000
 
 BOM = b"\xef\xbb\xbf"
+PADDING = b" \t\r\x00"
+LARGEST, LEAST = 2**64 - 1, -(2**63)  # of an integer: what orjson and most readers have
+DIGITS = 20  # no 64-bit integer has more
+
+_OBJECT = re.compile(rb'\{\s*"')
+
+
+class _Nothing:
+    """Stands for "no JSON", because None is a value."""
+
+
+_NOTHING = _Nothing()
 
 
 class Decoder:
     """The slow path, with what it remembers between lines: an unfinished object, and the noise."""
 
-    __slots__ = ("_account", "_held", "_held_lines", "noise")
+    __slots__ = ("_account", "_held", "_shape", "_size", "noise")
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._held = b""
-        self._held_lines = 0
+        self._held: list[bytes] = []
+        self._size = 0
+        self._shape = Shape()
         self.noise: list[str] = []
 
     @property
@@ -43,103 +60,156 @@ class Decoder:
         A value that is torn out (glued, joined, found behind a banner) is not to be trusted as far as one that
         had a line for itself (threats: forged lines). Blank lines and noise give nothing.
         """
-        line = line.strip(b" \t\r\x00")
-        if line.startswith(BOM):
-            self._account.repaired("bom")
-            line = line[len(BOM) :]
-        if not line:
-            return []
         if self._held:
             return self._join(line)
-        try:
-            return self._values(line) or self._torn(line)
-        except RecursionError:
-            self._account.repaired("too_deep", line)
+        rest = line.lstrip(PADDING)
+        if rest.startswith(BOM):
+            self._account.repaired("bom", line)
+            rest = rest[len(BOM) :].lstrip(PADDING)
+        if not rest:
             return []
+        value = self._value(rest.rstrip(PADDING))
+        return self._torn(rest) if value is _NOTHING else [(value, False)]
 
     def close(self) -> None:
         """The stream ended: an object that is still unfinished is a cut line."""
         if self._held:
-            self._account.repaired("cut_line", self._held)
-            self._note_noise(self._held)
-            self._held = b""
+            self._give_up()
 
-    def _join(self, line: bytes) -> list[tuple[Any, bool]]:
-        """The rest of an object that a raw newline broke; a line that stands by itself ends the wait."""
-        try:
-            value = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            value = None
-        if isinstance(value, dict):
-            # It may be an event, or a line of the text that the broken object holds.
-            self.close()
-            return [(value, True)]
-        whole, self._held = self._held + b"\n" + line, b""
-        try:
-            values = self._values(whole)
-        except RecursionError:
-            values = []
-        if values:
-            self._account.repaired("joined_line", whole)
-            return [(value, True) for value, _ in values]
-        if self._held_lines < JOINED_LINES and len(whole) <= JOINED_BYTES:
-            self._held, self._held_lines = whole, self._held_lines + 1
-            return []
-        self._account.repaired("cut_line", whole)
-        self._note_noise(whole)
-        return []
-
-    def _values(self, line: bytes) -> list[tuple[Any, bool]]:
-        import json
-
-        try:
-            return [(orjson.loads(line), False)]
-        except orjson.JSONDecodeError:
-            pass
-        text = self._text(line)
-        try:
-            value = json.loads(text, strict=False)
-        except ValueError:
-            return []
-        self._account.repaired("json", line)
-        return [(value, False)]
+    # -- several things on a line -------------------------------------------------------------------------
 
     def _torn(self, line: bytes) -> list[tuple[Any, bool]]:
-        """Objects between other things: behind a banner, two on a line, before a cut end.
+        """Objects between other things: behind a banner, two on a line, before one that goes on.
 
         The search stops at the first object that does not parse: what lies inside a broken object is its own.
         """
-        from json import JSONDecoder
-
-        text, values, position = line.decode("utf-8", "replace"), [], 0
-        decoder = JSONDecoder(strict=False)
-        while (position := text.find('{"', position)) >= 0:
-            try:
-                value, position = decoder.raw_decode(text, position)
-            except ValueError:
+        values: list[tuple[Any, bool]] = []
+        position = 0
+        while found := _OBJECT.search(line, position):
+            shape = Shape()
+            end = shape.feed(line, found.start())
+            if end is None:
+                self._hold(line[found.start() :] if values else line, shape)
+                break
+            value = self._value(line[found.start() : end])
+            if value is _NOTHING:
                 break
             values.append((value, True))
+            position = end
         if values:
             self._account.repaired("glued_line", line)
-        elif line.startswith(b'{"') and len(line) <= JOINED_BYTES:
-            self._held, self._held_lines = line, 1
-        else:
+        elif not self._held:
             self._note_noise(line)
         return values
 
-    def _text(self, line: bytes) -> str:
+    # -- one thing on several lines -----------------------------------------------------------------------
+
+    def _hold(self, piece: bytes, shape: Shape) -> None:
+        if len(piece) <= JOINED_BYTES:
+            self._held, self._size, self._shape = [piece], len(piece), shape
+        else:
+            self._account.repaired("cut_line", piece)
+
+    def _join(self, line: bytes) -> list[tuple[Any, bool]]:
+        """The rest of an object that a raw newline broke; an event that stands by itself ends the wait."""
+        bare = line.strip(PADDING).removeprefix(BOM)
+        if bare.startswith(b"{"):
+            value = self._value(bare, counted=False)
+            if value and isinstance(value, dict):
+                # Its quotes are not escaped, so it is no piece of a string that only lacks an escape for its newlines.
+                self._give_up()
+                return [(self._value(bare), True)]
+        piece = b"\n" + line
+        end = self._shape.feed(piece)
+        self._held.append(piece if end is None else piece[:end])
+        self._size += len(piece)
+        if end is None:
+            if len(self._held) > JOINED_LINES or self._size > JOINED_BYTES:
+                self._give_up()
+            return []
+        return self._joined(piece[end:])
+
+    def _joined(self, rest: bytes) -> list[tuple[Any, bool]]:
+        whole = b"".join(self._held)
+        start = _OBJECT.search(whole)
+        value = self._value(whole[start.start() if start else 0 :])
+        if value is _NOTHING:
+            self._held.append(rest)
+            self._give_up()
+            return []
+        self._held.clear()
+        self._account.repaired("joined_line", whole)
+        return [(value, True), *(self._torn(rest) if rest.strip(PADDING) else ())]
+
+    def _give_up(self) -> None:
+        whole = b"".join(self._held)
+        self._held.clear()
+        self._account.repaired("cut_line", whole)
+        for line in whole.split(b"\n"):
+            if line.strip(PADDING):
+                self._note_noise(line)
+
+    # -- one value ----------------------------------------------------------------------------------------
+
+    def _value(self, data: bytes, *, counted: bool = True) -> Any:
+        """The value of a text, repaired and accounted for; _NOTHING when it is no JSON."""
         try:
-            return line.decode("utf-8")
-        except UnicodeDecodeError:
-            self._account.repaired("invalid_utf8", line)
-        return line.decode("utf-8", "replace")
+            return orjson.loads(data)
+        except orjson.JSONDecodeError:
+            pass
+        kinds: list[str] = []
+        value = _repaired(data, kinds)
+        if value is not _NOTHING and counted:
+            self._count(kinds, data)
+        return value
+
+    def _count(self, kinds: Iterable[str], data: bytes) -> None:
+        for kind in kinds:
+            self._account.repaired(kind, data)
 
     def _note_noise(self, line: bytes) -> None:
+        line = line.strip(PADDING)
         self._account.repaired("not_json", line)
         self.noise.append(line[:NOISE_CHARACTERS].decode("utf-8", "replace"))
         del self.noise[:-NOISE_LINES]
 
 
-def join_surrogates(text: str) -> str:
-    """`text` as it can be written: halves of a pair joined, a half alone becomes U+FFFD."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+def _repaired(data: bytes, kinds: list[str]) -> Any:
+    """The value of a text that is not strict JSON; what was wrong with it is added to `kinds`."""
+    import json
+
+    flat = shallow(data)
+    text = escape_halves(flat, kinds)
+    try:
+        value = json.loads(text, strict=False, parse_int=_integer)
+    except RecursionError:
+        flat = shallow(data, always=True)
+        try:
+            value = json.loads(escape_halves(flat, []), strict=False, parse_int=_integer)
+        except (ValueError, RecursionError):
+            return _NOTHING
+    except ValueError:
+        return _NOTHING
+    kinds.append("json" if flat is data else "too_deep")
+    return value
+
+
+def _integer(digits: str) -> int | str:
+    """An integer as itself; as its digits when it has more than 64 bits."""
+    if len(digits) <= DIGITS and LEAST <= (number := int(digits)) <= LARGEST:
+        return number
+    return digits
+
+
+def parsed(text: str, account: Account) -> Any:
+    """The value of a text that should be JSON, such as a call's arguments; the text itself when it is none."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        kinds: list[str] = []
+        value = _repaired(text.encode("utf-8", "surrogatepass"), kinds)
+    if value is _NOTHING:
+        return text
+    for kind in kinds:
+        account.repaired(kind, text)
+    return value

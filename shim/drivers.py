@@ -7,18 +7,19 @@ way; the other methods may be called while it runs.
 from typing import Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
 from shim import strays
 from shim.child import Child
 from shim.control import Control
-from shim.ending import Exit
-from shim.errors import ShimError, VendorError
+from shim.early import tell
+from shim.ending import Exit, open_calls
+from shim.errors import ShimError
 from shim.hooks import Seen
 from shim.launcher import Launcher
 from shim.messages import Message
 from shim.permissions import Decision, Permission
 from shim.sinks import Output
-from shim.state import tell
 from shim.translation import Translation
 
 SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it said anything
@@ -48,6 +49,9 @@ class Driver(Protocol):
     def terminate(self) -> None:
         """Tell the child to go, without waiting."""
 
+    def reap(self) -> None:
+        """Let go of what the child's tools left behind and has ended."""
+
     async def stop(self) -> None:
         """End the child for certain: the conversation is over, or something failed."""
 
@@ -63,7 +67,8 @@ class ChildDriver:
         self._child: Child | None = None
         self._deadline = float("inf")
         self._reading = anyio.CancelScope()
-        self._interrupted = False
+        self._tasks: TaskGroup | None = None
+        self._interrupted = self._stalled = False
         self._again = False  # this turn is said for the second time
         self._heard = False  # the child has said something; in this turn too:
         self._answering = False
@@ -75,13 +80,16 @@ class ChildDriver:
         if self._child is not None:
             self._child.signal("SIGTERM")
 
+    def reap(self) -> None:
+        """Let go of what the child's tools left behind and has ended."""
+        strays.reap(self._child.pids if self._child is not None else set())
+
     async def _refuse(self, message: Message, error: ShimError) -> None:
         """A turn that cannot begin ends in a result that says why."""
         translation = self._launcher.translation(self.translation)
         self.translation = translation
         translation.turn.answers(message, echo=self._launcher.echo)
-        cause = "not_found" if isinstance(error, VendorError) else "refused"
-        translation.turn.failed(f"{error}\n{error.hint}".strip(), kind=cause, api=False)
+        translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
         await self._output.lines(translation.close(None))
 
     async def _pump(self, child: Child, translation: Translation) -> bool:
@@ -89,10 +97,14 @@ class ChildDriver:
         while not translation.finished:
             with anyio.CancelScope(deadline=self._until(translation)) as self._reading:
                 chunk = await child.read()
-            if self._reading.cancelled_caught and anyio.current_time() < self._deadline:
-                await self._stall(child, translation)
-                return False
-            if self._reading.cancelled_caught or not chunk:
+            if self._reading.cancelled_caught:
+                if anyio.current_time() >= self._deadline:
+                    return False
+                chunk = child.read_ready()  # we may have been stopped ourselves, while it was not
+                if not chunk:
+                    self._stall(child, translation)
+                    continue
+            if not chunk:
                 return False
             self._heard = self._answering = True
             said = translation.feed(chunk)
@@ -102,16 +114,17 @@ class ChildDriver:
                 self._launcher.remember(translation)
             if said:
                 await self._output.lines(said)
-            if translation.turn.open:
-                strays.adopt()  # a turn without tools leaves no processes behind
             await self._beside(child, translation)
             if translation.turn.settled and self._settled():
                 return True
         return True
 
     def _until(self, translation: Translation) -> float:
-        """When the child has been silent for too long; while a person is asked it may be silent for ever."""
-        if self._control is not None and self._control.asking:
+        """When the child has been silent for too long; while a person is asked it may be silent for ever.
+
+        One that said that it is done has its grace, one that is being ended the time of that.
+        """
+        if translation.turn.settled or self._stalled or (self._control is not None and self._control.asking):
             return self._deadline
         if not self._answering:
             self._patience = "first_byte_timeout"
@@ -119,17 +132,19 @@ class ChildDriver:
             self._patience = "tool_timeout" if translation.turn.open else "idle_timeout"
         return min(self._deadline, anyio.current_time() + self._launcher.timeouts[self._patience])
 
-    async def _stall(self, child: Child, translation: Translation) -> None:
-        """The child said nothing for too long: it is interrupted, then ended."""
+    def _stall(self, child: Child, translation: Translation) -> None:
+        """The child said nothing for too long: it is interrupted, then ended; what it says meanwhile is heard."""
         turn, name = translation.turn, self._patience
-        seconds = self._launcher.timeouts[name]
-        waiting = ", ".join(call[1] for call in turn.open.values())
-        turn.failed(
-            f"{self._launcher.vendor.name} said nothing for {seconds:g} s ({name})"
-            + (f" while these calls were open: {waiting}" if waiting else ""),
-            kind="stall",
-            api=False,
-        )
+        seconds, waiting = self._launcher.timeouts[name], open_calls(turn)
+        text = f"{self._launcher.vendor.name} said nothing for {seconds:g} s ({name})"
+        if not turn.stated:  # a real claude that gave its result may have had more to do; that result stands
+            turn.stopped(text + (f" while these calls were open: {waiting}" if waiting else ""), "stall")
+        self._stalled = True
+        assert self._tasks is not None
+        self._tasks.start_soon(self._break_off, child)
+
+    async def _break_off(self, child: Child) -> None:
+        """The vendor's own way of interrupting its turn, and then the end of its group."""
         await child.stop(self._launcher.vendor.interrupt)
 
     async def _beside(self, child: Child, translation: Translation) -> None:
@@ -196,16 +211,16 @@ class ChildDriver:
         with anyio.CancelScope(deadline=deadline):
             await child.ended()
         if child.exit is None:
-            await child.stop(self._launcher.vendor.interrupt)
+            await child.stop("SIGTERM" if self._interrupted else self._launcher.vendor.interrupt)
             return None
-        return None if self._interrupted else child.exit
+        return None if self._interrupted or self._stalled else child.exit
 
     def _cut_short(self, translation: Translation, child_exit: Exit | None = None, stderr: str | None = None) -> bool:
         """Whether the message is to be said once more: the dialect wants it, and nothing but a text was cut (R11).
 
         Without `stderr` the child has said how its turn ended, and stays.
         """
-        if not self._launcher.retries or self._again or self._interrupted or translation.finished:
+        if not self._launcher.retries or self._again or self._interrupted or self._stalled or translation.finished:
             return False
         self._again = translation.retry(child_exit, stderr)
         if self._again:

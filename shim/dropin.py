@@ -5,12 +5,14 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
-from shim import argv, config
+from shim import argv, beginning, config
 from shim.account import printable
 from shim.argv import Invocation
+from shim.early import GONE, insist, tell
 from shim.ending import bare
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
 from shim.events import CLAUDE_VERSION, TERMINATORS
+from shim.failures import Cause
 from shim.ids import parse_uuid
 from shim.launcher import working_directory
 from shim.start import Start, terminator
@@ -37,15 +39,35 @@ class Signals:
     def __init__(self) -> None:
         self.pending: list[int] = []
         self.started = False
+
+    def listen(self) -> None:
+        """From now on they are ours."""
         for number in SIGNAL_STATUS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._caught)
+        if beginning.heard:
+            self._caught(beginning.heard.pop(0), None)
+
+    def ended(self) -> bool:
+        """Whether we were told to end; from now on a signal only says so."""
+        self.started = True
+        return bool(self.pending)
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
         if not self.started:
             self.started = True  # told once is enough
+            self.pending.append(number)
             raise StoppedError(number)
         self.pending.append(number)
+
+
+def said(data: bytes) -> int:
+    """Print what is no turn's; the exit status. Nobody who reads is no failure, a disk that is full is one."""
+    try:
+        write_all(1, data)
+    except OSError as error:
+        return int(error.errno not in GONE)
+    return 0
 
 
 def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
@@ -57,11 +79,13 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     except FrontendError as error:
         complain(error)
         if (chosen or baked) == "yume":  # it waits for a result whatever was wrong
-            return refuse(Invocation(output_format="stream-json", shim_dialect="yume"), error, "refused")
+            flat = Invocation(output_format="stream-json", shim_dialect="yume")
+            return refuse(flat, error, error.cause, lambda: bool(beginning.heard))
         return 1
+    if invocation.version or invocation.help or invocation.subcommand:
+        beginning.forget()
     if invocation.version:
-        write_all(1, f"{CLAUDE_VERSION} (Claude Code)\n".encode())
-        return 0
+        return said(f"{CLAUDE_VERSION} (Claude Code)\n".encode())
     if invocation.help or invocation.subcommand:
         from shim.subcommands import answer
 
@@ -76,22 +100,27 @@ def serve(invocation: Invocation, start: Callable[[], Start], shown: str = "") -
 
     `shown` is the frontend's own name for the session, where that is no UUID.
     """
+    signals = Signals()
     try:
-        signals = Signals()
+        signals.listen()
         return start().run(signals)
     except StoppedError as stopped:
-        refuse(invocation, stopped, "interrupted" if stopped.number == signal.SIGINT else "signal", shown)
+        cause: Cause = "interrupted" if stopped.number == signal.SIGINT else "signal"
+        refuse(invocation, stopped, cause, signals.ended, shown)
         return SIGNAL_STATUS[signal.Signals(stopped.number)]
     except ArgumentError as error:
+        signals.started = True
         complain(error)
-        return refuse(invocation, error, "refused", shown) if dialect_of(invocation) == "yume" else 1
+        return refuse(invocation, error, error.cause, signals.ended, shown) if dialect_of(invocation) == "yume" else 1
     except ShimError as error:
+        signals.started = True
         complain(error)
-        return refuse(invocation, error, "not_found" if isinstance(error, VendorError) else "refused", shown)
+        return refuse(invocation, error, error.cause, signals.ended, shown)
     except Exception as mistake:  # our own bug: a frontend is still told (threats, last row)
+        signals.started = True
         ours = ShimError(f"the shim failed: {mistake!r}", hint="please report this")
         complain(ours)
-        return refuse(invocation, ours, "internal", shown)
+        return refuse(invocation, ours, "internal", signals.ended, shown)
 
 
 def fill_standard_files() -> None:
@@ -109,10 +138,7 @@ def fill_standard_files() -> None:
 def complain(error: ShimError) -> None:
     """A sentence and a hint, on stderr."""
     hint = f"\nhint: {error.hint}" if error.hint else ""
-    try:
-        write_all(2, printable(f"{error}{hint}\n").encode())
-    except OSError:
-        pass
+    tell(printable(f"{error}{hint}\n"))
 
 
 def dialect_of(invocation: Invocation) -> str:
@@ -123,8 +149,11 @@ def dialect_of(invocation: Invocation) -> str:
         return "claude"
 
 
-def refuse(invocation: Invocation, error: ShimError, cause: str, shown: str = "") -> int:
-    """A turn that cannot start still ends in a result that says why, where the output format has one."""
+def refuse(invocation: Invocation, error: ShimError, cause: Cause, stopped: Callable[[], bool], shown: str = "") -> int:
+    """A turn that cannot start still ends in a result that says why, where the output format has one.
+
+    `stopped` says whether we were told to end: then it is not waited for who does not read it.
+    """
     if invocation.output_format == "text":
         return NOT_FOUND_STATUS if isinstance(error, VendorError) else 1
     fresh, identity = fresh_identity()
@@ -148,13 +177,13 @@ def refuse(invocation: Invocation, error: ShimError, cause: str, shown: str = ""
     else:
         cause = "not_found" if isinstance(error, UnknownSessionError) else cause
         translation = Translation(Translator, terms, pen)
-        translation.turn.failed(str(error), kind=cause, api=False)
+        translation.turn.stopped(str(error), cause)
         lines = translation.close(None)
     if invocation.output_format == "json":
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
         lines = array if invocation.verbose else pen.last_result
     try:
-        write_all(1, lines)
+        insist(1, lines, stopped)
     except OSError:
         pass
     return 1

@@ -1,8 +1,12 @@
 """Values as JSON bytes that any reader takes: valid UTF-8, bounded in depth, without what splits a line."""
 
+import re
+from typing import Any
+
 import orjson
 
-from shim.decode import join_surrogates
+from shim.halves import join_surrogates
+from shim.shapes import DEPTH_KEPT, DEPTH_WRITTEN
 
 # Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input, section 2). Looking
 # for them costs a nanosecond a byte, so only what is not ASCII is searched, and only content, never whole lines.
@@ -12,7 +16,11 @@ _SEPARATORS = (
     (b"\xc2\x85", b"\\u0085"),
 )
 
-DEPTH_WRITTEN = 200  # orjson stops at 254; a deeper value becomes its JSON text
+FLOATS_ONLY = 2.0**63  # from here on an integer of a line was read as a float, which has 17 digits
+
+# Of a value that a vendor sends: only these may hold what cannot be written as it is.
+UNSURE = frozenset((float, dict, list))
+_LONG_INTEGER = re.compile(rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])")
 
 
 def dump(value: object) -> bytes:
@@ -20,8 +28,44 @@ def dump(value: object) -> bytes:
     try:
         dumped = orjson.dumps(value)
     except TypeError:
-        dumped = orjson.dumps(_clean(value, 0))
+        dumped = orjson.dumps(_clean(value, DEPTH_WRITTEN))
     return dumped if dumped.isascii() else escape(dumped)
+
+
+def survey(value: object) -> tuple[int, bool]:
+    """How deep a value is, and whether an integer in it may have lost digits."""
+    deepest, lossy = 0, False
+    waiting = [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        if item.__class__ is float:
+            lossy = lossy or not -FLOATS_ONLY < item < FLOATS_ONLY
+        elif isinstance(item, dict | list):
+            deepest = max(deepest, depth)
+            inner = item.values() if isinstance(item, dict) else item
+            waiting += [(each, depth + 1) for each in inner if each.__class__ in UNSURE]
+    return deepest, lossy
+
+
+def exact(value: Any, line: bytes) -> Any:
+    """`value` with the integers of its line that are longer than 64 bits as their digits."""
+    digits = {float(found): found.decode() for found in _LONG_INTEGER.findall(line)}
+    return _exact(value, digits) if digits else value
+
+
+def _exact(value: Any, digits: dict[float, str]) -> Any:
+    if value.__class__ is float:
+        return digits.get(value, value)
+    if isinstance(value, dict):
+        return {key: _exact(item, digits) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_exact(item, digits) for item in value]
+    return value
+
+
+def flat(value: Any) -> Any:
+    """`value` with what is deeper than DEPTH_KEPT as its JSON text."""
+    return _clean(value, DEPTH_KEPT)
 
 
 def escape(dumped: bytes) -> bytes:
@@ -47,15 +91,16 @@ def as_content(value: object) -> object:
     return as_text(value)
 
 
-def _clean(value: object, depth: int) -> object:
+def _clean(value: object, levels: int) -> object:
+    """`value` with what orjson refuses made writable, and what is deeper than so many levels as its JSON text."""
     if isinstance(value, str):
         return join_surrogates(value)
-    if isinstance(value, dict | list | tuple) and depth >= DEPTH_WRITTEN:
+    if levels <= 0 and isinstance(value, dict | list | tuple) and value:
         return _as_text(value)
     if isinstance(value, dict):
-        return {join_surrogates(str(key)): _clean(item, depth + 1) for key, item in value.items()}
+        return {join_surrogates(str(key)): _clean(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(item, depth + 1) for item in value]
+        return [_clean(item, levels - 1) for item in value]
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
         return str(value)
     if value is None or isinstance(value, bool | int | float):
@@ -64,9 +109,29 @@ def _clean(value: object, depth: int) -> object:
 
 
 def _as_text(value: object) -> str:
-    import json
+    """A value of any depth as JSON, without recursion: what is still to be written is a stack."""
+    parts: list[str] = []
+    waiting: list[object] = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, _Written):
+            parts.append(item)
+        elif isinstance(item, dict) and item:
+            entries: list[object] = []
+            for key, inner in item.items():
+                entries += [_Written("," if entries else "{"), str(key), _Written(":"), inner]
+            waiting += [_Written("}"), *reversed(entries)]
+        elif isinstance(item, list | tuple) and item:
+            entries = []
+            for inner in item:
+                entries += [_Written("," if entries else "["), inner]
+            waiting += [_Written("]"), *reversed(entries)]
+        else:
+            parts.append(orjson.dumps(_clean(item, DEPTH_KEPT)).decode())
+    return "".join(parts)
 
-    try:
-        return join_surrogates(json.dumps(value, ensure_ascii=False))
-    except RecursionError:
-        return "[nested too deeply]"
+
+class _Written(str):
+    """JSON text, not a string to be written."""
+
+    __slots__ = ()

@@ -5,12 +5,13 @@ interrupted beats failed, failed beats ended, and no word at all is an error.
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.account import printable
 from shim.dumping import dump
-from shim.failures import Failure, classify
-from shim.usage import NO_USAGE, ORDER, Usage, count, dollars, known
+from shim.failures import Cause, Failure, classify
+from shim.usage import NO_USAGE, ORDER, Usage, count, dollars, known, place
 from shim.wording import api_text
 
 if TYPE_CHECKING:
@@ -37,15 +38,19 @@ class Exit(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What is known of the end: `kind` is ended, failed or interrupted; the rest belongs to a failure."""
+    """What is known of the end: `kind` is ended, failed or interrupted; the rest belongs to a failure.
+
+    `ours`: we ended the turn, and what the vendor says of it afterwards is no reason.
+    """
 
     kind: str
     message: str = ""
-    cause: str = "clean"
+    cause: Cause = "clean"
     failure: Failure = Failure()
     api: bool = False
     subtype: str | None = None
     facts: Mapping[str, Any] = {}
+    ours: bool = False
 
 
 def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:
@@ -55,21 +60,24 @@ def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:
         return outcome
     if outcome is not None:
         if child_exit is None or (child_exit.signal is None and child_exit.code in turn.terms.clean_exits):
-            return outcome
-        cause = "signal" if child_exit.signal else "exit_code"
+            return _unfinished(turn, outcome) or outcome
         text = f"{vendor} said that it was done, but {child_exit}" + _reason(stderr)
-        return Outcome("failed", message=text, cause=cause, facts=outcome.facts)
+        return Outcome("failed", text, "signal" if child_exit.signal else "exit_code", facts=outcome.facts)
     if turn.terms.gate and turn.terms.gate in stderr:
         hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
         return Outcome("failed", message=_clean(stderr) + hint, cause="refused")
     failure = classify(stderr)
     ended = "was ended" if child_exit is None else str(child_exit)
+    cause: Cause = "truncated"
     if child_exit is not None and child_exit.signal:
         cause = "signal"
-    elif failure.cause:
+    elif failure.api:
         return Outcome("failed", message=_clean(stderr), cause=failure.cause, failure=failure, api=True)
-    else:
-        cause = "exit_code" if child_exit is not None and child_exit.code else "truncated"
+    elif child_exit is not None and child_exit.code:
+        cause = "exit_code"
+    elif child_exit is not None and not turn.began and turn.account.misunderstood:
+        text = f"{vendor} {ended}, and nothing that it printed was what it was started to print"
+        return Outcome("failed", text + _reason(stderr), "protocol")
     return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
 
 
@@ -91,6 +99,30 @@ def broke_off(turn: "Frame", child_exit: Exit | None, stderr: str) -> bool:
 def lost(message: str) -> bool:
     """Whether an error text is about a stream that broke off."""
     return any(word in message.lower() for word in CUT)
+
+
+def _unfinished(turn: "Frame", outcome: Outcome) -> Outcome | None:
+    """A good end in the middle of the work is none: the last reply asked for tools and nothing came of them.
+
+    A vendor that meant it gives a result of its own, in words or as structured output. A call that has its result may
+    be the last thing: some models have nothing to add (acai page, section 1).
+    """
+    if not (turn.open and turn.asks_tools):
+        return None
+    if outcome.facts.get("result") or outcome.facts.get("structured_output") is not None:
+        return None
+    text = f"{turn.terms.vendor} said that it was done, but these calls of its last reply have no result"
+    return Outcome("failed", f"{text}: {open_calls(turn)}", "truncated", facts=outcome.facts)
+
+
+CALLS_NAMED = 8  # of those that are open; the rest is a number
+
+
+def open_calls(turn: "Frame") -> str:
+    """The names of the calls that have no result, for a sentence."""
+    names = [call[1] for call in islice(turn.open.values(), CALLS_NAMED)]
+    more = len(turn.open) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def _clean(stderr: str) -> str:
@@ -144,7 +176,7 @@ def conclude(turn: "Frame") -> None:
         result["api_error_type"] = failure.error_type
     result["stop_reason"] = _stop_reason(turn, outcome)
     result |= _accounts(turn, outcome)
-    result["permission_denials"] = turn.denials
+    result["permission_denials"] = list(turn.denials.values())
     result["terminal_reason"] = _terminal_reason(turn, outcome)
     result["fast_mode_state"] = "off"
     result["shim"] = _shim(turn)
@@ -159,7 +191,7 @@ def _pass(turn: "Frame", outcome: Outcome) -> None:
     turn.sealed = False
 
 
-def bare(vendor: str, text: str, cause: str = "internal") -> dict[str, Any]:
+def bare(vendor: str, text: str, cause: Cause = "internal") -> dict[str, Any]:
     """An error result that depends on nothing that happened; a session that is not there had no turn (5.10)."""
     return {
         "subtype": "error_during_execution",
@@ -221,7 +253,7 @@ def _accounts(turn: "Frame", outcome: Outcome) -> dict[str, Any]:
     total = Usage(stated)
     conversation = turn.conversation
     for model, counted in turn.usage.items():
-        so_far = conversation.usage.setdefault(model, Usage(NO_USAGE))
+        so_far = place(conversation.usage, model)
         for name in ORDER:
             so_far[name] += counted[name]
             if not any(stated.values()):
@@ -271,8 +303,15 @@ def _shim(turn: "Frame") -> dict[str, Any]:
     shim: dict[str, Any] = {"vendor": turn.terms.vendor}
     if version := turn.facts.get("vendor_version") or turn.terms.vendor_version:
         shim["vendor_version"] = version
-    return shim | {
-        "cause": turn.cause,
+    shim["cause"] = turn.cause
+    if turn.child_exit is not None and turn.child_exit.signal:
+        shim["signal"] = turn.child_exit.signal
+    elif turn.child_exit is not None and turn.child_exit.code:
+        shim["exit_code"] = turn.child_exit.code
+    shim |= {
         "repairs": turn.account.repairs,
         "unknown_events": turn.account.unknown,
     }
+    if turn.account.redacted:
+        shim["redacted"] = turn.account.redacted
+    return shim

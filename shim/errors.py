@@ -1,5 +1,6 @@
 """Whose fault it was: the frontend that called us, or the vendor program that we called."""
 
+from shim.failures import Cause
 from shim.ids import parse_uuid
 
 
@@ -7,8 +8,10 @@ class ShimError(Exception):
     """A failure with a sentence for the person who can end it.
 
     `str(error)` is the whole line for stderr: what was found, what is allowed. `hint` is a next step, or "".
-    `vendor` is set when it is known whose turn it was.
+    `vendor` is set when it is known whose turn it was; `cause` is what its result says (surface page).
     """
+
+    cause: Cause = "refused"
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -22,6 +25,14 @@ class FrontendError(ShimError):
 
 class VendorError(ShimError):
     """The child is missing or misbehaved."""
+
+    cause = "not_found"
+
+
+class MachineError(ShimError):
+    """The machine has nothing left: neither the frontend nor the vendor could have done better."""
+
+    cause = "internal"
 
 
 class ArgumentError(FrontendError):

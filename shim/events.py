@@ -15,6 +15,7 @@ from shim.usage import NO_USAGE, Usage
 CLAUDE_VERSION = "2.1.327"  # raised by hand when the contract was measured again
 
 UNLIMITED = 1 << 62
+FOLD_LINES = 64
 
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
@@ -44,6 +45,7 @@ class ClaudePen:
         self.room = max(self._limit - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
         self._terminator = terminator
         self._lines: list[bytes] = []
+        self._folded = 0
         self._number = 0
         self._message_number = 0
         self._identity = identity.encode()
@@ -53,6 +55,7 @@ class ClaudePen:
         self._model_name = ""
         self._usage_seen: Usage | None = None
         self.last_result = b""
+        self.call_bytes = 0  # of the last call, as it was said
 
     history = None  # its own lines are Claude's
 
@@ -60,6 +63,7 @@ class ClaudePen:
         """All bytes written since the last call: whole lines."""
         data = b"".join(self._lines)
         self._lines.clear()
+        self._folded = 0
         return data
 
     def asked(self, prompt: str) -> None:
@@ -67,6 +71,13 @@ class ClaudePen:
 
     def session_changed(self, session_id: str) -> None:
         """A session of ours never changes its id (contract S3)."""
+
+    def fold(self) -> None:
+        """Join what was written since the last fold: many long lines are gentler to the memory as one piece."""
+        lines, folded = self._lines, self._folded
+        if len(lines) - folded >= FOLD_LINES:
+            lines[folded:] = [b"".join(lines[folded:])]
+            self._folded = folded + 1
 
     def new_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
@@ -142,6 +153,11 @@ class ClaudePen:
         """A result that is Claude's already; its terminator comes later."""
         self.verbatim(line)
         self.last_result = self._lines[-1]
+
+    @property
+    def terminates(self) -> bool:
+        """Whether a terminator stands behind each result."""
+        return bool(self._terminator)
 
     def end_of_stream(self) -> None:
         """The terminator, if this stream has one; `result` says it by itself."""
@@ -227,27 +243,28 @@ class ClaudePen:
 
         Gives back other arguments where these had to be cut.
         """
-        block = dump({"type": "tool_use", "id": identity, "name": name, "input": arguments})
+        head = dump({"type": "tool_use", "id": identity, "name": name, "input": {}})[:-3]
+        dumped = dump(arguments)  # once: what is too deep is cut at the same depth, wherever it stands
         cut: Mapping[str, Any] | None = None
-        if len(block) > self.room // 2:  # as a fragment it is dumped twice
+        if len(head) + len(dumped) > self.room // 2:  # as a fragment it is dumped twice
             fitted = fit(arguments, self.room // 2)
-            arguments = cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
-            block = dump({"type": "tool_use", "id": identity, "name": name, "input": arguments})
+            cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
+            dumped = dump(cut)
+        self.call_bytes = len(head) + len(dumped)
         if self.partial:
-            self._stream_call(identity, name, arguments)
+            self._stream_call(head, dumped)
         self._number = number = self._number + 1
-        self._lines.append(b'%b%b%b%012x"}\n' % (self._head, block, self._call_tail, number))
+        self._lines.append(b'%b%b%b}%b%012x"}\n' % (self._head, head, dumped, self._call_tail, number))
         if self.partial:
             self._stream(b'{"type":"content_block_stop","index":%d}' % self._index)
         self._index += 1
         return cut
 
-    def _stream_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def _stream_call(self, head: bytes, dumped: bytes) -> None:
         """The events before a call's line: its whole input is one delta."""
-        block = dump({"type": "tool_use", "id": identity, "name": name, "input": {}})
         number = b"%d" % self._index
-        self._stream(b'{"type":"content_block_start","index":%b,"content_block":%b}' % (number, block))
-        delta = b'{"type":"input_json_delta","partial_json":%b}' % dump(dump(arguments).decode())
+        self._stream(b'{"type":"content_block_start","index":%b,"content_block":%b{}}}' % (number, head))
+        delta = b'{"type":"input_json_delta","partial_json":%b}' % dump(dumped.decode())
         self._stream(b'{"type":"content_block_delta","index":%b,"delta":%b}' % (number, delta))
 
     def message_stop(self, stop_reason: str | None, usage: Usage) -> None:

@@ -6,7 +6,27 @@ vendor's own trouble. How Claude says each class is in `wording`.
 """
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
+
+# All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is `tests/truth.py`.
+Cause = Literal[
+    "clean",
+    "vendor_error",  # the vendor said that it failed
+    "auth",
+    "rate_limit",
+    "limit",  # of turns, time or money, that the user set
+    "denied",  # a call that must not run had begun
+    "refused",  # by us before anything ran, by the vendor's trust gate, by the model's filter
+    "truncated",  # it ended without a word about its end, or in the middle of its work
+    "exit_code",
+    "signal",
+    "stall",
+    "interrupted",
+    "not_found",  # the vendor's program, the session
+    "protocol",  # what it printed is not what it was started to print
+    "internal",
+]
+CAUSES = frozenset(get_args(Cause))
 
 
 class Failure(NamedTuple):
@@ -21,8 +41,8 @@ class Failure(NamedTuple):
         return bool(self.kind)
 
     @property
-    def cause(self) -> str:
-        """The cause for `result.shim`; "" when nothing was recognised."""
+    def cause(self) -> Cause:
+        """The cause for `result.shim`; what was not recognised is the vendor's own trouble."""
         return KINDS[self.kind].cause
 
     @property
@@ -51,14 +71,14 @@ class Failure(NamedTuple):
 class Kind(NamedTuple):
     """One class of failures: the cause, the `error` of the assistant line, the `terminal_reason`."""
 
-    cause: str
+    cause: Cause
     error: str
     reason: str = "api_error"
 
 
 # fmt: off
 KINDS = {
-    "":           Kind("",             "unknown",               "model_error"),
+    "":           Kind("vendor_error", "unknown",               "model_error"),
     "request":    Kind("vendor_error", "unknown"),                            # 400, and what has no name of its own
     "login":      Kind("auth",         "authentication_failed"),              # nobody is logged in at all
     "key":        Kind("auth",         "authentication_failed"),              # somebody is, and is not believed

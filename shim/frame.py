@@ -13,32 +13,37 @@ A verb names a goal; the cell (state, goal) lists what is said on the way there,
   fill    results that never came, and the       end              the result and the terminator
           user line of an interrupt              late             too late: counted, not said
 NEW nothing said yet · READY between replies · MESSAGE in a reply, no block open · TEXT, THINKING a block is open ·
-ECHO a reply that was cut comes again and has said nothing new yet · CLOSED the result is said.
+ECHO a reply that was cut comes again and has said nothing new yet · DONE the vendor said that this was all, but may
+not have ended yet · CLOSED the result is said.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shim import ending
 from shim.account import Account
+from shim.dumping import exact, flat, survey
 from shim.ending import Exit, Outcome
-from shim.failures import classify
+from shim.failures import Cause, classify
 from shim.hooks import Seen
 from shim.messages import Message
 from shim.permissions import Permission
+from shim.shapes import DEPTH_KEPT
+from shim.spoken import Spoken
 from shim.terms import SEEN_IDS, Conversation, Structured, Terms
-from shim.usage import NO_USAGE, Usage
+from shim.usage import NO_USAGE, Usage, place
 
 if TYPE_CHECKING:
     from shim.pen import Pen
 
-NEW, READY, MESSAGE, TEXT, THINKING, ECHO, CLOSED = (
+NEW, READY, MESSAGE, TEXT, THINKING, ECHO, DONE, CLOSED = (
     "new",
     "ready",
     "message",
     "text",
     "thinking",
     "echo",
+    "done",
     "closed",
 )
 
@@ -56,6 +61,8 @@ TRANSITIONS: dict[str, dict[str, str]] = {
                THINKING: "close thinking",                   CLOSED: "close stop fill end"},
     ECHO:     {READY: "unecho",     MESSAGE: "unecho start", TEXT: "unecho start text",
                THINKING: "unecho start thinking",            CLOSED: "unecho fill end"},
+    DONE:     {READY: "late",       MESSAGE: "late",         TEXT: "late",
+               THINKING: "late",                             CLOSED: "fill end"},
     CLOSED:   {READY: "late",       MESSAGE: "late",         TEXT: "late",
                THINKING: "late",                             CLOSED: "late"},
 }
@@ -65,6 +72,8 @@ TRANSITIONS: dict[str, dict[str, str]] = {
 # Of an id or a name that a vendor gives: they stand in every line of ours, and are remembered.
 NAME_CHARACTERS = 200
 
+LEFT_OUT = "\n[…]\n"  # in the middle of an answer that is longer than a line
+
 Steps = dict[str, dict[str, tuple[Callable[[Any], None], ...]]]
 Call = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
 
@@ -73,6 +82,7 @@ class Frame:
     """State and memory of a turn; the verbs are in `blocks`, `calls` and `turn`, each on top of the one before."""
 
     paths: ClassVar[Steps]
+    redact: Callable[[Any], Any] | None = None  # what a value is said as, where secrets are left out of the stream
 
     def __init__(self, pen: "Pen", terms: Terms, conversation: Conversation, account: Account) -> None:
         self.pen = pen
@@ -86,19 +96,24 @@ class Frame:
         self.stated_outcome: Outcome | None = None
         self.sealed = True
         self.settled = False
+        self._judged = False  # the vendor said how it ended
         self.began = False
         self.interrupted_call = False
         self.is_error = False
-        self.cause = ""
+        self.cause: Cause | Literal[""] = ""  # until the result is said
+        self.child_exit: Exit | None = None
         self.final_text = ""
-        self.denials: list[dict[str, Any]] = []
+        self.denials: dict[str, dict[str, Any]] = {}
         self.answered: Message | None = None
         self.echo = False
         self.asked: list[Permission] = []
         self.observed: list[Seen] | None = None  # calls and results for a frontend's hooks, if it has any
+        self._denial_bytes = 0
         self._asking: set[str] = set()
+        self._asking_requests: set[str] = set()
         self._refusals: dict[str, str] = {}
         self.open: dict[str, Call] = {}
+        self._open_bytes = 0  # at least of their arguments
         self.nested_calls: dict[str, tuple[str | None, str]] = {}
         self.results = 0
         self.replies = 0
@@ -122,7 +137,7 @@ class Frame:
         self._key: object = None
         self._parts: list[str] = []
         self._carry = ""
-        self._spoken: dict[tuple[str, object], list[str]] = {}
+        self._spoken = Spoken(account, self._answerable)
         self._said_text: list[str] = []
         self._said_thinking: list[str] = []
         self._said_size = 0
@@ -137,7 +152,7 @@ class Frame:
 
     def go(self, goal: str) -> bool:
         """Say what lies on the way to `goal`; False when the turn is over and nothing may be said."""
-        if self.state is CLOSED:
+        if self.state is CLOSED or (self.state is DONE and goal is not CLOSED):
             self._late()
             return False
         for step in self.paths[self.state][goal]:
@@ -150,15 +165,21 @@ class Frame:
         """Whether a call was left out of the stream in this turn."""
         return bool(self._hidden)
 
+    @property
+    def asks_by_line(self) -> bool:
+        """Whether a call's line may be the question to the frontend: it decides about what it is shown."""
+        return self.terms.questions is not None and self.terms.questions()
+
     # -- the end ------------------------------------------------------------------------------------------
 
     def ended(self, **facts: Any) -> None:
         """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result, stop_reason …"""
-        if self.state is CLOSED:
+        if self._over():
             return
+        self._judged = True
         if self.outcome is None or self.outcome.kind == "ended":
             self.outcome = Outcome("ended", facts=facts)
-        elif self.outcome.kind == "interrupted":
+        elif self.outcome.kind == "interrupted" or self.outcome.ours:
             self.outcome = self.outcome._replace(facts=facts)
 
     def failed(
@@ -166,7 +187,7 @@ class Frame:
         message: str,
         *,
         api: bool | None = None,
-        kind: str | None = None,
+        kind: Cause | None = None,
         status: int | None = None,
         subtype: str | None = None,
         **facts: Any,
@@ -175,31 +196,63 @@ class Frame:
 
         `api` says whether the model's API failed (contract S10); None leaves that to the text.
         """
-        if self.state is CLOSED:
+        if self._over():
             return
-        if self.outcome is not None and self.outcome.kind == "interrupted":
+        self._judged = True
+        if self.outcome is not None and (self.outcome.kind == "interrupted" or self.outcome.ours):
             self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
             return
         failure = classify(message, status)
+        if api is None:
+            api = failure.api and subtype is None and kind is None
         self.outcome = Outcome(
             "failed",
             message=message,
-            cause=kind or failure.cause or "vendor_error",
+            cause=kind or (failure.cause if api else "vendor_error"),
             failure=failure,
-            api=(failure.api and subtype is None and kind is None) if api is None else api,
+            api=api,
             subtype=subtype,
             facts=facts,
         )
 
+    def stopped(self, message: str, cause: Cause) -> None:
+        """We end the turn, and that is the reason, whatever the vendor says of its end while it goes."""
+        if self.state is CLOSED or (self.outcome is not None and self.outcome.kind == "interrupted"):
+            return
+        facts = {} if self.outcome is None else self.outcome.facts
+        self.outcome = Outcome("failed", message, cause, facts=facts, ours=True)
+
     def interrupted(self, **facts: Any) -> None:
-        """The frontend stopped the turn; this beats whatever the vendor says of its end."""
-        if self.state is not CLOSED:
-            self.outcome = Outcome("interrupted", cause="interrupted", facts=facts)
-            self.interrupted_call = self.interrupted_call or bool(self.open)
+        """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of its end."""
+        if self.state is DONE or self.state is CLOSED:
+            return
+        if self.outcome is not None and self.outcome.ours:
+            self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
+            return
+        self.outcome = Outcome("interrupted", cause="interrupted", facts=facts)
+        self.interrupted_call = self.interrupted_call or bool(self.open)
+
+    def _over(self) -> bool:
+        """Whether the vendor's word about the end was said: the first stands, another is late."""
+        if self.state is DONE:
+            self._late()
+        return self.state is DONE or self.state is CLOSED
 
     def settle(self) -> None:
-        """The vendor is probably done: the shell may give it a last moment and then end it."""
+        """The vendor is done: the shell may give it a last moment and then end it.
+
+        If it also said how, that stands: whatever it prints from now on is too late.
+        """
         self.settled = True
+        if self._judged and self.state is not CLOSED and self.state is not DONE:
+            self.began = self.state is not NEW
+            self.go(READY)
+            self.state = DONE
+
+    @property
+    def asks_tools(self) -> bool:
+        """Whether the last reply ended with calls, and no other came after them."""
+        return self._calls_in_reply or self.stop_reason == "tool_use"
 
     def finish(self) -> None:
         """Say the result now, without waiting for the child's end."""
@@ -209,7 +262,11 @@ class Frame:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
         if self.state is CLOSED:
             return
-        self.began = self.state is not NEW
+        if self.state is DONE:
+            self.state = READY
+        else:
+            self.began = self.state is not NEW
+        self.child_exit = child_exit
         self.outcome = ending.decide(self, child_exit, stderr)
         if self.terms.read is not None and self.outcome.kind == "ended":
             self._structure(self.terms.read, self.outcome)
@@ -233,12 +290,16 @@ class Frame:
             self.sealed = True
             self.pen.end_of_stream()
 
+    def _answerable(self, text: str) -> str:
+        """What of an answer a line can hold."""
+        half = self._room // 2
+        return text if len(text) <= self._room else text[:half] + LEFT_OUT + text[-half:]
+
     def count(self, usage: Usage) -> None:
         """Add the usage of one reply to its model's (contract 5.3)."""
         counted = self.usage.get(self.model)
         if counted is None:
-            self.usage[self.model] = Usage(usage)
-            return
+            counted = place(self.usage, self.model)
         counted["input_tokens"] += usage["input_tokens"]
         counted["cache_creation_input_tokens"] += usage["cache_creation_input_tokens"]
         counted["cache_read_input_tokens"] += usage["cache_read_input_tokens"]
@@ -251,14 +312,22 @@ class Frame:
         seen.add(identity)
         if len(seen) == size or identity in conversation.seen_before:
             self.account.repaired("reused_tool_id", identity)
-            number = 2
-            while conversation.knows(minted := f"{identity}~{number}"):
-                number += 1
-            seen.add(minted)
-            identity = minted
+            identity = conversation.mint(identity)
+            seen.add(identity)
         if size > SEEN_IDS // 2:
             conversation.forget()
         return identity
+
+    def sure(self, value: Any) -> Any:
+        """A value of the vendor's own shape as it can be written: as deep as a reader likes, no digit lost."""
+        depth, lossy = survey(value)
+        if depth > DEPTH_KEPT:
+            self.account.repaired("too_deep")
+            value = flat(value)
+        if lossy and (kept := exact(value, self.account.line)) != value:
+            self.account.repaired("long_integer")
+            return kept
+        return value
 
     def _late(self) -> None:
         self.account.repaired("late_event")

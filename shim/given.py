@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from shim.argv import Invocation
+from shim.early import tell
 from shim.errors import ArgumentError
-from shim.state import tell
 
 SETTINGS_BYTES = 1024 * 1024
 MODES = ("acceptEdits", "auto", "default", "dontAsk", "manual", "plan")  # a bypass is asked for by a flag of its own

@@ -11,13 +11,16 @@ from shim.answers import Facts
 from shim.argv import Invocation
 from shim.config import TIMEOUTS, Settings
 from shim.dialects import DIALECTS
+from shim.early import tell
 from shim.environment import child_environment
 from shim.errors import FrontendError
 from shim.ids import parse_uuid
 from shim.log import Log
 from shim.policy import Policy
 from shim.probe import Probe
-from shim.programs import find_program
+from shim.programs import find_launcher, find_program
+from shim.state import aside_for
+from shim.tail import Tail
 from shim.terms import Structured, Terms
 from shim.translation import Translation
 from shim.vendor import Launch, Request, Vendor
@@ -26,14 +29,17 @@ if TYPE_CHECKING:
     import subprocess
 
     from shim.pen import Pen
+    from shim.redact import Stream
     from shim.spill import Spill
+    from shim.turn import Turn
 
 
 class Started(NamedTuple):
-    """A child that was started, and what its stdin is to be given."""
+    """A child that was started, what its stdin is to be given, and what keeps its stderr (None: all as it is)."""
 
     process: "subprocess.Popen[bytes]"
     stdin: bytes
+    tail: Tail | None = None
 
 
 class Launcher:
@@ -59,7 +65,7 @@ class Launcher:
         self.settings = settings
         self.end_grace = settings.end_grace
         self.retries = DIALECTS[settings.dialect].retries
-        self.timeouts = {name: settings.timeout(name, vendor.name) for name in TIMEOUTS}
+        self.timeouts = {name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS}
         self.echo = invocation.replay_user_messages
         self.facts = facts
         self._invocation = invocation
@@ -72,9 +78,11 @@ class Launcher:
         self._own = settings.of(vendor.name)
         self._passes = vendor.passthrough and settings.dialect == "claude"  # its sessions are its own
         self._child_environment = child_environment(vendor, self._own, environment)
+        self._launcher = find_launcher(self._own.launcher, environment, cwd)
         self._program = self._find()
         self._variant: str | None = None
         self._answered = False
+        self._told: Turn | None = None  # the last turn whose secrets were counted on stderr
         self._started = False
         self._listens = False
         self._spill: Spill | None = None
@@ -126,12 +134,12 @@ class Launcher:
         launch = self._launch(prompt)
         extra = self.environment.get("SHIM_ARGS")
         own = self._own
-        command = [*own.launcher, *self._program, *launch.arguments, *own.args, *(_split(extra) if extra else ())]
+        command = [*self._launcher, *self._program, *launch.arguments, *own.args, *(_split(extra) if extra else ())]
         environment = self._child_environment | dict(launch.environment) | dict(own.env)
         process = children.spawn(command, environment, self.cwd, feed=listens or bool(launch.stdin))
         self._started = True
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
-        return Started(process, launch.stdin)
+        return Started(process, launch.stdin, self._tail())
 
     def again(self, translation: Translation) -> None:
         """The next child answers the same message: in the vendor's session, if there is one to go on with."""
@@ -162,10 +170,12 @@ class Launcher:
             trust=self._own.trust,
             removed=self._removed(),
             listens=self._listens,
+            inline=not (os.name == "nt" and _is_batch(self._program[0])),
+            keep=self._keep,
         )
 
     def _probed(self, request: Request) -> Request:
-        probe = Probe([*self._own.launcher, self._program[0]], self.environment, self._child_environment)
+        probe = Probe([*self._launcher, self._program[0]], self.environment, self._child_environment)
         if self._variant is None:
             self._variant = self._own.variant
             if self.vendor.variants and self._variant not in ("auto", *self.vendor.variants):
@@ -189,6 +199,29 @@ class Launcher:
             allowed=self._invocation.allowed_tools,
         )
 
+    def cleaner(self) -> Callable[[object], object] | None:
+        """What takes the secrets out of a message that is kept; None where they may stay."""
+        if self.settings.redaction() != "all":
+            return None
+        from shim.redact import Redactor
+
+        return Redactor().value
+
+    def stream(self) -> "Stream | None":
+        """What takes the secrets out of a stderr that is passed on; None where they may stay."""
+        if self.settings.redaction() != "all":
+            return None
+        from shim.redact import Stream
+
+        return Stream({})
+
+    def _tail(self) -> Tail | None:
+        if self.settings.redaction() != "all":
+            return None
+        from shim.redact import RedactedTail
+
+        return RedactedTail()
+
     # -- a turn -------------------------------------------------------------------------------------------
 
     def translation(self, previous: Translation | None) -> Translation:
@@ -196,7 +229,10 @@ class Launcher:
         before = None if previous is None else previous.turn
         if before is not None and self._resume is None:
             before.conversation.vendor_session = None  # it begins a session of its own
-        return Translation(self.vendor.translator, self.terms(), self.pen, before)
+        inbound = self.settings.max_inbound_bytes
+        return Translation(
+            self.vendor.translator, self.terms(), self.pen, before, inbound=inbound, aside=aside_for(inbound)
+        )
 
     def terms(self) -> Terms:
         """What is agreed for the turn that begins now."""
@@ -216,6 +252,8 @@ class Launcher:
             max_turns=None if counts else invocation.max_turns,
             turns_asked=invocation.max_turns,
             budget=None if vendor.passthrough else invocation.max_budget_usd,
+            redact=self.settings.redaction() == "all",
+            questions=(lambda: facts.prompts) if self.settings.dialect == "yume" else None,
             policy=self.policy() or None,
             retracts=vendor.retracts or self.retries,
             retries=self.retries,
@@ -229,11 +267,14 @@ class Launcher:
         )
 
     def _keep(self, text: str) -> str | None:
-        """A text that is too large for a line goes to a file."""
-        from shim.spill import Spill
+        """A text that is too large for a line, or for an argument, goes to a file."""
+        try:
+            from shim.spill import Spill
 
-        self._spill = self._spill or Spill(self.environment, self.facts.session_id)
-        return self._spill.keep(text)
+            self._spill = self._spill or Spill(self.environment, self.facts.session_id)
+            return self._spill.keep(text)
+        except Exception:  # on a full disk not even an import is certain, and a copy must not cost the original
+            return None
 
     def _session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""
@@ -252,6 +293,7 @@ class Launcher:
         if translation.finished:
             facts: dict[str, Any] = {"cause": turn.cause, "account": translation.account.report()}
             self._log("turn ended", **facts)
+            self._tell_redacted(translation)
         self.facts.known_model, self.facts.cost = turn.model, conversation.cost
         if self._passes or conversation.session_id is None or conversation.vendor_session is None:
             return
@@ -266,6 +308,15 @@ class Launcher:
         session = store.Session(self.vendor.name, own, self.cwd, turn.model, created)
         store.remember(conversation.session_id, session, self.environment)
 
+    def _tell_redacted(self, translation: Translation) -> None:
+        """Say once for a turn how many secrets were left out, where a person reads our stderr."""
+        counts = translation.account.redacted
+        if counts and self.settings.dialect == "yume" and translation.turn is not self._told:
+            from shim.redact import summary
+
+            self._told = translation.turn
+            tell(f"{self.vendor.name}: {summary(counts)}\n")
+
 
 def working_directory() -> str:
     """Where we are, "" when that was removed."""
@@ -273,6 +324,12 @@ def working_directory() -> str:
         return os.getcwd()
     except OSError:
         return ""
+
+
+def _is_batch(program: str) -> bool:
+    from shim.windows import is_batch
+
+    return is_batch(program)
 
 
 def _split(text: str) -> list[str]:

@@ -1,9 +1,10 @@
 """The log: structlog, to stderr or a file, imported only when asked for. Never stdout: that is the protocol."""
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
+from shim.account import SAMPLE_CHARACTERS
+from shim.early import tell
 from shim.errors import FrontendError
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -11,8 +12,11 @@ LEVELS = ("debug", "info", "warning", "error")
 Log = Callable[..., None]
 
 
-def open_log(setting: str | None) -> Log:
-    """`SHIM_LOG`: a level, or `level:FILE`; a function that takes an event's name and its facts."""
+def open_log(setting: str | None, *, redact: bool = True) -> Log:
+    """`SHIM_LOG`: a level, or `level:FILE`; a function that takes an event's name and its facts.
+
+    Secrets never reach it, unless `redact` is False.
+    """
     if not setting:
         return _nothing
     level, _, path = setting.partition(":")
@@ -23,7 +27,7 @@ def open_log(setting: str | None) -> Log:
     import structlog
 
     try:
-        stream = open(path, "a", encoding="utf-8", buffering=1) if path else sys.stderr  # noqa: SIM115
+        stream: Any = open(path, "a", encoding="utf-8", buffering=1) if path else _Stderr()  # noqa: SIM115
     except OSError as error:
         raise FrontendError(f"the log {path} cannot be written: {error.strerror}") from None
     structlog.configure(
@@ -39,9 +43,29 @@ def open_log(setting: str | None) -> Log:
     logger = structlog.get_logger()
 
     def write(event: str, **facts: Any) -> None:
-        logger.info(event, **facts)
+        try:
+            logger.info(event, **facts)
+        except OSError:
+            pass  # a disk that is full: no turn ends over its log
 
-    return write
+    if not redact:
+        return write
+    from shim.redact import Redactor
+
+    def write_clean(event: str, **facts: Any) -> None:
+        redactor = Redactor(cut=SAMPLE_CHARACTERS)
+        write(redactor.text(event), **redactor.value(facts))
+
+    return write_clean
+
+
+class _Stderr:
+    """stderr, without ever waiting for its reader."""
+
+    write = staticmethod(tell)
+
+    def flush(self) -> None:
+        """There is no buffer."""
 
 
 def _nothing(event: str, **facts: Any) -> None:

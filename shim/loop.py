@@ -33,7 +33,7 @@ class Loop:
             tasks.start_soon(self._frontend_gone)
             status = await self._work(tasks)
             tasks.cancel_scope.cancel()
-        return status
+        return status or int(self._output.broken)
 
     async def _work(self, tasks: TaskGroup) -> int:
         raise NotImplementedError

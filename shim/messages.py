@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from shim.account import printable
+
+ROLE_CHARACTERS = 60  # of a message's role, in a complaint about it
+
 
 class Message(NamedTuple):
     """One user message.
@@ -31,7 +35,8 @@ def read_message(event: Mapping[str, Any], timestamp: str) -> Message:
     message = event.get("message")
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(message, dict) or role != "user":
-        raise ValueError(f"Expected message role 'user', got '{'undefined' if role is None else role}'")
+        found = "undefined" if role is None else printable(str(role)[:ROLE_CHARACTERS])
+        raise ValueError(f"Expected message role 'user', got '{found}'")
     uuid = event.get("uuid")
     content = message.get("content")
     if isinstance(content, str):

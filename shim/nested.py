@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.dumping import as_content, as_text
-from shim.frame import CLOSED, NAME_CHARACTERS, NEW, READY
+from shim.frame import CLOSED, DONE, NAME_CHARACTERS, NEW, READY
 from shim.usage import NO_USAGE, Usage
 
 if TYPE_CHECKING:
@@ -38,29 +38,32 @@ class Nested:
         if not isinstance(identity, str) or not identity:
             identity = turn.pen.new_uuid()
         identity = identity[:NAME_CHARACTERS]
-        if identity in turn.nested_calls or turn.state is CLOSED or len(turn.nested_calls) >= NESTED_CALLS:
+        if identity in turn.nested_calls or turn.state in (DONE, CLOSED) or len(turn.nested_calls) >= NESTED_CALLS:
             return
         said_as = turn.claim(identity)
         turn.nested_calls[identity] = (self._parent, said_as)
-        given = arguments if isinstance(arguments, dict) else {"raw": arguments}
+        given = turn.sure(arguments if isinstance(arguments, dict) else {"raw": arguments})
         said = name[:NAME_CHARACTERS] if isinstance(name, str) else "unknown"
         self._assistant({"type": "tool_use", "id": said_as, "name": said, "input": given})
 
     def tool_result(self, identity: str, content: object, is_error: bool = False) -> None:
         """What its call returned."""
-        if isinstance(identity, str):
-            identity = identity[:NAME_CHARACTERS]
-        parent, said_as = self._turn.nested_calls.pop(identity, (None, None))
+        turn = self._turn
+        if turn.state is DONE:
+            turn.go(READY)
+            return
+        identity = identity[:NAME_CHARACTERS] if isinstance(identity, str) else ""
+        parent, said_as = turn.nested_calls.pop(identity, (None, None))
         if said_as is None:
-            self._turn.account.repaired("orphan_tool_result", identity)
+            turn.account.repaired("orphan_tool_result", identity)
             return
         block = {
             "type": "tool_result",
             "tool_use_id": said_as,
-            "content": as_content(content),
+            "content": as_content(turn.sure(content)),
             "is_error": bool(is_error),
         }
-        Nested(self._turn, parent)._line("user", {"role": "user", "content": [block]})  # the call's, whoever says it
+        type(self)(turn, parent)._line("user", {"role": "user", "content": [block]})  # the call's, whoever says it
 
     def user_text(self, text: str) -> None:
         """What it was told."""
@@ -82,6 +85,6 @@ class Nested:
 
     def _line(self, role: str, message: Mapping[str, Any]) -> None:
         turn = self._turn
-        if turn.state in (NEW, CLOSED) and not turn.go(READY):
+        if turn.state in (NEW, DONE, CLOSED) and not turn.go(READY):
             return
         turn.pen.nested(self._parent, role, message)

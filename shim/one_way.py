@@ -31,8 +31,8 @@ class OneWay(ChildDriver):
         except ShimError as error:
             await self._refuse(message, error)
             return
-        self._interrupted = self._again = False
-        child = Child(started.process, started.stdin)
+        self._interrupted = self._stalled = self._again = False
+        child = Child(started.process, started.stdin, started.tail)
         try:
             self.translation = translation = self._launcher.translation(self.translation)
             self._listen(translation, message)
@@ -54,10 +54,10 @@ class OneWay(ChildDriver):
             self._launcher.again(translation)
             started = self._launcher.start(message.text)
         except ShimError as error:
-            translation.turn.failed(str(error), kind="refused", api=False)
+            translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
             await self._say_end(translation, translation.close(None))
             return
-        child = Child(started.process, started.stdin)
+        child = Child(started.process, started.stdin, started.tail)
         try:
             await self._serve(child, translation)
         finally:
@@ -66,6 +66,7 @@ class OneWay(ChildDriver):
     async def _run(self, child: Child, translation: Translation) -> None:
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             tasks.start_soon(child.feed)
             tasks.start_soon(child.drain)
             tasks.start_soon(self._watch, child)

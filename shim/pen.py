@@ -10,12 +10,18 @@ class Pen(Protocol):
     """Collects whole lines; `take` hands over their bytes. `history` has them in Claude's, where those are kept.
 
     With `partial` the Turn says fragments as they come. Texts and tools are kept below `room` bytes by the Turn,
-    all else is cut by the pen. `last_result` is the line of the last result.
+    all else is cut by the pen. `last_result` is the line of the last result, `call_bytes` the size of the last call as
+    it was said.
     """
 
     partial: bool
     room: int
     last_result: bytes
+    call_bytes: int
+
+    @property
+    def terminates(self) -> bool:
+        """Whether a terminator follows each result."""
 
     @property
     def history(self) -> "Pen | None":
@@ -23,6 +29,9 @@ class Pen(Protocol):
 
     def take(self) -> bytes:
         """All bytes written since the last call: whole lines."""
+
+    def fold(self) -> None:
+        """Make what was written smaller in memory, where many long lines are."""
 
     def new_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""

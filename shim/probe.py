@@ -12,6 +12,7 @@ from shim.config import state_directory
 from shim.state import read_file, write_file
 
 PROBE_SECONDS = 2.0
+KILL_SECONDS = 0.5  # for one that was killed; a kernel that is stuck may keep it
 HELP_BYTES = 64 * 1024  # of a `--help`; the longest seen has 14 KB
 
 
@@ -86,6 +87,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except OSError:
         pass
-    process.wait()
+    try:
+        process.wait(KILL_SECONDS)
+    except subprocess.TimeoutExpired:
+        pass
     if process.stdout:
         process.stdout.close()

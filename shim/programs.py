@@ -5,7 +5,7 @@ directory does not count where it is the home directory or above it: nobody clon
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from shim.config import VendorSettings
 from shim.errors import FrontendError, VendorError
@@ -45,14 +45,32 @@ def _chosen(chosen: str, environment: Mapping[str, str], cwd: str) -> str | None
     return next(candidates(chosen, environment, cwd), None)
 
 
+def find_launcher(words: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
+    """The words to put in front of a command, the first as an absolute path. VendorError when it is not there."""
+    if not words:
+        return []
+    path = _chosen(words[0], environment, cwd)
+    if path is None:
+        raise VendorError(
+            f"the launcher {words[0]} was not found", hint="it takes an absolute path, ~/… or a bare name on PATH"
+        )
+    return [path, *words[1:]]
+
+
 def candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
     """The executables called `name`, in PATH's order; our own file gives what it replaced (`--force`)."""
+    names = [name]
+    if os.name == "nt":
+        from shim.windows import spellings
+
+        names = spellings(name, environment)
     for directory in search_path(environment, cwd):
-        path = os.path.join(directory, name)
-        if is_ours(path):
-            path += BACKUP_SUFFIX
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            yield path
+        for spelling in names:
+            path = os.path.join(directory, spelling)
+            if is_ours(path):
+                path += BACKUP_SUFFIX
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                yield path
 
 
 def search_path(environment: Mapping[str, str], cwd: str) -> list[str]:

@@ -4,13 +4,14 @@ import os
 import select
 
 from shim.argv import Invocation
+from shim.early import tell
 from shim.errors import ArgumentError, FrontendError
 from shim.lines import INBOUND_BYTES
-from shim.state import tell
 
 SILENT_SECONDS = 3.0  # for a pipe that is open and says nothing, beside a prompt (contract P20)
 PATIENT_SECONDS = 600.0  # for the same pipe when the prompt can only come from it
 CHUNK_BYTES = 256 * 1024
+LARGER = "raise max_inbound_bytes in config.toml"
 SYSTEM_PROMPT_BYTES = 1024 * 1024
 
 NO_PROMPT = "Error: Input must be provided either through stdin or as a prompt argument when using --print"
@@ -20,10 +21,10 @@ SLOW_STDIN = (
 )
 
 
-def read_prompt(invocation: Invocation, descriptor: int = 0) -> str:
+def read_prompt(invocation: Invocation, descriptor: int = 0, limit: int = INBOUND_BYTES) -> str:
     """The prompt. ArgumentError when there is none, FrontendError when no program could be given it."""
     given = invocation.prompt or ""
-    piped = _piped(descriptor, bool(given))
+    piped = _piped(descriptor, bool(given), limit)
     prompt = "\n".join(part for part in (given, piped) if part.strip())
     if not prompt:
         if invocation.swallowed:
@@ -59,7 +60,7 @@ def _read(path: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _piped(descriptor: int, have_prompt: bool) -> str:
+def _piped(descriptor: int, have_prompt: bool, limit: int) -> str:
     """What stdin holds, "" for a terminal, a closed one, and one that stays silent."""
     try:
         if os.isatty(descriptor):
@@ -73,8 +74,9 @@ def _piped(descriptor: int, have_prompt: bool) -> str:
         patience = SILENT_SECONDS if have_prompt and not parts else PATIENT_SECONDS
         ready, _, _ = select.select([descriptor], [], [], patience)
         if not ready:
-            if not parts:
-                tell(SLOW_STDIN)
+            if parts:
+                raise FrontendError(f"stdin said nothing for {patience:g} s in the middle of the prompt")
+            tell(SLOW_STDIN)
             break
         try:
             chunk = os.read(descriptor, CHUNK_BYTES)
@@ -84,6 +86,6 @@ def _piped(descriptor: int, have_prompt: bool) -> str:
             break
         parts.append(chunk)
         size += len(chunk)
-        if size > INBOUND_BYTES:
-            raise FrontendError(f"the prompt on stdin is larger than {INBOUND_BYTES} bytes")
+        if size > limit:
+            raise FrontendError(f"the prompt on stdin is larger than {limit} bytes", hint=LARGER)
     return b"".join(parts).decode("utf-8", "replace")

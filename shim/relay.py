@@ -4,22 +4,41 @@ The translation follows what passes, so that a turn that the child leaves unfini
 nothing was asked of us (no terminator, nothing hidden) the child's lines are written as they came.
 """
 
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
 import anyio
 from anyio.abc import TaskGroup
 
+from shim import strays
 from shim.account import printable
 from shim.child import Child
+from shim.early import tell
+from shim.ending import open_calls
+from shim.failures import Cause
 from shim.frame import CLOSED, NEW
 from shim.lines import LineSplitter
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
 from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
-from shim.state import tell
 from shim.translation import Translation
+
+if TYPE_CHECKING:
+    from shim.redact import Stream
+
+# What the frontend's and the child's lines are looked at for: who waits for whom. Nothing else of them is read.
+MESSAGE = re.compile(rb'"type"\s*:\s*"user"')
+ANSWER = re.compile(rb'"type"\s*:\s*"control_response"')
+QUESTION = b'{"type":"control_request"'  # as the real one writes it
 
 
 class Relay(Loop):
-    """One child for all. `plain`: its lines pass as they are. `end_grace` is what it has to end after its stdout."""
+    """One child for all. `plain`: its lines pass as they are. `end_grace` is what it has to end after its stdout.
+
+    `timeouts`: how long it may be silent while somebody waits for it. Between two turns, and while a person is asked,
+    nobody does.
+    """
 
     def __init__(
         self,
@@ -31,7 +50,10 @@ class Relay(Loop):
         plain: bool,
         interrupt: str,
         end_grace: float,
+        timeouts: Mapping[str, float],
+        stream: "Stream | None" = None,
     ) -> None:
+        """`stream` takes the secrets out of the child's stderr."""
         super().__init__(output)
         self._child = child
         self._translation = translation
@@ -39,12 +61,18 @@ class Relay(Loop):
         self._plain = plain
         self._first_signal = interrupt
         self._end_grace = end_grace
-        self._lines = LineSplitter()
+        self._timeouts = timeouts
+        self._heard = LineSplitter()
+        self._stream = stream
         self._reading = anyio.CancelScope()
+        self._waiting = anyio.CancelScope()
+        self._awaited = self._asking = False
+        self._patience = ""
+        self._fault: Exception | None = None
 
     async def _work(self, tasks: TaskGroup) -> int:
         for work in (self._copy, self._drain, self._watch):
-            tasks.start_soon(work)
+            tasks.start_soon(self._beside, work)
         try:
             with self._working:
                 with self._reading:
@@ -52,28 +80,55 @@ class Relay(Loop):
                 with anyio.move_on_after(self._end_grace):
                     await self._child.ended()
                 await self._unfinished("")
+            if self._fault is not None:
+                raise self._fault
         except FrontendGoneError:
             self._gone = True
+        except Exception as error:  # our own mistake: the frontend still gets its one result
+            self._fault = error
+            await self._last_words(f"the shim failed: {error!r}", "internal")
+            tell(f"the shim failed: {error!r}\n")
         if self._stopped_by is not None:
             self._child.signal("SIGTERM")
-            await self._last_words(f"the turn was stopped by {self._stopped_by}")
+            await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
         status = self._child.exit.code if self._child.exit is not None else None
         await self._child.stop("SIGTERM")
         self._child.close()
         if self._stopped_by is not None:
             return STATUS_OF_SIGNAL[self._stopped_by]
+        if self._fault is not None:
+            return 1
         if self._gone or self._ending:
             return 0
         return 1 if status is None else status or int(self._translation.turn.is_error)
 
+    async def _beside(self, work: Callable[[], Awaitable[None]]) -> None:
+        """A mistake beside the pump ends it too."""
+        try:
+            await work()
+        except Exception as error:
+            self._fault = error
+            self._working.cancel()
+
     async def _copy(self) -> None:
         """The frontend's bytes, to their end, which is the child's too."""
         while chunk := await self._source.read():
+            for raw in self._heard.feed(chunk):
+                self._awaited = self._awaited or MESSAGE.search(raw) is not None
+                self._asking = self._asking and ANSWER.search(raw) is None
+            self._waiting.deadline = self._until()
             await self._child.say(chunk)
         self._child.hang_up()
 
     async def _drain(self) -> None:
-        await self._child.drain(lambda chunk: tell(printable(chunk.decode("utf-8", "replace"))))
+        stream = self._stream
+        if stream is None:
+            await self._child.drain(lambda chunk: tell(printable(chunk.decode("utf-8", "replace"))))
+            return
+        try:
+            await self._child.drain(lambda chunk: tell(printable(stream.feed(chunk.decode("utf-8", "replace")))))
+        finally:
+            tell(printable(stream.flush()))
 
     async def _watch(self) -> None:
         """A child that ended while something else holds its stdout: its last bytes get their grace."""
@@ -82,25 +137,56 @@ class Relay(Loop):
 
     async def _pump(self) -> None:
         translation = self._translation
-        while chunk := await self._child.read():
-            said = translation.feed(chunk)
+        while True:
+            with anyio.CancelScope(deadline=self._until()) as self._waiting:
+                chunk = await self._child.read()
+            if self._waiting.cancelled_caught:
+                await self._stall()
+            if self._waiting.cancelled_caught or not chunk:
+                return
+            lines = translation.split(chunk)
+            said = translation.read(lines)
             if translation.turn.stated and not translation.finished:
                 said += translation.finish()
-            whole = b"".join(raw + b"\n" for raw in self._lines.feed(chunk))
-            await self._output.lines(whole if self._plain else said)
+                self._awaited = self._asking = False
+                strays.reap(self._child.pids)
+            self._asking = self._asking or any(raw.startswith(QUESTION) for raw in lines)
+            await self._output.lines(b"".join([raw + b"\n" for raw in lines]) if self._plain else said)
 
-    async def _unfinished(self, reason: str) -> None:
+    def _until(self) -> float:
+        """When the child has been silent for too long."""
+        turn = self._translation.turn
+        begun = turn.state not in (NEW, CLOSED)
+        if self._asking or not (begun or self._awaited):
+            return float("inf")
+        self._patience = "tool_timeout" if begun and turn.open else "idle_timeout"
+        return anyio.current_time() + self._timeouts[self._patience]
+
+    async def _stall(self) -> None:
+        """It said nothing for too long: it is interrupted, then ended."""
+        turn = self._translation.turn
+        reason = f"claude said nothing for {self._timeouts[self._patience]:g} s ({self._patience})"
+        if turn.open:
+            reason += f" while these calls were open: {open_calls(turn)}"
+        await self._child.stop(self._first_signal)
+        await self._unfinished(reason, "stall")
+
+    async def _unfinished(self, reason: str, cause: Cause | None = None) -> None:
         """A turn that was begun and has no result gets one."""
         if self._translation.turn.state in (NEW, CLOSED):
-            return
-        if reason:
-            self._translation.turn.failed(reason, kind="signal", api=False)
-        await self._output.lines(self._translation.close(None if reason else self._child.exit, self._child.tail.text()))
+            if cause is None or not self._awaited:
+                return
+            if self._translation.finished:
+                self._translation.begin()
+        if cause is not None:
+            self._translation.turn.stopped(reason, cause)
+        child_exit = self._child.exit if cause is None else None
+        await self._output.lines(self._translation.close(child_exit, self._child.tail.text()))
 
-    async def _last_words(self, reason: str) -> None:
+    async def _last_words(self, reason: str, cause: Cause) -> None:
         with anyio.move_on_after(LAST_WORDS_SECONDS):
             try:
-                await self._unfinished(reason)
+                await self._unfinished(reason, cause)
             except FrontendGoneError:
                 pass
 

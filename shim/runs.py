@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from shim import strays
 from shim.argv import Invocation
+from shim.early import offer, tell
 from shim.events import CLAUDE_VERSION
 from shim.launcher import Launcher
 from shim.messages import Message
-from shim.state import tell
-from shim.translate import write_all
 
 if TYPE_CHECKING:
     from shim.control import Control
@@ -48,6 +47,7 @@ class Run:
         from shim import child as children
 
         self._signals.started = True
+        strays.adopt()
         launcher, started = self._launcher, self._launcher.start(prompt)
         try:
             import anyio
@@ -81,7 +81,7 @@ class Run:
         if not answers:
             control.closed()
         elif source is None:
-            source = Source()
+            source = Source(limit=self._launcher.settings.max_inbound_bytes)
             _answer_at_once(control, source)
         strays.adopt()
         import anyio
@@ -134,13 +134,15 @@ class Run:
 
         async def conversation() -> int:
             relay = Relay(
-                children.Child(started.process, b""),
+                children.Child(started.process, b"", started.tail),
                 launcher.translation(None),
                 self._output(),
                 Source(),
                 plain=plain,
                 interrupt=launcher.vendor.interrupt,
                 end_grace=launcher.end_grace,
+                timeouts=launcher.timeouts,
+                stream=launcher.stream(),
             )
             return await relay.run(self._signals.pending)
 
@@ -155,7 +157,8 @@ class Run:
         from shim.transcript import Transcript
 
         if self._keeps:
-            self._transcript = Transcript(self._launcher.environment, self._launcher.cwd, CLAUDE_VERSION)
+            clean = self._launcher.cleaner()
+            self._transcript = Transcript(self._launcher.environment, self._launcher.cwd, CLAUDE_VERSION, clean)
             self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.session_id)
         invocation = self._invocation
         return Output(
@@ -180,7 +183,7 @@ def _answer_at_once(control: "Control", source: "Source") -> None:
         tell(complaint)
     control.complaints.clear()
     try:
-        write_all(1, control.take())
+        control.give_back(offer(1, control.take()))
     except OSError:
         return  # the loop finds out too, and ends
 

@@ -11,12 +11,13 @@ from anyio.abc import TaskGroup
 from shim import strays
 from shim.control import Control, Decided, Forbidden, Interrupt, ModeChosen, ModelChosen, Wish
 from shim.drivers import Driver
+from shim.early import tell
+from shim.failures import Cause
 from shim.lines import INBOUND_BYTES
 from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
 from shim.messages import Message
 from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
-from shim.state import tell
 
 # That wait for their turn. Beyond both the frontend's stdin is not read on, and then neither an answer nor an interrupt
 # is heard: a frontend that writes a few messages ahead must not come there, one that never stops must.
@@ -85,6 +86,7 @@ class Session(Loop):
             await self._control_lines()
             self._output.asked(message)
             await self._driver.turn(message)
+            self._driver.reap()
             self._running = False
             if self._control is not None:
                 self._control.end()
@@ -122,6 +124,7 @@ class Session(Loop):
     async def _read(self, source: Source) -> None:
         control, lines = self._control, source.lines
         assert control is not None
+        await self._control_lines()  # what was not taken before the loop ran
         for raw in source.heard:
             await self._obey(control.receive(raw))
             await self._in_order(control)
@@ -162,9 +165,8 @@ class Session(Loop):
     def _full(self, control: Control) -> bool:
         if len(control.messages) < QUEUE_MESSAGES:
             return False
-        return (
-            sum(message.size for message in control.messages) >= INBOUND_BYTES or len(control.messages) >= MOST_MESSAGES
-        )
+        most = INBOUND_BYTES if self._source is None else self._source.limit
+        return sum(message.size for message in control.messages) >= most or len(control.messages) >= MOST_MESSAGES
 
     async def _control_lines(self) -> None:
         if self._control is None:
@@ -189,13 +191,13 @@ class Session(Loop):
         except Exception as another:
             tell(f"the shim failed: {another!r}\n")
 
-    async def _last_words(self, reason: str, cause: str) -> None:
+    async def _last_words(self, reason: str, cause: Cause) -> None:
         """End the turn that runs with an error result, if none was said yet and stdout takes it soon."""
         translation, said = self._driver.translation, b""
         if translation is None or not self._running:
             return
         if not translation.finished:
-            translation.turn.failed(reason, kind=cause, api=False)
+            translation.turn.stopped(reason, cause)
             said = translation.close(None)
         if self._control is not None:
             self._control.end()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from shim.early import GONE, SAFE_BYTES, tell
 from shim.messages import Message
 from shim.transcript import Transcript
 from shim.turn import Turn
@@ -16,8 +17,6 @@ from shim.turn import Turn
 if TYPE_CHECKING:
     from shim.pen import Pen
 
-# A pipe that is writable takes this much at once (POSIX PIPE_BUF, Linux); more could block.
-SAFE_BYTES = 4096
 WHOLE_BYTES = 1024 * 1024
 
 
@@ -29,10 +28,12 @@ class Stdout:
     """File descriptor 1, written so that a slow reader slows us down and nothing else.
 
     A socket (Node's pipes are) is asked not to block per call; a pipe is opened anew, so that not blocking is our
-    affair alone; a regular file never blocks for long. Anything else is written in pieces that fit.
+    affair alone; a regular file never blocks for long. Anything else is written in pieces that fit. `broken`: it is not
+    the reader that has gone, it is the disk that is full.
     """
 
     def __init__(self, descriptor: int = 1) -> None:
+        self.broken = False
         self._descriptor = descriptor
         self._unwritten = b""
         self._socket: socket.socket | None = None
@@ -88,6 +89,9 @@ class Stdout:
                 except BlockingIOError:
                     await anyio.wait_writable(self._descriptor)
         except OSError as error:
+            if error.errno not in GONE and not self.broken:
+                self.broken = True
+                tell(f"stdout cannot be written: {error.strerror}\n")
             raise FrontendGoneError(str(error)) from None
         finally:
             self._unwritten = bytes(view)
@@ -119,6 +123,11 @@ class Output:
     async def gone(self) -> None:
         """Wait until the frontend has gone."""
         await self._stdout.gone()
+
+    @property
+    def broken(self) -> bool:
+        """Whether what was said is lost, though nobody has gone."""
+        return self._stdout.broken
 
     def asked(self, message: Message) -> None:
         """The message that the next lines answer."""

@@ -7,7 +7,7 @@ import os
 import select
 import stat
 
-from shim.lines import LineSplitter
+from shim.lines import INBOUND_BYTES, LineSplitter
 
 CHUNK_BYTES = 256 * 1024
 
@@ -15,8 +15,10 @@ CHUNK_BYTES = 256 * 1024
 class Source:
     """File descriptor 0. A pipe, a socket or a terminal is waited for; a file is never waited for long."""
 
-    def __init__(self, descriptor: int = 0) -> None:
-        self.lines = LineSplitter()
+    def __init__(self, descriptor: int = 0, limit: int = INBOUND_BYTES) -> None:
+        """A line of more than `limit` bytes is skipped, and so much may wait for its turn."""
+        self.limit = limit
+        self.lines = LineSplitter(limit)
         self.heard: list[bytes] = []
         self._descriptor = descriptor
         mode = os.fstat(descriptor).st_mode

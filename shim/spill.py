@@ -40,15 +40,27 @@ class Spill:
 
 def _prune(root: str, room: int, keep: str) -> None:
     """Remove the folders that are too old, then the oldest until the rest fits."""
+    folders: list[tuple[float, str]] = []
+    sizes: dict[str, int] = {}
     try:
-        folders = sorted((entry.stat(follow_symlinks=False).st_mtime, entry.path) for entry in os.scandir(root))
-        sizes = {
-            path: sum(file.stat(follow_symlinks=False).st_size for file in os.scandir(path)) for _, path in folders
-        }
+        with os.scandir(root) as entries:
+            for entry in entries:
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        sizes[entry.path] = _size(entry.path)
+                        folders.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+                except OSError:
+                    continue  # another process removed it just now
     except OSError:
         return
+    folders.sort()
     total = sum(sizes.values())
     for changed, path in folders:
         if path != keep and (total > room or changed < time.time() - KEPT_SECONDS):
             shutil.rmtree(path, ignore_errors=True)
             total -= sizes[path]
+
+
+def _size(folder: str) -> int:
+    with os.scandir(folder) as files:
+        return sum(file.stat(follow_symlinks=False).st_size for file in files)

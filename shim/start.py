@@ -13,6 +13,7 @@ from shim.account import printable
 from shim.answers import Facts
 from shim.argv import Invocation
 from shim.dialects import DIALECTS
+from shim.early import tell
 from shim.environment import DEPTH_LIMIT, depth
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.ids import parse_uuid, vendor_id
@@ -23,7 +24,6 @@ from shim.policy import MODES, permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
 from shim.runs import Pending, Run
-from shim.state import tell
 from shim.translate import fresh_identity, open_pen
 from shim.vendors import VENDORS, find
 
@@ -52,7 +52,7 @@ class Start:
         if not self.cwd:
             raise FrontendError("the working directory does not exist any more", hint="start from another one")
         self.settings = config.load(invocation, self.environment)
-        self.log = open_log(self.settings.log)
+        self.log = open_log(self.settings.log, redact=self.settings.redaction() != "none")
         self.flat = self.settings.dialect != "claude"
         if self.flat:
             invocation = yume_mode_of(invocation)
@@ -60,7 +60,9 @@ class Start:
         name, model = self._vendor_name(invocation, installed)
         self.vendor = find(name, flat=self.flat)
         partial = invocation.partial or DIALECTS[self.settings.dialect].streams
-        invocation = read_file_option(invocation._replace(model=model, partial=partial))
+        invocation = invocation._replace(model=model, partial=partial)
+        if self.flat or not self.vendor.passthrough:  # a real claude's own front reads its files itself
+            invocation = read_file_option(invocation)
         if invocation.settings and not self.vendor.passthrough:
             from shim.given import obey_settings
 
@@ -135,14 +137,18 @@ class Start:
         if self.invocation.input_format == "stream-json":
             if self.vendor.passthrough and not self.flat:
                 ending = terminator(self.invocation, self.settings.terminator)
-                return run.relay(plain=ending == "none" and not self.settings.hide)
+                changed = self.settings.hide or self.settings.redaction() == "all"
+                return run.relay(plain=ending == "none" and not changed)
             return run.conversation()
         if self.invocation.permission_prompt_tool == "stdio" and self._listens():
             prompt = (
                 self.invocation.prompt
             )  # stdin brings the answers, unless it is the prompt: then nobody can be asked
-            return run.conversation(Message(prompt or read_prompt(self.invocation)), answers=bool(prompt))
-        return run.one_message(read_prompt(self.invocation))
+            return run.conversation(Message(prompt or self._prompt()), answers=bool(prompt))
+        return run.one_message(self._prompt())
+
+    def _prompt(self) -> str:
+        return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes)
 
     def _check_session(self) -> None:
         """A session has one vendor, exists if it is to go on, and does not if it is to begin (contract F6, F7)."""

@@ -7,6 +7,10 @@ one (threats: settings of another user, symlinks). Where that cannot be had noth
 import os
 import stat
 from collections.abc import Iterator
+from io import BytesIO
+
+from shim.early import tell
+from shim.lines import INBOUND_BYTES, Aside, AsideFile
 
 NOT_PRIVATE = "state is not kept: {path} is not a directory of yours that only you may enter (chmod 700)\n"
 
@@ -14,9 +18,11 @@ NOT_PRIVATE = "state is not kept: {path} is not a directory of yours that only y
 def private_directory(path: str) -> bool:
     """Make `path`, a folder in the state directory, if needed; whether both are ours and only we may enter them."""
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        return _private(os.path.dirname(path)) and _private(path)
+        for folder in (os.path.dirname(path), path):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            if not _private(folder):
+                return False
+        return True
     except OSError:
         return False
 
@@ -46,14 +52,6 @@ def _fault(path: str) -> str:
         return path if _private(os.path.dirname(path)) else os.path.dirname(path)
     except OSError:
         return os.path.dirname(path)
-
-
-def tell(text: str) -> None:
-    """A line on stderr, if somebody listens."""
-    try:
-        os.write(2, text.encode("utf-8", "replace"))
-    except OSError:
-        pass
 
 
 def read_file(directory: str, name: str, limit: int) -> bytes | None:
@@ -95,15 +93,28 @@ def newest_files(directory: str, suffix: str, count: int, limit: int) -> Iterato
             yield name, data
 
 
+def remove(path: str) -> bool:
+    """Remove a file of ours; False when that cannot be, and nothing else stops over it."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
 def write_file(directory: str, name: str, data: bytes) -> bool:
     """Replace a file of ours; False when it could not be kept."""
     if not usable(directory):
         return False
     path = os.path.join(directory, name)
     temporary = f"{path}.{os.getpid()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o600)
+        try:
+            descriptor = os.open(temporary, flags, 0o600)
+        except FileExistsError:  # of a process that had our number and was killed while it wrote
+            os.unlink(temporary)
+            descriptor = os.open(temporary, flags, 0o600)
     except OSError:
         return False
     try:
@@ -111,9 +122,20 @@ def write_file(directory: str, name: str, data: bytes) -> bool:
             file.write(data)
         os.replace(temporary, path)
     except OSError:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
+        remove(temporary)
         return False
     return True
+
+
+def aside_for(limit: int) -> Aside:
+    """Where a long line waits for its end, which may never come: a file that nobody else can find.
+
+    Who raised the limit has the memory for it, and would wait for the disk.
+    """
+    return BytesIO if limit > INBOUND_BYTES else _aside_file
+
+
+def _aside_file() -> AsideFile:
+    from tempfile import TemporaryFile
+
+    return TemporaryFile(buffering=0)

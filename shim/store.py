@@ -13,10 +13,11 @@ import orjson
 
 from shim.config import state_directory
 from shim.ids import parse_uuid, vendor_id, vendor_name
-from shim.state import newest_files, read_file, usable, write_file
+from shim.state import newest_files, read_file, remove, usable, write_file
 
 RECORD_BYTES = 64 * 1024
 SESSIONS_KEPT = 10_000
+WRITING_SECONDS = 3600.0  # nobody writes a small file for so long
 PRUNE_EVERY = 64  # one run in so many looks for old ones
 
 _SUFFIX = ".json"
@@ -72,13 +73,24 @@ def remember(session_id: str, session: Session, environment: Mapping[str, str]) 
 
 
 def prune(directory: str) -> None:
-    """Forget the oldest sessions beyond 10,000."""
+    """Forget the oldest sessions beyond 10,000, and what a process that was killed had begun to write."""
+    found: list[tuple[float, str]] = []
+    begun: list[tuple[float, str]] = []
     try:
-        files = [(entry.stat(follow_symlinks=False).st_mtime, entry.path) for entry in os.scandir(directory)]
-        for _, path in sorted(files)[: max(0, len(files) - SESSIONS_KEPT)]:
-            os.unlink(path)
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                try:
+                    kind = begun if entry.name.endswith(".tmp") else found
+                    kind.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+                except OSError:
+                    continue  # another process forgot it just now
     except OSError:
         return
+    for _, path in sorted(found)[: max(0, len(found) - SESSIONS_KEPT)]:
+        remove(path)
+    for changed, path in begun:
+        if changed < time.time() - WRITING_SECONDS:
+            remove(path)
 
 
 def _read(directory: str, canonical: str) -> Session | None:

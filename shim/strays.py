@@ -33,9 +33,17 @@ def end_orphans() -> None:
         return
     own = os.getpid()
     end(descendants(own))
-    for pid in _children(own):
-        with contextlib.suppress(OSError):
-            os.waitpid(pid, os.WNOHANG)
+    reap(set())
+
+
+def reap(keep: set[int]) -> None:
+    """Let go of the orphans that have ended; `keep` are waited for by somebody else."""
+    if not _adopting:
+        return
+    for pid in _children(os.getpid()):
+        if pid not in keep:
+            with contextlib.suppress(OSError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 def descendants(pid: int) -> dict[int, bytes]:

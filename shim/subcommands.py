@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shim.argv import Invocation, parse
+from shim.early import GONE
 from shim.errors import FrontendError
 
 
@@ -40,8 +41,8 @@ def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
         said = Answer(manual())
     try:
         _write(1 if said.status == 0 else 2, said.text.encode("utf-8", "replace"))
-    except OSError:  # nobody reads it
-        pass
+    except OSError as error:  # nobody reads it, unless the disk is full
+        return said.status or int(error.errno not in GONE)
     return said.status
 
 

@@ -13,19 +13,27 @@ SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes aga
 class Conversation:
     """What outlives a turn: one session id, the tool ids used, cost and usage so far."""
 
-    __slots__ = ("cost", "seen", "seen_before", "session_id", "usage", "vendor_session")
+    __slots__ = ("cost", "minted", "seen", "seen_before", "session_id", "usage", "vendor_session")
 
     def __init__(self) -> None:
         self.session_id: str | None = None
         self.vendor_session: str | None = None
         self.seen: set[str] = set()
         self.seen_before: set[str] = set()
+        self.minted = 1
         self.cost = 0.0
         self.usage: dict[str, Usage] = {}
 
     def forget(self) -> None:
         """Forget the older half of the tool ids."""
         self.seen_before, self.seen = self.seen, set()
+
+    def mint(self, identity: str) -> str:
+        """Another id for a call whose own was used before; never the same one, whatever is forgotten."""
+        while True:
+            self.minted += 1
+            if not self.knows(minted := f"{identity}~{self.minted}"):
+                return minted
 
     def knows(self, identity: str) -> bool:
         """Whether a tool id was used before."""
@@ -51,6 +59,7 @@ class Terms(NamedTuple):
     `worded`: the vendor's errors are in Claude's words already.
     `gate` is what stderr says when the vendor's trust gate is closed, `login` how a person logs in with it.
     `keep` stores a text that is too large for a line and says where.
+    `redact`: no secret is said. `questions`: whether a call's own line, its input as it is, asks the frontend.
     `read` makes a structured answer of a text, where one was asked for that the vendor does not give by itself.
     """
 
@@ -72,6 +81,8 @@ class Terms(NamedTuple):
     gate: str = ""
     login: str = ""
     read: Callable[[str], Structured] | None = None
+    redact: bool = False
+    questions: Callable[[], bool] | None = None
     policy: Policy | None = None
     keep: Keep | None = None
     clean_exits: frozenset[int] = frozenset({0})

@@ -11,12 +11,12 @@ and what was not made by us is left alone. Whatever fails ends the transcript wi
 import os
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 from shim.dumping import dump
+from shim.early import tell
 from shim.ids import parse_uuid
-from shim.state import tell
 
 FILE_BYTES = 256 * 1024 * 1024  # readers load a transcript whole; beyond this none of them shows it
 TAIL_BYTES = 64 * 1024  # of an older file, in which the id of its last message is looked for
@@ -41,7 +41,15 @@ _END = len(_UUID) + _UUID_CHARACTERS + len(b'"}\n')
 class Transcript:
     """Appends one session's messages to its file; writes nothing before its id is known and after a failure."""
 
-    def __init__(self, environment: Mapping[str, str], cwd: str, version: str) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        cwd: str,
+        version: str,
+        clean: Callable[[object], object] | None = None,
+    ) -> None:
+        """`clean` takes out of a prompt what must not be kept; the stream's lines come without it."""
+        self._clean = clean
         self._projects = projects_directory(environment, cwd)
         self._cwd = cwd
         self._version = version
@@ -91,6 +99,8 @@ class Transcript:
             return
         if not self._ready():
             return
+        if self._clean is not None:
+            content = self._clean(content)
         identity = dump(uuid if parse_uuid(uuid or "") else str(uuid4()))
         message = b'"type":"user","message":{"role":"user","content":' + dump(content)
         self._write([b'{"parentUuid":', self._parent, self._front(), message, b'},"uuid":', identity, b"}\n"])

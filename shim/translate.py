@@ -5,15 +5,20 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from shim.caps import Keep
+from shim.config import LINE_BYTES
 from shim.dialects import DIALECTS
 from shim.ending import Exit
 from shim.events import TERMINATORS, ClaudePen
+from shim.lines import INBOUND_BYTES
+from shim.state import aside_for
 from shim.terms import Terms
 from shim.translation import Translation
 from shim.vendors import find
 
 if TYPE_CHECKING:
     from shim.pen import Pen
+    from shim.spill import Spill
 
 CHUNK_BYTES = 256 * 1024
 STDERR_BYTES = 1024 * 1024  # of `--stderr FILE`; its head and tail are what an error text quotes
@@ -60,8 +65,15 @@ def open_translation(
     terminator: str = "message_stop",
     session_id: str | None = None,
     stable: bool = False,
+    limit: int = LINE_BYTES,
+    inbound: int = INBOUND_BYTES,
+    redact: bool = False,
 ) -> Translation:
-    """A translation outside of a turn: nothing is known of the invocation but the vendor."""
+    """A translation outside of a turn: nothing is known of the invocation but the vendor.
+
+    `limit` are the bytes of a line of ours at most (what is cut is kept in a file, unless the output is `stable`),
+    `inbound` those of a line that comes in.
+    """
     vendor = find(vendor_name, flat=dialect != "claude")
     fresh, identity = (STABLE_SESSION, STABLE_IDENTITY) if stable else fresh_identity()
     started = time.monotonic()
@@ -77,11 +89,27 @@ def open_translation(
         retries=DIALECTS[dialect].retries,
         worded=vendor.passthrough,
         login=vendor.login,
+        keep=None if stable else _kept(fresh),
         clean_exits=vendor.clean_exits,
+        redact=redact,
         clock=clock,
     )
-    pen = open_pen(dialect, identity, partial=partial, terminator=terminator)
-    return Translation(vendor.translator, terms, pen)
+    pen = open_pen(dialect, identity, partial=partial, terminator=terminator, limit=limit)
+    return Translation(vendor.translator, terms, pen, inbound=inbound, aside=aside_for(inbound))
+
+
+def _kept(session: str) -> Keep:
+    """Where a text goes that is too large for a line."""
+
+    spill: list[Spill] = []
+
+    def keep(text: str) -> str | None:
+        from shim.spill import Spill
+
+        spill[:] = spill or [Spill(os.environ, session)]
+        return spill[0].keep(text)
+
+    return keep
 
 
 def parse_exit(text: str) -> Exit:

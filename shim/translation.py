@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import orjson
 
 from shim import ending
-from shim.account import Account
-from shim.decode import Decoder
+from shim.account import SAMPLE_CHARACTERS, Account
+from shim.decode import PADDING, Decoder
 from shim.ending import Exit
 from shim.frame import CLOSED
-from shim.lines import LineSplitter
+from shim.lines import INBOUND_BYTES, Aside, LineSplitter
 from shim.terms import Conversation, Terms
 from shim.translator import Translator
 from shim.turn import Turn
@@ -22,21 +22,43 @@ if TYPE_CHECKING:
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
 
 
+def kind_of_turn(terms: Terms) -> type[Turn]:
+    """What makes the turns of a conversation: the machine as it is, or the one that leaves secrets out."""
+    if not terms.redact:
+        return Turn
+    from shim.redacted import RedactedTurn
+
+    return RedactedTurn
+
+
 class Translation:
     """One child's output on its way to the frontend.
 
     `feed` takes chunks of any size, `close` says how the child ended; both give back the lines to write.
     """
 
-    def __init__(self, translator: type[Translator], terms: Terms, pen: "Pen", previous: Turn | None = None) -> None:
-        """`previous` is the turn before this one, of another child of the same conversation."""
+    def __init__(
+        self,
+        translator: type[Translator],
+        terms: Terms,
+        pen: "Pen",
+        previous: Turn | None = None,
+        *,
+        inbound: int = INBOUND_BYTES,
+        aside: Aside | None = None,
+    ) -> None:
+        """`previous` is the turn before this one, of another child of the same conversation.
+
+        A line of more than `inbound` bytes is skipped; a long one waits for its end in a file that `aside` opens.
+        """
         self.pen = pen
         self.account = Account()
-        self._lines = LineSplitter()
+        self._inbound = inbound, aside
+        self._lines = LineSplitter(inbound, aside)
         self._decoder = Decoder(self.account)
         self._read: str | None = None
         if previous is None:
-            turn = Turn(pen, terms, Conversation(), self.account)
+            turn = kind_of_turn(terms)(pen, terms, Conversation(), self.account)
         else:
             turn = previous.next(terms, self.account)
         self._translator = translator(turn, partial=pen.partial)
@@ -54,8 +76,25 @@ class Translation:
 
     def feed(self, chunk: bytes) -> bytes:
         """Claude's lines for a chunk of the child's stdout."""
-        self._pump(self._lines.feed(chunk))
+        self._pump(self.split(chunk))  # no name for the lines: a large one is gone before what it said is joined
         return self.pen.take()
+
+    def split(self, chunk: bytes) -> list[bytes]:
+        """The lines that a chunk of the child's stdout completes; one that was too long is accounted for."""
+        lines = self._lines.feed(chunk)
+        if self._lines.skipped:
+            self._count_skipped()
+        return lines
+
+    def read(self, lines: list[bytes]) -> bytes:
+        """Claude's lines for lines of the child's."""
+        self._pump(lines)
+        return self.pen.take()
+
+    def _count_skipped(self) -> None:
+        for _ in range(self._lines.skipped):
+            self.account.repaired("line_too_long", self._lines.head)
+        self._lines.skipped = 0
 
     def close(self, child_exit: Exit | None, stderr: str = "") -> bytes:
         """The last lines, now that stdout is at its end. `child_exit` is None when we ended the child."""
@@ -74,7 +113,7 @@ class Translation:
         if stderr is None:
             self._translator.begin(turn)
         else:
-            self._lines, self._decoder, self._read = LineSplitter(), Decoder(self.account), None
+            self._lines, self._decoder, self._read = LineSplitter(*self._inbound), Decoder(self.account), None
             self._translator = type(self._translator)(turn, partial=self.pen.partial)
         return True
 
@@ -84,8 +123,7 @@ class Translation:
             return self._read
         self._pump(self._lines.close())
         self._decoder.close()
-        for _ in range(self._lines.skipped):
-            self.account.repaired("line_too_long")
+        self._count_skipped()
         try:
             self._translator.eof(child_exit, stderr)
         except Exception as error:
@@ -101,15 +139,16 @@ class Translation:
         """The result now, of a child that stays for the next turn."""
         return self._end(None, "")
 
-    def begin(self, terms: Terms) -> None:
+    def begin(self, terms: Terms | None = None) -> None:
         """The next turn of the same child."""
         self.account.forget()
         self._translator.begin(self.turn.next(terms))
 
     def skip(self, chunk: bytes) -> None:
         """Bytes that belong to no turn: their lines are counted and not read."""
-        for raw in self._lines.feed(chunk):
-            self.account.repaired("late_event", raw)
+        for raw in self.split(chunk):
+            if raw.strip(PADDING):
+                self.account.repaired("late_event", raw)
 
     def outgoing(self) -> list[bytes]:
         """What the translator has to say to the child: whole lines."""
@@ -131,13 +170,16 @@ class Translation:
     def _pump(self, lines: Sequence[bytes]) -> None:
         translator, loads, repair = self._translator, orjson.loads, self._decoder.holding
         handlers, test, feed = translator.handlers, translator.line, translator.feed
-        overridden = self._overridden
+        overridden, account = self._overridden, self.account
         for raw in lines:
             if test is not None:
                 kept = test(raw)
                 if kept is None:
                     continue
                 raw = kept
+            if not raw and not repair:
+                continue
+            account.line = raw
             if repair:
                 repair = self._repair(raw)
                 continue
@@ -154,16 +196,23 @@ class Translation:
             try:
                 handler(event)
             except Exception as error:
-                self._malformed(event, error)
+                self._malformed(error)
+        account.line = b""
 
     def _repair(self, raw: bytes) -> bool:
-        """A line that is not one JSON value; True while an unfinished one waits for the next line."""
+        """A line that is not one JSON value; True while an unfinished one waits for the next line.
+
+        Whatever the repair was, what comes out of it is believed only as far as it could be the vendor's.
+        """
         for value, torn in self._decoder.repair(raw):
-            control = isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] in _CONTROL
-            if control or (torn and not self._believable(value)):
+            if not isinstance(value, dict) and not torn:
+                self._odd(value)
+            elif self._believable(value):
+                self._event(value)
+            elif torn or self._known(value):
                 self.account.repaired("doubtful_event", raw)
             else:
-                self._event(value)
+                self.turn.unknown(value.get("type", "untyped"))
         return self._decoder.holding
 
     def _event(self, event: object) -> None:
@@ -173,27 +222,34 @@ class Translation:
         try:
             self._translator.repaired(event)
         except Exception as error:
-            self._malformed(event, error)
+            self._malformed(error)
 
     def _odd(self, event: object) -> None:
         """A value without a type that we know; a list of events (some vendors' `json` format) is each of them."""
         if isinstance(event, list) and event and all(isinstance(item, dict) and "type" in item for item in event):
             for item in event:
-                self._event(item)
+                if self._believable(item) or not self._known(item):
+                    self._event(item)
+                else:
+                    self.account.repaired("doubtful_event")
         elif isinstance(event, dict):
             self.turn.unknown(event.get("type", "untyped"), event)
         else:
-            self.account.repaired("not_an_event", event)
+            self.account.repaired("not_an_event")
 
-    def _malformed(self, event: object, error: Exception) -> None:
-        self.account.repaired("malformed_event", f"{error!r}: {event}")
+    def _malformed(self, error: Exception) -> None:
+        line = self.account.line[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")
+        self.account.repaired("malformed_event", f"{error!r}: {line}")
+
+    def _known(self, event: object) -> bool:
+        """Whether the translator knows the type of an event, or it is a control message."""
+        kind = event.get("type") if isinstance(event, dict) else None
+        return isinstance(kind, str) and (self._overridden or kind in self._translator.handlers or kind in _CONTROL)
 
     def _believable(self, event: object) -> bool:
-        """Whether an object torn out of a broken line may be an event of this session."""
-        if not isinstance(event, dict):
+        """Whether an object out of a broken line may be an event of this session: never a control message."""
+        if not isinstance(event, dict) or not self._known(event) or event["type"] in _CONTROL:
             return False
-        kind = event.get("type")
-        known = isinstance(kind, str) and (self._overridden or kind in self._translator.handlers)
         session = event.get("session_id")
         ours = self.turn.conversation.vendor_session
-        return known and (session is None or ours is None or session == ours)
+        return session is None or ours is None or session == ours

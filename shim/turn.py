@@ -24,6 +24,12 @@ FACTS: dict[str, type] = {
     **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
 }
 
+REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say
+
+
+ITEMS: dict[str, type] = {"tools": str, "slash_commands": str, "agents": str, "mcp_servers": dict}
+SYNTHETIC = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
+
 
 class Turn(Verbatim):
     """One turn. `state`, `is_error`, `cause` and `final_text` may be read; everything else is verbs."""
@@ -42,8 +48,10 @@ class Turn(Verbatim):
                 self._follow(session)
             self.conversation.vendor_session = session
         for name, value in facts.items():
-            if isinstance(value, FACTS.get(name, object)) and value is not None:
-                self.facts[name] = value
+            if isinstance(value, FACTS.get(name, object)) and value is not None and value != SYNTHETIC:
+                if isinstance(value, list):
+                    value = [item for item in value if isinstance(item, ITEMS.get(name, object))]
+                self.facts[name] = self.sure(value)
         if session and self.state is NEW:
             self.go(READY)
 
@@ -63,7 +71,7 @@ class Turn(Verbatim):
 
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
-        if model and model != self.model and isinstance(model, str):
+        if model and model != self.model and isinstance(model, str) and model != SYNTHETIC:
             self.model = model[:NAME_CHARACTERS]
         if usage is not None:
             if usage.__class__ is not Usage:
@@ -124,18 +132,22 @@ class Turn(Verbatim):
         if self.state is CLOSED:
             self._late()
         else:
-            self.pen.system(subtype, fields)
+            self.pen.system(subtype, self.sure(fields))
 
     def refused(self, permission: Permission, message: str, *, announced: bool) -> None:
         """A permission was refused; `announced`: the frontend refused it itself and need not be told (5.13)."""
         self.denied(permission.call, permission.tool, permission.arguments)
         if not announced and self.state is not CLOSED:
             self.system("permission_denied", tool_name=permission.tool, tool_use_id=permission.call, message=message)
-        self._refusals[permission.call] = message
+        self._remember_refusal(permission.call, message)
 
     def corrected(self, permission: Permission, message: str) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
-        self._refusals[permission.call] = message
+        self._remember_refusal(permission.call, message)
+
+    def _remember_refusal(self, call: str, message: str) -> None:
+        if any(call == said_as for said_as, _, _ in self.open.values()):  # as many as calls are open
+            self._refusals[call] = message[:REFUSAL_CHARACTERS]
 
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
@@ -165,7 +177,7 @@ class Turn(Verbatim):
 
     def next(self, terms: Terms | None = None, account: Account | None = None) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
-        turn = Turn(self.pen, terms or self.terms, self.conversation, account or self.account)
+        turn = type(self)(self.pen, terms or self.terms, self.conversation, account or self.account)
         turn.facts = dict(self.facts)
         if terms is None or terms.model == self.terms.model:
             turn.model = self.model

@@ -17,7 +17,7 @@ from shim.permissions import STOPPED, Decision, Permission
 from shim.sinks import FrontendGoneError, Output
 from shim.translation import Translation
 
-OBEY_SECONDS = 2.0  # for a child that was told to interrupt its turn; then it is ended
+OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended
 HOOK_SECONDS = 60.0  # for a frontend's hooks about a call, as the real one gives them
 TELL_SECONDS = 60.0  # for a child to take what it is told; one that reads nothing for so long is ended
 LATE_CHUNKS = 256  # that are skipped between two turns; a child that never stops talking is pumped as its answer
@@ -30,14 +30,15 @@ class TwoWay(ChildDriver):
         super().__init__(launcher, output, control)
         assert launcher.vendor.speech is not None
         self._speech = launcher.vendor.speech()
-        self._tasks = tasks
+        self._tasks: TaskGroup = tasks
         self._questions = control
         self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []
         self._draining = anyio.CancelScope()
 
     async def turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
-        self._deadline, self._interrupted, self._again = float("inf"), False, False
+        self._deadline = float("inf")
+        self._interrupted = self._stalled = self._again = False
         self._allowed.clear()
         if self._child is None or self._child.exit is not None or self.translation is None:
             if self._child is not None:
@@ -56,16 +57,18 @@ class TwoWay(ChildDriver):
         self._answering, fresh = False, not self._heard
         await self._tell(child, prompt)
         over = await self._pump(child, translation)
-        silent = not (self._answering or self._interrupted or translation.turn.outcome)
+        silent = not (self._answering or self._interrupted or self._stalled or translation.turn.outcome)
         if silent and not (over or fresh):  # it was about to leave when it was told
             await self._forget(child)
             child, _ = await self._begin(translation)
             await self._tell(child, prompt)
             over = await self._pump(child, translation)
-        if over and self._cut_short(translation):
+        if over and not self._stalled and self._cut_short(translation):
             await self._tell(child, prompt)
             over = await self._pump(child, translation)
-        if not over:
+        if self._stalled:
+            await child.stop()
+        if self._stalled or not over:
             await self._close(child, translation)
             await self._forget(child)
             if not translation.finished:
@@ -83,7 +86,7 @@ class TwoWay(ChildDriver):
             self._launcher.again(translation)
             child, _ = await self._begin(translation)
         except ShimError as error:
-            translation.turn.failed(str(error), kind="refused", api=False)
+            translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
             await self._say_end(translation, translation.close(None))
             return
         self._answering = False
@@ -107,7 +110,7 @@ class TwoWay(ChildDriver):
         started = self._launcher.start("", listens=True)
         self._heard = False
         self._deadline = float("inf")
-        self._child = child = Child(started.process, b"")
+        self._child = child = Child(started.process, b"", started.tail)
         self.translation = translation = translation or self._launcher.translation(self.translation)
         self._draining = anyio.CancelScope()
         self._tasks.start_soon(self._drain, child, self._draining)
@@ -208,8 +211,11 @@ class TwoWay(ChildDriver):
         if not self._heard:  # it is still starting, and hears nothing either
             await self._child.stop("SIGTERM")
             return
+        await self._break_off(self._child)
+
+    async def _break_off(self, child: Child) -> None:
         self._hurry(OBEY_SECONDS)
-        await self._tell(self._child, self._speech.interrupt())
+        await self._tell(child, self._speech.interrupt())
 
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
         """The child that is there is told; one to come is started with it."""

@@ -2,7 +2,15 @@
 
 from typing import Any
 
-LARGEST = 2**53  # what every client's numbers can hold; no count comes near it
+LARGEST = 2**40  # no count comes near it, and what every client's numbers can hold (2**53) is thousands of them
+
+
+MODELS = 32  # whose usage is told apart in a turn and in a conversation: more than anybody routes to
+OTHER_MODELS = "other"
+
+
+MODELS = 32  # whose usage is told apart in a turn and in a conversation: more than anybody routes to
+OTHER_MODELS = "other"
 
 
 class Usage(dict[str, int]):
@@ -52,3 +60,10 @@ def known(numbers: Any) -> Usage:
 
 ORDER = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 NO_USAGE = usage(0, 0, 0, 0)
+
+
+def place(table: dict[str, Usage], model: str) -> Usage:
+    """Where the usage of a model adds up in a table of models; those that are too many share one place."""
+    if model not in table and len(table) >= MODELS:
+        model = OTHER_MODELS
+    return table.setdefault(model, Usage(NO_USAGE))

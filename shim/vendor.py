@@ -31,6 +31,8 @@ class Request(NamedTuple):
     on, `variant` the vendor's dialect if it has several, `trust` whether its trust gate may be opened, `knows` tells
     whether the installed program has a flag, `removed` are Claude's names of the tools that are denied as a whole.
     `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speech`).
+    `inline`: its prompt may be an argument; not where a shell would read it again.
+    `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
     """
 
     invocation: Invocation
@@ -42,6 +44,8 @@ class Request(NamedTuple):
     knows: Callable[[str], bool] = lambda flag: True
     removed: tuple[str, ...] = ()
     listens: bool = False
+    inline: bool = True
+    keep: Callable[[str], str | None] = lambda text: None
 
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
@@ -57,6 +61,14 @@ class Request(NamedTuple):
         if not value:
             return []
         return [f"{name}={value}"] if value.startswith("-") else [name, value]
+
+    def kept(self, text: str | None) -> str | None:
+        """The path of a file that holds a text which is too long for an argument; None for one that is not."""
+        return self.keep(text) if text and len(text.encode("utf-8", "replace")) > ARGUMENT_BYTES else None
+
+    def as_argument(self, prompt: str) -> bool:
+        """Whether this prompt goes as an argument."""
+        return self.inline and as_argument(prompt)
 
     def mcp_configs(self) -> list[str]:
         """`--mcp-config`, without the servers that live in the frontend itself (type `sdk`): no vendor reaches them."""
@@ -116,6 +128,7 @@ class Vendor(NamedTuple):
     prices        it says what a reply cost, so `--max-budget-usd` can be kept
     login         how a person logs in with it, said when nobody is logged in
     api_base      the variable in which it reads another address of its model's API
+    timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
     chooses       which tools a request leaves it, where that is more than `listed`
     """
 
@@ -145,6 +158,7 @@ class Vendor(NamedTuple):
     prices: bool = False
     login: str = ""
     api_base: str = ""
+    timeouts: Mapping[str, float] = MappingProxyType({})
     chooses: Callable[[Request], tuple[str, ...]] | None = None
     speech: Callable[[], Speech] | None = None
 

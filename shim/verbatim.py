@@ -12,6 +12,8 @@ from shim.ending import Outcome
 from shim.frame import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
 from shim.usage import NO_USAGE
 
+FOLLOWED = 1000  # calls without a result; of one that is forgotten a result would be dropped as nobody's
+
 
 class Verbatim(Calls):
     """The one verb of pass-through."""
@@ -28,10 +30,15 @@ class Verbatim(Calls):
             self._state_result(raw, event)
         elif kind == "system" and subtype == "init":
             self._adopt(raw, event)
+        elif kind == "message_stop":  # the terminator is ours to say: a real claude has none
+            self.account.repaired("terminator")
         elif kind not in ("assistant", "user", "stream_event"):
             if self.stated:
                 self.closed(None, "")
-            self.pen.verbatim(raw)
+            if self.state is CLOSED and self.sealed and self.pen.terminates:
+                self._late()  # the terminator was said: the end, for whoever asked for one
+            else:
+                self.pen.verbatim(raw)
         else:
             self._conversation(kind, raw, event)
 
@@ -98,8 +105,10 @@ class Verbatim(Calls):
             if parent:
                 if block.get("type") == "tool_use" and isinstance(block["id"], str):
                     self.nested_calls[block["id"]] = (parent, block["id"])
+                    _bound(self.nested_calls)
             elif block.get("type") == "tool_use":
-                self.open[block["id"]] = (block["id"], block["name"], block["input"])
+                self.open[block["id"]] = (block["id"], block["name"], {})  # its arguments were said
+                _bound(self.open)
             elif block.get("type") == "text":
                 self.last_text = block["text"]
         if parent:
@@ -147,18 +156,28 @@ class Verbatim(Calls):
             self.state = MESSAGE
         elif kind == "content_block_start":
             block = inner["content_block"]["type"]
+            if inner["index"].__class__ is not int:
+                raise TypeError("the index of a block is no number")
             if self.state is READY:
                 self.pen.adopt_message(self.pen.new_message_id(), self.model, NO_USAGE)
             self.pen.adopt_block(inner["index"])
             self.state = {"text": TEXT, "thinking": THINKING}.get(block, MESSAGE)
+            self._parts, self._size = [], 0
             self._stop_due = self._partial and self.state is MESSAGE
         elif kind == "content_block_delta":
             fragment = inner["delta"].get("text") or inner["delta"].get("thinking")
-            if fragment and self.state in (TEXT, THINKING):
+            if isinstance(fragment, str) and self.state in (TEXT, THINKING) and self._size < self._room:
                 self._parts.append(fragment)
+                self._size += len(fragment)
         elif kind == "content_block_stop":
             self._stop_due = False
-            self.state = MESSAGE
+            if self.state is not READY:
+                self.state = MESSAGE
         elif kind == "message_stop":
             self.state = READY
         return True
+
+
+def _bound(table: dict[str, Any]) -> None:
+    if len(table) > FOLLOWED:
+        del table[next(iter(table))]

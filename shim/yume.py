@@ -36,11 +36,13 @@ class YumePen:
     """
 
     partial = True
+    terminates = True
 
     def __init__(self, identity: str, *, limit: int = 0, shown: str = "", history: ClaudePen | None = None) -> None:
         most = DIALECTS["yume"].line_bytes
         self.room = max(min(limit or most, most) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
         self.last_result = b""
+        self.call_bytes = 0  # of the last call, as it was said
         self.history = history
         self._identity = identity
         self._shown = shown
@@ -64,6 +66,9 @@ class YumePen:
         data = b"".join(self._lines)
         self._lines.clear()
         return data
+
+    def fold(self) -> None:
+        """Its lines are short."""
 
     def new_uuid(self) -> str:
         """A fresh uuid."""
@@ -225,7 +230,9 @@ class YumePen:
         dumped, said = self._fitted(arguments)
         self._responded = True
         self._written += len(dumped)
-        self._lanes.call("", identity, self._call_line(identity, "", name, dumped))
+        line = self._call_line(identity, "", name, dumped)
+        self.call_bytes = len(line)
+        self._lanes.call("", identity, line)
         if self.history:
             self.history.tool_use(identity, name, said)
         return None if said is arguments else said

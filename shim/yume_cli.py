@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from shim import __version__
 from shim.account import printable
 from shim.argv import Invocation
-from shim.dropin import fill_standard_files, serve
+from shim.dropin import fill_standard_files, said, serve
+from shim.early import tell
 from shim.errors import FrontendError
 from shim.ids import parse_uuid
-from shim.state import tell
-from shim.translate import write_all
 from shim.yume_argv import FLAGS, Call, parse
 
 HELP = """yume-cli start --provider NAME --model MODEL --cwd FOLDER --session-id ID [--prompt TEXT] [--resume ID]
@@ -30,9 +29,8 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     call = parse(arguments)
     if call.command in ("version", "help"):
         flags = " ".join(flag for flag in FLAGS if flag.startswith("--"))
-        said = f"{__version__} (yume-cli)\n" if call.command == "version" else HELP.format(flags=flags)
-        write_all(1, said.encode())
-        return 0
+        text = f"{__version__} (yume-cli)\n" if call.command == "version" else HELP.format(flags=flags)
+        return said(text.encode())
     if call.command == "auth":
         from shim.subcommands import answer
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from shim import store
 from shim.account import printable
 from shim.argv import Invocation
+from shim.early import tell
 from shim.errors import ArgumentError, FrontendError
 from shim.ids import parse_uuid, vendor_id
 from shim.lines import INBOUND_BYTES
@@ -19,7 +20,6 @@ from shim.messages import Message
 from shim.prompt import CHUNK_BYTES, NO_PROMPT
 from shim.runs import Pending, Run
 from shim.start import Start
-from shim.state import tell
 from shim.vendors import VENDORS
 from shim.yume_argv import Call
 from shim.yume_words import yume_mode

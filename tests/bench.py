@@ -4,6 +4,7 @@ a  throughput of `shim translate` per vendor: as a fraction of the floor (`orjso
    the same lines in the same process, by turns on slices of one stream), and beside `jq -c .`
 b  CPU of `claude --version` and of a whole one-line turn, above a bare Python
 c  peak memory on a 1 GB stream and on one 100 MB line
+d  what `redact = "all"` costs on streams of deltas, beside the same streams without it
 
 It judges nothing: goals stand beside the numbers; the exit status is 1 only when something could not be run.
 """
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import orjson
-from bench_streams import BLOCK, MEGABYTE, STREAMS, Stream, long_turn, one_line, one_reply, text_turn, write
+from bench_streams import BLOCK, ENGLISH, MEGABYTE, STREAMS, Stream, long_turn, one_line, one_reply, text_turn, write
 
 BARE = [sys.executable, "-I", "-c", "pass"]
 SHIM = [sys.executable, "-I", "-m", "shim"]
@@ -46,12 +47,14 @@ print(json.dumps([used.ru_utime + used.ru_stime, used.ru_maxrss, os.waitstatus_t
 # ---- how the product is called: nothing below this part knows more about it
 
 
-def translator(vendor: str, partial: bool) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
+def translator(
+    vendor: str, partial: bool, redact: bool = False
+) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
     """What `shim translate` drives: bytes in, bytes out; and the end of the child."""
     from shim.ending import Exit
     from shim.translate import open_translation
 
-    translation = open_translation(vendor, partial=partial, terminator="none")
+    translation = open_translation(vendor, partial=partial, terminator="none", redact=redact)
     return translation.feed, lambda: translation.close(Exit(0))
 
 
@@ -355,14 +358,67 @@ def memory(table: Table, options: argparse.Namespace, folder: str) -> None:
         table.attempt(f"{key}, one line of 100 MB", peak, key, line, 0, folder)
 
 
+# ---- d: redaction
+
+
+def redacting(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, list[float]]:
+    """CPU of three translations of one file, slice by slice and by turns: two that leave secrets, one that does not."""
+    feeds = [translator(vendor, partial, redact)[0] for redact in (False, True, False)]
+    share = -(-os.path.getsize(path) // rounds)
+    costs = [[0.0] * rounds for _ in feeds]
+    with open(path, "rb") as file:
+        while data := file.read(min(SLICE // 4, share // 4)) + file.readline():
+            turn = (file.tell() - len(data)) // share
+            for feed, spent in zip(feeds, costs, strict=True):
+                start = time.process_time()
+                feed(data)
+                spent[turn] += time.process_time() - start
+    return dict(zip(("off", "all", "again"), costs, strict=True))
+
+
+def redaction_cost(table: Table, name: str, stream: Stream, partial: bool, blocks: Iterator[bytes], path: str) -> None:
+    """One row: how many times the CPU of the same stream with its secrets; the goal is that of a stream of deltas."""
+    write(blocks, path)
+    command = [sys.executable, os.path.abspath(__file__), "--redacting", stream.vendor, path, str(int(partial)), "5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotRunError(last_line(done.stderr))
+    costs = json.loads(done.stdout)
+    ratios = [clean / off for clean, off in zip(costs["all"], costs["off"], strict=True)]
+    same = [again / off for again, off in zip(costs["again"], costs["off"], strict=True)]
+    measured = f"{spread(ratios)} times; without it once more {spread(same)}"
+    goal = 1.5 if "deltas" in name else 0
+    met = statistics.median(ratios) <= goal if goal else None
+    table.row(name + (" --partial" if partial else ""), measured, f"<= {goal:.2f}" if goal else "", met)
+
+
+def redaction(table: Table, options: argparse.Namespace, folder: str) -> None:
+    """Part d."""
+    size = min(options.size, 50)
+    table.head(f"d  redaction: CPU with `redact = all`, times without; {size} MB of each stream, by turns")
+    path = os.path.join(folder, "stream.ndjson")
+    for name in options.streams:
+        for partial in (False, True):
+            blocks = long_turn(STREAMS[name], size * MEGABYTE)
+            table.attempt(name, redaction_cost, STREAMS[name], partial, blocks, path)
+    for words, fragments in (("words", ENGLISH), ("20 characters", None)):
+        for partial in (False, True):
+            blocks = one_reply(STREAMS["pi"], DELTAS, fragments)
+            table.attempt(f"100,000 deltas of {words}", redaction_cost, STREAMS["pi"], partial, blocks, path)
+
+
 def main() -> int:
     """Measure the parts asked for."""
+    if sys.argv[1:2] == ["--redacting"]:
+        vendor, path, partial, rounds = sys.argv[2:]
+        sys.stdout.write(json.dumps(redacting(vendor, path, partial == "1", int(rounds))))
+        return 0
     if sys.argv[1:2] == ["--inside"]:
         vendor, path, partial, rounds = sys.argv[2:]
         sys.stdout.write(json.dumps(inside(vendor, path, partial == "1", int(rounds))))
         return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="a,b,c", help="parts, as in --only a,c")
+    parser.add_argument("--only", default="a,b,c,d", help="parts, as in --only a,c")
     parser.add_argument("--streams", default=",".join(STREAMS), help="streams, as in --streams pi,qwen")
     parser.add_argument("--size", type=int, default=200, help="MB of each stream (part a)")
     parser.add_argument("--quick", action="store_true", help="10 MB, fewer rounds: while developing")
@@ -374,7 +430,7 @@ def main() -> int:
         options.rounds, options.command_rounds, options.starts, options.memory_size = 3, 1, 7, 100
     table = Table()
     table.put(f"Python {sys.version.split()[0]}, orjson {orjson.__version__}, {os.cpu_count()} CPUs\n")
-    parts = {"a": throughput, "b": start_up, "c": memory}
+    parts = {"a": throughput, "b": start_up, "c": memory, "d": redaction}
     with tempfile.TemporaryDirectory(prefix="shim-bench-") as folder:
         for part in options.only.split(","):
             parts[part](table, options, folder)

@@ -160,6 +160,11 @@ class Running:
             self._read += chunk
         return self._read
 
+    def read_on(self) -> bytes:
+        """The next lines of its stdout, which are then forgotten."""
+        said, self._read = self.read_until(b"\n"), b""
+        return said
+
     def say(self, *events: Line | str) -> None:
         """Lines on its stdin."""
         assert self.process.stdin is not None

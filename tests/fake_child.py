@@ -62,6 +62,11 @@ def out(text: str) -> None:
     _write(1, text.encode())
 
 
+def complain(text: str) -> None:
+    """Write to stderr, at once."""
+    _write(2, text.encode())
+
+
 def fill(count: int, descriptor: int = 1) -> None:
     """Write so many bytes of noise, in lines."""
     _write(descriptor, (b"n" * 99 + b"\n") * (count // 100))
@@ -95,6 +100,16 @@ def ignore(*names: str) -> None:
 def exit_on(name: str, code: int) -> None:
     """Exit with a code when a signal comes."""
     signal.signal(getattr(signal, name), lambda number, frame: os._exit(code))
+
+
+def out_on(name: str, text: str, code: int) -> None:
+    """Write to stdout when a signal comes, then exit with a code."""
+
+    def obey(number: int, frame: object) -> None:
+        _write(1, text.encode())
+        os._exit(code)
+
+    signal.signal(getattr(signal, name), obey)
 
 
 def close(*descriptors: int) -> None:
@@ -134,6 +149,15 @@ def daemon(fifo: str) -> None:
     os.read(ready, 1)
 
 
+def orphan() -> None:
+    """Leave a process behind that belongs to nobody and ends by itself."""
+    if (parent := os.fork()) == 0:
+        if os.fork() == 0:
+            os._exit(0)
+        os._exit(0)
+    os.waitpid(parent, 0)
+
+
 def hang() -> None:
     """Do nothing until a signal ends us."""
     while True:
@@ -157,10 +181,11 @@ def _write(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-STEPS = {
-    step.__name__: step
-    for step in (read, hear, record, out, fill, cat, say, wait, ignore, exit_on, close, spawn, daemon, hang, die, leave)
-}
+_DOES = (
+    *(read, hear, record, out, complain, fill, cat, say, wait, ignore, exit_on, out_on, close, spawn, daemon),
+    *(orphan, hang, die, leave),
+)
+STEPS = {step.__name__: step for step in _DOES}
 
 if __name__ == "__main__":
     main()

@@ -3,7 +3,7 @@
 import pytest
 from support import Stage, check_turns
 
-from shim.calls import EARLY_RESULTS
+from shim.calls import EARLY_RESULTS, QUESTIONS
 from shim.policy import Policy
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
@@ -390,6 +390,22 @@ def test_a_question_that_comes_twice_or_about_the_same_call_is_refused():
     assert ask(stage, "q1", "other").refusal and ask(stage, "q2", "t").refusal
 
 
+def test_a_question_is_remembered_when_the_shell_has_taken_it():
+    stage = started()
+    assert not ask(stage).refusal
+    stage.turn.asked.clear()
+    assert ask(stage, "q1", "other").refusal and ask(stage, "q2", "t").refusal
+    assert not ask(stage, "q3", "third").refusal
+
+
+def test_a_flood_of_questions_is_not_remembered():
+    """Threats: every table is bounded."""
+    stage = started()
+    for number in range(QUESTIONS + 500):
+        ask(stage, f"q{number}", f"t{number}")
+    assert len(stage.turn._asking) <= QUESTIONS and len(stage.turn._asking_requests) <= QUESTIONS
+
+
 def test_a_question_behind_the_end_is_refused():
     stage = started()
     ended(stage)
@@ -411,7 +427,7 @@ def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once()
     stage.turn.tool_result("t", "[Operation Cancelled]", True)
     (result,) = [line for line in stage.lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "no way"
-    assert [denial["tool_use_id"] for denial in stage.turn.denials] == ["t"]
+    assert [*stage.turn.denials] == ["t"]
 
 
 def test_a_refused_call_whose_result_never_comes_still_says_why():

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 from support import Stage, check_turns
 
-from shim.caps import cut, fit, pieces
+from shim.caps import cut, fit, fit_line, pieces
 from shim.dumping import dump
 from shim.events import ClaudePen
 
@@ -53,6 +53,13 @@ def test_any_value_is_made_to_fit(value, room):
         assert fitted is value
 
 
+@pytest.mark.parametrize("length", [2600, 4990, 4998])
+def test_a_text_that_just_fits_is_not_cut(length):
+    text = "x" * length
+    assert fit(text, 5000) is text
+    assert fit(text + "xxx", length + 2) is not text
+
+
 def test_only_what_is_long_is_cut():
     fitted = fit({"path": "/a/b", "content": "x" * 50_000, "old": "y" * 400}, 9000)
     assert (fitted["path"], fitted["old"]) == ("/a/b", "y" * 400)
@@ -62,6 +69,22 @@ def test_only_what_is_long_is_cut():
 @pytest.mark.parametrize("value", [list(range(20_000)), {str(number): 1 for number in range(5000)}])
 def test_what_is_large_without_long_strings_becomes_a_text(value):
     assert isinstance(fit(value, 4000), str)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "system", "tools": [f"tool {number}" for number in range(5000)], "model": "m"},
+        {"type": "result", "permission_denials": [{"tool_input": {"a": number}} for number in range(5000)]},
+        {"type": "x", "content": [{"deep": [list(range(9000)), "y" * 9000]}], "end": 1},
+        {f"key {number}": number for number in range(5000)},
+    ],
+)
+def test_a_line_stays_an_object_however_much_is_in_its_lists(line):
+    """A frontend that gets a text where a line should be ends."""
+    fitted = fit_line(line, 4000)
+    assert isinstance(fitted, dict) and len(dump(fitted)) <= 4000
+    assert fitted and all(fitted[key] == line[key] for key in {"type", "model", "end"} & line.keys())
 
 
 LIMIT = 10_000

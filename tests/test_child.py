@@ -2,7 +2,8 @@
 
 import os
 import signal
-import stat
+import subprocess
+import sys
 
 import anyio
 import pytest
@@ -11,7 +12,6 @@ from box import PATIENCE
 from shim import child as children
 from shim.child import Child, spawn
 from shim.ending import Exit
-from shim.errors import VendorError
 
 pytestmark = pytest.mark.anyio
 
@@ -206,15 +206,29 @@ async def test_no_signal_is_sent_to_a_group_that_is_gone(start, monkeypatch):
     await child.stop()
 
 
-@pytest.mark.parametrize("word", ["/nowhere/at/all", "nul\0"])
-def test_a_program_that_cannot_be_started_is_the_vendors_fault(box, word):
-    with pytest.raises(VendorError, match="could not be started"):
-        spawn([word], box.environment(), str(box.cwd), feed=False)
+def test_a_guard_stands_before_anybody_serves_the_child(box):
+    """We may be killed while anyio is imported: a silent child would notice nothing."""
+    lifeline = box.lifeline()
+    program = box.fake(["say", lifeline.path, "child"], ["out", "here"], ["hang"])
+    code = f"""
+import os, signal
+from shim.child import spawn
+process = spawn([{program!r}], dict(os.environ), os.getcwd(), feed=False)
+process.stdout.read(1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = [sys.executable, "-P", "-c", code]
+    subprocess.run(command, env=box.environment(), cwd=box.cwd, timeout=PATIENCE, check=False)
+    assert lifeline.wait_for("child") and lifeline.gone()
 
 
-def test_a_file_that_is_no_program_is_the_vendors_fault(box):
-    path = box.path / "readme"
-    path.write_text("hello", encoding="utf-8")
-    path.chmod(stat.S_IRUSR)
-    with pytest.raises(VendorError, match=r"could not be started: Permission denied"):
-        spawn([str(path)], box.environment(), str(box.cwd), feed=False)
+async def test_a_guard_ends_with_its_child(start):
+    child = start(["leave", 0])
+    guards = child.pids
+    assert len(guards) == 2
+    with anyio.fail_after(PATIENCE):
+        await child.ended()
+    assert len(child.pids) == 1
+    (guard,) = guards - child.pids
+    with pytest.raises(ProcessLookupError):
+        os.kill(guard, 0)

@@ -5,6 +5,7 @@ import pytest
 from shim.argv import parse
 from shim.config import KEYS, VENDOR_KEYS, VendorSettings, config_directory, load, state_directory
 from shim.errors import FrontendError
+from shim.lines import INBOUND_BYTES
 
 
 def loaded(box, *words, **environment):
@@ -159,3 +160,40 @@ def test_the_folders_are_the_users_own():
 def test_the_tables_of_keys_are_those_of_the_surface():
     assert set(VENDOR_KEYS) == {"bin", "args", "env", "launcher", "driver", "variant", "trust", "timeouts"}
     assert {"vendor", "record", "redact", "max_line_bytes", "end_grace", "transcripts", "log", "tools"} <= set(KEYS)
+
+
+@pytest.mark.parametrize(("toml", "bytes_"), [("", INBOUND_BYTES), ("max_inbound_bytes = 300000000", 300_000_000)])
+def test_what_comes_in_has_a_limit_of_its_own(box, toml, bytes_):
+    box.settings(toml)
+    assert loaded(box).max_inbound_bytes == bytes_
+
+
+@pytest.mark.parametrize("value", ["0", "9999", "-1", "true", '"much"'])
+def test_a_limit_that_lets_nothing_in_is_a_mistake(box, value):
+    box.settings(f"max_inbound_bytes = {value}")
+    with pytest.raises(FrontendError, match="max_inbound_bytes is"):
+        loaded(box)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "chosen", "redaction"),
+    [
+        ("claude", None, "casts"),
+        ("yume", None, "all"),
+        ("claude", "all", "all"),
+        ("yume", "none", "none"),
+        ("yume", "casts", "casts"),
+    ],
+)
+def test_what_is_redacted_is_what_was_chosen_or_what_is_usual_in_the_dialect(box, dialect, chosen, redaction):
+    assert loaded(box, SHIM_DIALECT=dialect, SHIM_REDACT=chosen).redaction() == redaction
+    box.settings("" if chosen is None else f'redact = "{chosen}"\n')
+    assert loaded(box, SHIM_DIALECT=dialect).redaction() == redaction
+
+
+def test_a_wrong_word_for_what_is_redacted_is_named(box):
+    with pytest.raises(FrontendError, match="redact is 'everything', it must be one of casts, all, none"):
+        loaded(box, SHIM_REDACT="everything")
+    box.settings("redact = true\n")
+    with pytest.raises(FrontendError, match="redact is True, it must be a string"):
+        loaded(box)

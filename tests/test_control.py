@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from shim.account import printable
 from shim.answers import ANSWERS, Facts
 from shim.control import Control, Decided, Interrupt, ModeChosen, ModelChosen
 from shim.permissions import Decision, Permission
@@ -324,3 +325,11 @@ def test_an_answer_is_said_back_where_messages_are():
         give(one, "uuid-1", behavior="allow")
         said = [json.loads(line) for line in one.take().splitlines()]
         assert [line["type"] for line in said] == ["control_response"] * replays
+
+
+@pytest.mark.parametrize("role", ["x" * 5000, "\x1b]52;c;aGk=\x07", "a\u202eb"])
+def test_a_complaint_is_short_and_nothing_that_a_terminal_obeys(role):
+    one = control()
+    one.receive(json.dumps({"type": "user", "message": {"role": role, "content": "hi"}}).encode())
+    (complaint,) = one.complaints
+    assert len(complaint) < 200 and complaint == printable(complaint)

@@ -438,14 +438,14 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(box, talk, end):
 
 def test_what_a_finished_conversation_left_running_is_ended(box, converse):
     lifeline = box.lifeline()
-    child = box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(END)])
+    child = box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)])
     assert converse(child, user("go")).status == 0
     assert lifeline.gone()
 
 
 def test_one_message_may_leave_a_server_running(box):
     lifeline = box.lifeline()
-    child = box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(END)])
+    child = box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)])
     assert box.claude("-p", "go", SHIM_VENDOR="demo", SHIM_BIN=child).status == 0
     os.kill(lifeline.wait_for("daemon"), 0)
 

@@ -6,7 +6,10 @@ import math
 import pytest
 
 from shim.account import Account
-from shim.decode import JOINED_LINES, NOISE_CHARACTERS, NOISE_LINES, Decoder, join_surrogates
+from shim.decode import JOINED_LINES, NOISE_CHARACTERS, NOISE_LINES, Decoder
+from shim.dumping import dump
+from shim.halves import join_surrogates
+from shim.shapes import DEPTH_KEPT
 
 
 class Reader:
@@ -34,6 +37,11 @@ class Reader:
     @property
     def repairs(self) -> dict[str, int]:
         return self.account.repairs
+
+
+def written(values: list[object]) -> list[object]:
+    """Values as a frontend gets them."""
+    return [json.loads(dump(value)) for value in values]
 
 
 @pytest.fixture
@@ -66,14 +74,40 @@ def test_a_blank_line_is_nothing(reader, line):
     [
         (b'{"a":"caf\xe9"}', "caf\ufffd"),
         (b'{"a":"\xf0\x9f"}', "\ufffd"),
-        (b'{"a":"\xed\xa0\xbd\xed\xb8\x80"}', "\ufffd" * 6),
         (b'{"a":"\xc0\xaf"}', "\ufffd\ufffd"),
+        (b'{"a":"\xff\xfe"}', "\ufffd\ufffd"),
+        (b'{"a":"\xf8\x88\x80\x80\x80"}', "\ufffd" * 5),
+        (b'{"a":"\xe2\x28\xa1"}', "\ufffd(\ufffd"),
+        (b'{"a":"\xf4\x90\x80\x80"}', "\ufffd" * 4),
     ],
-    ids=["latin-1", "cut emoji", "cesu-8", "overlong"],
+    ids=["latin-1", "cut emoji", "overlong", "never a byte", "five bytes", "broken middle", "beyond Unicode"],
 )
 def test_bytes_that_are_no_utf8_become_replacement_characters(reader, line, text):
-    assert reader.whole(line) == [{"a": text}]
+    assert written(reader.whole(line)) == [{"a": text}]
     assert reader.repairs == {"invalid_utf8": 1, "json": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b'{"a":"\xed\xa0\xbd\xed\xb8\x80"}', "😀"),
+        (b'{"a":"x\xed\xa0\xbd\xed\xb8\x80y\xed\xa0\xbd\xed\xb8\x81"}', "x😀y😁"),
+        (b'{"a":"\xed\xa0\xbd"}', "\ufffd"),
+        (b'{"a":"\xed\xb8\x80\xed\xa0\xbd"}', "\ufffd\ufffd"),
+        (b'{"a":"\\ud83d\xed\xb8\x80"}', "😀"),
+    ],
+    ids=["a pair", "two pairs", "half", "the wrong way round", "half an escape"],
+)
+def test_a_pair_of_surrogates_in_bytes_is_the_character_it_means(reader, line, text):
+    """CESU-8, as Java and old databases write it."""
+    assert written(reader.whole(line)) == [{"a": text}]
+    assert reader.repairs == {"cesu8": 1, "json": 1}
+
+
+def test_all_kinds_of_bad_bytes_in_one_string_are_repaired_each_in_its_way(reader):
+    line = b'{"a":"\xed\xa0\xbd\xed\xb8\x80 caf\xe9 \xc3\xa9"}'
+    assert written(reader.whole(line)) == [{"a": "😀 caf\ufffd é"}]
+    assert reader.repairs == {"cesu8": 1, "invalid_utf8": 1, "json": 1}
 
 
 @pytest.mark.parametrize("escape", [b"\\ud83d", b"\\ude00", b"x\\ud99cy"])
@@ -99,11 +133,54 @@ def test_raw_control_characters_inside_a_string_are_read(reader):
     assert reader.repairs == {"json": 1}
 
 
-def test_a_value_that_is_nested_too_deeply_is_counted_and_skipped(reader):
+@pytest.mark.parametrize("depth", [1025, 3000, 100_000])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"k":', "}")], ids=["lists", "objects"])
+def test_what_is_nested_too_deeply_is_its_own_text_and_the_rest_is_kept(reader, depth, opening, closing):
     """Threats: depth 1,000 in."""
-    assert reader.read(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}") == []
+    deep = opening * depth + '"x"' + closing * depth
+    (value,) = reader.whole(f'{{"a":"before","deep":{deep},"z":"behind"}}'.encode())
+    assert (value["a"], value["z"]) == ("before", "behind")
+    inner, levels = value["deep"], 0
+    while not isinstance(inner, str):
+        inner, levels = (inner[0] if opening == "[" else inner["k"]), levels + 1
+    assert levels == DEPTH_KEPT - 1
+    assert inner == opening * (depth - levels) + '"x"' + closing * (depth - levels)
     assert reader.repairs == {"too_deep": 1}
-    assert not reader.decoder.holding
+
+
+def test_brackets_inside_strings_make_no_depth(reader):
+    line = b'{"a":"' + b'[{\\"' * 3000 + b'","b":NaN}'
+    ((value),) = reader.whole(line)
+    assert value["a"] == '[{"' * 3000
+    assert reader.repairs == {"json": 1}
+
+
+def test_a_deep_object_behind_a_banner_is_torn_out(reader):
+    deep = b"[" * 3000 + b"]" * 3000
+    (value,) = reader.torn(b'> {"a":"x","deep":' + deep + b"}")
+    assert value["a"] == "x"
+    assert reader.repairs == {"too_deep": 1, "glued_line": 1}
+
+
+def test_a_deep_value_that_never_closes_is_cut(reader):
+    assert reader.read(b'{"a":' + b"[" * 100_000) == []
+    reader.decoder.close()
+    assert reader.repairs["cut_line"] == 1
+
+
+@pytest.mark.parametrize("digits", ["1" * 21, "-" + "9" * 19, "9" * 5000, str(2**64), str(-(2**63) - 1)])
+def test_an_integer_over_64_bits_is_its_digits(reader, digits):
+    """Also one that Python itself would not read (4,300 digits)."""
+    assert reader.whole(f'{{"n":{digits},"x":NaN}}'.encode())[0]["n"] == digits
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**64 - 1, -(2**63), 2**53 + 1])
+def test_an_integer_of_64_bits_is_a_number(reader, number):
+    assert reader.whole(f'{{"n":{number},"x":NaN}}'.encode())[0]["n"] == number
+
+
+def test_of_a_key_that_comes_twice_the_last_is_taken(reader):
+    assert reader.whole(b'{"a":1,"a":2,"x":1e400}')[0]["a"] == 2
 
 
 def test_the_first_line_of_each_kind_is_in_the_account(reader):
@@ -128,6 +205,30 @@ def test_two_events_on_a_line_are_both_torn_out(reader, between):
 
 def test_an_event_before_a_cut_one_is_torn_out(reader):
     assert reader.torn(b'{"a":1}{"b":') == [{"a": 1}]
+    reader.decoder.close()
+    assert reader.repairs == {"glued_line": 1, "cut_line": 1, "not_json": 1}
+
+
+def test_ten_events_on_a_line_are_all_torn_out(reader):
+    assert reader.torn(b"".join(b'{"n":%d}' % number for number in range(10))) == [{"n": n} for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"\r 10%\r 50%\r100%\r",
+        b"\x1b[2K\x1b[1G",
+        b"\x1b]0;a title\x07",
+        b"\x1b]52;c;ZXZpbA==\x07",
+        b"[31m not an array",
+        b"caf\xe9 ",
+        b"\x00\x00",
+    ],
+)
+def test_what_a_terminal_would_obey_hides_no_event(reader, junk):
+    for line in (junk + b'{"a":1}', b'{"a":1}' + junk, junk + b'{"a":1}' + junk + b'{"b":2}' + junk):
+        values = [value for value, _ in reader.read(line)]
+        assert values == [{"a": 1}, {"b": 2}][: line.count(b"{")]
     assert not reader.decoder.holding
 
 
@@ -153,14 +254,27 @@ def test_a_raw_newline_inside_a_string_is_joined_over_two_lines(reader):
     assert reader.repairs == {"json": 1, "joined_line": 1}
 
 
-@pytest.mark.parametrize("newlines", [1, 2, 3])
-def test_up_to_three_more_lines_are_joined(reader, newlines):
-    assert JOINED_LINES == 3
+@pytest.mark.parametrize("newlines", [1, 2, 3, 50, JOINED_LINES - 1])
+def test_a_text_of_many_lines_is_joined(reader, newlines):
     lines = [b'{"a":"first', *[b"more"] * (newlines - 1), b'last"}']
     assert reader.torn(*lines) == [{"a": "first\n" + "more\n" * (newlines - 1) + "last"}]
 
 
-@pytest.mark.parametrize("line", [b"1", b"null", b'"quoted"', b"[]"])
+def test_blank_lines_and_indentation_inside_a_string_are_part_of_it(reader):
+    assert reader.torn(b'{"a":"def f():  ', b"", b"    return 1\r", b"\t", b'"}\r') == [
+        {"a": "def f():  \n\n    return 1\r\n\t\n"}
+    ]
+
+
+def test_an_event_behind_a_banner_may_go_on_on_the_next_line(reader):
+    assert reader.torn(b'> {"a":"one', b'two"}') == [{"a": "one\ntwo"}]
+
+
+def test_the_second_of_two_events_may_go_on_on_the_next_line(reader):
+    assert reader.torn(b'{"a":1}{"b":"one', b'two"}{"c":3}') == [{"a": 1}, {"b": "one\ntwo"}, {"c": 3}]
+
+
+@pytest.mark.parametrize("line", [b"1", b"null", b'"quoted"', b"[]", b"{}", b'{\\"a\\":1}'])
 def test_a_piece_of_the_string_that_happens_to_be_json_does_not_end_the_wait(reader, line):
     """Only an object can be an event."""
     reader.read(b'{"a":"first')
@@ -172,6 +286,7 @@ def test_an_object_that_stays_unfinished_is_given_up_as_a_cut_line(reader):
     assert reader.read(b'{"a":"0', *[b"more"] * JOINED_LINES) == []
     assert not reader.decoder.holding
     assert reader.repairs["cut_line"] == 1
+    assert reader.decoder.noise[-1] == "more"
 
 
 def test_an_event_that_stands_by_itself_ends_the_wait(reader):

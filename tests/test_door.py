@@ -77,3 +77,11 @@ def test_the_version_of_the_two_doors_is_the_same(capsys):
 def test_a_log_is_imported_only_for_who_asks(box, look):
     modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_LOG="error")
     assert "structlog" in modules and "typer" not in modules
+
+
+@pytest.mark.parametrize("redact", ["casts", "none", "all"])
+def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, redact):
+    modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_REDACT=redact)
+    found = ours(modules) & {"shim.redact", "shim.redacted", "shim.redacted_lines", "shim.patterns"}
+    assert len(found) == (4 if redact == "all" else 0)
+    assert not HEAVY & modules

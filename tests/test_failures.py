@@ -89,7 +89,7 @@ def test_an_error_text_is_put_into_claudes_classes(text, kind, status):
 )
 def test_a_text_that_is_no_api_failure_is_not_taken_for_one(text):
     failure = classify(text)
-    assert (failure.cause, failure.api) == ("", False)
+    assert (failure.kind, failure.cause, failure.api) == ("", "vendor_error", False)
 
 
 def test_a_request_that_asks_for_too_many_tokens_is_no_reply_that_was_cut():
@@ -105,10 +105,10 @@ def test_a_400_is_an_error_that_claude_calls_unknown():
 
 def test_the_class_is_read_off_the_beginning():
     """A long text must not cost time, nor be judged by something far inside it."""
-    assert classify("it broke " + "x" * 100_000 + " rate limit").cause == ""
+    assert classify("it broke " + "x" * 100_000 + " rate limit").kind == ""
 
 
 def test_a_text_made_to_be_slow_is_read_all_the_same():
     """No pattern looks back and forth without a bound (a hostile text must not hang us)."""
     for text in ("quota" * 5000, "model " * 5000, "insufficient " * 5000, "api key " * 5000):
-        assert classify(text).cause in ("", "auth", "rate_limit")
+        assert classify(text).cause in ("vendor_error", "auth", "rate_limit")

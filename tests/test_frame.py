@@ -7,10 +7,10 @@ import pytest
 from support import Stage
 
 from shim.ending import Exit
-from shim.frame import CLOSED, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, TRANSITIONS
+from shim.frame import CLOSED, DONE, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, TRANSITIONS
 from shim.turn import Turn
 
-STATES = (NEW, READY, MESSAGE, TEXT, THINKING, ECHO, CLOSED)
+STATES = (NEW, READY, MESSAGE, TEXT, THINKING, ECHO, DONE, CLOSED)
 GOALS = (READY, MESSAGE, TEXT, THINKING, CLOSED)
 
 
@@ -39,6 +39,12 @@ def echo(turn: Turn) -> None:
     turn.retract()
 
 
+def done(turn: Turn) -> None:
+    turn.text("t")
+    turn.ended()
+    turn.settle()
+
+
 def closed(turn: Turn) -> None:
     turn.ended()
     turn.closed(Exit(code=0), "")
@@ -51,13 +57,14 @@ REACH: dict[str, Callable[[Turn], None]] = {
     TEXT: text,
     THINKING: thinking,
     ECHO: echo,
+    DONE: done,
     CLOSED: closed,
 }
 
 INIT, END = ["init"], ["end:success", "."]
 TEXT_SAID = ["text:t", "stop"]
 THOUGHT_SAID = ["think:h", "stop"]
-DONE = ["done:end_turn"]
+STOP = ["done:end_turn"]
 
 CELLS: dict[tuple[str, str], list[str]] = {
     (NEW, READY): INIT,
@@ -70,26 +77,31 @@ CELLS: dict[tuple[str, str], list[str]] = {
     (READY, TEXT): ["start", "open:text"],
     (READY, THINKING): ["start", "open:thinking"],
     (READY, CLOSED): END,
-    (MESSAGE, READY): DONE,
+    (MESSAGE, READY): STOP,
     (MESSAGE, MESSAGE): [],
     (MESSAGE, TEXT): ["open:text"],
     (MESSAGE, THINKING): ["open:thinking"],
-    (MESSAGE, CLOSED): [*DONE, "end:success m", "."],
-    (TEXT, READY): [*TEXT_SAID, *DONE],
+    (MESSAGE, CLOSED): [*STOP, "end:success m", "."],
+    (TEXT, READY): [*TEXT_SAID, *STOP],
     (TEXT, MESSAGE): TEXT_SAID,
     (TEXT, TEXT): [*TEXT_SAID, "open:text"],
     (TEXT, THINKING): [*TEXT_SAID, "open:thinking"],
-    (TEXT, CLOSED): [*TEXT_SAID, *DONE, "end:success t", "."],
-    (THINKING, READY): [*THOUGHT_SAID, *DONE],
+    (TEXT, CLOSED): [*TEXT_SAID, *STOP, "end:success t", "."],
+    (THINKING, READY): [*THOUGHT_SAID, *STOP],
     (THINKING, MESSAGE): THOUGHT_SAID,
     (THINKING, TEXT): [*THOUGHT_SAID, "open:text"],
     (THINKING, THINKING): [*THOUGHT_SAID, "open:thinking"],
-    (THINKING, CLOSED): [*THOUGHT_SAID, *DONE, *END],
+    (THINKING, CLOSED): [*THOUGHT_SAID, *STOP, *END],
     (ECHO, READY): [],
     (ECHO, MESSAGE): ["start"],
     (ECHO, TEXT): ["start", "open:text"],
     (ECHO, THINKING): ["start", "open:thinking"],
     (ECHO, CLOSED): END,
+    (DONE, READY): [],
+    (DONE, MESSAGE): [],
+    (DONE, TEXT): [],
+    (DONE, THINKING): [],
+    (DONE, CLOSED): ["end:success t", "."],
     (CLOSED, READY): [],
     (CLOSED, MESSAGE): [],
     (CLOSED, TEXT): [],
@@ -114,9 +126,9 @@ def test_on_the_way_from_a_state_to_a_goal_the_cell_is_said(state, goal):
         stage.turn.ended()
         stage.turn.closed(Exit(code=0), "")
     else:
-        assert stage.turn.go(goal) == (state != CLOSED)
+        assert stage.turn.go(goal) == (state not in (DONE, CLOSED))
     assert stage.brief() == CELLS[state, goal]
-    assert stage.turn.state == (CLOSED if state == CLOSED else goal)
+    assert stage.turn.state == (state if state in (DONE, CLOSED) and goal != CLOSED else goal)
 
 
 @pytest.mark.parametrize("goal", GOALS)

@@ -210,3 +210,24 @@ def test_a_hook_that_never_answers_holds_a_question_no_longer_than_its_time():
     assert question["request"]["subtype"] == "can_use_tool"
     assert not one.holds(ASKED) and one.overdue(ASKED) is None and said(one) == []
     assert give(one, "uuid-1", DENY) == []
+
+
+LARGE = CALL._replace(arguments={"command": "x" * 60_000})
+
+
+def test_an_input_too_large_for_a_hook_is_denied_where_the_hook_could_change_it():
+    one = control(hooks(), line_bytes=50_000)
+    one.observe(LARGE)
+    assert said(one) == []
+    decision = one.ask(ASKED)
+    assert decision is not None and not decision.allow and "too large" in decision.message
+
+
+@pytest.mark.parametrize("facts", [{"asks": False}, {"mode": "bypassPermissions"}])
+def test_an_input_too_large_for_a_hook_is_shown_cut_where_nothing_comes_of_it(facts):
+    one = control(hooks(), line_bytes=50_000, **facts)
+    one.observe(LARGE)
+    (line,) = said(one)
+    assert len(json.dumps(line)) <= 50_000
+    echo = {"permissionDecision": "allow", "updatedInput": line["request"]["input"]["tool_input"]}
+    assert give(one, line["request_id"], {"hookSpecificOutput": echo}) == [], "what was shown is no change"

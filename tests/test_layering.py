@@ -25,6 +25,7 @@ CORE = {
     "events",
     "failures",
     "frame",
+    "halves",
     "hooks",
     "ids",
     "lanes",
@@ -33,8 +34,14 @@ CORE = {
     "nested",
     "outcomes",
     "pen",
+    "patterns",
     "permissions",
     "policy",
+    "redact",
+    "redacted",
+    "redacted_lines",
+    "shapes",
+    "spoken",
     "tail",
     "terms",
     "tools",
@@ -52,13 +59,16 @@ CORE = {
 }
 # Owns every file descriptor, every timeout and every task; knows nothing of any vendor's words.
 SHELL = {
+    "beginning",
     "capabilities",
     "child",
     "config",
     "demo_child",
     "drivers",
+    "early",
     "environment",
     "given",
+    "guard",
     "install",
     "launcher",
     "log",
@@ -82,6 +92,8 @@ SHELL = {
     "two_way",
     "translate",
     "yume_start",
+    "unstartable",
+    "windows",
 }
 # What a person runs.
 FRONT = {

@@ -1,15 +1,18 @@
 """Bytes into lines."""
 
+from io import BytesIO
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shim.lines import LineSplitter
+from shim import lines
+from shim.lines import Aside, LineSplitter
 
 
-def all_lines(*chunks: bytes, limit: int = 1000) -> tuple[list[bytes], int]:
+def all_lines(*chunks: bytes, limit: int = 1000, aside: Aside | None = None) -> tuple[list[bytes], int]:
     """The lines of all chunks, and how many were skipped."""
-    splitter = LineSplitter(limit)
+    splitter = LineSplitter(limit, aside)
     found = [line for chunk in chunks for line in splitter.feed(chunk)]
     found += splitter.close()
     return found, splitter.skipped
@@ -52,6 +55,22 @@ def test_a_line_over_the_limit_at_the_end_is_counted():
     assert all_lines(b"a\n", b"x" * 101, limit=100) == ([b"a"], 1)
 
 
+def test_a_line_over_the_limit_inside_one_chunk_is_skipped_too():
+    assert all_lines(b"a\n" + b"x" * 101 + b"\n" + b"x" * 100 + b"\n" + b"y" * 101, limit=100) == (
+        [b"a", b"x" * 100],
+        2,
+    )
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 5000])
+def test_of_a_line_that_was_skipped_the_beginning_is_known(chunk_bytes):
+    data = b"a line that begins like this" + b"x" * 5000 + b"\n"
+    splitter = LineSplitter(1000)
+    for start in range(0, len(data), chunk_bytes):
+        splitter.feed(data[start : start + chunk_bytes])
+    assert splitter.head == data[: lines.HEAD_BYTES]
+
+
 def test_a_line_of_exactly_the_limit_is_kept():
     assert all_lines(b"x" * 50, b"x" * 50, b"\n", limit=100) == ([b"x" * 100], 0)
 
@@ -79,3 +98,63 @@ def test_any_chunks_give_the_lines_of_the_whole(chunks):
     if not expected[-1]:
         expected.pop()
     assert all_lines(*chunks) == (expected, 0)
+
+
+# -- long lines wait in a file ---------------------------------------------------------------------------------
+
+
+class Disk(BytesIO):
+    """A file that has room for so many bytes, and takes at most 7 at a time."""
+
+    room = 1000
+
+    def write(self, data):
+        count = min(len(data), 7, self.room - self.tell())
+        if count <= 0:
+            raise OSError("no space left")
+        return super().write(data[:count])
+
+
+@pytest.fixture
+def held(monkeypatch):
+    monkeypatch.setattr(lines, "HELD_BYTES", 20)
+
+
+@pytest.mark.parametrize("room", [1000, 50, 21, 0])
+@pytest.mark.parametrize("chunk_bytes", [1, 10, 64])
+def test_a_line_that_waits_in_a_file_comes_whole_even_where_the_file_gets_full(held, monkeypatch, room, chunk_bytes):
+    monkeypatch.setattr(Disk, "room", room)
+    data = b"a\n" + bytes(range(65, 91)) * 10 + b"\nb\n" + b"y" * 60 + b"\nlast"
+    chunks = [data[start : start + chunk_bytes] for start in range(0, len(data), chunk_bytes)]
+    assert all_lines(*chunks, aside=Disk) == (data.split(b"\n"), 0)
+
+
+def test_a_line_is_in_memory_where_no_file_can_be_opened(held):
+    def none() -> Disk:
+        raise OSError("read-only")
+
+    assert all_lines(b"x" * 30, b"y" * 30, b"\n", aside=none) == ([b"x" * 30 + b"y" * 30], 0)
+
+
+def test_a_line_that_waits_in_a_file_takes_no_memory(held):
+    splitter = LineSplitter(100_000, BytesIO)
+    for _ in range(1000):
+        splitter.feed(b"x" * 50)
+    assert sum(map(len, splitter._parts)) <= 20
+
+
+def test_a_line_that_got_too_long_in_a_file_is_skipped_with_its_beginning(held):
+    splitter = LineSplitter(100, BytesIO)
+    for chunk in (b"it begins ", b"like this ", b"x" * 50, b"x" * 50, b"x" * 50 + b"\nnext\n"):
+        found = splitter.feed(chunk)
+    assert (found, splitter.skipped) == ([b"next"], 1)
+    assert splitter.head.startswith(b"it begins like this xxx")
+    assert splitter._file is None
+
+
+def test_a_file_that_cannot_be_read_again_costs_its_line(held):
+    class Broken(BytesIO):
+        def read(self, *_):
+            raise OSError("input/output error")
+
+    assert all_lines(b"x" * 60, b"\nnext\n", aside=Broken) == ([b"next"], 1)

@@ -164,3 +164,12 @@ def test_a_nested_call_has_an_id_a_name_and_an_object(identity, name, arguments)
     except Exception:  # the pump counts it
         pass
     finish(stage)
+
+
+def test_a_nested_result_has_the_parent_of_its_call():
+    stage = with_a_task()
+    stage.turn.child("task").tool_use("n", "Read", {})
+    stage.turn.tool_use("other", "Task", {})
+    stage.turn.child("other").tool_result("n", "out")
+    assert "task>result:n out" in stage.brief()
+    finish(stage)

@@ -72,9 +72,11 @@ def test_a_file_is_read_to_its_end(tmp_path):
 
 def scripted(monkeypatch, *answers):
     """Let `select` answer from a script: True is data, False is silence; the waits are recorded."""
-    waits, script = [], list(answers)
+    waits, script, real = [], list(answers), select.select
 
     def answer(readers, *_):
+        if not readers:
+            return real(readers, *_)
         waits.append(_[-1])
         return (readers if script.pop(0) else [], [], [])
 
@@ -103,6 +105,13 @@ def test_a_stdin_that_pauses_in_the_middle_is_not_cut(piped, monkeypatch):
     assert waits[1] > prompts.SILENT_SECONDS
 
 
+def test_a_stdin_that_stops_in_the_middle_is_not_taken_for_a_whole_prompt(piped, monkeypatch):
+    waits = scripted(monkeypatch, True, False)
+    with pytest.raises(FrontendError, match="stdin said nothing for 600 s in the middle of the prompt"):
+        read_prompt(parse([]), piped(b"half a lo", ends=False))
+    assert waits == [prompts.PATIENT_SECONDS] * 2
+
+
 def test_no_prompt_is_the_real_ones_sentence(piped):
     with pytest.raises(FrontendError, match="Error: Input must be provided either through stdin") as refused:
         read_prompt(parse([]), piped(b"\n"))
@@ -120,10 +129,9 @@ def test_nul_is_refused(piped):
         read_prompt(parse([]), piped(b"a\0b"))
 
 
-def test_more_than_the_bound_is_refused(piped, monkeypatch):
-    monkeypatch.setattr(prompts, "INBOUND_BYTES", 10)
+def test_more_than_the_bound_is_refused(piped):
     with pytest.raises(FrontendError, match="larger than 10 bytes"):
-        read_prompt(parse([]), piped(b"x" * 11))
+        read_prompt(parse([]), piped(b"x" * 11), limit=10)
 
 
 # -- system prompts from files ----------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Conversations with a real claude: bytes both ways, apart from what was asked of us."""
 
 import json
+import os
 import signal
 import subprocess
 
@@ -145,3 +146,85 @@ def test_a_later_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk
         done = running.hang_up()
     assert [line["is_error"] for line in done.lines if line["type"] == "result"] == [False, True]
     assert done.status == 1
+
+
+# -- a child that says nothing ------------------------------------------------------------------------------------
+
+CALL = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "make"}}
+CALLING = {"type": "assistant", "message": {"id": "a", "model": "m1", "content": [CALL]}, "session_id": S, "uuid": "u"}
+
+
+@pytest.mark.parametrize(
+    ("said", "results", "reason"),
+    [
+        ("", [True], "claude said nothing for 0.3 s (idle_timeout)"),
+        (ndjson(INIT) + ODD, [True], "claude said nothing for 0.3 s (idle_timeout)"),
+        (TURN, [False, True], "claude said nothing for 0.3 s (idle_timeout)"),
+        (
+            ndjson(INIT, CALLING),
+            [True],
+            "claude said nothing for 0.3 s (tool_timeout) while these calls were open: Bash",
+        ),
+    ],
+    ids=["nothing at all", "in a turn", "in the next turn", "with a call open"],
+)
+def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason):
+    lifeline = box.lifeline()
+    box.settings("idle_timeout = 0.3\ntool_timeout = 0.3\n")
+    with talk(box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])) as running:
+        running.say(user("one"))
+        if said == TURN:
+            running.read_until(b'"type": "result"')
+            running.say(user("two"))
+        assert running.status() == 1  # its stdin is still open
+        done = running.finish()
+    assert lifeline.gone()
+    ends = [line for line in done.lines if line["type"] == "result"]
+    assert [line["is_error"] for line in ends] == results
+    assert (ends[-1]["shim"]["cause"], ends[-1]["errors"]) == ("stall", [reason])
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["between two turns", "while a person is asked"])
+def test_a_silence_that_nobody_waits_in_does_not_end(box, talk, asked):
+    box.settings("idle_timeout = 0.2\ntool_timeout = 0.2\n")
+    question = '{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}\n'
+    first = ndjson(INIT, CALLING) + question if asked else TURN
+    mark = "control_response" if asked else "two"
+    with talk(box.fake(["hear", "one"], ["out", first], ["hear", mark], ["out", TURN], ["leave", 0])) as running:
+        running.say(user("one"))
+        running.read_until(b'"control_request"' if asked else b'"type": "result"')
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.process.wait(timeout=0.6)
+        running.say({"type": "control_response", "response": {"request_id": "q"}} if asked else user("two"))
+        done = running.hang_up()
+    assert done.status == 0
+    assert {line["is_error"] for line in done.lines if line["type"] == "result"} == {False}
+
+
+@pytest.mark.parametrize("name", ["read", "hear"])
+def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(box, inside, capfd, monkeypatch, name):
+    from shim import dropin
+    from shim.child import Child
+    from shim.translation import Translation
+
+    def bug(*_):
+        raise ZeroDivisionError("a bug of ours")
+
+    lifeline = box.lifeline()
+    monkeypatch.setattr(*((Translation, "read") if name == "read" else (Child, "say")), bug)
+    monkeypatch.setenv("SHIM_VENDOR", "claude")
+    monkeypatch.setenv("SHIM_BIN", box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", TURN], ["hang"]))
+    reader, writer = os.pipe()
+    saved = os.dup(0)
+    try:
+        os.dup2(reader, 0)
+        os.write(writer, json.dumps(user("one")).encode() + b"\n")
+        assert dropin.main(list(CONVERSE), {}) == 1
+    finally:
+        os.dup2(saved, 0)
+        for descriptor in (reader, writer, saved):
+            os.close(descriptor)
+    said, complaint = capfd.readouterr()
+    assert lifeline.never_or_gone()
+    assert len([line for line in said.splitlines() if '"type":"result"' in line]) == 1
+    assert complaint == "the shim failed: ZeroDivisionError('a bug of ours')\n"

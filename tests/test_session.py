@@ -32,6 +32,8 @@ PARTIAL = (*ASK, "--include-partial-messages")
 class Paper:
     """An output that is a list; `gone` makes it a frontend that has left, `blocked` one that does not read the end."""
 
+    broken = False
+
     def __init__(self, *, gone=False, blocked=False):
         self.said = b""
         self.ends = 0
@@ -459,7 +461,7 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
 def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(inside, capfd, monkeypatch):
     from shim import dropin, start
 
-    def tell(*_):
+    def tell(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
         return identity()
 

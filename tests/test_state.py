@@ -2,9 +2,12 @@
 
 import os
 import stat
+import time
 
 import pytest
 
+from shim import spill, store
+from shim.spill import Spill
 from shim.state import newest_files, private_directory, read_file, write_file
 
 
@@ -81,8 +84,19 @@ def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(folder, tmp_p
     victim.write_text("precious", encoding="utf-8")
     private_directory(folder)
     os.symlink(victim, os.path.join(folder, f"x.{os.getpid()}.tmp"))
-    assert not write_file(folder, "x", b"data")
+    assert write_file(folder, "x", b"data")
     assert victim.read_text(encoding="utf-8") == "precious"
+    assert os.listdir(folder) == ["x"]
+
+
+def test_what_a_killed_process_had_begun_to_write_is_in_nobodys_way(folder):
+    """A later process may have its number."""
+    private_directory(folder)
+    with open(os.path.join(folder, f"x.{os.getpid()}.tmp"), "wb") as file:
+        file.write(b"half of a long rec")
+    assert write_file(folder, "x", b"data")
+    assert read_file(folder, "x", 10) == b"data"
+    assert os.listdir(folder) == ["x"]
 
 
 def test_a_pipe_in_the_place_of_a_file_does_not_hang_us(folder):
@@ -127,3 +141,43 @@ def test_a_folder_that_others_may_enter_is_not_listed(folder):
     written_at(folder, "a.x", b"one", 10)
     os.chmod(folder, 0o755)
     assert list(newest_files(folder, ".x", 9, 100)) == []
+
+
+# -- what is removed again ------------------------------------------------------------------------------------------
+
+
+def aged(path, seconds):
+    path.write_text("x" * 100, encoding="utf-8")
+    os.utime(path, (time.time() - seconds,) * 2)
+    return path
+
+
+def test_what_was_begun_long_ago_is_forgotten_whatever_lies_beside_it(tmp_path):
+    (tmp_path / "a folder.json").mkdir()
+    old, new = aged(tmp_path / "x.json.7.tmp", 7200), aged(tmp_path / "x.json.8.tmp", 60)
+    kept = aged(tmp_path / "x.json", 10**6)
+    store.prune(str(tmp_path))
+    assert (old.exists(), new.exists(), kept.exists()) == (False, True, True)
+
+
+def test_old_spilled_results_go_whatever_lies_beside_them(tmp_path, monkeypatch):
+    """A link in the spill folder is not followed, and neither it nor a file there is in the way."""
+    environment = {"SHIM_STATE": str(tmp_path / "state")}
+    root = tmp_path / "state" / "spill"
+    private_directory(str(root))
+    precious = tmp_path / "elsewhere"
+    precious.mkdir()
+    aged(precious / "precious", 10**7)
+    (root / "link").symlink_to(precious)
+    (root / "a file").write_text("", encoding="utf-8")
+    for name, age in (("old", 8 * 24 * 3600), ("newer", 3600), ("newest", 60)):
+        (root / name).mkdir(mode=0o700)
+        aged(root / name / "1-aaaaaaaa.txt", age)
+        os.utime(root / name, (time.time() - age,) * 2)
+    assert Spill(environment, "own").keep("text")
+    assert sorted(os.listdir(root)) == ["a file", "link", "newer", "newest", "own"]
+    monkeypatch.setattr(spill, "KEPT_BYTES", 250)
+    assert Spill(environment, "own").keep("y" * 100)
+    assert sorted(os.listdir(root)) == ["a file", "link", "newest", "own"]
+    assert (precious / "precious").exists()
+    assert Spill(environment, "own").keep("y" * 251) is None

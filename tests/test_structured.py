@@ -206,17 +206,21 @@ def test_every_turn_of_a_conversation_has_its_own():
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("before", ["call", "echo", "thinking", "nothing"])
-def test_the_stream_keeps_the_contract_from_every_state(before, partial):
+@pytest.mark.parametrize("settles", [False, True], ids=["", "settled"])
+def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles):
     stage = Stage(partial=partial, read=lambda text: Structured(VALUE))
     if before == "call":
         stage.turn.tool_use("c1", "Bash", {"command": "ls"})
+        stage.turn.tool_result("c1", "a")
     elif before == "echo":
         stage.turn.text(GOOD)
         stage.turn.retract()
         stage.turn.text(GOOD[:5])
     elif before == "thinking":
         stage.turn.thinking("hm")
-    stage.turn.ended()
+    stage.turn.ended(result=GOOD)
+    if settles:
+        stage.turn.settle()
     stage.turn.closed(Exit(code=0), "")
     assert stage.lines()[-2]["structured_output"] == VALUE
     check_turns(stage.bytes, partial)

@@ -7,8 +7,11 @@ import stat
 import subprocess
 
 import pytest
+import test_two_way as two_way
 from box import ANSWER, ASK, END, START, STREAM, ndjson, text
-from support import check_turns, parse, result_of
+from fake_secrets import random
+from hostile import told
+from support import case, check_turns, parse, result_of, translate_case
 
 from shim import argv, launcher, store
 from shim.account import KINDS_KEPT, SAMPLE_CHARACTERS
@@ -172,6 +175,18 @@ def test_a_program_in_the_working_directory_is_not_found(box, entry):
     path = entry.format(cwd=box.cwd, link=link)
     done = box.claude(*ASK, SHIM_VENDOR="qwen", PATH=f"{path}:/usr/bin:/bin")
     assert (done.status, done.cause) == (1, "not_found")
+    assert not (box.path / "pwned").exists()
+
+
+def test_a_launcher_in_the_working_directory_is_not_found_either(box):
+    box.program("ssh", f"touch {box.path}/pwned\n", folder=box.cwd)
+    box.settings('[vendors.demo]\nlauncher = ["ssh", "box"]\n')
+    done = box.claude(*ASK, SHIM_VENDOR="demo", PATH=f".:{box.cwd}:/nowhere")
+    assert (done.status, done.cause) == (1, "not_found")
+    assert "the launcher ssh was not found" in done.stderr
+    assert not (box.path / "pwned").exists()
+    box.settings('[vendors.demo]\nlauncher = ["./ssh"]\n')
+    assert box.claude(*ASK, SHIM_VENDOR="demo").cause == "refused"
     assert not (box.path / "pwned").exists()
 
 
@@ -343,6 +358,48 @@ def test_a_forged_result_does_not_make_a_turn_that_was_cut_a_success(box, vendor
     assert done.cause == "truncated"
 
 
+SPOILED = {
+    "bad byte": b'"x":"\xff"',
+    "surrogate in bytes": b'"x":"\xed\xa0\xbd\xed\xb8\x80"',
+    "half a surrogate": b'"x":"\\ud83d"',
+    "number": b'"x":NaN',
+    "control character": b'"x":"\x1b"',
+    "raw newline": b'"x":"a\nb"',
+    "deep": b'"x":' + b"[" * 3000 + b"]" * 3000,
+}
+WAYS = {
+    **{name: (lambda line, member=member: line[:-1] + b"," + member + b"}") for name, member in SPOILED.items()},
+    "behind a banner": lambda line: b"total 4 drwxr-xr-x " + line,
+    "before a banner": lambda line: line + b" and so on",
+    "behind escapes": lambda line: b"\x1b[2K\r" + line,
+    "two on a line": lambda line: b'{"type":"x"}' + line,
+    "behind a cut line": lambda line: b'{"type":"x","y":"\n' + line,
+    "byte order mark": lambda line: b"\xef\xbb\xbf" + line,
+    "in a list": lambda line: b"[" + line + b"]",
+    "in a list that is broken": lambda line: b"[" + line + b',{"type":"x","y":NaN}]',
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("forged", [FORGED_RESULT, FORGED_REQUEST, FORGED_INIT], ids=["result", "request", "init"])
+@pytest.mark.parametrize(
+    "name",
+    ["qwen/0.24.4-shell", "claude/2.1.327-tool-bash", "cursor/shape-2026.08-shell-ok", "acai/2026-04-shellok"],
+)
+def test_whatever_the_repair_a_forged_line_is_not_believed(name, forged, way):
+    """An object of another session, and every control message, out of a line that was not strict JSON by itself."""
+    chosen = case(name)
+    lines = chosen.data.splitlines(keepends=True)
+    line = WAYS[way](json.dumps(forged).encode())
+    bad = b"".join([*lines[:2], line, b"\n", *lines[2:]])
+    said, translation = translate_case(chosen, data=bad)
+    assert told(said) == told(translate_case(chosen)[0])
+    assert b"pwned" not in said and b'"type":"control_re' not in said
+    repairs = translation.account.repairs
+    assert repairs.keys() & {"doubtful_event", "malformed_event"} or translation.account.unknown, repairs
+    assert translation.turn.asked == [] and translation.outgoing() == []
+
+
 @pytest.mark.parametrize("hostile", ["kinds", "blank lines", "deep", "long line", "numbers", "ids"])
 def test_what_never_ends_is_bounded(box, hostile):
     stream = box.path / "stream"
@@ -489,6 +546,162 @@ def test_a_drop_in_that_starts_itself_for_ever_comes_to_an_end(box):
     done = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=str(endless))
     assert done.status == 1
     assert done.result["is_error"] is True
+
+
+# -- tool output, stderr, prompts: secrets in the stream, in logs, transcripts, spilled files -------------------------
+
+GITHUB = f"ghp_{random(36)}"
+MARK = "[REDACTED:github-token]"
+KEY = f"-----BEGIN PRIVATE KEY-----\n{random(64)}\n-----END PRIVATE KEY-----"
+PIECES = [text(f"{GITHUB} {KEY} "[start : start + 7]) for start in range(0, 190, 7)]
+SHELL = {"type": "call", "id": "t", "name": "Bash", "input": {"command": f"echo {GITHUB}"}}
+LEAKS = ndjson(START, *PIECES, SHELL, {"type": "result", "id": "t", "output": f"got {GITHUB}"}, text(GITHUB), END)
+
+
+def secret_in(said):
+    """Whether anything of the secrets is in what was said."""
+    words = said.decode() if isinstance(said, bytes) else said
+    return GITHUB[4:] in words or random(64) in words
+
+
+@pytest.mark.parametrize("words", [STREAM, (*STREAM, "--include-partial-messages"), ("--output-format", "json"), ()])
+def test_a_secret_is_nowhere_in_what_is_printed(box, words):
+    demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", LEAKS])}
+    plain = box.claude("-p", "hi", *words, **demo)
+    assert secret_in(plain.stdout), "unless it is asked for, the stream is what the vendor said"
+    done = box.claude("-p", "hi", *words, SHIM_REDACT="all", **demo)
+    assert done.status == 0
+    assert not secret_in(done.stdout + done.stderr.encode())
+    assert b"[REDACTED:" in done.stdout
+
+
+def test_what_was_redacted_is_counted_in_the_result(box):
+    done = box.claude(*ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", LEAKS]))
+    counted = done.result["shim"]["redacted"]
+    assert set(counted) == {"github-token", "private-key"} and counted["github-token"] >= 4
+
+
+@pytest.mark.parametrize("redact", ["casts", "all"])
+def test_a_secret_never_reaches_a_log(box, redact):
+    odd = f"not json at all, token: {GITHUB}\n" + ndjson({"type": f"odd {GITHUB}"}) + "x" * 190 + f" {GITHUB}\n"
+    demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ndjson(START) + odd + ndjson(text("x"), END)])}
+    log = box.path / "shim.log"
+    box.claude(*ASK, SHIM_LOG=f"info:{log}", SHIM_REDACT=redact, **demo)
+    assert MARK in log.read_text(encoding="utf-8")
+    assert GITHUB[:12] not in log.read_text(encoding="utf-8")
+    box.claude(*ASK, SHIM_LOG=f"info:{log}", SHIM_REDACT="none", **demo)
+    assert GITHUB in log.read_text(encoding="utf-8"), "unless it is wanted there"
+
+
+def test_a_secret_never_reaches_a_transcript_where_all_is_redacted(box):
+    demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", LEAKS])}
+    assert box.claude("-p", f"use {GITHUB}", *STREAM, SHIM_REDACT="all", **demo).status == 0
+    (written,) = (box.home / ".claude" / "projects").glob("*/*.jsonl")
+    said = written.read_text(encoding="utf-8")
+    assert not secret_in(said)
+    assert f"use {MARK}" in said and f"got {MARK}" in said
+
+
+def test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted(box):
+    script = f"echo 'fatal: {GITHUB}' >&2; printf '{KEY}' | tr ' ' '\\n' >&2; exit 3\n"
+    demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("leaky", script)}
+    done = box.claude(*ASK, SHIM_REDACT="all", **demo)
+    assert (done.status, done.cause) == (1, "exit_code")
+    assert not secret_in(done.stdout + done.stderr.encode())
+    assert f"fatal: {MARK}" in done.result["errors"][0]
+
+
+def test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted(box):
+    large = {"type": "result", "id": "t", "output": "line\n" * 60_000 + GITHUB + "\nline" * 10_000}
+    said = ndjson(START, SHELL, large, text("done"), END)
+    done = box.claude(*ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", said]))
+    assert done.status == 0
+    (kept,) = (box.state / "spill").glob("*/*.txt")
+    assert not secret_in(kept.read_text(encoding="utf-8")) and MARK in kept.read_text(encoding="utf-8")
+
+
+# -- redaction itself: a mark in a user's file -----------------------------------------------------------------------
+
+
+def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
+    command = f"printf {GITHUB} > token"
+    child = box.fake(
+        two_way.HELLO,
+        ["hear", "go"],
+        ["out", ndjson(two_way.INIT, two_way.calls(command=command), two_way.asks(command=command))],
+        ["hear", "control_response"],
+        ["out", ndjson(two_way.returns(GITHUB), two_way.says("After."), two_way.result("After."))],
+        ["record", str(box.recording)],
+    )
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child, "SHIM_REDACT": "all"}
+    options = {"stdin": subprocess.PIPE, "environment": environment}
+    with box.running(*two_way.CONVERSE, *two_way.ASKING, **options) as running:
+        running.say(two_way.user("go"))
+        asked = two_way.question(running)
+        assert asked["request"]["input"] == {"command": command}
+        allowed = {"behavior": "allow", "updatedInput": asked["request"]["input"]}
+        running.say(two_way.answer(asked["request_id"], **allowed))
+        done = running.hang_up()
+    assert done.status == 0
+    assert two_way.told(box)[-1] == two_way.answer("q1", behavior="allow"), "its own input, which it has"
+    beside = b"".join(line for line in done.stdout.splitlines() if b"can_use_tool" not in line)
+    assert not secret_in(beside) and b"[REDACTED:" in beside
+
+
+def test_a_hooks_input_is_never_redacted(box):
+    command = f"printf {GITHUB} > token"
+    child = box.fake(
+        two_way.HELLO,
+        ["hear", "go"],
+        ["out", ndjson(two_way.INIT, two_way.calls(command=command), two_way.asks(command=command))],
+        ["hear", "control_response"],
+        ["out", ndjson(two_way.returns("ok"), two_way.says("After."), two_way.result("After."))],
+        ["record", str(box.recording)],
+    )
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child, "SHIM_REDACT": "all"}
+    hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["hook_0"]}]}
+    start = {"type": "control_request", "request_id": "i", "request": {"subtype": "initialize", "hooks": hooks}}
+    options = {"stdin": subprocess.PIPE, "environment": environment}
+    with box.running(*two_way.CONVERSE, *two_way.ASKING, **options) as running:
+        running.say(start, two_way.user("go"))
+        said = running.read_until(b'"hook_event_name":"PreToolUse"')
+        while not said.endswith(b"\n"):
+            said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
+        (asked,) = [json.loads(line) for line in said.splitlines() if b"PreToolUse" in line]
+        given = asked["request"]["input"]["tool_input"]
+        assert given == {"command": command}
+        verdict = {"permissionDecision": "allow", "updatedInput": given}
+        running.say(two_way.answer(asked["request_id"], hookSpecificOutput=verdict))
+        done = running.hang_up()
+    assert done.status == 0
+    assert two_way.told(box)[-1] == two_way.answer("q1", behavior="allow")
+
+
+def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
+    session = {"session_id": U, "uuid": U}
+    init = {"type": "system", "subtype": "init", "cwd": "/repo", "tools": [], "model": "m", **session}
+    said = {"id": "m", "model": "m", "role": "assistant", "content": [{"type": "text", "text": f"a {GITHUB}"}]}
+    request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": GITHUB}}
+    question = {"type": "control_request", "request_id": "q", "request": request}
+    result = {"type": "result", "subtype": "success", "is_error": False, "result": f"a {GITHUB}", **session}
+    lines = ndjson(init, {"type": "assistant", "message": said, **session}, question, result)
+    words = box.path / "lines"
+    words.write_text(lines, encoding="utf-8")
+    fake = box.program("claude-standin", f"echo '{GITHUB}' >&2; cat {words}; exec cat >/dev/null\n")
+    environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": fake}
+    for redact in ("casts", "all"):
+        options = {"stdin": subprocess.PIPE, "environment": environment | {"SHIM_REDACT": redact}}
+        with box.running(*two_way.CONVERSE, **options) as running:
+            running.say(two_way.user("go"))
+            running.read_until(b"success")
+            done = running.hang_up()
+        if redact == "casts":
+            assert done.stdout == lines.encode(), "nothing was asked of us"
+            assert GITHUB in done.stderr
+            continue
+        assert question in done.lines
+        assert not secret_in(b"".join(one for one in done.stdout.splitlines() if b"can_use_tool" not in one))
+        assert GITHUB not in done.stderr and MARK in done.stderr
 
 
 # -- a child that will not die, and our own bug --------------------------------------------------------------------

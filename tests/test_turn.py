@@ -5,7 +5,7 @@ from support import STABLE_SESSION, Stage, brief, check_turns
 
 from shim.ending import Exit
 from shim.policy import Policy
-from shim.usage import NO_USAGE
+from shim.usage import MODELS, NO_USAGE, OTHER_MODELS, usage
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 OTHER = "01a1f86f-fad9-70b4-9add-b6081579d0c6"
@@ -418,3 +418,35 @@ def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():
     stage.turn.finish()
     stage.lines()
     check_turns(stage.bytes, partial=False)
+
+
+def test_models_are_counted_by_name_up_to_a_number_of_them():
+    stage = Stage()
+    for number in range(3 * MODELS):
+        stage.turn.message(f"model {number}")
+        stage.turn.say("hi")
+        stage.turn.message_end(usage(1, 0, 0, 2**62))  # what no client can hold is no count
+    stage.turn.ended()
+    counted = stage.result()["modelUsage"]
+    assert len(counted) == MODELS + 1
+    assert (counted[OTHER_MODELS]["inputTokens"], counted[OTHER_MODELS]["outputTokens"]) == (2 * MODELS, 0)
+
+
+def test_the_model_of_what_no_model_said_is_ours_to_name():
+    stage = Stage()
+    stage.turn.started(session_id="s", model="<synthetic>")
+    stage.turn.message("<synthetic>")
+    stage.turn.say("hi")
+    stage.turn.ended()
+    stage.finish()
+    check_turns(stage.bytes, partial=False)
+
+
+@pytest.mark.parametrize("fact", ["tools", "slash_commands", "agents", "mcp_servers"])
+def test_what_is_no_name_in_a_list_of_names_is_left_out(fact):
+    stage = Stage()
+    stage.turn.started(session_id="s", **{fact: [None, 7, ["x"]]})
+    stage.turn.ended()
+    stage.finish()
+    (turn,) = check_turns(stage.bytes, partial=False)
+    assert turn[0][fact] == []

@@ -5,6 +5,7 @@ import json
 import pytest
 from support import brief, check_frames, parse
 
+from shim.blocks import SAID_CHARACTERS
 from shim.ending import Exit
 from shim.translate import open_translation
 
@@ -238,3 +239,40 @@ def test_a_line_that_had_to_be_repaired_is_written_anew():
     said = translation.feed(INIT.encode() + b"\n" + odd + b"\n" + result().encode() + b"\n")
     said += translation.close(Exit(code=0))
     assert "text:caf\ufffd" in brief(parse(said))
+
+
+# -- what no real claude prints --------------------------------------------------------------------------------------
+
+
+def test_nothing_passes_behind_a_terminator_that_was_said():
+    """An end of ours (here: the frontend stopped the turn) has its terminator at once."""
+    translation = open_translation("claude", stable=True)
+    said = translation.feed((INIT + "\n" + result() + "\n").encode())
+    translation.interrupt()
+    said += translation.feed((line("brand_new") + "\n").encode()) + translation.close(None)
+    (turn,) = check_frames(said)
+    assert turn[-2]["type"] == "result"
+    assert translation.account.repairs["late_event"] == 1
+
+
+def test_a_streamed_block_without_end_is_not_remembered_without_end():
+    translation = open_translation("claude", stable=True)
+    opening = [
+        stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
+        stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    ]
+    delta = stream(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 100_000})
+    translation.feed(("\n".join([INIT, *opening, *[delta] * 60]) + "\n").encode())
+    assert 0 < sum(map(len, translation.turn._parts)) <= SAID_CHARACTERS
+    assert translation.close(Exit(code=1)).endswith(END.encode() + b"\n")
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_a_block_that_no_message_holds_is_finished_in_a_message_of_ours(partial):
+    events = [
+        stream(type="content_block_stop", index=0),
+        stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        stream(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "half a"}),
+    ]
+    *_, error, end = ends(INIT, *events, code=1, partial=partial)
+    assert (error, end) == ("end:error_during_execution! claude exited with code 1 before it finished", ".")

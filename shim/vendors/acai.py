@@ -9,15 +9,15 @@ that was made before it (the document's own example), so text waits one event wh
 import re
 from typing import Any
 
-import orjson
-
+from shim.decode import parsed
+from shim.dumping import dump
 from shim.ending import Exit
 from shim.errors import FrontendError
 from shim.tools import Tool, claude_names, edits, line_range, milliseconds, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.usage import Usage, usage
-from shim.vendor import Launch, Request, Vendor, as_argument, as_stdin
+from shim.vendor import Launch, Request, Vendor, as_stdin
 
 TOOLS = {
     "shell": Tool("Bash", convert={"timeout": milliseconds}),
@@ -63,6 +63,8 @@ class AcaiTranslator(Translator):
             self._say_held()
         if role == "assistant":
             if self.turn.open:
+                if event["content"].__class__ is not str:
+                    raise TypeError("the content of a message is no text")
                 self._held.append(("text", event["content"]))
             else:
                 self.turn.say(event["content"])
@@ -83,17 +85,14 @@ class AcaiTranslator(Translator):
             self._say_held(fill=any(kind == "text" for kind, _ in self._held))
         arguments = event.get("arguments")
         if isinstance(arguments, str):
-            try:
-                arguments = orjson.loads(arguments)
-            except orjson.JSONDecodeError:
-                pass
+            arguments = parsed(arguments, self.turn.account)
         name, claude = translate(TOOLS, event["name"], arguments)
         self.turn.tool_use(event.get("call_id") or event.get("id", ""), name, claude)
 
     def on_function_call_output(self, event: Event) -> None:
         text = event.get("output")
         if text.__class__ is not str:
-            text = orjson.dumps(text).decode()
+            text = dump(self.turn.sure(text)).decode()
         failed = text.startswith("Error:") or ("[exit:" in text and FAILED.search(text, len(text) - 80) is not None)
         self._answers = True
         self.turn.tool_result(event.get("call_id", ""), text, failed)
@@ -149,7 +148,7 @@ def launch_acai(request: Request) -> Launch:
             raise FrontendError("this acai keeps no sessions, so none can go on", hint="start a new session")
         prompt = request.with_system_prompt()
         arguments = ["instruct", "--streaming-json", *request.flag("--model", request.invocation.model)]
-        if as_argument(prompt):
+        if request.as_argument(prompt):
             return Launch((*arguments, "--prompt", prompt))
         return Launch(tuple(arguments), as_stdin(prompt))
     return launch_cake(request)
@@ -163,7 +162,7 @@ def launch_cake(request: Request) -> Launch:
         arguments += ["--fork" if invocation.fork_session else "--resume", request.resumed]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
-    if as_argument(prompt):
+    if request.as_argument(prompt):
         return Launch((*arguments, prompt))
     return Launch((*arguments, "-"), as_stdin(prompt))
 

@@ -4,21 +4,28 @@ from typing import Any
 
 from shim.argv import FLAGS
 from shim.dumping import dump
+from shim.ending import Exit
+from shim.halves import completed, waiting
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.vendor import Launch, Request, Vendor, as_stdin
 
 
 class ClaudeTranslator(Translator):
-    """`_raw` is the line that is being read; None where it had to be repaired."""
+    """`_raw` is the line that is being read; None where it had to be repaired.
+
+    `_cut` is a delta that ended in half a character, the name of its text, and the half.
+    """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
         self._raw: bytes | None = None
+        self._cut: tuple[Event, str, str] | None = None
 
     def line(self, raw: bytes) -> bytes | None:
-        """Remember the bytes; a frontend gets them as they are."""
-        self._raw = raw.rstrip(b"\r")
+        """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line for some."""
+        kept = raw.rstrip(b"\r")
+        self._raw = None if b"\r" in kept else kept
         return raw
 
     def feed(self, event: Event) -> None:
@@ -26,13 +33,42 @@ class ClaudeTranslator(Translator):
             self.turn.unknown(event.get("type"), event)
             return
         raw, self._raw = self._raw, None
+        if self._cut is not None and raw is not None:
+            self._say_half()
         if event["type"] == "system" and event.get("subtype") == "init" and self.turn.outcome is not None:
             self.next_turn()
         self.turn.verbatim(dump(event) if raw is None else raw, event)
 
     def repaired(self, event: Event) -> None:
         self._raw = None
+        inner = event.get("event")
+        delta = inner.get("delta") if isinstance(inner, dict) else None
+        if isinstance(delta, dict):
+            self._join_halves(event, delta)
         self.feed(event)
+
+    def _join_halves(self, event: Event, delta: dict[str, Any]) -> None:
+        """A character that was cut between two deltas is said with the second."""
+        for name in ("text", "thinking"):
+            if isinstance(delta.get(name), str):
+                cut, self._cut = self._cut, None
+                text = completed((cut[2] if cut and cut[1] == name else "") + delta[name])
+                if count := waiting(text):
+                    self._cut = event, name, text[-count:]
+                    text = text[:-count]
+                delta[name] = text
+
+    def _say_half(self) -> None:
+        """The rest of a character never came: the half is a delta of its own."""
+        assert self._cut is not None
+        (event, name, half), self._cut = self._cut, None
+        inner = event["event"]
+        again = event | {"event": inner | {"delta": inner["delta"] | {name: half}}}
+        self.turn.verbatim(dump(again), again)
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        if self._cut is not None:
+            self._say_half()
 
 
 # Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on stdin.

@@ -6,6 +6,7 @@ and nested agents in whole lines; a synthetic line in front of the result of a f
 
 from typing import Any
 
+from shim.failures import Cause
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.usage import count, known
@@ -15,7 +16,7 @@ from shim.vendors.claude_speech import ClaudeSpeech, respond
 
 SYNTHETIC = "<synthetic>"
 INTERRUPTED = ("aborted_streaming", "aborted_tools")
-CAUSES = {"error_max_turns": "limit", "error_max_budget_usd": "limit"}
+CAUSES: dict[str, Cause] = {"error_max_turns": "limit", "error_max_budget_usd": "limit"}
 
 
 class FlatClaudeTranslator(Translator):

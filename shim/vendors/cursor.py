@@ -8,19 +8,22 @@ last of them, and a line that equals it waits for the next event, which tells a 
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
+from shim.account import Account
+from shim.decode import parsed
 from shim.ending import Exit
 from shim.errors import FrontendError
 from shim.tools import translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.usage import Usage, usage
-from shim.vendor import Launch, Request, Vendor, as_argument, as_stdin
+from shim.vendor import Launch, Request, Vendor, as_stdin
 from shim.vendors.cursor_tools import LISTED, NOT_DENIALS, TOOLS, outcome
 
 FLUSHES = ("interaction_query", "retry")
 TODOS_KEPT = 1000
+TODO_CHARACTERS = 1000  # of each of its texts
+TODO_FIELDS = ("id", "content", "status", "activeForm")
+PENDING_CHARACTERS = 512 * 1024  # of a segment, compared with what repeats it; of a longer one, its length too
 
 
 class CursorTranslator(Translator):
@@ -72,10 +75,11 @@ class CursorTranslator(Translator):
         content = event["message"]["content"]
         text = content[0]["text"] if len(content) == 1 else "".join(part.get("text", "") for part in content)
         if "timestamp_ms" in event and "model_call_id" not in event:
-            if self._length == len(text) and self._length and "".join(self._pending) == text:
+            if self._length == len(text) and self._length and text.startswith("".join(self._pending)):
                 self._held = text
             else:
-                self._pending.append(text)
+                if self._length < PENDING_CHARACTERS:
+                    self._pending.append(text)
                 self._length += len(text)
                 self._said += len(text)
                 self.turn.text(text)
@@ -93,7 +97,8 @@ class CursorTranslator(Translator):
         self.turn.block_end()
 
     def _say(self, text: str) -> None:
-        self._pending.append(text)
+        if self._length < PENDING_CHARACTERS:
+            self._pending.append(text)
         self._length += len(text)
         self._said += len(text)
         self.turn.text(text)
@@ -132,7 +137,7 @@ class CursorTranslator(Translator):
         if kind == "updateTodosToolCall" and isinstance(arguments, dict):
             arguments = self._whole_list(arguments)
         if kind == "function":
-            kind, arguments = str(body.get("name")), _parsed(body.get("arguments"))
+            kind, arguments = str(body.get("name")), _parsed(body.get("arguments"), self.turn.account)
         name, claude = translate(TOOLS, kind, arguments)
         if kind not in TOOLS and kind.endswith("ToolCall"):
             name = kind[: -len("ToolCall")]
@@ -144,9 +149,10 @@ class CursorTranslator(Translator):
         if not arguments.get("merge"):
             self._todos.clear()
         for item in arguments.get("todos") or ():
-            identity = str(item.get("id"))
+            given = {name: str(item[name])[:TODO_CHARACTERS] for name in TODO_FIELDS if name in item}
+            identity = given.get("id", "")
             if identity in self._todos or len(self._todos) < TODOS_KEPT:
-                self._todos[identity] = self._todos.get(identity, {}) | item
+                self._todos[identity] = self._todos.get(identity, {}) | given
         return {"todos": list(self._todos.values())}
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
@@ -191,13 +197,11 @@ class CursorTranslator(Translator):
         self.turn.settle()
 
 
-def _parsed(arguments: object) -> object:
+def _parsed(arguments: object, account: Account) -> object:
     if not isinstance(arguments, str):
         return arguments
-    try:
-        return orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        return {"raw": arguments}
+    value = parsed(arguments, account)
+    return {"raw": value} if isinstance(value, str) else value
 
 
 def counted_usage(counted: object) -> Usage | None:
@@ -224,10 +228,13 @@ def launch(request: Request) -> Launch:
         arguments += ["--resume", request.resumed or invocation.session_id or ""]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
-    if as_argument(prompt):
+    if request.as_argument(prompt):
         return Launch((*arguments, prompt))
     return Launch(tuple(arguments), as_stdin(prompt))
 
+
+# It was silent for 757 s while it wrote one long reply (page, section 2), and that was not the longest there can be.
+IDLE_SECONDS = 1800.0
 
 VENDOR = Vendor(
     name="cursor",
@@ -245,5 +252,6 @@ VENDOR = Vendor(
     streams=True,
     resumes=True,
     gate="Workspace Trust",
+    timeouts={"idle_timeout": IDLE_SECONDS},
     login="run `agent login`, or set CURSOR_API_KEY",
 )

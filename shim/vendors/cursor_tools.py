@@ -6,8 +6,7 @@ some keys with underscores.
 
 from typing import Any
 
-import orjson
-
+from shim.dumping import dump
 from shim.tools import Arguments, Tool, edits, todos
 
 _EDIT_ITEMS = edits("oldText", "newText", "replaceAll")
@@ -210,4 +209,4 @@ def _tree(root: dict[str, Any]) -> str:
 
 
 def _json(value: object) -> str:
-    return orjson.dumps(value).decode()
+    return dump(value).decode()

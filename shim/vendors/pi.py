@@ -8,8 +8,7 @@ reply that was cut is still said.
 
 from typing import Any
 
-import orjson
-
+from shim.decode import Decoder
 from shim.ending import Exit
 from shim.tools import Tool, absolute, edits, milliseconds, translate
 from shim.translator import Event, Translator
@@ -49,6 +48,8 @@ UNREAD = (
 )
 RESULT = b'{"type":"message_end","message":{"role":"toolResult"'
 REPETITION = b',"partial":'  # cumulative generations: from here on the line says the message again
+LONG = 1024  # bytes of a line that are worth cutting it
+GLUED = b'}{"ty'  # another event on the line: it is read, whatever the first one is
 HELD_BYTES = 2 * 1024 * 1024  # of updates kept for a reply that may be cut; beyond that they are read at once
 HELD_LINES = 8192
 
@@ -68,44 +69,51 @@ class PiTranslator(Translator):
         self._compacting = False
         self._compaction_error = ""
         self._last: dict[str, Any] | None = None
-        self._begun = False
-        self._handled = False
+        self._begun = self._handled = False
         self._cwd = ""
 
     def line(self, raw: bytes) -> bytes | None:
         """Skip what nobody reads, cut repetitions off; without partial messages keep updates unread."""
         if not raw.startswith(UPDATE):
-            if raw.startswith(UNREAD) or (raw.startswith(RESULT) and not self.turn.open):
-                return None
-            return raw
-        cut = raw.find(REPETITION)
-        if cut >= 0 and raw.find(b'"assistantMessageEvent":', 0, cut) >= 0 and b'"toolcall_' not in raw[:cut]:
-            raw = raw[:cut] + b"}}"
-        if self.partial or self._bytes < 0:
+            unread = raw.startswith(UNREAD) or (raw.startswith(RESULT) and not self.turn.open)
+            return raw if not unread or raw.find(GLUED) > 0 else None
+        if len(raw) > LONG:
+            cut = raw.find(REPETITION)
+            if cut > 0 and raw.find(b'"assistantMessageEvent":', 0, cut) > 0 and b'"toolcall_' not in raw[:cut]:
+                if raw.find(GLUED, cut) > 0:
+                    return raw
+                raw = raw[:cut] + b"}}"
+        if self.partial or self._bytes < 0 or raw.find(GLUED) > 0:
             return raw
         self._updates.append(raw)
-        self._bytes += len(raw)
-        if self._bytes > HELD_BYTES or len(self._updates) > HELD_LINES:
+        self._bytes = size = self._bytes + len(raw)
+        if size > HELD_BYTES or len(self._updates) > HELD_LINES:
             self._read_updates()
             self._bytes = -1
         return None
 
+    def repaired(self, event: Event) -> None:
+        """An update that had to be repaired waits with the others; its escapes keep halves of characters."""
+        if event.get("type") != "message_update" or self.partial or self._bytes < 0:
+            self.feed(event)
+        else:
+            import json
+
+            self.line(json.dumps({"type": "message_update"} | event, separators=(",", ":")).encode())
+
     def _read_updates(self) -> None:
         """Read the updates of a reply whose end never came, or that is too long to keep."""
         updates, self._updates = self._updates, []
+        account = self.turn.account
+        decoder = Decoder(account)
         for raw in updates:
-            try:
-                self.on_message_update(orjson.loads(raw))
-            except (orjson.JSONDecodeError, KeyError, TypeError):
-                self._read_broken(raw)
-
-    def _read_broken(self, raw: bytes) -> None:
-        import json
-
-        try:
-            self.on_message_update(json.loads(raw.decode("utf-8", "replace"), strict=False))
-        except (ValueError, KeyError, TypeError):
-            self.turn.account.repaired("malformed_event", raw)
+            account.line = raw
+            for event, _ in decoder.repair(raw):
+                try:
+                    self.on_message_update(event)
+                except (KeyError, TypeError):
+                    account.repaired("malformed_event")
+        decoder.close()
 
     # -- the frame ----------------------------------------------------------------------------------------
 
@@ -121,7 +129,6 @@ class PiTranslator(Translator):
         self._begun = True
 
     on_turn_start = on_agent_start
-
     on_agent_end = on_turn_end = Translator.ignored
     on_entry_appended = on_queue_update = on_thinking_level_changed = on_session_info_changed = Translator.ignored
     on_summarization_retry_start = on_summarization_retry_end = on_response = Translator.ignored
@@ -176,14 +183,20 @@ class PiTranslator(Translator):
         content = message.get("content") or []
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
-        for index, block in enumerate(content):
-            kind = block.get("type")
-            if kind == "text":
-                turn.text_snapshot(block["text"], index)
-            elif kind == "thinking":
-                turn.thinking_snapshot(block["thinking"], index)
-            elif kind == "toolCall":
-                self._call(block)
+        for index, block in enumerate(content if isinstance(content, list) else [content]):
+            try:
+                self._block(index, block)
+            except (AttributeError, KeyError, TypeError) as error:  # the other blocks are said
+                turn.account.repaired("malformed_event", f"{error!r}: {block}")
+
+    def _block(self, index: int, block: dict[str, Any]) -> None:
+        kind = block.get("type")
+        if kind == "text":
+            self.turn.text_snapshot(block["text"], index)
+        elif kind == "thinking":
+            self.turn.thinking_snapshot(block["thinking"], index)
+        elif kind == "toolCall":
+            self._call(block)
 
     def _forget(self) -> None:
         self._updates.clear()
@@ -319,7 +332,7 @@ def launch(request: Request) -> Launch:
         ("--system-prompt", invocation.system_prompt),
         ("--append-system-prompt", invocation.append_system_prompt),
     ):
-        arguments += [name, text] if text else []
+        arguments += [name, request.kept(text) or text] if text else []  # the path of a file is as good
     arguments += selection(request)
     if request.resumed:
         arguments += ["--fork" if invocation.fork_session else "--session", request.resumed]

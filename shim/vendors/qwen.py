@@ -24,6 +24,9 @@ PERMISSION_MODES = {"yolo": "bypassPermissions", "auto-edit": "acceptEdits", "pl
 DENIED = "requires permission to use"
 CANCELLED = "Operation cancelled."
 CANCELLED_EXIT = 130
+ERROR_CHARACTERS = 20_000  # a text that is longer is no error, whatever it begins with
+STREAMED_BLOCKS = 1000  # of one reply
+REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
 EXITS = {53: "error_max_turns", 55: "error_during_execution"}
 NOTIFIED = re.compile(r'Background agent ".*" \w+\.\Z', re.S)
 
@@ -103,9 +106,12 @@ class QwenTranslator(Translator):
     def _delta(self, kind: str, fragment: str) -> None:
         if kind == "text" and (self._error or fragment.startswith(API_ERROR)):
             self._error += fragment
-            return
+            if len(self._error) <= ERROR_CHARACTERS:
+                return
+            fragment, self._error = self._error, ""
         if not self._streamed or self._streamed[-1] != (kind, self._key):
             self._streamed.append((kind, self._key))
+            del self._streamed[:-STREAMED_BLOCKS]
         (self.turn.text if kind == "text" else self.turn.thinking)(fragment, self._key)
 
     def on_assistant(self, event: Event) -> None:
@@ -192,7 +198,7 @@ class QwenTranslator(Translator):
             own = tool, request.get("input") or {}
             name, arguments = called({"name": own[0], "input": own[1]})
             self.turn.permission(identity, call, name, arguments, own)
-        else:
+        elif len(self.outbox) < REQUESTS:
             self.outbox.append(unanswerable(identity, request.get("subtype")))
 
     on_control_response = on_control_cancel_request = Translator.ignored
@@ -266,6 +272,7 @@ def counted_usage(counted: object) -> Usage | None:
 
 # The warning about unattended runs is ours to give.
 ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
+SYSTEM_PROMPT_FILE = "QWEN_SYSTEM_MD"  # names a file that stands for --system-prompt
 
 
 def launch(request: Request) -> Launch:
@@ -278,7 +285,9 @@ def launch(request: Request) -> Launch:
         arguments.append("--include-partial-messages")
     arguments += request.flag("--model", invocation.model)
     arguments += request.flag("--fallback-model", invocation.fallback_model)
-    arguments += request.flag("--system-prompt", invocation.system_prompt)
+    kept_prompt = request.kept(invocation.system_prompt)
+    environment = ENVIRONMENT | {SYSTEM_PROMPT_FILE: kept_prompt} if kept_prompt else ENVIRONMENT
+    arguments += request.flag("--system-prompt", None if kept_prompt else invocation.system_prompt)
     arguments += request.flag("--append-system-prompt", invocation.append_system_prompt)
     if invocation.max_turns is not None and not request.listens:  # it counts for the process, Claude for the turn
         arguments += ["--max-session-turns", str(invocation.max_turns)]
@@ -297,7 +306,7 @@ def launch(request: Request) -> Launch:
     if not request.listens:  # with stream-json input it refuses the flag
         arguments += request.flag("--json-schema", invocation.json_schema)
     arguments += session(request)
-    return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt), ENVIRONMENT)
+    return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt), environment)
 
 
 def session(request: Request) -> list[str]:
@@ -307,6 +316,10 @@ def session(request: Request) -> list[str]:
         return ["--resume", request.resumed] + (["--fork-session"] if invocation.fork_session else [])
     return request.flag("--session-id", invocation.session_id)
 
+
+# A request that fails is made again 28 times in 84 s without a word (page, section 6): that is how long it takes where
+# each fails at once, and each may take half a minute of its own.
+SILENT_SECONDS = 28 * 30.0 + 84
 
 VENDOR = Vendor(
     name="qwen",
@@ -328,6 +341,7 @@ VENDOR = Vendor(
     resumes=True,
     retracts=True,
     structures=True,
+    timeouts={"first_byte_timeout": SILENT_SECONDS, "idle_timeout": SILENT_SECONDS},
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speech=QwenSpeech,
     api_base="OPENAI_BASE_URL",

@@ -1,0 +1,159 @@
+"""`make fuzz`: both fuzzers, one after the other, and what they did in numbers.
+
+    fuzz.py run --seconds 600            both fuzzers, the guided one for GUIDED of the time
+    fuzz.py show INPUT                   what an input breaks, made as small as it gets
+    fuzz.py keep INPUT NAME SENTENCE     that as fixtures/<vendor>/fuzz-NAME, which pins SENTENCE
+
+Inputs that broke something are under .fuzz/; the guided fuzzer's corpus too, so that the next run goes on from there.
+"""
+
+import argparse
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fuzzing.dialects import PRESENT
+from fuzzing.findings import Findings, fault, keep, shrink, special
+from fuzzing.inputs import Run, read, write
+from fuzzing.seeds import seeds
+from fuzzing.targets import CHILDREN, TARGETS
+
+FOLDER = Path(__file__).resolve().parent.parent / ".fuzz"
+GUIDED = 0.6  # of the time: it finds more
+LAST_WORDS_SECONDS = 120  # for the guided fuzzer to end by itself
+NO_WHEEL = "not run: atheris has no wheel for Python {version} on {machine}; set PYTHON=python3.11 and `make clean`"
+
+
+def say(text: object) -> None:
+    """One line for whoever started it, at once: a run takes minutes."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run")
+    run.add_argument("--seconds", type=int, default=600)
+    run.add_argument("--seed", type=int, default=0, help="0: another one each time")
+    for name in ("show", "keep"):
+        command = commands.add_parser(name)
+        command.add_argument("input", type=Path)
+    command.add_argument("name")
+    command.add_argument("sentence")
+    given = parser.parse_args()
+    if given.command == "run":
+        return fuzz(given.seconds, given.seed or int(time.time()))
+    return show(given.input) if given.command == "show" else keep_as_fixture(given.input, given.name, given.sentence)
+
+
+# -- both fuzzers -----------------------------------------------------------------------------------------------------
+
+
+def fuzz(seconds: int, seed: int) -> int:
+    """Both fuzzers; 1 when an invariant was broken."""
+    FOLDER.mkdir(exist_ok=True)
+    for old in [*FOLDER.glob("guided*"), *FOLDER.glob("unguided*")]:
+        old.unlink()
+    say(f"seed {seed} · {len(seeds())} seeds · dialects: {', '.join(PRESENT)} · vendors: {', '.join(CHILDREN)}")
+    guided, notes, broken = Findings(FOLDER, "guided"), "", ""
+    took = 0.0
+    if importlib.util.find_spec("atheris") is None:
+        notes = NO_WHEEL.format(version=platform.python_version(), machine=platform.platform(terse=True))
+    else:
+        took, notes, broken = _guided(guided, int(seconds * GUIDED), seed)
+    report("guided (atheris)", guided, took, notes)
+    unguided = Findings(FOLDER, "unguided")
+    began = time.monotonic()
+    from fuzzing import unguided as hypothesis_fuzzer
+
+    hypothesis_fuzzer.fuzz(unguided, seconds - took, seed)
+    report("unguided (hypothesis)", unguided, time.monotonic() - began, "")
+    total = guided.child_lines() + unguided.child_lines()
+    floods = guided.floods + unguided.floods
+    say(f"together: {total:,} child lines, {floods:,} of them repetitions of one line")
+    failures = [*guided.failures.values(), *unguided.failures.values(), *([broken] if broken else [])]
+    for failure in failures:
+        say(f"BROKEN {failure}")
+    say(f"{len(failures)} broken invariants" + (": `tests/fuzz.py show INPUT` makes one small" if failures else ""))
+    return 1 if failures else 0
+
+
+def _guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, str]:
+    """Run the guided fuzzer: how long it took, its coverage in words, and how it died, if it did."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "fuzzing.guided", str(FOLDER), str(seconds), str(seed % (1 << 31) or 1)]
+    log = FOLDER / "guided.log"
+    with log.open("wb") as file:
+        done = subprocess.run(
+            command,
+            cwd=Path(__file__).parent,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(str(place) for place in (FOLDER.parent, FOLDER.parent / "tests")),
+            },
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            timeout=seconds + LAST_WORDS_SECONDS,
+            check=False,
+        )
+    took = time.monotonic() - began
+    book.load()
+    text = log.read_text(encoding="utf-8", errors="replace")
+    seen = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", text)
+    words = "{} edges and {} features covered, {} inputs kept".format(*seen[-1]) if seen else "no coverage was reported"
+    if done.returncode:
+        return took, words, f"the guided fuzzer ended with {done.returncode}: {text[-1500:]}"
+    return took, words, ""
+
+
+def report(name: str, book: Findings, took: float, notes: str) -> None:
+    """One fuzzer's numbers."""
+    rate = f", {book.child_lines() / took:,.0f} a second" if took else ""
+    say(f"{name}: {book.child_lines():,} child lines in {book.runs:,} runs, {took:.0f} s{rate}")
+    say("  " + " · ".join(f"{target} {book.lines[target]:,}" for target in TARGETS if book.lines[target]))
+    if notes:
+        say(f"  {notes}")
+
+
+# -- one input --------------------------------------------------------------------------------------------------------
+
+
+def _smallest(path: Path) -> Run | None:
+    """The run of an input that breaks something, made small; None when none does."""
+    for run in read(path.read_bytes(), tuple(TARGETS)):
+        broken = fault(run)
+        if broken is not None:
+            return shrink(run, lambda other, name=broken[0]: (fault(other) or ("",))[0] == name)
+    return None
+
+
+def show(path: Path) -> int:
+    """Print what an input breaks, and the smallest run that does; write it beside the input."""
+    run = _smallest(path)
+    if run is None:
+        say("nothing in it breaks an invariant")
+        return 0
+    path.with_name(path.name + "-small").write_bytes(write([run]))
+    say(write([run])[:4000])
+    say((fault(run) or ("", "it is not stable"))[1])
+    return 1
+
+
+def keep_as_fixture(path: Path, name: str, sentence: str) -> int:
+    """Make a fixture of the run of an input (mended by now, so it is taken as it is)."""
+    (run,) = read(path.read_bytes(), tuple(TARGETS))
+    if run.target not in CHILDREN or (odd := special(run)):
+        say(f"a fixture cannot hold this run ({run.target}, {', '.join(odd) if run.target in CHILDREN else ''})")
+        return 1
+    say(f"{keep(run, name, sentence)}: now `make accept`, and read the golden")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

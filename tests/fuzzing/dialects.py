@@ -1,0 +1,70 @@
+"""The dialects that are fuzzed: one row each, and one place to add another."""
+
+import importlib.util
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from support import check_turns
+
+from fuzzing.inputs import Run
+from shim.answers import Facts
+from shim.control import Control
+from shim.events import TERMINATORS
+from shim.translate import STABLE_IDENTITY, STABLE_SESSION
+from shim.vendor import Vendor
+from shim.vendors import find
+
+
+class Dialect(NamedTuple):
+    """Where its pen is, how one is opened (module, partial, limit), what checks its streams (said, partial, limit).
+
+    `listen` opens what hears its frontend (facts, mint, now).
+    """
+
+    module: str
+    open: Callable[[Any, bool, int], Any]
+    check: Callable[[bytes, bool, int], object]
+    listen: Callable[[Facts, Callable[[], str], Callable[[], str]], Control]
+
+
+def _claude_pen(module: Any, partial: bool, limit: int) -> Any:
+    return module.ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=limit)
+
+
+def _check_claude(said: bytes, partial: bool, limit: int) -> object:
+    return check_turns(said, partial, limit=limit)
+
+
+def _yume_pen(module: Any, partial: bool, limit: int) -> Any:
+    return module.YumePen(STABLE_IDENTITY, limit=limit)
+
+
+def _check_yume(said: bytes, partial: bool, limit: int) -> object:
+    assert all(len(line) <= limit for line in said.split(b"\n")), f"no line is longer than {limit}"
+    return import_module("flat").check_flat(said)
+
+
+def _yume_control(facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> Control:
+    pen = _yume_pen(import_module("shim.yume"), True, facts.line_bytes)
+    pen.init(STABLE_SESSION, {})
+    listening: Control = import_module("shim.yume_control").YumeControl(facts, mint, now, pen, unattended=False)
+    return listening
+
+
+# One row for each; one whose module is not there is left out.
+DIALECTS = {
+    "claude": Dialect("shim.events", _claude_pen, _check_claude, Control),
+    "yume": Dialect("shim.yume", _yume_pen, _check_yume, _yume_control),
+}
+PRESENT = tuple(name for name, one in DIALECTS.items() if importlib.util.find_spec(one.module))
+
+
+def dialect(run: Run) -> str:
+    """The dialect that a run is said in."""
+    return PRESENT[run.knob("dialect", len(PRESENT))]
+
+
+def vendor(run: Run) -> Vendor:
+    """The vendor of a run, as its dialect reads it: only in Claude's own a real claude's lines are passed."""
+    return find(run.target) if dialect(run) == "claude" else find(run.target, flat=True)._replace(passthrough=False)

@@ -1,0 +1,355 @@
+"""What is done to an input: one change of a run each, chosen and made by a seeded source of chance.
+
+Lines are moved, repeated and cut; bytes are broken; JSON is edited where it is JSON; the words of other runs, of other
+vendors and of the torture list come in between. Hypothesis and the guided fuzzer both choose from EDITS.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import orjson
+
+from fuzzing.inputs import FLOOD, KNOB_LARGEST, KNOBS, Run
+
+LINE_BYTES = 300_000  # a line that has grown to this grows no more
+SPLICE_LINES = 40
+RARE = 0.9  # of a hundred floods that are asked for, ninety do not come: they cost as much as all other lines
+FLOODS = (*(20, 50, 100, 300) * 5, 1100, 1100, 12_000)
+
+
+class Pool(NamedTuple):
+    """Where other words come from: lines by target, and the torture list."""
+
+    lines: dict[str, list[bytes]]
+    torture: list[bytes]
+
+    def some(self, chance: Random, target: str) -> list[bytes]:
+        """Some lines that belong together, most often of the same target."""
+        if chance.random() < 0.15:
+            target = chance.choice(list(self.lines))
+        lines = self.lines.get(target) or self.torture
+        start = chance.randrange(len(lines))
+        return lines[start : start + chance.randint(1, SPLICE_LINES)]
+
+
+Edit = Callable[[Run, Random, Pool], None]
+
+
+# -- whole lines --------------------------------------------------------------------------------------------------
+
+
+def _place(run: Run, chance: Random) -> int:
+    return chance.randrange(len(run.lines)) if run.lines else 0
+
+
+def repeat(run: Run, chance: Random, pool: Pool) -> None:
+    here, there = _place(run, chance), _place(run, chance)
+    run.lines[there:there] = run.lines[here : here + chance.choice((1, 1, 2, 5))] * chance.choice((1, 1, 2, 9))
+
+
+def swap(run: Run, chance: Random, pool: Pool) -> None:
+    here, there = _place(run, chance), _place(run, chance)
+    if run.lines:
+        run.lines[here], run.lines[there] = run.lines[there], run.lines[here]
+
+
+def move(run: Run, chance: Random, pool: Pool) -> None:
+    here, there = _place(run, chance), _place(run, chance)
+    taken = run.lines[here : here + chance.choice((1, 1, 3))]
+    del run.lines[here : here + len(taken)]
+    run.lines[there:there] = taken
+
+
+def drop(run: Run, chance: Random, pool: Pool) -> None:
+    here = _place(run, chance)
+    del run.lines[here : here + chance.choice((1, 1, 1, 2, 5))]
+
+
+def turn_round(run: Run, chance: Random, pool: Pool) -> None:
+    here = _place(run, chance)
+    there = here + chance.randint(2, 8)
+    run.lines[here:there] = run.lines[here:there][::-1]
+
+
+def end_early(run: Run, chance: Random, pool: Pool) -> None:
+    here = _place(run, chance)
+    if run.lines:
+        kept = run.lines[here]
+        run.lines[here:] = [kept[: chance.randint(0, len(kept))]]
+
+
+def splice(run: Run, chance: Random, pool: Pool) -> None:
+    here = _place(run, chance)
+    run.lines[here:here] = pool.some(chance, run.target)
+
+
+def torture(run: Run, chance: Random, pool: Pool) -> None:
+    here = _place(run, chance)
+    run.lines[here:here] = [chance.choice(pool.torture)]
+
+
+def flood(run: Run, chance: Random, pool: Pool) -> None:
+    """One line very often, its ids (or other strings) numbered."""
+    if not run.lines or chance.random() < RARE or any(line.startswith(FLOOD) for line in run.lines):
+        return
+    here = _place(run, chance)
+    line = run.lines[here]
+    event = _event(line)
+    if isinstance(event, dict) and len(line) < 2000:
+        for _ in range(chance.choice((0, 1, 1, 3))):
+            place = _somewhere(event, chance, str)
+            if place is not None:
+                place[0][place[1]] = str(place[0][place[1]])[:40] + "%d"
+        line = _dumped(event, chance)
+    if len(line) < 2000 and b"\n" not in line:
+        run.lines.insert(here, b"%b%d %b" % (FLOOD, chance.choice(FLOODS), line))
+
+
+# -- bytes ----------------------------------------------------------------------------------------------------------
+
+BROKEN = [
+    b"\xff", b"\xc0\xaf", b"\xf0\x9f", b"\x98\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"\xed\xb0\x80", b"\xf4\x90\x80\x80",
+    b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xe2\x80\xa9", b"\xc2\x85", b"\x00", b"\x1b[31m", b"\x1b]0;t\x07", b"\r", b"\t",
+    b"\x08", b"\x7f", b"\xc2\x9b", b"\xe2\x80\xae", b"\n", b"\r\n", b'"', b"\\", b"\\u", b"\\ud83d", b"\\ude00",
+    b"\\ud83d\\ude00", b"\\u2028", b"\\u0000", b"\\n", b"{", b"}", b"[", b"]", b",", b":", b"null", b"NaN", b"Infinity",
+    b"-0", b"1e400", b"1e-400", b"9" * 20, b"9" * 400, b"\xf0\x9f\x98\x80", b"{}", b"[]", b'{"type":',
+    b'"type":"result"',
+]  # fmt: skip
+
+
+def flip(run: Run, chance: Random, pool: Pool) -> None:
+    here = _place(run, chance)
+    if run.lines and run.lines[here]:
+        broken = bytearray(run.lines[here])
+        for _ in range(chance.choice((1, 1, 2, 6))):
+            broken[chance.randrange(len(broken))] = chance.randrange(256)
+        run.lines[here : here + 1] = bytes(broken).split(b"\n")
+
+
+def insert(run: Run, chance: Random, pool: Pool) -> None:
+    here = _place(run, chance)
+    if run.lines:
+        line = run.lines[here]
+        at = chance.choice((0, len(line), chance.randint(0, len(line)), chance.randint(0, len(line))))
+        run.lines[here : here + 1] = (line[:at] + chance.choice(BROKEN) + line[at:]).split(b"\n")
+
+
+def lose(run: Run, chance: Random, pool: Pool) -> None:
+    here = _place(run, chance)
+    if run.lines and run.lines[here]:
+        line = run.lines[here]
+        at = chance.randrange(len(line))
+        run.lines[here] = line[:at] + line[at + chance.choice((1, 1, 2, 10, 100)) :]
+
+
+def break_line(run: Run, chance: Random, pool: Pool) -> None:
+    here = _place(run, chance)
+    if run.lines and run.lines[here]:
+        line = run.lines[here]
+        at = chance.randrange(len(line))
+        run.lines[here : here + 1] = [line[:at], line[at:]]
+
+
+def glue(run: Run, chance: Random, pool: Pool) -> None:
+    here = _place(run, chance)
+    if len(run.lines) > here + 1:
+        between = chance.choice((b"", b"", b" ", b",", b"\r", b"YOLO mode is enabled.", b"\x1b[2K"))
+        run.lines[here : here + 2] = [run.lines[here] + between + run.lines[here + 1]]
+
+
+def banner(run: Run, chance: Random, pool: Pool) -> None:
+    here = _place(run, chance)
+    if run.lines:
+        words = chance.choice(
+            (b"(node:1) Warning: x", b"Active code page: 65001\r", b"[info] {", b"\xef\xbb\xbf", b"$ ")
+        )
+        run.lines[here] = words + run.lines[here]
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+ODD: list[Any] = [
+    None, True, False, 0, 7, -1, 1.5, 10**30, 2**64, -(2**63) - 1, float("nan"), float("inf"), "", "x", "5", " ",
+    "\x00", "\ud83d", "\ude00", "\U0001f600", "\u2028\u2029\x85", "\x1b[31m", "%s%n", "../../etc/passwd", "--flag", [],
+    {}, [None], [{}], [[]], {"type": "text"}, {"type": "text", "text": None}, [{"type": "text", "text": "x"}],
+    [[["x"]]],
+    {"\ud800": 1}, "[API Error: 429 slow]", "0" * 300, [1] * 50, {"": ""}, "\n", "a\rb", "tool_use", "result",
+    "assistant", "<synthetic>",
+]  # fmt: skip
+
+
+def _event(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _dumped(event: Any, chance: Random) -> bytes:
+    """JSON as vendors print it; what orjson would not print (halves of characters, NaN) goes in as it is."""
+    text = json.dumps(event, separators=(",", ":"), ensure_ascii=chance.random() < 0.3)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _somewhere(event: Any, chance: Random, kind: type | None = None) -> tuple[Any, Any] | None:
+    """A place inside a value: what holds it, and its key; of a `kind` if asked for."""
+    for _ in range(8):
+        inside, found = event, None
+        while isinstance(inside, dict | list) and inside:
+            key = chance.choice(list(inside)) if isinstance(inside, dict) else chance.randrange(len(inside))
+            found = inside, key
+            if chance.random() < 0.2:
+                break
+            inside = inside[key]
+        if found is not None and (kind is None or isinstance(found[0][found[1]], kind)):
+            return found
+    return None
+
+
+def _edited(change: Callable[[Any, Any, Random, Run], None], kind: type | None = None) -> Edit:
+    """An edit that changes one place in one event."""
+
+    def edit(run: Run, chance: Random, pool: Pool) -> None:
+        here = _place(run, chance)
+        if not run.lines or len(run.lines[here]) > LINE_BYTES:
+            return
+        event = _event(run.lines[here])
+        place = _somewhere(event, chance, kind)
+        if place is not None:
+            change(*place, chance, run)
+            run.lines[here] = _dumped(event, chance)
+
+    edit.__name__ = change.__name__
+    return edit
+
+
+def retype(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    inside[key] = chance.choice(ODD)
+
+
+def forget(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    del inside[key]
+
+
+def rename(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    if isinstance(inside, dict):
+        inside[
+            chance.choice(("type", "id", "x", "", "\ud83d", "message", "content", str(key) + "s", str(key)[::-1]))
+        ] = inside.pop(key)
+
+
+def renumber(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    inside[key] = chance.choice((0, -1, 1, 2**31, 2**53, 2**63, 2**64, 10**40, -(10**40), 0.1, 1e308, -0.0))
+
+
+def nest(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    value = inside[key]
+    for _ in range(chance.choice((1, 2, 150, 199, 200, 201, 260, 900))):
+        value = [value] if chance.random() < 0.5 else {"x": value}
+    inside[key] = value
+
+
+def lengthen(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    text = inside[key] or chance.choice(("a", "\x01", "\u00e9", "\u2028", "\U0001f600", "\\", '"'))
+    times = chance.choice((2, 10, 100, 1000, 10_000))
+    inside[key] = (text * times)[: LINE_BYTES // 2]
+
+
+def widen(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    value = inside[key] or [chance.choice(ODD)]
+    inside[key] = (value * chance.choice((2, 20, 300, 5000)))[:20_000]
+
+
+def halve(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    text, half = inside[key], chance.choice(("\ud83d", "\ude00", "\ud83d\ud83d", "\ude00\ud83d"))
+    at = chance.choice((0, len(text), chance.randint(0, len(text))))
+    inside[key] = text[:at] + half + text[at:]
+
+
+def spoil(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    text = inside[key]
+    at = chance.randint(0, len(text))
+    inside[key] = text[:at] + chance.choice([odd for odd in ODD if isinstance(odd, str)]) + text[at:]
+
+
+def collide(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    """A string becomes one of another line: ids that come again, types that change places."""
+    other = _somewhere(_event(chance.choice(run.lines)), chance, str)
+    if other is not None:
+        inside[key] = other[0][other[1]]
+
+
+def graft(inside: Any, key: Any, chance: Random, run: Run) -> None:
+    other = _somewhere(_event(chance.choice(run.lines)), chance)
+    if other is not None:
+        inside[key] = other[0][other[1]]
+
+
+def same_key(run: Run, chance: Random, pool: Pool) -> None:
+    """A key of a line takes its value from the same key of another line."""
+    if not run.lines:
+        return
+    here = _place(run, chance)
+    event, other = _event(run.lines[here]), _event(chance.choice(run.lines))
+    for _ in range(6):
+        place = _somewhere(event, chance)
+        if place is not None and isinstance(place[0], dict) and (found := _find(other, place[1])) is not None:
+            place[0][place[1]] = found
+            run.lines[here] = _dumped(event, chance)
+            return
+
+
+def _find(value: Any, key: Any) -> Any:
+    if isinstance(value, dict):
+        if key in value:
+            return value[key]
+        value = list(value.values())
+    if isinstance(value, list):
+        return next((found for item in value if (found := _find(item, key)) is not None), None)
+    return None
+
+
+def twice(run: Run, chance: Random, pool: Pool) -> None:
+    """A key that an object has twice."""
+    here = _place(run, chance)
+    event = _event(run.lines[here]) if run.lines else None
+    if isinstance(event, dict) and event:
+        key = chance.choice(list(event))
+        extra = {key: chance.choice(ODD)}
+        run.lines[here] = _dumped(event, chance)[:-1] + b"," + _dumped(extra, chance)[1:]
+
+
+def together(run: Run, chance: Random, pool: Pool) -> None:
+    """Several lines as one list of events."""
+    here = _place(run, chance)
+    events = [event for event in map(_event, run.lines[here : here + 4]) if event is not None]
+    run.lines[here : here + 4] = [_dumped(events, chance)]
+
+
+def turn_knob(run: Run, chance: Random, pool: Pool) -> None:
+    """Another set-up; said as a line, because a run cannot be changed in place (see `apply`)."""
+    raise NotImplementedError
+
+
+EDITS: Sequence[Edit] = (
+    repeat, swap, move, drop, turn_round, end_early, splice, torture, flood,
+    flip, insert, lose, break_line, glue, banner,
+    _edited(retype), _edited(retype), _edited(forget), _edited(rename), _edited(renumber, int), _edited(nest),
+    _edited(lengthen, str), _edited(widen, list), _edited(halve, str), _edited(spoil, str),
+    _edited(collide, str), _edited(collide, str),
+    _edited(graft), same_key, twice, together, turn_knob, turn_knob,
+)  # fmt: skip
+
+
+def apply(run: Run, number: int, seed: int, pool: Pool) -> Run:
+    """A run after the edit of that number; its lines may be changed in place."""
+    edit, chance = EDITS[number % len(EDITS)], Random(seed)
+    if edit is turn_knob:
+        return run.turned(**{chance.choice(KNOBS): chance.randrange(KNOB_LARGEST)})
+    try:
+        edit(run, chance, pool)
+    except RecursionError:
+        pass  # too deep to be edited; it stays as it is
+    return run

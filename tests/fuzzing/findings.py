@@ -1,0 +1,155 @@
+"""What a fuzzer did and found: counts by target, one input for each distinct failure, and a fixture made of one."""
+
+import json
+import os
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from support import FIXTURES
+
+from fuzzing.dialects import PRESENT
+from fuzzing.inputs import KNOBS, Run, write
+from fuzzing.targets import CHILDREN, EXITS, STDERRS, TARGETS
+
+FAILURES_KEPT = 50  # distinct ones; a fuzzer that finds more has found one mistake often
+SHRINK_TRIES = 3000
+
+
+def fault(run: Run) -> tuple[str, str] | None:
+    """What a run breaks: a short name of the failure, the same for the same mistake, and its whole story."""
+    try:
+        TARGETS[run.target](run)
+    except Exception as error:
+        return _name(error), "".join(traceback.format_exception(error))[-4000:]
+    return None
+
+
+def _name(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1]
+    return f"{type(error).__name__} in {os.path.basename(last.filename)}:{last.name}:{last.lineno}"
+
+
+class Findings:
+    """The book of one fuzzer, kept in a file, because a guided fuzzer ends without a last word."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.lines: Counter[str] = Counter()
+        self.floods = 0
+        self.runs = 0
+        self.failures: dict[str, str] = {}
+        self._folder = folder
+        self._name = name
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def fuzz(self, runs: Sequence[Run]) -> None:
+        """Run everything in an input; a failure is written down with its input, once."""
+        for run in runs:
+            self.check(run.target, write([run]), lambda run=run: TARGETS[run.target](run))
+            self.floods += run.floods() if run.target in CHILDREN else 0
+
+    def check(self, target: str, given: bytes | str, run: Callable[[], int | None]) -> None:
+        """Do what may fail; `given` is kept when it does."""
+        self.runs += 1
+        try:
+            self.lines[target] += run() or 0
+        except Exception as error:
+            name = _name(error)
+            if name not in self.failures and len(self.failures) < FAILURES_KEPT:
+                path = self._folder / f"{self._name}-{len(self.failures) + 1}"
+                path.write_bytes(given if isinstance(given, bytes) else given.encode("utf-8", "replace"))
+                self.failures[name] = f"{path}: {target}: {str(error)[:500]}"
+                self.save()
+
+    def child_lines(self) -> int:
+        """Lines of vendors' children that were fuzzed."""
+        return sum(self.lines[name] for name in CHILDREN)
+
+    def save(self) -> None:
+        """Write the book, whole."""
+        book = {"lines": self.lines, "floods": self.floods, "runs": self.runs, "failures": self.failures}
+        path = self._folder / f"{self._name}.json"
+        path.with_suffix(".new").write_text(json.dumps(book), encoding="utf-8")
+        path.with_suffix(".new").replace(path)
+
+    def load(self) -> None:
+        """Read the book that another process wrote."""
+        path = self._folder / f"{self._name}.json"
+        if path.exists():
+            book: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            self.lines = Counter(book["lines"])
+            self.floods, self.runs, self.failures = book["floods"], book["runs"], book["failures"]
+
+
+# -- from an input to a fixture ---------------------------------------------------------------------------------------
+
+
+def shrink(run: Run, fails: Callable[[Run], bool]) -> Run:
+    """A smaller run that still fails: fewer lines, plainer knobs, shorter lines."""
+    tries = iter(range(SHRINK_TRIES))
+
+    def still(other: Run) -> bool:
+        return next(tries, None) is not None and fails(other)
+
+    size = max(len(run.lines) // 2, 1)
+    while size:
+        start = 0
+        while start < len(run.lines):
+            other = run._replace(lines=run.lines[:start] + run.lines[start + size :])
+            if still(other):
+                run = other
+            else:
+                start += size
+        size //= 2
+    for name in KNOBS:
+        if still(other := run.turned(**{name: 0})):
+            run = other
+    for number in range(len(run.lines)):
+        run = _shorter(run, number, still)
+    return run
+
+
+def _shorter(run: Run, number: int, still: Callable[[Run], bool]) -> Run:
+    size = len(run.lines[number]) // 2
+    while size:
+        start = 0
+        while start < len(line := run.lines[number]):
+            lines = [*run.lines[:number], line[:start] + line[start + size :], *run.lines[number + 1 :]]
+            if still(other := run._replace(lines=lines)):
+                run = other
+            else:
+                start += size
+        size //= 2
+    return run
+
+
+def keep(run: Run, name: str, pins: str) -> Path:
+    """The run as `fixtures/<vendor>/fuzz-<name>/`; its golden is made by `make accept`."""
+    folder = FIXTURES / run.target / f"fuzz-{name}"
+    folder.mkdir()
+    (folder / "vendor.ndjson").write_bytes(run.body())
+    child_exit = EXITS[run.knob("exit", len(EXITS))]
+    facts: dict[str, object] = {
+        "source": "synthetic",
+        "cli": f"{run.target}-shaped lines, found by fuzzing",
+        "scenario": "lines that broke an invariant when they were found",
+        "pins": pins,
+    }
+    if run.knob("partial", 2):
+        facts["partial"] = True
+    if child_exit is not None:
+        facts["exit"] = child_exit.signal or child_exit.code
+    facts["stderr"] = STDERRS[run.knob("stderr", len(STDERRS))]
+    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in facts.items())
+    (folder / "case.toml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def special(run: Run) -> list[str]:
+    """The knobs of a run that a fixture cannot hold: with one of them the case needs a test of its own."""
+    plain = {"partial", "exit", "stderr", "cut"}
+    found = [name for name in KNOBS if name not in plain and run.knobs[KNOBS.index(name)]]
+    return found if len(PRESENT) > 1 else [name for name in found if name != "dialect"]

@@ -1,0 +1,115 @@
+"""The guided fuzzer: atheris (libFuzzer) with the shim's modules instrumented, and a mutator that knows the format.
+
+Started by `tests/fuzz.py` as a process of its own, because libFuzzer ends its process itself.
+"""
+
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from random import Random
+
+import atheris
+
+with atheris.instrument_imports(include=["shim"]):
+    from fuzzing import targets
+    from fuzzing.dialects import DIALECTS, PRESENT
+    from shim.vendors import VENDORS, find
+
+    for vendor in VENDORS:
+        find(vendor)
+    for name in PRESENT:
+        import_module(DIALECTS[name].module)
+
+from fuzzing.edits import apply
+from fuzzing.findings import Findings
+from fuzzing.inputs import FLOOD, KNOBS, Run, knobs, read, write
+from fuzzing.seeds import by_target, pool, seeds
+
+INPUT_BYTES = 400_000
+RUNS, LINES = 24, 700  # of an input, as the mutator makes them: large enough that the lines cost more than the rest
+HANG_SECONDS = 60
+MEMORY_MEGABYTES = 2048
+SAVE_SECONDS = 2.0
+NAMES = tuple(targets.TARGETS)
+
+
+def main(folder: Path, seconds: int, seed: int) -> None:
+    """Fuzz for so long; the book is `folder/guided.json`, the corpus `folder/corpus`."""
+    book = Findings(folder, "guided")
+    saved = time.monotonic()
+
+    def one_input(data: bytes) -> None:
+        nonlocal saved
+        book.fuzz(read(data, NAMES))
+        if time.monotonic() - saved > SAVE_SECONDS:
+            book.save()
+            saved = time.monotonic()
+
+    corpus = folder / "corpus"
+    corpus.mkdir(exist_ok=True)
+    for number, run in enumerate(seeds()):
+        (corpus / f"seed-{number:03}").write_bytes(write([run]))
+    arguments = [
+        f"-max_total_time={seconds}",
+        f"-seed={seed}",
+        f"-max_len={INPUT_BYTES}",
+        f"-timeout={HANG_SECONDS}",
+        f"-rss_limit_mb={MEMORY_MEGABYTES}",
+        f"-artifact_prefix={folder}/",
+        "-len_control=0",
+        "-reduce_inputs=0",
+        "-print_final_stats=1",
+        str(corpus),
+    ]
+    atheris.Setup([sys.argv[0], *arguments], one_input, custom_mutator=mutate)
+    atheris.Fuzz()
+
+
+def mutate(data: bytes, most: int, seed: int) -> bytes:
+    """Another input: its runs edited, seeds beside them, now and then libFuzzer's own change of a line."""
+    chance = Random(seed)
+    runs = [run for run in read(data, NAMES) if run.lines]
+    while len(runs) > RUNS:
+        del runs[chance.randrange(len(runs))]
+    for number, run in enumerate(runs):
+        if chance.random() < 0.7:
+            run = run._replace(lines=[line for line in run.lines if not line.startswith(FLOOD)])
+        for _ in range(chance.choice((0, 1, 1, 2, 4))):
+            run = apply(run, chance.randrange(1 << 16), chance.getrandbits(32), pool())
+        runs[number] = _by_library(run, chance) if chance.random() < 0.1 else run
+    size = sum(len(run.lines) for run in runs)
+    wanted = chance.choice((1, 50, LINES, LINES, LINES))
+    while size < wanted and len(runs) < RUNS:
+        fresh = another(chance)
+        size += len(fresh.lines)
+        runs.append(fresh)
+    chance.shuffle(runs)
+    while runs and len(made := write(runs)) > most:
+        runs.pop()
+    return made if runs else data[:most]
+
+
+def another(chance: Random) -> Run:
+    """A seed, set up by chance and edited some times."""
+    seed = chance.choice(seeds())
+    run = seed._replace(lines=list(seed.lines), knobs=knobs(**{name: chance.randrange(1 << 16) for name in KNOBS}))
+    for _ in range(chance.choice((0, 2, 8))):  # a longer session: what came before, mostly without its end
+        before = chance.choice(by_target()[run.target]).lines
+        run.lines[:0] = before[: -chance.choice((1, 1, 2))] if chance.random() < 0.8 else before
+    for _ in range(chance.choice((1, 2, 4, 8))):
+        run = apply(run, chance.randrange(1 << 16), chance.getrandbits(32), pool())
+    return run
+
+
+def _by_library(run: Run, chance: Random) -> Run:
+    if run.lines:
+        place = chance.randrange(len(run.lines))
+        line = run.lines[place]
+        if line:
+            run.lines[place : place + 1] = bytes(atheris.Mutate(line, len(line) + 64)).split(b"\n")
+    return run
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

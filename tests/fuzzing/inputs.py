@@ -1,0 +1,103 @@
+"""One input of the fuzzers: some runs, each with a first line that says how it is started, then its bytes.
+
+    FS pi 1 0 2 0 0 1 17 0
+    {"type":"session", ...
+
+A file of this format is what the guided fuzzer keeps, so an artifact can be read and edited. What cannot be parsed
+means the first of each choice: every file is an input.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+START = b"\x1c"  # before a run's first line
+FLOOD = b"\x10"  # before a line that comes many times: `<count> <line>`, with the number in place of every %d
+FLOOD_LINES = 12_000  # more than any table of the Turn holds
+RUN_BYTES = 8 * 1024 * 1024  # of a run, floods and all: what is longer is not fuzzing but waiting
+KNOB_LARGEST = 1 << 16
+
+KNOBS = ("partial", "dialect", "exit", "stderr", "terms", "limit", "cut", "turns")
+
+
+class Run(NamedTuple):
+    """What one target is fed: a vendor's name (or another target's), how it is set up, and its lines."""
+
+    target: str
+    knobs: tuple[int, ...]
+    lines: list[bytes]
+
+    def knob(self, name: str, choices: int) -> int:
+        """The choice that a knob makes among so many."""
+        return self.knobs[KNOBS.index(name)] % choices
+
+    def body(self) -> bytes:
+        """The bytes of the run, floods written out; the last line has no LF of its own."""
+        return b"\n".join(self.expanded())
+
+    def expanded(self) -> Iterator[bytes]:
+        """The lines of the run, floods written out."""
+        room, flooded = RUN_BYTES, False
+        for line in self.lines:
+            # One flood in a run: a second one says no more, and would take the time of other lines.
+            for said in _flood(line, 1 if flooded else FLOOD_LINES) if line.startswith(FLOOD) else (line,):
+                room -= len(said)
+                if room < 0:
+                    return
+                yield said
+            flooded = flooded or line.startswith(FLOOD)
+
+    def floods(self) -> int:
+        """How many of its lines are repetitions."""
+        return next((_flood_count(line) for line in self.lines if line.startswith(FLOOD)), 0)
+
+    def turned(self, **knobs: int) -> "Run":
+        """The same lines, set up otherwise."""
+        values = list(self.knobs)
+        for name, value in knobs.items():
+            values[KNOBS.index(name)] = value % KNOB_LARGEST
+        return self._replace(knobs=tuple(values))
+
+
+def knobs(**chosen: int) -> tuple[int, ...]:
+    """A value for each knob, 0 for those not named."""
+    return tuple(chosen.get(name, 0) for name in KNOBS)
+
+
+def read(data: bytes, targets: Sequence[str]) -> list[Run]:
+    """The runs of an input."""
+    runs: list[Run] = []
+    for line in data.split(b"\n"):
+        if line.startswith(START) or not runs:
+            runs.append(_opened(line, targets))
+        if not line.startswith(START):
+            runs[-1].lines.append(line)
+    return runs
+
+
+def write(runs: Iterable[Run]) -> bytes:
+    """Runs as an input."""
+    return b"\n".join(
+        b"\n".join(
+            [b"%b%b %b" % (START, run.target.encode(), b" ".join(b"%d" % value for value in run.knobs)), *run.lines]
+        )
+        for run in runs
+    )
+
+
+def _opened(line: bytes, targets: Sequence[str]) -> Run:
+    words = line[1:].decode("ascii", "replace").split() if line.startswith(START) else []
+    target = words[0] if words and words[0] in targets else targets[len(words[0]) % len(targets) if words else 0]
+    values = [
+        int(word) % KNOB_LARGEST if word.isascii() and word.isdigit() and len(word) < 9 else 0 for word in words[1:]
+    ]
+    return Run(target, tuple([*values, *(0 for _ in KNOBS)][: len(KNOBS)]), [])
+
+
+def _flood_count(line: bytes) -> int:
+    count = line[1:].split(b" ", 1)[0]
+    return min(int(count), FLOOD_LINES) if count.isdigit() and len(count) < 9 else 1
+
+
+def _flood(line: bytes, most: int) -> Iterator[bytes]:
+    text = line[1:].split(b" ", 1)[-1]
+    return (text.replace(b"%d", b"%d" % number) for number in range(min(_flood_count(line), most)))

@@ -1,0 +1,119 @@
+"""What others than a vendor write: the frontend's lines, the command line, the settings file."""
+
+import itertools
+import os
+import tempfile
+from typing import Any
+
+import orjson
+from support import SEPARATORS
+
+from fuzzing.dialects import DIALECTS, dialect
+from fuzzing.inputs import Run
+from shim import argv, config
+from shim.account import printable
+from shim.answers import Facts
+from shim.control import Control
+from shim.errors import FrontendError
+from shim.permissions import Permission
+from shim.policy import Policy
+from shim.translate import STABLE_SESSION
+
+# -- what a frontend says -------------------------------------------------------------------------------------------
+
+CONTROL_BYTES = 20_000
+QUESTION = Permission("q", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
+
+
+def run_control(run: Run) -> int:
+    """The frontend's lines: each is answered or skipped, every request exactly once, whatever else it says."""
+    numbers = itertools.count(1)
+    facts = Facts(
+        vendor="pi",
+        session_id=STABLE_SESSION,
+        mode="default",
+        prompts=True,
+        policy=Policy(),
+        asks=bool(run.knob("terms", 2)),
+        replays=bool(run.knob("limit", 2)),
+        state_events=("", "visible", "host")[run.knob("exit", 3)],
+        line_bytes=CONTROL_BYTES,
+    )
+    listen = DIALECTS[dialect(run)].listen
+    control = listen(facts, lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z")
+    count = 0
+    for line in run.expanded():
+        if count % 8 == 3:
+            control.begin("do it")
+        if count % 8 == 5:
+            control.ask(QUESTION._replace(request=f"q{count}", call=f"call_{count}"))
+        _receive(control, line, dialect(run) == "claude")
+        control.messages.clear()  # the session takes them, or does not read on
+        if count % 8 == 7:
+            control.end()
+        count += 1
+    control.closed()
+    _said_to_frontend(control)
+    return count
+
+
+def _receive(control: Control, line: bytes, answers: bool) -> None:
+    """`answers`: the dialect has requests, and each has one answer."""
+    _said_to_frontend(control)
+    control.receive(line)
+    answered = sum(event["type"] == "control_response" for event in _said_to_frontend(control))
+    try:
+        event = orjson.loads(line) if answers else None
+    except orjson.JSONDecodeError:
+        return
+    if isinstance(event, dict) and event.get("type") == "control_request" and isinstance(event.get("request"), dict):
+        assert answered == 1, f"a request has {answered} answers (C5): {line[:400]!r}"
+
+
+def _said_to_frontend(control: Control) -> list[dict[str, Any]]:
+    said = control.take()
+    assert not any(separator.encode() in said for separator in SEPARATORS)
+    lines = said.split(b"\n")
+    assert lines.pop() == b"", "whole lines only"
+    assert all(len(line) <= CONTROL_BYTES for line in lines), "no line passes the limit"
+    events = [orjson.loads(line) for line in lines]
+    complaints, control.complaints = control.complaints, []
+    for complaint in complaints:
+        assert len(complaint) < 1000 and complaint.endswith("\n"), f"a complaint of {len(complaint)} characters"
+        assert printable(complaint) == complaint, f"a terminal would obey {complaint!r}"
+    return events
+
+
+# -- the command line and the settings ------------------------------------------------------------------------------
+
+
+def run_words(run: Run) -> int:
+    """A command line is understood or refused in our words; nothing else ever comes out of it."""
+    words = [line.decode("utf-8", "surrogateescape") for line in run.expanded()]
+    try:
+        invocation = argv.parse(words)
+    except FrontendError as error:
+        assert str(error)
+    else:
+        assert isinstance(invocation, argv.Invocation)
+    return len(words)
+
+
+SETTINGS = os.path.join(tempfile.gettempdir(), f"shim-fuzz-{os.getpid()}.toml")
+
+
+def run_settings(run: Run) -> int:
+    """A settings file is understood or refused in our words."""
+    body = run.body()
+    with open(SETTINGS, "wb") as file:
+        file.write(body)
+    try:
+        settings = config.load(argv.Invocation(shim_config=SETTINGS), {})
+    except FrontendError as error:
+        assert str(error)
+    else:
+        assert settings.max_line_bytes >= config.LEAST_LINE_BYTES
+        assert all(value > 0 for value in settings.timeouts.values())
+    finally:
+        os.unlink(SETTINGS)
+    return body.count(b"\n") + 1

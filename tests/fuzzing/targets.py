@@ -1,0 +1,210 @@
+"""What an input is run through, and what must hold whatever is in it.
+
+A run of a vendor: its lines through the decoder, the vendor's translator, the Turn and a dialect's pen, with the
+invariants of `support` asserted on every stream, fed whole and in pieces. Beside them stands what others write.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from random import Random
+from typing import Any
+
+from support import check_account, check_frames, check_memory
+
+from fuzzing.dialects import DIALECTS, dialect, vendor
+from fuzzing.inputs import KNOBS, Run
+from fuzzing.outsiders import run_control, run_settings, run_words
+from shim.ending import Exit
+from shim.permissions import Permission
+from shim.policy import Policy
+from shim.terms import Structured, Terms
+from shim.translate import STABLE_SESSION
+from shim.translation import Translation
+from shim.vendor import Vendor
+from shim.vendors import VENDORS
+
+# -- the choices that knobs make --------------------------------------------------------------------------------------
+
+EXITS = (Exit(code=0), Exit(code=0), None, Exit(code=1), Exit(code=130), Exit(signal="SIGTERM"), Exit(code=53))
+STDERRS = ("", *("", "Error: 429 rate limit", "boom\x1b[31m\u2028\x00", "Workspace Trust") * 3, "x" * 9000)
+LIMITS = (100_000, 10_000, 10_000, 1_000_000, 12_345)
+
+
+def _read_answer(text: str) -> Structured:
+    return Structured({"answer": text[:100]}) if len(text) % 2 else Structured(None, "it is no JSON")
+
+
+_TERMS: Sequence[dict[str, Any]] = (
+    {},
+    {},
+    {"policy": Policy(denied=["Bash(rm:*)", "Write"], hidden=["Read"])},
+    {"policy": Policy(only=["Bash", "Edit"])},
+    {"max_turns": 2, "turns_asked": 2},
+    {"budget": 0.0001},
+    {"read": _read_answer},
+    {"keep": lambda text: "/state/spill/1.txt"},
+    {"session_id": "11111111-2222-4333-8444-555555555555", "model": "asked-for"},
+)
+
+# -- the work an input may cost -----------------------------------------------------------------------------------
+
+IN_PIECES = 5  # one run in so many is fed in pieces as well
+# Generous: they are to find what grows faster than its input, on a busy machine and under instrumentation.
+SECONDS, SECONDS_A_LINE, SECONDS_A_BYTE = 2.0, 4e-3, 6e-6
+LINES_A_VALUE = 12  # that one event can become: the ends of what is open, a reply's, a block's and a call's lines
+BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
+
+
+def _agreed(run: Run, read: Vendor) -> dict[str, Any]:
+    """What is agreed on; a real claude counts and answers by itself."""
+    terms = _TERMS[run.knob("terms", len(_TERMS))]
+    return {} if read.passthrough and not terms.keys() <= {"policy", "session_id"} else terms
+
+
+def open_child(run: Run, previous: Translation | None = None) -> Translation:
+    """The translation that a run asks for."""
+    read = vendor(run)
+    terms = Terms(
+        vendor=read.name,
+        fresh_id=STABLE_SESSION,
+        tools=read.listed,
+        retracts=read.retracts,
+        login=read.login,
+        gate=read.gate,
+        clean_exits=read.clean_exits,
+    )._replace(**_agreed(run, read))
+    if previous is not None:
+        return Translation(read.translator, terms, previous.pen, previous.turn)
+    spoken = DIALECTS[dialect(run)]
+    limit = LIMITS[run.knob("limit", len(LIMITS))]
+    pen = spoken.open(import_module(spoken.module), bool(run.knob("partial", 2)), limit)
+    return Translation(read.translator, terms, pen)
+
+
+def run_child(run: Run) -> int:
+    """Assert the invariants on what is said for a vendor's lines; gives back how many lines were fed."""
+    body = run.body()
+    count = body.count(b"\n") + 1
+    began = time.monotonic()
+    said, account = _fed(run, body, None)
+    if time.monotonic() - began > SECONDS:
+        _check_time(run, body, count)
+    _check_work(body, count, said)
+    if run.knob("cut", IN_PIECES) == 0:
+        again, account_again = _fed(run, body, Random(run.knobs[KNOBS.index("cut")]))
+        assert again == said, f"in pieces it is said otherwise: {_difference(said, again)}"
+        assert account_again == account, f"in pieces it is counted otherwise: {account!r} is not {account_again!r}"
+    return count
+
+
+def _fed(run: Run, body: bytes, pieces: Random | None) -> tuple[bytes, list[object]]:
+    """What is said for a body, and the accounts; whole, or in pieces of chance sizes."""
+    plan = run.knob("turns", 8)
+    parts = _parts(body, 3 if plan >= 4 else 1)
+    translation = open_child(run)
+    said, accounts = [], []
+    for number, part in enumerate(parts):
+        for chunk in [part] if pieces is None else _pieces(part, pieces):
+            said.append(translation.feed(chunk))
+        if number + 1 == len(parts):
+            break
+        if plan == 4:
+            said.append(translation.close(Exit(code=0)))
+            accounts.append(_checked_account(translation))
+            translation = open_child(run, previous=translation)
+        elif plan == 5 and not vendor(run).passthrough:
+            said.append(translation.finish())
+            accounts.append(_checked_account(translation))
+            translation.begin(translation.turn.terms)
+        elif plan >= 6:
+            translation.interrupt()
+    stderr = STDERRS[run.knob("stderr", len(STDERRS))]
+    said.append(translation.close(EXITS[run.knob("exit", len(EXITS))], stderr))
+    accounts.append(_checked_account(translation))
+    whole = b"".join(said)
+    if pieces is None:
+        _check_stream(run, whole)
+    return whole, accounts
+
+
+def _checked_account(translation: Translation) -> object:
+    check_account(translation.account)
+    assert translation.turn.cause != "internal", f"a mistake of ours: {translation.turn.final_text}"
+    assert "malformed_end" not in translation.account.repairs, translation.account.samples["malformed_end"]
+    check_memory(translation)
+    _check_questions(translation.turn.asked)
+    return translation.account.report()
+
+
+def _check_stream(run: Run, said: bytes) -> None:
+    limit = LIMITS[run.knob("limit", len(LIMITS))]
+    partial = bool(run.knob("partial", 2))
+    if vendor(run).passthrough:
+        check_frames(said)  # a real claude's lines stay its own, broken ones too
+    else:
+        DIALECTS[dialect(run)].check(said, partial, limit)
+
+
+def _check_questions(asked: Sequence[Permission]) -> None:
+    """A call is asked about once; whoever may not be asked is refused with a word."""
+    open_questions = [one for one in asked if not one.refusal]
+    for name in ("request", "call"):
+        given = [getattr(one, name) for one in open_questions]
+        assert len(set(given)) == len(given), f"two open questions with one {name}"
+
+
+def _check_work(body: bytes, count: int, said: bytes) -> None:
+    """Output is in proportion to input: in lines, and in bytes."""
+    lines = said.count(b"\n")
+    allowed = 100 + LINES_A_VALUE * (count + body.count(b"{"))
+    assert lines <= allowed + len(body) // 1000, f"{count} lines of {len(body)} bytes became {lines} lines"
+    room = BYTES + BYTES_A_LINE * lines + TIMES_LONGER * len(body)
+    assert len(said) <= room, f"{len(body)} bytes became {len(said)}"
+
+
+def _check_time(run: Run, body: bytes, count: int) -> None:
+    """A run that took long is run again under the clock of this process: the machine may have been busy."""
+    began = time.process_time()
+    _fed(run, body, None)
+    took = time.process_time() - began
+    allowed = SECONDS + SECONDS_A_LINE * count + SECONDS_A_BYTE * len(body)
+    assert took <= allowed, f"{count} lines of {len(body)} bytes took {took:.1f} s; {allowed:.1f} are generous"
+
+
+def _parts(body: bytes, most: int) -> list[bytes]:
+    """A body in up to so many parts of whole lines."""
+    parts, start = [], 0
+    for number in range(1, most):
+        end = body.find(b"\n", len(body) * number // most)
+        if end >= start:
+            parts.append(body[start : end + 1])
+            start = end + 1
+    return [*parts, body[start:]]
+
+
+def _pieces(body: bytes, chance: Random) -> Iterator[bytes]:
+    """A body in pieces, single bytes of it too where it is short."""
+    start = 0
+    sizes = (1, 2, 3, 7, 64) if len(body) < 4000 else (1, 9, 300, 4096, 65_536)
+    while start < len(body):
+        size = chance.choice(sizes)
+        yield body[start : start + size]
+        start += size
+
+
+def _difference(one: bytes, other: bytes) -> str:
+    for left, right in itertools.zip_longest(one.split(b"\n"), other.split(b"\n"), fillvalue=b"(nothing)"):
+        if left != right:
+            return f"{left[:400]!r} is not {right[:400]!r}"
+    return "nothing"
+
+
+TARGETS: dict[str, Callable[[Run], int]] = {
+    **dict.fromkeys(VENDORS, run_child),
+    "control": run_control,
+    "words": run_words,
+    "settings": run_settings,
+}
+CHILDREN = tuple(VENDORS)

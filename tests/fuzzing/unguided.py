@@ -1,0 +1,96 @@
+"""The other fuzzer: hypothesis, without feedback, over the same runs and edits, and over any order of verbs.
+
+Its long profile: no fixed seed, no deadline, rounds until the time is over.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from support import Stage, check_turns
+from test_properties import VERBS, perform
+
+from fuzzing.edits import apply
+from fuzzing.findings import Findings
+from fuzzing.inputs import KNOB_LARGEST, KNOBS, Run
+from fuzzing.seeds import by_target, pool, seeds
+
+VERB_ROUNDS = 8  # one round in so many is of verbs, which have no lines
+ROUND = 200  # examples between two looks at the clock
+SAVE_ROUNDS = 5
+
+WAYS = (1, 3, 7)  # to set up one run: what is drawn costs more than what is run
+
+_NUMBERS = st.integers(0, (1 << 16) - 1)
+_EDITS = st.lists(st.integers(0, (1 << 48) - 1), max_size=16)
+_SEEDS = st.lists(st.integers(0, len(seeds()) - 1), min_size=1, max_size=12)
+RUNS = st.lists(st.tuples(_SEEDS, st.tuples(*(_NUMBERS for _ in KNOBS)), _EDITS), min_size=1, max_size=4)
+
+Plan = list[tuple[list[int], tuple[int, ...], list[int]]]
+
+
+def made(plan: Plan) -> list[Run]:
+    """The runs of a plan: seeds one behind the other and edited, each set up in several ways."""
+    runs = []
+    for numbers, knobs, edits in plan:
+        of_target = by_target()[seeds()[numbers[0]].target]
+        lines = [line for number in numbers for line in of_target[number % len(of_target)].lines]
+        run = Run(of_target[0].target, knobs, lines)
+        for edit in edits:
+            run = apply(run, edit, edit, pool())
+        runs += [run._replace(knobs=tuple(value * times % KNOB_LARGEST for value in run.knobs)) for times in WAYS]
+    return runs
+
+
+def long_profile(examples: int) -> settings:
+    """So many examples, none of them twice the same."""
+    return settings(
+        max_examples=examples,
+        phases=[Phase.generate],
+        derandomize=False,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def fuzz(book: Findings, seconds: float, first: int) -> None:
+    """Fuzz for so long; failures are collected in the book, one of each kind."""
+    until = time.monotonic() + seconds
+    number = first
+    while time.monotonic() < until:
+        number += 1
+        seed(number)(_lines_round(book, until) if number % VERB_ROUNDS else _verbs_round(book, until))()
+        if number % SAVE_ROUNDS == 0:
+            book.save()
+    book.save()
+
+
+def _lines_round(book: Findings, until: float) -> Callable[[], None]:
+    @long_profile(ROUND)
+    @given(plan=RUNS)
+    def one_round(plan: Plan) -> None:
+        if time.monotonic() < until:
+            book.fuzz(made(plan))
+
+    return one_round
+
+
+def _verbs_round(book: Findings, until: float) -> Callable[[], None]:
+    @long_profile(ROUND)
+    @given(verbs=st.lists(VERBS, max_size=60), partial=st.booleans(), limit=st.sampled_from([None, 2]))
+    def one_round(verbs: list[tuple[str, dict[str, Any]]], partial: bool, limit: int | None) -> None:
+        if time.monotonic() < until:
+            book.check("verbs", repr(verbs), lambda: _perform_all(verbs, partial, limit))
+
+    return one_round
+
+
+def _perform_all(verbs: list[tuple[str, dict[str, Any]]], partial: bool, limit: int | None) -> None:
+    stage = Stage(partial=partial, max_turns=limit)
+    for verb, arguments in verbs:
+        perform(stage, verb, arguments)
+    stage.finish()
+    check_turns(stage.bytes, partial)

@@ -1,0 +1,212 @@
+"""Streams made as bad as what agents really print, for any fixture (hostile-input, sections 2 and 3).
+
+A damage is a function of a stream's lines and a position. Those in `REPAIRABLE` lose nothing: what is said for the
+damaged stream is what is said for the whole one. Those in `LOSSY` may cost the line that they hit, and no rule.
+`damaged` is a strategy of such streams; tests of properties and fuzzers draw from it.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+from support import Line, parse
+
+Lines = list[bytes]
+Damage = Callable[[Lines, int], Lines]
+
+DEEP = b"[" * 3000 + b'"x"' + b"]" * 3000
+ESCAPES = b"\x1b]0;a title\x07\x1b[2K\x1b[1G\x1b[31mred\x1b[0m"
+PROGRESS = b"\r  1%\r 50%\r100%\r"
+BANNER = b"YOLO mode is enabled. All tool calls will be automatically approved."
+
+# One member more in an object: no translator reads it, the whole line has to be repaired for it.
+MEMBERS: Mapping[str, bytes] = {
+    "nan": b'"hostile":NaN',
+    "infinity": b'"hostile":[Infinity,-Infinity]',
+    "large float": b'"hostile":1e400',
+    "long integer": b'"hostile":123456789012345678901234567890',
+    "endless integer": b'"hostile":' + b"9" * 5000,
+    "key twice": b'"hostile":1,"hostile":2',
+    "deep": b'"hostile":' + DEEP,
+    "control characters": b'"hostile":"\x00\x01\t\x1b[31m\x7f"',
+    "raw newlines": b'"hostile":"one\n\n  two\r\n\n\nthree\n"',
+    "many raw newlines": b'"hostile":"' + b"line\n" * 100 + b'"',
+    "latin-1": b'"hostile":"caf\xe9"',
+    "cut emoji": b'"hostile":"\xf0\x9f"',
+    "overlong": b'"hostile":"\xc0\xaf"',
+    "never a byte": b'"hostile":"\xff\xfe"',
+    "cesu-8": b'"hostile":"\xed\xa0\xbd\xed\xb8\x80"',
+    "half a surrogate": b'"hostile":"\\ud83d"',
+    "a surrogate as key": b'"\\ud99c":{"\\udc00\\ud83d":1}',
+    "separators": '"hostile":"a\u2028b\u2029c\x85d"'.encode(),
+    "bad key": b'"\xff\xed\xa0\xbd":1',
+}
+
+
+def _member(member: bytes) -> Damage:
+    def damage(lines: Lines, at: int) -> Lines:
+        line = lines[at].rstrip()
+        if not (line.startswith(b'{"') and line.endswith(b"}")):
+            return lines
+        return [*lines[:at], line[:-1] + b"," + member + b"}", *lines[at + 1 :]]
+
+    return damage
+
+
+def _around(before: bytes, behind: bytes) -> Damage:
+    def damage(lines: Lines, at: int) -> Lines:
+        return [*lines[:at], before + lines[at] + behind, *lines[at + 1 :]]
+
+    return damage
+
+
+def _between(*more: bytes) -> Damage:
+    def damage(lines: Lines, at: int) -> Lines:
+        return [*lines[:at], *more, *lines[at:]]
+
+    return damage
+
+
+def _on_one_line(count: int, between: bytes = b"") -> Damage:
+    def damage(lines: Lines, at: int) -> Lines:
+        return [*lines[:at], between.join(lines[at : at + count]), *lines[at + count :]]
+
+    return damage
+
+
+def _everywhere(change: Callable[[bytes], bytes]) -> Damage:
+    def damage(lines: Lines, at: int) -> Lines:
+        return [change(line) for line in lines]
+
+    return damage
+
+
+def as_cesu(line: bytes) -> bytes:
+    """A line with each character beyond the first plane as two surrogates in bytes."""
+    text = line.decode("utf-8", "surrogateescape")
+    pairs = re.sub("[\U00010000-\U0010ffff]", lambda found: _pair(found[0]), text)
+    return b"".join(
+        character.encode("utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass")
+        if not _is_low(pairs, position)
+        else character.encode("utf-8", "surrogatepass")
+        for position, character in enumerate(pairs)
+    )
+
+
+def _pair(character: str) -> str:
+    return (
+        character.encode("utf-16-le").decode("utf-16-le", "surrogatepass")
+        if character.isascii()
+        else "".join(chr(int.from_bytes(character.encode("utf-16-be")[start : start + 2], "big")) for start in (0, 2))
+    )
+
+
+def _is_low(text: str, position: int) -> bool:
+    return position > 0 and "\ud800" <= text[position - 1] <= "\udbff"
+
+
+def unescaped(line: bytes) -> bytes:
+    """A line with the newlines and tabs of its strings raw."""
+    if b"\\\\" in line or line.count(b"\\n") > 500:
+        return line
+    return line.replace(b"\\n", b"\n").replace(b"\\t", b"\t")
+
+
+REPAIRABLE: Mapping[str, Damage] = {
+    **{name: _member(member) for name, member in MEMBERS.items()},
+    "byte order mark": _around(b"\xef\xbb\xbf", b""),
+    "two marks": _around(b" \xef\xbb\xbf\xef\xbb\xbf", b""),
+    "nul padding": _around(b"\x00\x00", b"\x00"),
+    "banner in front": _around(BANNER, b""),
+    "banner behind": _around(b"", BANNER),
+    "escapes around": _around(ESCAPES, ESCAPES),
+    "progress bar in front": _around(PROGRESS, b""),
+    "progress bar between": _between(PROGRESS),
+    "escapes between": _between(ESCAPES, b"\x1b]52;c;ZXZpbA==\x07"),
+    "noise between": _between(b"(node:12) DeprecationWarning: punycode", b"caf\xe9", b"Active code page: 65001\r"),
+    "values between": _between(b"null", b"[]", b"42", b'"text"', b"true", b"{}"),
+    "blank lines": _between(*[b""] * 1000, b"\r", b"  ", b"\x00"),
+    "two on a line": _on_one_line(2),
+    "ten on a line": _on_one_line(10),
+    "ten with something between": _on_one_line(10, b" \x1b[0m "),
+    "carriage returns": _everywhere(lambda line: line + b"\r"),
+    "surrogates in bytes": _everywhere(as_cesu),
+    "raw control characters": _everywhere(unescaped),
+}
+
+
+def _cut(lines: Lines, at: int) -> Lines:
+    return [*lines[:at], lines[at][: len(lines[at]) // 2], *lines[at + 1 :]]
+
+
+def _cut_off(lines: Lines, at: int) -> Lines:
+    return [*lines[:at], lines[at][: 2 * len(lines[at]) // 3]]
+
+
+def _split_in_two(lines: Lines, at: int) -> Lines:
+    half = len(lines[at]) // 2
+    return [*lines[:at], lines[at][:half], lines[at][half:], *lines[at + 1 :]]
+
+
+LOSSY: Mapping[str, Damage] = {
+    "cut line": _cut,
+    "cut stream": _cut_off,
+    "a newline in the middle": _split_in_two,
+    "glued to a broken one": _around(b'{"type":"x","a":"', b""),
+    "an open bracket": _around(b"[", b""),
+    "quotes in front": _around(b'"', b""),
+    "endless depth": _between(b'{"type":' + b"[" * 5000),
+    "bad bytes everywhere": _everywhere(lambda line: line.replace(b" ", b"\xf0\x9f ")),
+    "half of all bytes": _everywhere(lambda line: line[::2]),
+}
+
+
+def clean_lines(data: bytes) -> Lines:
+    """The lines of a stream, without the empty one behind its last newline."""
+    lines = data.split(b"\n")
+    return lines[:-1] if lines and not lines[-1] else lines
+
+
+def stream(lines: Sequence[bytes], *, ended: bool = True) -> bytes:
+    """Lines as a stream; `ended`: the last one has its newline."""
+    return b"\n".join(lines) + (b"\n" if ended else b"")
+
+
+@st.composite
+def damaged(draw: st.DrawFn, data: bytes, kinds: Mapping[str, Damage] = REPAIRABLE, at_most: int = 4) -> bytes:
+    """A stream with one damage or a few."""
+    lines = clean_lines(data)
+    for _ in range(draw(st.integers(1, at_most), label="damages")):
+        if lines:
+            name = draw(st.sampled_from(sorted(kinds)), label="damage")
+            lines = kinds[name](lines, draw(st.integers(0, len(lines) - 1), label="at"))
+    return stream(lines, ended=draw(st.booleans(), label="last newline"))
+
+
+@st.composite
+def pieces(draw: st.DrawFn, data: bytes, at_most: int = 20) -> list[bytes]:
+    """A stream in chunks of any size."""
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=at_most), label="cuts"))
+    return [data[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
+
+
+def told(said: bytes) -> dict[str, Any]:
+    """What a frontend learns from a stream: the texts, the calls, the results, and how each turn ended."""
+    found: dict[str, Any] = {"text": "", "thinking": "", "calls": [], "results": [], "ends": []}
+    for line in parse(said):
+        if line["type"] == "result":
+            found["ends"].append((line["is_error"], None if line["is_error"] else line["result"]))
+        for block in _blocks(line):
+            if block["type"] in ("text", "thinking"):
+                found[block["type"]] += block[block["type"]]
+            elif block["type"] == "tool_use":
+                found["calls"].append((block["name"], block["input"]))
+            elif block["type"] == "tool_result":
+                found["results"].append(block["content"])
+    return found
+
+
+def _blocks(line: Line) -> list[Line]:
+    content = line.get("message", {}).get("content", []) if line["type"] in ("assistant", "user") else []
+    return content if isinstance(content, list) else []

@@ -1,0 +1,501 @@
+"""What is remembered is bounded: a flood of any verb, of any vendor's event, of anything a frontend may send, does not
+grow it, and no line is longer than its limit, the result's among them.
+
+Memory is measured as what can be reached from the object in question, whatever tables it may have.
+"""
+
+import gc
+import itertools
+import json
+import sys
+import types
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+from support import SEEDS, Stage, check_turns, fixture_cases, result_of
+
+from shim import blocks, calls, control, frame, nested, spoken, terms, usage, verbatim
+from shim.answers import Facts
+from shim.control import Control
+from shim.ending import Exit
+from shim.events import TERMINATORS, ClaudePen
+from shim.hooks import Seen
+from shim.permissions import Permission
+from shim.policy import Policy
+from shim.translate import STABLE_IDENTITY, STABLE_SESSION
+from shim.translation import Translation
+from shim.vendors import cursor, find, qwen
+
+LINE_BYTES = 10_000  # the smallest limit that can be set
+FEW = 40  # of everything that is counted, so that a flood is over soon
+FLOOD = 200
+SAMPLES = 4
+SLACK_BYTES = 30_000  # tables grow in steps
+NOT_MEMORY = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
+
+
+def reachable(*roots: object) -> int:
+    """The bytes of everything that can be reached from some objects."""
+    seen: set[int] = set()
+    waiting: list[object] = list(roots)
+    total = 0
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, NOT_MEMORY):
+            continue
+        seen.add(id(one))
+        total += sys.getsizeof(one)
+        waiting.extend(gc.get_referents(one))
+    return total
+
+
+def check_flat(measure: Callable[[], int], step: Callable[[int], object], flood: int = FLOOD) -> None:
+    """After a flood and after another of the same size, as much is remembered."""
+    numbers = itertools.count()
+    peaks = []
+    for _ in range(2):
+        peak = 0
+        for _ in range(SAMPLES):
+            for _ in range(flood // SAMPLES):
+                step(next(numbers))
+            peak = max(peak, measure())
+        peaks.append(peak)
+    first, second = peaks
+    assert second <= first * 1.05 + SLACK_BYTES, f"{first} bytes after {flood}, {second} after {2 * flood}"
+
+
+LIMITS = [
+    (frame, "SEEN_IDS"),
+    (calls, "SEEN_IDS"),
+    (calls, "EARLY_RESULTS"),
+    (calls, "QUESTIONS"),
+    (calls, "OPEN_CALLS"),
+    (calls, "DENIALS"),
+    (usage, "MODELS"),
+    (spoken, "SPOKEN_BLOCKS"),
+    (nested, "NESTED_CALLS"),
+    (blocks, "SAID_BLOCKS"),
+    (control, "HOOKS_OPEN"),
+    (verbatim, "FOLLOWED"),
+    (qwen, "STREAMED_BLOCKS"),
+    (qwen, "REQUESTS"),
+    (cursor, "TODOS_KEPT"),
+]
+BYTES = [
+    (blocks, "SAID_CHARACTERS"),
+    (spoken, "SPOKEN_CHARACTERS"),
+    (calls, "OPEN_BYTES"),
+    (cursor, "PENDING_CHARACTERS"),
+    (qwen, "ERROR_CHARACTERS"),
+]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every limit, much smaller."""
+    for module, name in LIMITS:
+        assert 10 <= getattr(module, name) <= 100_000
+        monkeypatch.setattr(module, name, FEW)
+    for module, name in BYTES:
+        assert getattr(module, name) <= 16 * 1024 * 1024
+        monkeypatch.setattr(module, name, 20_000)
+
+
+# -- the Turn --------------------------------------------------------------------------------------------------------
+
+LONG = "x" * 3000
+
+
+def once(stage: Stage, name: str, /, *given: Any, **named: Any) -> None:
+    getattr(stage.turn, name)(*given, **named)
+
+
+def asked(stage: Stage, number: int) -> None:
+    identity = f"t{number}"
+    stage.turn.permission(f"r{number}", identity, "Bash", {"command": LONG}, ("shell", {}))
+
+
+def asked_and_taken(stage: Stage, number: int) -> None:
+    asked(stage, number)
+    stage.turn.asked = []
+
+
+def refused(stage: Stage, number: int) -> None:
+    stage.turn.tool_use(f"t{number}", "Bash", {})
+    stage.turn.refused(Permission(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}), LONG, announced=True)
+
+
+def overlapping(stage: Stage, number: int) -> None:
+    stage.turn.text("a", 0)
+    stage.turn.thinking("b", 1)
+
+
+def answered(stage: Stage, number: int) -> None:
+    stage.turn.tool_use(f"t{number}", "Write", {"content": LONG})
+    stage.turn.tool_result(f"t{number}", LONG)
+
+
+def nested_answered(stage: Stage, number: int) -> None:
+    child = stage.turn.child("t")
+    child.tool_use(f"n{number}" + LONG, "Read", {"path": LONG})
+    child.tool_result(f"n{number}" + LONG, LONG)
+
+
+def spent(stage: Stage, number: int) -> None:
+    stage.turn.message(model=f"m{number}" * 30)
+    stage.turn.say("a")
+    stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
+
+
+FLOODS: dict[str, Callable[[Stage, int], None]] = {
+    "calls that stay open": lambda stage, n: once(stage, "tool_use", f"t{n}", "Bash", {"command": "ls"}),
+    "large calls that stay open": lambda stage, n: once(stage, "tool_use", f"t{n}", "Write", {"content": LONG}),
+    "calls with odd arguments": lambda stage, n: once(stage, "tool_use", f"t{n}", "Write", {f"k{n}": [n] * 300}),
+    "calls with long ids": lambda stage, n: once(stage, "tool_use", f"{n}" + LONG, "Bash" + LONG, {}),
+    "calls answered": answered,
+    "the same id again and again": lambda stage, n: (
+        once(stage, "tool_use", "t", "Bash", {}),
+        once(stage, "tool_result", "t", "ok"),
+    )[0],
+    "hidden calls": lambda stage, n: once(stage, "tool_use", f"t{n}" + LONG, "Hidden", {}),
+    "results before calls": lambda stage, n: once(stage, "tool_result", f"t{n}" + LONG, LONG),
+    "large results before calls": lambda stage, n: once(stage, "tool_result", f"t{n}", LONG * 20),
+    "results without calls": lambda stage, n: once(stage, "tool_result", f"t{n}", LONG, name="Read", arguments={}),
+    "denials": lambda stage, n: once(stage, "denied", f"t{n}" + LONG, "Bash" + LONG, {"command": LONG}),
+    "questions": asked,
+    "questions that are taken": asked_and_taken,
+    "refusals": refused,
+    "nested calls": lambda stage, n: stage.turn.child("t").tool_use(f"n{n}" + LONG, "Read", {"path": LONG}),
+    "nested calls answered": nested_answered,
+    "nested parents": lambda stage, n: stage.turn.child(f"p{n}").text("a"),
+    "nested results": lambda stage, n: stage.turn.child("t").tool_result(f"n{n}", LONG),
+    "models": spent,
+    "text of one block": lambda stage, n: once(stage, "text", LONG, 0),
+    "text of no block": lambda stage, n: once(stage, "text", LONG),
+    "blocks of one reply": lambda stage, n: once(stage, "text", "a" * 20, n),
+    "overlapping blocks": overlapping,
+    "whole blocks": lambda stage, n: once(stage, "say", LONG),
+    "snapshots": lambda stage, n: once(stage, "text_snapshot", LONG, n),
+    "a snapshot that grows": lambda stage, n: once(stage, "text_snapshot", "a" * n, 0),
+    "thinking": lambda stage, n: once(stage, "thinking", LONG, 0),
+    "replies taken back": lambda stage, n: (once(stage, "text", f"{n}" + LONG, n), once(stage, "retract"))[0],
+    "sessions": lambda stage, n: once(stage, "started", session_id=f"s{n}", model=f"m{n}", cwd=LONG),
+    "notes": lambda stage, n: once(stage, "system", f"note{n}", **{f"k{n}": LONG}),
+    "unknown events": lambda stage, n: once(stage, "unknown", f"kind{n}" + LONG, LONG),
+    "verdicts": lambda stage, n: once(stage, "failed", f"{n} it broke", detail=LONG),
+    "retries": lambda stage, n: once(stage, "retry", n, n, n, "it broke"),
+}
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
+    stage = Stage(partial=partial, limit=LINE_BYTES, policy=Policy(hidden=["Hidden"]))
+    stage.turn.started(session_id="s")
+    said = []
+
+    def step(number: int) -> None:
+        FLOODS[name](stage, number)
+        said.append(stage.pen.take())
+
+    check_flat(lambda: reachable(stage.turn), step)
+    stage.turn.closed(Exit(code=0), "")
+    whole = b"".join(said) + stage.pen.take()
+    assert max(map(len, whole.split(b"\n"))) <= LINE_BYTES
+    check_turns(whole, partial)
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
+    stage = Stage(limit=LINE_BYTES)
+
+    def step(number: int) -> None:
+        FLOODS[name](stage, number)
+        if number % 5 == 4:
+            stage.turn.closed(Exit(code=0), "")
+            stage.turn = stage.turn.next()
+            stage.account.forget()
+        stage.pen.take()
+
+    check_flat(lambda: reachable(stage.turn), step)
+
+
+# -- every vendor's own memory ---------------------------------------------------------------------------------------
+
+PADDING = 600
+IDENTITIES = ("id", "_id", "Id", "key", "name", "model", "uuid", "content", "index")
+
+
+@cache
+def kinds(vendor: str) -> dict[str, dict[str, Any]]:
+    """One event of every kind that a vendor's fixtures have, the first of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for case in fixture_cases(vendor):
+        for event in case.events():
+            if isinstance(event, dict) and len(json.dumps(event)) < 3000:
+                found.setdefault(_kind(event), event)
+    return found
+
+
+def _kind(event: dict[str, Any]) -> str:
+    """What a vendor tells events apart by: the types on the way down, and the names of tools and queries."""
+    words = [str(event.get("type")), str(event.get("subtype", ""))]
+    for inner in (event.get("message"), event.get("event"), event.get("assistantMessageEvent"), event.get("request")):
+        if isinstance(inner, dict):
+            words += [str(inner.get(name, "")) for name in ("type", "role", "stopReason", "subtype")]
+            content = inner.get("content")
+            words += [str(block.get("type")) for block in content[:1]] if isinstance(content, list) else []
+            words += [
+                str(inner[name].get("type")) for name in ("delta", "content_block") if isinstance(inner.get(name), dict)
+            ]
+    words += list(event.get("tool_call") or event.get("query") or ())[:1]
+    return "/".join(word for word in words if word)
+
+
+def numbered(value: Any, number: int, key: str = "") -> Any:
+    """An event like another, with other ids, names and contents."""
+    if isinstance(value, dict):
+        return {name: numbered(item, number, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [numbered(item, number, key) for item in value]
+    if isinstance(value, str) and key.endswith(IDENTITIES) and key not in ("type", "session_id"):
+        return f"{value}-{number}"
+    if isinstance(value, str) and key in ("text", "thinking", "delta", "output", "error"):
+        return value + "x" * PADDING
+    if isinstance(value, int) and not isinstance(value, bool) and key in ("index", "contentIndex"):
+        return number
+    return value
+
+
+def vendor_floods() -> list[tuple[str, str]]:
+    return [(vendor, kind) for vendor in (*SEEDS, "claude") for kind in kinds(vendor)]
+
+
+def opened(vendor: str, *, partial: bool = False) -> Translation:
+    """A translation with the smallest lines, in the middle of a turn."""
+    pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES)
+    agreed = terms.Terms(vendor=vendor, fresh_id=STABLE_SESSION, retracts=find(vendor).retracts)
+    return Translation(find(vendor).translator, agreed, pen)
+
+
+def check_events(translation: Translation, *events: dict[str, Any]) -> None:
+    """Events again and again, each time with other ids: nothing grows, and every line is short."""
+    longest = 0
+
+    def step(number: int) -> None:
+        nonlocal longest
+        for event in events:
+            said = translation.feed(json.dumps(numbered(event, number)).encode() + b"\n")
+            longest = max(longest, *map(len, said.split(b"\n")))
+
+    check_flat(lambda: reachable(translation), step)
+    said = translation.close(Exit(code=0), "")
+    if translation.turn.terms.vendor != "claude":  # its lines are its own
+        assert max(longest, *map(len, said.split(b"\n"))) <= LINE_BYTES
+
+
+@pytest.mark.parametrize(("vendor", "kind"), vendor_floods())
+def test_a_flood_of_a_vendors_event_grows_nothing(small, vendor, kind):
+    check_events(opened(vendor, partial=len(kind) % 2 == 0), kinds(vendor)[kind])
+
+
+def stream(**event: Any) -> dict[str, Any]:
+    return {"type": "stream_event", "event": event}
+
+
+def delta(text: str) -> dict[str, Any]:
+    return stream(type="content_block_delta", delta={"type": "text_delta", "text": text})
+
+
+def todo(**item: Any) -> dict[str, Any]:
+    arguments = {"merge": True, "todos": [{"content": "do", "status": "TODO_STATUS_PENDING"} | item]}
+    call = {"updateTodosToolCall": {"args": arguments}}
+    return {"type": "tool_call", "subtype": "completed", "call_id": "c", "tool_call": call}
+
+
+LASTING = {
+    "blocks that never end in a reply": ("qwen", [stream(type="content_block_start"), delta("a")]),
+    "an error that never ends": ("qwen", [delta("[API Error: ")]),
+    "requests that nobody answers": (
+        "qwen",
+        [{"type": "control_request", "request_id": "r", "request": {"subtype": "odd" * 50}}],
+    ),
+    "questions that nobody answers": (
+        "qwen",
+        [
+            {
+                "type": "control_request",
+                "request_id": "r",
+                "request": {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t", "input": {"text": ""}},
+            }
+        ],
+    ),
+    "a segment that never ends": (
+        "cursor",
+        [{"type": "assistant", "timestamp_ms": 1, "message": {"content": [{"type": "text", "text": "a"}]}}],
+    ),
+    "todos": ("cursor", [todo(id="1")]),
+    "long todos": ("cursor", [todo(id="1", text="")]),
+    "odd todos": ("cursor", [todo(id="1", key={"text": ""})]),
+}
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("name", LASTING)
+def test_what_a_vendor_never_brings_to_an_end_is_not_remembered_for_ever(small, name, partial):
+    vendor, events = LASTING[name]
+    check_events(opened(vendor, partial=partial), *events)
+
+
+# -- the frontend's side ---------------------------------------------------------------------------------------------
+
+
+def listening(**facts: Any) -> Control:
+    """A frontend with a hook for every call, in the middle of a turn."""
+    minted = itertools.count()
+    settings = {"vendor": "demo", "session_id": STABLE_SESSION, "mode": "default", "prompts": True, "asks": True}
+    one = Control(Facts(**(settings | facts), line_bytes=LINE_BYTES), lambda: f"id{next(minted)}", lambda: "now")
+    hooks = {event: [{"hookCallbackIds": ["h1"]}] for event in ("PreToolUse", "PostToolUse")}
+    request = {"subtype": "initialize", "hooks": hooks}
+    one.receive(json.dumps({"type": "control_request", "request_id": "r", "request": request}).encode())
+    one.begin("go")
+    return one
+
+
+def ran(one: Control, number: int) -> None:
+    one.observe(Seen("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    one.observe(Seen("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG))
+    one.ran(f"t{number}" + LONG)
+
+
+def judged(one: Control, number: int) -> None:
+    one.observe(Seen("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    asked_as = json.loads(one.take().splitlines()[-1])["request_id"]
+    verdict = {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": LONG}}
+    answer = {"subtype": "success", "request_id": asked_as, "response": verdict}
+    one.receive(json.dumps({"type": "control_response", "response": answer}).encode())
+
+
+def requested(one: Control, number: int) -> None:
+    request = {"subtype": f"odd{number}", "text": LONG}
+    one.receive(json.dumps({"type": "control_request", "request_id": f"r{number}", "request": request}).encode())
+
+
+def misspoken(one: Control, number: int) -> None:
+    one.receive(b"no JSON" + LONG.encode())
+    one.complaints.clear()
+
+
+HEARD = {"hooks that are never answered": ran, "hooks that deny": judged, "requests": requested, "noise": misspoken}
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["asks", "runs"])
+@pytest.mark.parametrize("name", HEARD)
+def test_a_flood_between_frontend_and_vendor_grows_nothing(small, name, asks):
+    one = listening(asks=asks)
+
+    def step(number: int) -> None:
+        HEARD[name](one, number)
+        one.take()
+
+    check_flat(lambda: reachable(one), step)
+
+
+# -- the limits as they are ------------------------------------------------------------------------------------------
+
+MANY = 4000  # more than there may be open, asked about or denied
+
+
+def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_were():
+    """The line limit holds for the result too, and it is still a result."""
+    stage = Stage(limit=LINE_BYTES)
+    for number in range(MANY):
+        stage.turn.tool_use(f"t{number}", "Bash", {"command": "ls"})
+        stage.turn.denied(f"t{number}", "Bash", {"command": "ls"})
+        stage.turn.unknown(f"\x01{number}" * 20)
+        stage.account.repaired(f"\x02{number}" * 20)
+        if number % 40 == 0:
+            stage.turn.message(model=f"\x03{number}" * 20)
+            stage.turn.say("a")
+            stage.turn.message_end({"input_tokens": 1, "output_tokens": 1})
+    stage.turn.closed(Exit(code=0), "")
+    data = stage.pen.take()
+    assert max(map(len, data.split(b"\n"))) <= LINE_BYTES
+    (turn,) = check_turns(data, partial=False)
+    result = result_of(turn)
+    assert result["permission_denials"] and result["modelUsage"] and result["shim"]["cause"] == "truncated"
+    assert sum(line["type"] == "user" for line in turn) == MANY, "every call has its result"
+    assert result["usage"]["output_tokens"] == MANY // 40, "nothing is lost of the sum"
+
+
+def test_large_calls_that_stay_open_take_no_more_memory_than_they_may():
+    stage = Stage(limit=1_000_000)
+    for number in range(150):
+        stage.turn.tool_use(f"t{number}", "Write", {"content": f"{number}" * 100_000})
+        stage.pen.take()
+    assert reachable(stage.turn) < 2 * calls.OPEN_BYTES
+    assert f"t{149}" in stage.turn.open, "the newest is the one that may still be answered"
+
+
+def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
+    stage = Stage(limit=LINE_BYTES)
+    for number in range(calls.EARLY_RESULTS):
+        stage.turn.tool_result(f"e{number}", f"{number}" * 200_000)
+    for number in range(calls.DENIALS):
+        stage.turn.denied(f"d{number}", "Write", {"content": f"{number}" * 200_000})
+    assert reachable(stage.turn) < 1_500_000
+    assert len(stage.result()["permission_denials"]) > 10
+
+
+@pytest.mark.parametrize("value", [[[1]] * 50_000, {f"k{n}": n for n in range(50_000)}, ["x"] * 50_000], ids=type)
+def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
+    """Cut strings do not help there; the list stays a list, the object an object."""
+    pen = ClaudePen(STABLE_IDENTITY, limit=LINE_BYTES)
+    pen.init("s", {"tools": list(map(str, range(50_000)))})
+    pen.system("note", {"value": value})
+    stage = Stage(limit=LINE_BYTES)
+    stage.turn.child("t").tool_use("n", "Odd", {"value": value})
+    stage.turn.ended(structured_output=value, result="x")
+    stage.turn.closed(Exit(code=0), "")
+    for line in (pen.take() + stage.pen.take()).splitlines():
+        assert len(line) < LINE_BYTES
+        said = json.loads(line)
+        assert said["type"] in ("system", "assistant", "user", "result", "message_stop")
+        if "message" in said:
+            assert said["message"]["content"][0]["type"]
+        if "value" in said:
+            assert type(said["value"]) is type(value) and said["value"]
+
+
+def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_new(small):
+    """Of a long block it is known how much was said, not what."""
+    stage = Stage(partial=True, limit=LINE_BYTES)
+    words = [f"word {number} \U0001f600 " for number in range(3000)]
+    for word in words:
+        stage.turn.text(word[:8], 0)
+        stage.turn.text(word[8:], 0)
+    stage.turn.text_snapshot("".join(words) + "the end", 0)
+    stage.turn.ended()
+    stage.turn.closed(Exit(code=0), "")
+    deltas = [line["event"]["delta"] for line in stage.lines() if "delta" in line.get("event", {})]
+    assert "".join(delta.get("text", "") for delta in deltas) == "".join(words) + "the end"
+
+
+def test_a_reply_whose_blocks_never_end_has_so_many_and_no_more():
+    translation = opened("qwen")
+    for _ in range(qwen.STREAMED_BLOCKS + 100):
+        translation.feed(b"".join(json.dumps(event).encode() + b"\n" for event in LASTING_BLOCKS))
+    assert len(translation._translator._streamed) == qwen.STREAMED_BLOCKS
+
+
+LASTING_BLOCKS = LASTING["blocks that never end in a reply"][1]
+
+
+def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can_say():
+    translation = opened("claude", partial=True)
+    begin = stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
+    for event in (begin, *[stream(index=0, **delta("x" * PADDING)["event"])] * 200):
+        translation.feed(json.dumps(event).encode() + b"\n")
+    assert reachable(translation.turn._parts) < 2 * LINE_BYTES

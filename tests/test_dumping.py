@@ -1,0 +1,173 @@
+"""What is written: valid for any reader, no digit lost, not too deep."""
+
+import json
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from support import Stage, case, check_turns, parse, translate_case
+
+from shim.dumping import dump, exact, flat, survey
+from shim.shapes import DEPTH_KEPT, DEPTH_WRITTEN
+
+LONG = 123456789012345678901234567890
+TEXTS = some.text(some.characters(), max_size=6)
+VALUES = some.recursive(
+    some.none() | some.booleans() | some.integers() | some.floats() | TEXTS,
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def nested(depth, inner="x", key=None):
+    for _ in range(depth):
+        inner = [inner] if key is None else {key: inner}
+    return inner
+
+
+def depth_of(data):
+    """The depth of JSON text, counted without its strings."""
+    deepest = depth = 0
+    inside = escaped = False
+    for character in data.decode():
+        if inside:
+            inside, escaped = escaped or character != '"', not escaped and character == "\\"
+        elif character == '"':
+            inside, escaped = True, False
+        elif character in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "]}":
+            depth -= 1
+    return deepest
+
+
+@given(VALUES)
+def test_any_value_is_strict_json_for_every_reader(value):
+    dumped = dump(value)
+    orjson.loads(dumped)
+    dumped.decode("utf-8")
+    assert not {"\u2028", "\u2029", "\x85"} & set(dumped.decode())
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("depth", [300, 1000, 5000])
+def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
+    value = nested(depth, 'a "quoted" \ud83d text', key)
+    assert depth_of(dump(value)) <= DEPTH_WRITTEN
+    said = json.loads(dump(flat(value)))
+    for _ in range(DEPTH_KEPT):
+        said = said[0] if key is None else said[key]
+    assert isinstance(said, str)
+    opening, closing = ("[", "]") if key is None else ('{"k":', "}")
+    levels = depth - DEPTH_KEPT
+    assert said == opening * levels + '"a \\"quoted\\" \ufffd text"' + closing * levels
+
+
+def test_the_text_of_a_deep_value_is_json_of_every_kind():
+    inner = {"a": [1, 2.5, None, True, "x"], "b": {}, "c": [], "d": {"e": [[], {"f": "\u2028"}]}}
+    said = json.loads(dump(flat(nested(DEPTH_KEPT, inner))))
+    for _ in range(DEPTH_KEPT):
+        (said,) = said
+    assert json.loads(said) == inner
+
+
+@given(VALUES)
+def test_a_survey_counts_what_a_value_is(value):
+    depth, lossy = survey(value)
+    assert depth == depth_of(json.dumps(value).encode())
+    assert flat(value) is not None or value is None
+    assert isinstance(lossy, bool)
+
+
+@pytest.mark.parametrize("number", [LONG, -LONG, 2**64, -(2**63) - 1, 10**25])
+@pytest.mark.parametrize("around", ['{{"n":{}}}', '{{"a":[{{"n":[{}]}}]}}', "[{},1]", '{{ "n" : {} }}'])
+def test_an_integer_that_was_read_as_a_float_gets_its_digits_back(number, around):
+    line = around.format(number).encode()
+    value = orjson.loads(line)
+    assert survey(value)[1]
+    assert json.loads(dump(exact(value, line))) == json.loads(around.format(f'"{number}"'))
+
+
+@pytest.mark.parametrize("line", [b'{"n":1e300}', b'{"n":1.5e30}', b'{"n":123456789012345678901234567890.5}'])
+def test_a_float_stays_a_float(line):
+    value = orjson.loads(line)
+    assert exact(value, line) == value
+
+
+# -- through every vendor ----------------------------------------------------------------------------------------
+
+CALLS = [
+    "acai/0.1.0-shellok",
+    "acai/2026-04-shellok",
+    "cake/2026-07-files",
+    "cursor/seed-function-call",
+    "pi/1.5.2-bash",
+    "qwen/0.24.4-shell",
+    "qwen/handmade-subagent-foreground",
+]
+
+
+def spoiled(name, member):
+    """A fixture with one member more in the arguments of each call."""
+    data, escaped = case(name).data, member.replace('"', '\\"')
+    for key in ("command", "file_path", "path", "remote"):
+        data = data.replace(f'{{"{key}":'.encode(), f'{{{member},"{key}":'.encode())
+        data = data.replace(f'{{\\"{key}\\":'.encode(), f'{{{escaped},\\"{key}\\":'.encode())
+    return data
+
+
+def inputs(said):
+    blocks = [block for line in parse(said) if line["type"] == "assistant" for block in line["message"]["content"]]
+    return [block["input"] for block in blocks if block["type"] == "tool_use"]
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("shape", ['"hostile":{}', '"hostile":[{{"n":{}}}]'], ids=["plain", "inside"])
+def test_a_long_integer_in_a_call_keeps_its_digits(name, shape, partial):
+    said, translation = translate_case(case(name), partial, data=spoiled(name, shape.format(LONG)))
+    check_turns(said, partial)
+    assert f'"{LONG}"' in json.dumps(inputs(said))
+    assert translation.account.repairs["long_integer"] >= 1
+
+
+@pytest.mark.parametrize("depth", [DEPTH_KEPT - 1, DEPTH_KEPT, 3000])
+def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
+    """The fragment of a streamed call is its input (S14)."""
+    call = {"hostile": nested(depth), "half": "\ud83d"}
+    stage = Stage(partial=True)
+    stage.turn.tool_use("t", "Bash", call)
+    stage.finish()
+    check_turns(stage.bytes, True)
+
+
+@pytest.mark.parametrize("depth", [250, 900, 3000])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
+    member = '"hostile":' + "[" * depth + '"x"' + "]" * depth
+    said, translation = translate_case(case(name), True, data=spoiled(name, member))
+    whole = inputs(translate_case(case(name), True)[0])
+    check_turns(said, True)
+    assert max(depth_of(line) for line in said.splitlines()) <= DEPTH_WRITTEN
+    found = inputs(said)
+    assert len(found) == len(whole)
+    assert [call for call in found if "hostile" in call]
+    for call, expected in zip(found, whole, strict=True):
+        inner = call.pop("hostile", "")
+        assert call == expected
+        while isinstance(inner, list):
+            (inner,) = inner
+        if inner:
+            assert inner.startswith("[[") and inner.count("[") > depth - DEPTH_WRITTEN
+    assert translation.account.repairs["too_deep"] >= 1
+
+
+@pytest.mark.parametrize("name", ["qwen/0.24.4-shell", "pi/1.5.2-bash"])
+def test_a_deep_result_is_text(name):
+    deep = "[" * 700 + "]" * 700
+    data = case(name).data.replace(b'"content":"', f'"content":{deep},"was":"'.encode())
+    said, _ = translate_case(case(name), False, data=data)
+    check_turns(said, False)
+    assert max(depth_of(line) for line in said.splitlines()) <= DEPTH_WRITTEN

@@ -1,0 +1,204 @@
+"""The fuzzers themselves: the same entry with fixed seeds, and that a broken Turn is found out."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from fuzzing.dialects import DIALECTS, PRESENT
+from fuzzing.edits import EDITS, apply
+from fuzzing.findings import Findings, fault, keep, shrink, special
+from fuzzing.inputs import FLOOD, FLOOD_LINES, KNOBS, Run, knobs, read, write
+from fuzzing.seeds import TORTURE, by_target, pool, seeds
+from fuzzing.targets import CHILDREN, TARGETS
+from fuzzing.unguided import RUNS, long_profile, made
+from hypothesis import given, settings
+
+from shim.control import Control
+from shim.events import ClaudePen
+from shim.frame import Frame
+from shim.terms import Conversation
+from shim.vendors import VENDORS
+
+NAMES = tuple(TARGETS)
+ROUNDS = 150
+
+
+def inputs(chance: Random, count: int, among: Sequence[Run]) -> list[list[Run]]:
+    """So many inputs as the fuzzers make them."""
+    made = []
+    for _ in range(count):
+        seed = chance.choice(among)
+        knobs = tuple(chance.randrange(1 << 16) for _ in KNOBS)
+        run = seed._replace(lines=list(seed.lines), knobs=knobs)
+        for _ in range(chance.choice((1, 2, 4, 8))):
+            run = apply(run, chance.randrange(len(EDITS)), chance.getrandbits(32), pool())
+        made.append([run])
+    return made
+
+
+def fuzzed(folder: Path, count: int = ROUNDS, *, every: str = "") -> Findings:
+    """The book of a small round, always the same; `every`: of one target only."""
+    book = Findings(folder, "small")
+    for runs in inputs(Random(7), count, by_target()[every] if every else seeds()):
+        book.fuzz(read(write(runs), NAMES))
+    return book
+
+
+def test_a_round_of_the_fuzzers_breaks_no_invariant(tmp_path):
+    book = fuzzed(tmp_path)
+    assert not book.failures
+    assert book.child_lines() > 15 * ROUNDS
+
+
+@settings(long_profile(20), derandomize=True)
+@given(plan=RUNS)
+def test_what_hypothesis_makes_breaks_no_invariant(plan):
+    assert [run for run in made(plan) if fault(run)] == []
+
+
+def test_every_seed_breaks_no_invariant_as_it_is():
+    assert [run for run in seeds() if fault(run)] == []
+
+
+def test_every_vendor_and_dialect_is_fuzzed():
+    assert set(CHILDREN) == set(VENDORS)
+    assert "claude" in PRESENT and set(PRESENT) <= set(DIALECTS)
+    assert {run.target for run in seeds()} == set(TARGETS)
+
+
+# -- the checker sees what is wrong ---------------------------------------------------------------------------------
+
+
+FLOODED = {
+    "kinds": ("pi", b'{"type":"kind %d"}'),
+    "calls": ("demo", b'{"type":"call","id":"call %d","name":"Bash","input":{}}'),
+}
+
+
+def _without_results(monkeypatch):
+    monkeypatch.setattr(ClaudePen, "tool_result", lambda *_: None)
+
+
+def _twice(monkeypatch):
+    says = ClaudePen.result
+    monkeypatch.setattr(ClaudePen, "result", lambda pen, facts: (says(pen, facts), says(pen, facts)))
+
+
+def _without_escapes(monkeypatch):
+    monkeypatch.setattr("shim.events.escape", lambda dumped: dumped)
+    monkeypatch.setattr("shim.blocks.escape", lambda dumped: dumped)
+    monkeypatch.setattr("shim.dumping.escape", lambda dumped: dumped)
+
+
+def _with_reused_ids(monkeypatch):
+    monkeypatch.setattr(Frame, "claim", lambda turn, identity: identity)
+
+
+def _without_ends_of_blocks(monkeypatch):
+    monkeypatch.setattr(ClaudePen, "block_stop", lambda pen: None)
+
+
+def _with_an_unbounded_account(monkeypatch):
+    monkeypatch.setattr("shim.account.KINDS_KEPT", 1 << 30)
+
+
+def _with_an_unbounded_memory(monkeypatch):
+    monkeypatch.setattr(Conversation, "forget", lambda conversation: None)
+
+
+def _raising(monkeypatch):
+    monkeypatch.setattr("shim.ending._num_turns", lambda *_: 1 // 0)
+
+
+def _by_chunks(monkeypatch):
+    from shim.translation import Translation
+
+    feed = Translation.feed
+
+    def fed(translation: Translation, chunk: bytes) -> bytes:
+        translation.account.repaired("chunk")
+        return feed(translation, chunk)
+
+    monkeypatch.setattr(Translation, "feed", fed)
+
+
+def _deaf(monkeypatch):
+    monkeypatch.setattr(Control, "_answer", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("breaking", "target", "said"),
+    [
+        (_without_results, "qwen", "calls without a result"),
+        (_twice, "pi", "init comes first (S1), not result"),
+        (_without_escapes, "pi", "separators are escaped"),
+        (_with_reused_ids, "qwen", "used twice"),
+        (_without_ends_of_blocks, "pi", "blocks do not overlap"),
+        (_with_an_unbounded_account, "kinds", "so many kinds"),
+        (_with_an_unbounded_memory, "calls", "entries"),
+        (_raising, "acai", "a mistake of ours"),
+        (_by_chunks, "acai", "in pieces it is said otherwise"),
+        (_deaf, "control", "answers (C5)"),
+    ],
+    ids=lambda value: value.__name__.strip("_") if callable(value) else "",
+)
+def test_what_is_broken_is_found(tmp_path, monkeypatch, breaking, target, said):
+    breaking(monkeypatch)
+    if target in FLOODED:
+        book = Findings(tmp_path, "small")
+        book.fuzz([Run(FLOODED[target][0], knobs(cut=9), [FLOOD + b"%d " % FLOOD_LINES + FLOODED[target][1]])])
+    else:
+        book = fuzzed(tmp_path, 100, every=target)
+    assert any(said in failure for failure in book.failures.values()), book.failures
+
+
+# -- what is done with a finding ----------------------------------------------------------------------------------
+
+
+def test_an_input_can_be_written_and_read_again():
+    runs = [Run("pi", knobs(partial=1, cut=77), [b'{"a":1}', b"", b"\xff"]), Run("control", knobs(), [b"x"])]
+    assert read(write(runs), NAMES) == runs
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"\x1c", b"\x1cnobody 1 x -1 99999999999 \xff\nline", b"no head\nat all"])
+def test_every_file_is_an_input(data):
+    assert all(run.target in TARGETS for run in read(data, NAMES))
+
+
+@pytest.mark.parametrize("edit", range(len(EDITS)))
+def test_every_edit_takes_any_run(edit):
+    for lines in ([], [b""], list(TORTURE), [b'{"a":[1,{"b":"c"}]}'] * 3):
+        for seed in range(20):
+            assert apply(Run("pi", knobs(), list(lines)), edit, seed, pool()).target == "pi"
+
+
+def test_a_flood_is_many_lines_and_bounded():
+    flooded = Run("pi", knobs(), [FLOOD + b"99999999 a%d", FLOOD + b"5 b"])
+    lines = list(flooded.expanded())
+    assert (lines[0], lines[1], lines[-1], len(lines)) == (b"a0", b"a1", b"b", FLOOD_LINES + 1)
+    assert flooded.floods() == FLOOD_LINES
+
+
+def test_a_finding_is_made_small(monkeypatch):
+    _without_results(monkeypatch)
+    lines = [line for line in pool().lines["acai"] if b"function_call" in line][:3]
+    run = Run("acai", knobs(partial=1, cut=9, exit=3), [*TORTURE[:9], *lines, *TORTURE[9:20]])
+    name, _ = fault(run)
+    small = shrink(run, lambda other: (fault(other) or ("",))[0] == name)
+    assert len(small.lines) == 1 and len(small.lines[0]) < len(lines[0])
+    assert special(small) == []
+
+
+def test_a_finding_becomes_a_fixture(tmp_path, monkeypatch):
+    monkeypatch.setattr("fuzzing.findings.FIXTURES", tmp_path)
+    (tmp_path / "pi").mkdir()
+    folder = keep(Run("pi", knobs(partial=1, exit=5), [b"{}", b"\xff"]), "odd-byte", "an odd byte is counted")
+    assert (folder / "vendor.ndjson").read_bytes() == b"{}\n\xff"
+    facts = tomllib.loads((folder / "case.toml").read_text())
+    assert (facts["partial"], facts["exit"], facts["pins"]) == (True, "SIGTERM", "an odd byte is counted")
+
+
+def test_what_a_fixture_cannot_hold_is_named():
+    assert special(Run("pi", knobs(terms=2, limit=1), [])) == ["terms", "limit"]

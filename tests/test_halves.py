@@ -1,0 +1,60 @@
+"""Halves of characters: joined when both came, replaced when not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from shim.halves import completed, escape_halves, join_surrogates, waiting
+
+
+def text_of(data: bytes) -> str:
+    return escape_halves(data, [])
+
+
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [
+        (b"a", 0),
+        (b"caf\xc3\xa9", 0),
+        (b"x\xf0", 1),
+        (b"x\xf0\x9f", 2),
+        (b"x\xf0\x9f\x98", 3),
+        (b"\xe4\xb8", 2),
+        (b"\xc3", 1),
+        (b"\x98\x80", 0),
+        (b"\xff", 0),
+    ],
+)
+def test_the_bytes_of_a_character_that_was_cut_wait_for_the_rest(data, count):
+    assert waiting(text_of(data)) == count
+
+
+@pytest.mark.parametrize(("text", "count"), [("\ud83d", 1), ("\ude00", 0), ("a\ud83db", 0), ("", 0), ("😀", 0)])
+def test_the_first_half_of_a_pair_waits_for_the_second(text, count):
+    assert waiting(text) == count
+
+
+@given(some.text(some.characters(codec="utf-8"), min_size=1, max_size=8), some.data())
+def test_a_text_cut_at_any_byte_is_whole_again(text, data):
+    encoded = text.encode()
+    cut = data.draw(some.integers(0, len(encoded)))
+    first, second = text_of(encoded[:cut]), text_of(encoded[cut:])
+    assert completed(first + second) == text
+    assert join_surrogates(first + second) == text
+    if encoded[:cut].decode("utf-8", "ignore") != first:
+        assert waiting(first) > 0
+
+
+@given(some.binary(max_size=12))
+def test_any_bytes_become_what_python_makes_of_them(data):
+    expected = data.decode("utf-8", "replace")
+    if b"\xed" not in data:
+        assert join_surrogates(text_of(data)) == expected
+    join_surrogates(text_of(data)).encode()
+
+
+@given(some.text(some.characters(), max_size=8))
+def test_any_text_can_be_written(text):
+    join_surrogates(text).encode()
+    if text.isascii():
+        assert join_surrogates(text) is text

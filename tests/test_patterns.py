@@ -1,0 +1,147 @@
+"""The table of secrets: each kind is found, what only looks like one is not, and no text makes a search long."""
+
+import re
+import re._constants as codes
+import re._parser as parser
+from collections.abc import Iterator
+
+import pytest
+from fake_secrets import BARE, INNOCENT, SAID, SECRETS, random
+
+from shim import redact
+from shim.patterns import ADDRESS, ASSIGNED, BEFORE_CHARACTERS, DASHED, NAME_ENDS, TOKENS, Pattern
+from shim.redact import HELD_CHARACTERS, ROOT, Redactor
+
+PATTERNS = (*TOKENS, *DASHED, *ASSIGNED, ADDRESS)
+AROUND = ["{}", "say {} now", "x={};", '"{}"', "({})", "\n{}\n", "`{}`", "{}.", "é{}é", "a,{},b", "/{}?"]
+
+
+@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+def test_a_secret_is_found_and_only_the_secret_goes(kind, before, secret, behind):
+    redactor = Redactor()
+    assert redactor.text(f"{before}{secret}{behind}") == f"{before}[REDACTED:{kind}]{behind}"
+    assert redactor.counts == {kind: 1}
+
+
+@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+def test_a_secret_is_found_wherever_it_stands(kind, before, secret, behind):
+    for around in AROUND:
+        if around == "/{}?" and before.startswith("--"):
+            continue  # no option stands there
+        assert secret not in Redactor().text(around.format(f"{before}{secret}{behind}")), around
+
+
+def test_every_pattern_has_an_example():
+    assert {pattern.kind for pattern in PATTERNS} == {*BARE, *SAID}
+
+
+def test_several_secrets_are_several_marks():
+    text = " and ".join(secret for secrets in BARE.values() for secret in secrets)
+    redactor = Redactor()
+    said = redactor.text(text)
+    assert re.sub(r"\[REDACTED:[a-z-]+\]", "", said).strip(" and") == ""
+    assert sum(redactor.counts.values()) == sum(map(len, BARE.values()))
+
+
+@pytest.mark.parametrize("text", INNOCENT)
+def test_what_only_looks_like_a_secret_stays(text):
+    redactor = Redactor()
+    for around in ("{}", "say {} now", '"{}"', "\n{}\n"):
+        assert redactor.text(around.format(text)) == around.format(text)
+    assert redactor.counts == {}
+
+
+@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+def test_what_was_redacted_is_not_redacted_again(kind, before, secret, behind):
+    said = Redactor().text(f"{before}{secret}{behind}")
+    assert Redactor().text(said) == said
+
+
+def test_a_key_block_without_an_end_goes_as_far_as_it_looks_like_one():
+    said = Redactor().text(f"-----BEGIN PRIVATE KEY-----\n{random(64)}\n{random(64)}; and more")
+    assert said == "[REDACTED:private-key]; and more"
+
+
+def test_a_stem_is_never_shorter_than_what_is_looked_for():
+    assert all(len(stem) >= ROOT and stem == stem.lower() for pattern in PATTERNS for stem in pattern.stems)
+
+
+# -- no text makes a search long: shown by the shape of the expressions, not by a clock -------------------------------
+
+
+def repeats(expression: str) -> Iterator[tuple[object, int, object, int]]:
+    """Every repetition in an expression: its kind, its most, what is repeated, and how deep inside others it stands."""
+
+    def walk(items: object, depth: int) -> Iterator[tuple[object, int, object, int]]:
+        for code, value in items:
+            inner = depth
+            if code in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+                yield code, value[1], value[2], depth
+                inner = depth + (value[1] > 1)
+            for part in value if isinstance(value, tuple | list) else ():
+                if isinstance(part, parser.SubPattern):
+                    yield from walk(part, inner)
+                elif isinstance(part, list):
+                    for one in part:
+                        if isinstance(one, parser.SubPattern):
+                            yield from walk(one, inner)
+
+    return walk(parser.parse(expression), 0)
+
+
+def check_bounded(expression: str) -> None:
+    for code, most, _, depth in repeats(expression):
+        assert code is codes.MAX_REPEAT
+        assert most is not codes.MAXREPEAT and most <= 200, "every repetition has an end"
+        assert depth == 0, "nothing that repeats is repeated"
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.kind)
+def test_a_pattern_repeats_nothing_without_an_end(pattern: Pattern):
+    check_bounded(pattern.full.pattern)
+    check_bounded(pattern.open.pattern)
+
+
+def test_the_check_of_the_shape_sees_what_it_is_for():
+    for bad in ("(?:a{1,3}){1,5}", "a*", "a+b", "(?:a|b)+", "a{5,}"):
+        with pytest.raises(AssertionError):
+            check_bounded(bad)
+
+
+@pytest.mark.parametrize("pattern", [one for one in PATTERNS if one.tail or one.body], ids=lambda pattern: pattern.kind)
+def test_a_tail_is_one_run_that_gives_nothing_back(pattern: Pattern):
+    ((code, _, repeated, depth),) = repeats(pattern.rest.pattern)
+    assert (code, depth, len(repeated)) == (codes.POSSESSIVE_REPEAT, 0, 1)
+
+
+def test_no_pattern_holds_back_more_than_the_limit():
+    assert max(parser.parse(pattern.open.pattern).getwidth()[1] for pattern in PATTERNS) <= HELD_CHARACTERS
+
+
+def test_what_stands_before_a_value_is_within_reach():
+    names = [name for pattern in ASSIGNED for name in pattern.behind]
+    assert max(map(len, names)) <= BEFORE_CHARACTERS // 2
+    assert all(name.lower().endswith(NAME_ENDS) for name in names)
+    assert all(redact._NAME.search(f"{name.lower()}=") for name in NAME_ENDS)
+
+
+HOSTILE = [
+    "password=", "sk-", "a:", "=", "://a:", "://", "eyJ-", "-eyJ" + "a" * 200, "-----BEGIN ",
+    "-----BEGIN PRIVATE KEY-----\n",
+    "token='", "token=1a", "--token ", "Bearer a", "A" * 30 + "=", "secret:" + "x" * 127 + "\n", "\\", "-", "[?&sig=",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_hostile_text_is_tried_no_more_than_once_a_place(piece, monkeypatch):
+    tried, found = 0, redact._found
+
+    def counted(text, low, at, token, *, final):
+        nonlocal tried
+        tried += 1
+        return found(text, low, at, token, final=final)
+
+    monkeypatch.setattr("shim.redact._found", counted)
+    text = (piece * (100_000 // len(piece) + 1))[:100_000]
+    Redactor().text(text)
+    assert tried <= len(text)

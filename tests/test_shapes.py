@@ -1,0 +1,58 @@
+"""Where an object ends, and what lies too deep in it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from shim.shapes import DEPTH_KEPT, DEPTH_READ, Shape, shallow
+
+VALUES = some.recursive(
+    some.none()
+    | some.booleans()
+    | some.integers()
+    | some.text(max_size=6)
+    | some.sampled_from(['"', "\\", '\\"{[', "]}"]),
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(max_size=4), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(some.dictionaries(some.text(max_size=4), VALUES, max_size=4), some.binary(max_size=8), some.data())
+def test_an_object_ends_where_it_ends_however_it_is_cut(value, behind, data):
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    whole = text + behind
+    cuts = sorted(data.draw(some.lists(some.integers(0, len(whole)), max_size=4)))
+    cuts = [cut for cut in cuts if not whole[:cut].endswith(b"\\")]  # no line ends between a backslash and its letter
+    shape, position = Shape(), 0
+    for cut in [*cuts, len(whole)]:
+        end = shape.feed(whole[position:cut])
+        if end is not None:
+            assert position + end == len(text)
+            return
+        position = cut
+    raise AssertionError("it has an end")
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"a', b'{"a":"\\"', b'{"a":[1,{"b":2}]', b'{"a":"}"', b'{"}\\'])
+def test_what_is_unfinished_has_no_end(text):
+    assert Shape().feed(text) is None
+
+
+@given(some.dictionaries(some.text(max_size=4), VALUES, max_size=4))
+def test_what_is_not_deep_is_left_alone(value):
+    text = json.dumps(value).encode()
+    assert shallow(text) is text
+    assert json.loads(shallow(text, always=True)) == value
+
+
+@pytest.mark.parametrize("depth", [DEPTH_READ + 1, 5000])
+def test_what_is_deep_is_its_text(depth):
+    text = b'{"a":"[[","b":' + b"[" * depth + b'"]"' + b"]" * depth + b',"c":[' + b"[" * depth + b"]" * depth + b"]}"
+    value = json.loads(shallow(text))
+    assert (value["a"], list(value)) == ("[[", ["a", "b", "c"])
+    inner = value["b"]
+    for _ in range(DEPTH_KEPT - 1):
+        (inner,) = inner
+    assert inner == "[" * (depth - DEPTH_KEPT + 1) + '"]"' + "]" * (depth - DEPTH_KEPT + 1)

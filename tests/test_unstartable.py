@@ -1,0 +1,202 @@
+"""A vendor that cannot be started: whose fault it is, and what to do; with real programs that are none."""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+
+import pytest
+from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, Done
+
+from shim.child import spawn
+from shim.errors import FrontendError, MachineError, VendorError
+
+
+def script(box, text, mode=0o755):
+    path = box.path / "program"
+    path.write_bytes(text)
+    path.chmod(mode)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "reason", "hint"),
+    [
+        (b"echo hi\n", 0o755, "Exec format error: it is text without a #! line", "first line"),
+        (b"", 0o755, "Exec format error: it is empty", "install it again"),
+        (b"\x7fELF\x02\x01\x01 of another machine", 0o755, "Exec format error", "meant for this machine"),
+        (b"#!/no/such/interpreter -x\n", 0o755, "its interpreter /no/such/interpreter does not exist", "install that"),
+        (b"#!/bin/sh\r\nexit\r\n", 0o755, "its lines end in CR LF", "Unix line ends"),
+        (b"#!/bin/sh\n", 0o644, "Permission denied", "chmod +x"),
+    ],
+    ids=["no interpreter line", "empty", "another machine's", "dangling interpreter", "CRLF", "not executable"],
+)
+def test_a_file_that_is_no_program_is_named_with_its_fault(box, text, mode, reason, hint):
+    path = script(box, text, mode)
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=path)
+    assert (done.status, done.cause) == (1, "not_found")
+    assert f"{path} could not be started: {reason}" in done.result["errors"][0]
+    assert hint in done.stderr and len(done.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [("/no/such/program", "it does not exist"), ("nosuchprogram", "no such program on PATH"), ("/tmp", "a directory")],
+)
+def test_a_program_that_is_not_there_is_the_vendors_fault(box, word, reason):
+    with pytest.raises(VendorError, match=reason):
+        spawn([word], box.environment(), str(box.cwd), feed=False)
+
+
+def test_a_working_directory_that_is_gone_is_not_the_vendors_fault(box):
+    with pytest.raises(FrontendError, match="the working directory /no/such is gone"):
+        spawn([box.fake(["out", ANSWER])], box.environment(), "/no/such", feed=False)
+
+
+def test_an_argument_with_nul_is_the_frontends_fault(box):
+    with pytest.raises(FrontendError, match="NUL"):
+        spawn(["/bin/true", "nul\0"], box.environment(), str(box.cwd), feed=False)
+
+
+# -- what is too long for an argument ------------------------------------------------------------------------------
+
+LONG = "Speak like a pirate. " * 10_000  # 210 kB; Linux takes 128 KiB
+
+
+def given_by_file(box, flag):
+    path = box.path / "prompt"
+    path.write_text(LONG, encoding="utf-8")
+    return (f"{flag}-file", str(path))
+
+
+@pytest.mark.parametrize("flag", ["--system-prompt", "--append-system-prompt"])
+@pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "demo"])
+def test_a_long_system_prompt_goes_with_the_prompt_where_the_vendor_has_no_flag_for_it(box, vendor, flag):
+    child = box.fake(["read"], ["record", str(box.recording)])
+    box.claude(*ASK, *given_by_file(box, flag), SHIM_VENDOR=vendor, SHIM_BIN=child)
+    assert box.record()["stdin"] == ("hi" if vendor == "demo" else f"{LONG}\n\nhi")
+
+
+@pytest.mark.parametrize("flag", ["--system-prompt", "--append-system-prompt"])
+def test_pi_is_given_a_long_system_prompt_as_a_file_of_ours(box, flag):
+    box.claude(*ASK, *given_by_file(box, flag), SHIM_VENDOR="pi", SHIM_BIN=box.fake(["record", str(box.recording)]))
+    words = box.record()["arguments"]
+    path = words[words.index(flag) + 1]
+    assert os.path.dirname(os.path.dirname(path)) == str(box.state / "spill")
+    with open(path, encoding="utf-8") as file:
+        assert file.read() == LONG
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_qwen_is_given_a_long_system_prompt_as_a_file_of_ours(box, listens):
+    child = box.fake(["record", str(box.recording)])
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+    if listens:
+        hello = {"subtype": "initialize", "systemPrompt": LONG}
+        said = [
+            {"type": "control_request", "request_id": "i", "request": hello},
+            {"type": "user", "message": {"role": "user", "content": "hi"}},
+        ]
+        stdin = "".join(json.dumps(line) + "\n" for line in said).encode()
+        box.claude("--input-format", "stream-json", *STREAM, stdin=stdin, **environment)
+    else:
+        box.claude(*ASK, *given_by_file(box, "--system-prompt"), **environment)
+    facts = box.record()
+    assert "--system-prompt" not in facts["arguments"]
+    with open(facts["environment"]["QWEN_SYSTEM_MD"], encoding="utf-8") as file:
+        assert file.read() == LONG
+
+
+def test_a_real_claude_reads_its_own_files(box):
+    words = given_by_file(box, "--append-system-prompt")
+    child = box.fake(["record", str(box.recording)])
+    box.claude(*ASK, *words, SHIM_VENDOR="claude", SHIM_BIN=child)
+    assert f"{words[0]}={words[1]}" in box.record()["arguments"]
+
+
+def test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size(box):
+    """One that is not even started, and why, not "Argument list too long"."""
+    child = box.fake(["record", str(box.recording)])
+    words = given_by_file(box, "--append-system-prompt")
+    done = box.claude(*ASK, *words, SHIM_VENDOR="qwen", SHIM_BIN=child)
+    assert (done.status, done.cause) == (1, "refused")
+    assert f"{len(LONG)} of them in --append-system-prompt" in done.result["errors"][0]
+    assert "shorten" in done.stderr
+    assert not box.recording.exists()
+
+
+@pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "pi", "qwen", "demo", "claude"])
+def test_a_prompt_of_three_megabytes_reaches_every_vendor(box, vendor):
+    prompt = b"word " * 600_000
+    child = box.fake(["read"], ["record", str(box.recording)])
+    box.claude("-p", *STREAM, stdin=prompt, SHIM_VENDOR=vendor, SHIM_BIN=child)
+    assert box.record()["stdin"].encode() == prompt
+
+
+def test_an_environment_of_two_megabytes_is_passed_on(box):
+    held = {f"HELD{number}": "v" * 100_000 for number in range(18)}
+    child = box.fake(["record", str(box.recording)], ["out", ANSWER])
+    assert box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, **held).status == 0
+    assert held.items() <= box.record()["environment"].items()
+
+
+# -- a machine that has nothing left --------------------------------------------------------------------------------
+
+
+def limited(box, *words, before=(), preexec=None, stdin=b"", environment=()):
+    """The drop-in where a resource is scarce."""
+    process = subprocess.run(
+        [*before, *SHIM, "claude", *words],
+        input=stdin,
+        capture_output=True,
+        env=box.environment(**dict(environment)),
+        cwd=box.cwd,
+        preexec_fn=preexec,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return Done(process.returncode, process.stdout, process.stderr.decode())
+
+
+def test_a_fork_that_fails_is_neither_the_vendors_nor_the_frontends_fault(box):
+    """Of root no process is refused; another user of this machine's may not even reach our interpreter, hence a
+    capability that lets it read."""
+    before = ["prlimit", "--nproc=1"]
+    if os.getuid() == 0:
+        kept = "-all,+dac_override,+dac_read_search"
+        before += ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", f"--inh-caps={kept}"]
+        before += [f"--ambient-caps={kept}"]
+    if not all(shutil.which(name) for name in before if name in ("prlimit", "setpriv")):
+        pytest.skip("prlimit and setpriv are not installed")
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["record", str(box.recording)])}
+    if os.getuid() == 0:
+        for folder, _, files in os.walk(box.path):
+            for path in (folder, *(os.path.join(folder, name) for name in files)):
+                os.chown(path, 54321, 54321)
+    done = limited(box, *ASK, before=before, environment=environment)
+    assert (done.status, done.cause) == (1, "internal")
+    assert "could not be started: Resource temporarily unavailable" in done.result["errors"][0]
+    assert "ulimit" in done.stderr and "Traceback" not in done.stderr
+    assert not box.recording.exists()
+
+
+@pytest.mark.parametrize("count", [8, 11, 12, 13, 14, 15])
+@pytest.mark.parametrize("converses", [False, True], ids=["one message", "a conversation"])
+def test_a_table_of_files_that_is_full_ends_in_one_result_wherever_it_is_noticed(box, count, converses):
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    user = json.dumps({"type": "user", "message": {"role": "user", "content": "hi"}}).encode() + b"\n"
+    words = ("--input-format", "stream-json", *STREAM) if converses else ASK
+    done = limited(box, *words, preexec=few, stdin=user if converses else b"", environment=environment)
+    assert done.status == int(done.result["is_error"])
+    assert done.cause in ("clean", "internal") and "Traceback" not in done.stderr
+    if done.status:
+        assert "Too many open files" in done.result["errors"][0]
+
+
+def test_the_machines_fault_has_its_own_error():
+    assert (MachineError.cause, VendorError.cause, FrontendError.cause) == ("internal", "not_found", "refused")
