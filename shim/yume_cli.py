@@ -5,7 +5,7 @@ Whatever goes wrong ends in a result and the terminator on stdout: Yume shows a 
 
 from collections.abc import Mapping, Sequence
 
-from shim import __version__
+from shim import __version__, beginning
 from shim.account import printable
 from shim.argv import Invocation
 from shim.dropin import fill_standard_files, said, serve
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     """Run `yume-cli ARGUMENTS`; `installed` is what `shim install` baked in. The exit status."""
     fill_standard_files()
     call = parse(arguments)
+    if call.command in ("version", "help", "auth"):
+        beginning.forget()
     if call.command in ("version", "help"):
         flags = " ".join(flag for flag in FLAGS if flag.startswith("--"))
         text = f"{__version__} (yume-cli)\n" if call.command == "version" else HELP.format(flags=flags)

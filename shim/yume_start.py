@@ -15,9 +15,8 @@ from shim.argv import Invocation
 from shim.early import tell
 from shim.errors import ArgumentError, FrontendError
 from shim.ids import parse_uuid, vendor_id
-from shim.lines import INBOUND_BYTES
 from shim.messages import Message
-from shim.prompt import CHUNK_BYTES, NO_PROMPT
+from shim.prompt import CHUNK_BYTES, LARGER, NO_PROMPT
 from shim.runs import Pending, Run
 from shim.start import Start
 from shim.vendors import VENDORS
@@ -91,12 +90,12 @@ class YumeStart(Start):
         """The first line of stdin, or all of it when that is no frame."""
         from shim.source import Source
 
-        data = b""
+        data, most = b"", self.settings.max_inbound_bytes
         frames = False
         while chunk := os.read(0, CHUNK_BYTES):
             data += chunk
-            if len(data) > INBOUND_BYTES:
-                raise FrontendError(f"the prompt on stdin is larger than {INBOUND_BYTES} bytes")
+            if len(data) > most:
+                raise FrontendError(f"the prompt on stdin is larger than {most} bytes", hint=LARGER)
             if b"\n" in data.lstrip() and (frames := _is_frame(data)):
                 break
         if not (frames or _is_frame(data)):
@@ -106,7 +105,7 @@ class YumeStart(Start):
             self._asks, self._heard = False, True  # stdin was the prompt: nobody is there to be asked
             return
         self._stays = True
-        self._source = Source()
+        self._source = Source(limit=most)
         self._source.heard = list(self._source.lines.feed(data))
         self.invocation = self.invocation._replace(input_format="stream-json")
 

@@ -16,17 +16,13 @@ from shim.turn import Turn
 from shim.usage import NO_USAGE, Usage, count, dollars, usage
 from shim.vendor import Launch, Request, Vendor, as_stdin
 
+GREP = {"ignoreCase": "-i", "context": "-C", "limit": "head_limit"}
 TOOLS = {
     "read": Tool("Read", {"path": "file_path"}),
     "bash": Tool("Bash", convert={"timeout": milliseconds}),
     "write": Tool("Write", {"path": "file_path"}),
     "edit": Tool("Edit", {"path": "file_path"}, reshape=edits("oldText", "newText")),
-    "grep": Tool(
-        "Grep",
-        {"ignoreCase": "-i", "context": "-C", "limit": "head_limit"},
-        drop=("literal",),
-        extra={"output_mode": "content"},
-    ),
+    "grep": Tool("Grep", GREP, drop=("literal",), extra={"output_mode": "content"}),
     "find": Tool("Glob", drop=("limit",)),
     "ls": Tool("LS", drop=("limit",)),
 }
