@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from box import ANSWER, ASK, END, START, ndjson, text
+from fake_secrets import random
 from flat import check_flat, short
 from test_two_way import HELLO, INIT, OWN, asks, calls, result, returns, says
 
@@ -486,6 +487,48 @@ def test_without_interactive_nobody_is_asked(box):
         running.say(user("go"))
         (turn,) = check_flat(running.hang_up().stdout)
     assert any("nobody here can be asked" in word for word in short(turn))
+
+
+# -- secrets --------------------------------------------------------------------------------------------------------
+
+SECRET = f"ghp_{random(36)}"
+COMMAND = f"printf {SECRET} > token"
+
+
+def _secretive(box):
+    said = ["out", ndjson(INIT, calls(command=COMMAND), asks(command=COMMAND))]
+    after = ["out", ndjson(returns(SECRET), says(f"It is {SECRET}."), result("After."))]
+    return box.fake(HELLO, ["hear", "go"], said, ["hear", "control_response"], after, ["hear", "never"])
+
+
+def test_secrets_are_left_out_unless_it_is_said_otherwise_and_counted_on_stderr(box):
+    child = box.fake(["read"], ["out", ndjson(START, text(f"It is {SECRET[:9]}"), text(f"{SECRET[9:]}."), END)])
+    done = start(box, "--prompt", "x", child=child)
+    assert SECRET.encode() not in done.stdout and b"[REDACTED:github-token]." in done.stdout
+    assert done.stderr == "demo: 1 secret was redacted: 1 github-token\n"
+    done = start(box, "--prompt", "x", child=child, SHIM_REDACT="none")
+    assert SECRET[9:].encode() in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_call_that_the_frontend_is_asked_about_is_shown_as_it_is(box):
+    with staying(box, _secretive(box), "--permission-mode", "interactive", vendor="qwen") as running:
+        running.say(user("go"))
+        running.read_until(b'"type":"tool_use","id":"call_1"')
+        running.say({"type": "tool_approval", "id": "call_1", "approved": True})
+        done = running.hang_up()
+    (turn,) = check_flat(done.stdout)
+    (call,) = (line for line in turn if line["type"] == "tool_use")
+    assert call["input"] == {"command": COMMAND}
+    assert done.stdout.count(SECRET.encode()) == 1
+    assert "secrets were redacted" in done.stderr
+
+
+def test_a_call_that_nobody_is_asked_about_says_no_secrets(box):
+    with staying(box, _secretive(box), vendor="qwen") as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert len(check_flat(done.stdout)) == 1 and SECRET.encode() not in done.stdout
 
 
 def test_a_session_of_a_vendor_that_stays_is_its_own(box):
