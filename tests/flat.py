@@ -129,7 +129,7 @@ def _no_constant(name: str) -> None:
 def _check_ids(lines: Sequence[Line]) -> None:
     for kind in ("tool_use", "text"):
         ids = [line["id"] for line in lines if line["type"] == kind]
-        assert len(set(ids)) == len(ids), f"R4: ids of {kind} are unique"
+        assert len(set(ids)) == len(ids), f"R4: no id of a {kind} is used twice"
 
 
 def _check_end(turn: Sequence[Line]) -> None:
