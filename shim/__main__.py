@@ -12,6 +12,8 @@ def main() -> None:
         installed[name], arguments = value, arguments[2:]
     if arguments[:1] == ["claude"]:
         sys.exit(_claude(arguments[1:], installed))
+    if arguments[:1] == ["yume-cli"]:
+        sys.exit(_yume(arguments[1:], installed))
     from shim.cli import run
 
     run(arguments)
@@ -37,6 +39,18 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
     from shim.dropin import main as dropin
 
     return dropin(arguments, installed)
+
+
+def _yume(arguments: list[str], installed: dict[str, str]) -> int:
+    from shim import beginning
+
+    beginning.listen()
+    import gc
+
+    gc.disable()
+    from shim.yume_cli import main as yume_cli
+
+    return yume_cli(arguments, installed)
 
 
 def _say(text: str) -> int:

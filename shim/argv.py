@@ -158,8 +158,8 @@ class Invocation(NamedTuple):
     shim_log: str | None = None
 
 
-def parse(arguments: Sequence[str]) -> Invocation:
-    """The words after the program's name as an Invocation.
+def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
+    """The words after the program's name as an Invocation; `dialect` is the one that is meant where none is named.
 
     Raises FrontendError with the text of contract 11 for what the real one refuses; never for an unknown flag (P5)
     or a missing `--verbose` (F2). `--version`, `--help` and a subcommand are heard whatever else is wrong (P1).
@@ -175,8 +175,11 @@ def parse(arguments: Sequence[str]) -> Invocation:
     fields["resume"] = parse_uuid(resume or "") or resume
     invocation = Invocation(prompt=prompt, swallowed=None if prompt else reader.swallowed, **fields)
     if not (invocation.version or invocation.help or invocation.subcommand):
-        if reader.fault:
-            raise reader.fault
+        flat = (invocation.shim_dialect or dialect) == "yume"
+        for fault in reader.faults:
+            if not (flat and isinstance(fault, UnknownModeError)):
+                raise fault
+            invocation = invocation._replace(permission_mode=fault.mode)  # no mistake there (Yume's R15)
         _check_together(invocation, given_id)
     return invocation
 
@@ -228,10 +231,16 @@ def _rows(flags: dict[str, str]) -> Iterable[tuple[str, _Flag]]:
 _BY_NAME = dict(_rows(FLAGS))
 
 
-class _Reader:
-    """One pass over the words. A fault is kept and not raised: a `--version` further on still wins (P1)."""
+class UnknownModeError(FrontendError):
+    """A permission mode that Claude does not have."""
 
-    __slots__ = ("fault", "fields", "lists", "operands", "swallowed")
+    mode = ""
+
+
+class _Reader:
+    """One pass over the words. Faults are kept and not raised: a `--version` further on still wins (P1)."""
+
+    __slots__ = ("faults", "fields", "lists", "operands", "swallowed")
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
@@ -239,7 +248,7 @@ class _Reader:
         # Each word that belongs to no flag, with the index of the unknown flag right before it.
         self.operands: list[tuple[str, int | None]] = []
         self.swallowed: tuple[str, str] | None = None
-        self.fault: FrontendError | None = None
+        self.faults: list[FrontendError] = []
 
     def read(self, words: Sequence[str]) -> None:
         ahead = list(reversed(words))
@@ -271,7 +280,7 @@ class _Reader:
                 try:
                     self._keep(flag, self._take(flag, ahead) if value is None else value)
                 except FrontendError as fault:
-                    self.fault = self.fault or fault
+                    self.faults.append(fault)
             elif _has_space(name):
                 self.operands.append((word, None))
             else:
@@ -353,7 +362,12 @@ def _checked(flag: _Flag, value: str) -> object:
 
 
 def _invalid(flag: _Flag, value: str, reason: str, hint: str = "") -> FrontendError:
-    return FrontendError(f"error: option '{flag.spelling}' argument '{value}' is invalid. {reason}", hint)
+    text = f"error: option '{flag.spelling}' argument '{value}' is invalid. {reason}"
+    if flag.field != "permission_mode":
+        return FrontendError(text, hint)
+    unknown = UnknownModeError(text, hint)
+    unknown.mode = value
+    return unknown
 
 
 def _amount(text: str) -> float:

@@ -61,7 +61,7 @@ class Blocks(Frame):
             for piece in pieces(whole, self._room):
                 self._whole(kind, dump(piece))
                 self.pen.fold()
-        if self._retracts and self._start_usage is NO_USAGE:  # a reply whose usage is known is complete
+        if self._retracts and (self._retries or self._start_usage is NO_USAGE):  # one whose usage is known is complete
             self._keep(kind, whole)
         if kind is TEXT:
             self._calls_in_reply = False
@@ -113,6 +113,15 @@ class Blocks(Frame):
         self._echo = {kind: (text, 0) for kind, text in said.items()}
         if any(said.values()):
             self.state = ECHO
+
+    def again(self) -> None:
+        """The whole turn is asked for once more: what was said stays said, and is not said twice."""
+        self.outcome = None
+        self.settled = self._judged = False
+        if self.state is DONE:
+            self.state = READY if self.began else NEW
+        if self.state is not NEW:
+            self.retract()
 
     # -- the steps of the table ---------------------------------------------------------------------------
 
@@ -316,7 +325,7 @@ class Blocks(Frame):
             self.account.repaired("contradicted_block", full)
 
     def _remember(self, kind: str, text: str) -> None:
-        if self._retracts and self._start_usage is NO_USAGE:
+        if self._retracts and (self._retries or self._start_usage is NO_USAGE):
             self._keep(kind, text)
         if kind is TEXT:
             self._calls_in_reply = False
@@ -333,6 +342,7 @@ class Blocks(Frame):
         self._said_size += len(text)
         if self._said_size > SAID_CHARACTERS or len(said) > SAID_BLOCKS:
             self._forget_said()
+            self.repeatable = False
 
     def _forget_said(self) -> None:
         self._said_text.clear()

@@ -53,7 +53,7 @@ class Calls(Blocks):
         said_as = self.claim(identity)
         self._calls_in_reply = True
         whole = arguments  # a hook's answer may hand them back to the vendor, so it is asked about these
-        if self.redact is not None:
+        if self.redact is not None and not self.asks_by_line:
             arguments = self.redact(arguments)
         said = self.pen.tool_use(said_as, name, arguments)
         if said is not None:

@@ -88,7 +88,7 @@ def run_turn(
 def _draw(flags: list[str], prompt: str) -> int:
     """Start the drop-in and draw its stream; its exit status."""
     command = [sys.executable, "-I", "-m", "shim", "claude", "-p", "--output-format", "stream-json", "--verbose"]
-    command += ["--include-partial-messages", *flags, "--", prompt]
+    command += ["--include-partial-messages", "--shim-dialect", "claude", *flags, "--", prompt]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     # The terminal sends an interrupt to both; the drop-in ends the turn and says so, and we draw it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -110,7 +110,7 @@ def translate_file(
     vendor: Annotated[str, typer.Argument(help="Whose output it is.")],
     file: Annotated[str, typer.Argument(help="The child's stdout; - is stdin.")] = "-",
     partial: Annotated[bool, typer.Option("--partial", help="With partial messages.")] = False,
-    dialect: Annotated[str, typer.Option(help="claude.")] = "claude",
+    dialect: Annotated[str, typer.Option(help="claude or yume.")] = "claude",
     terminator: Annotated[str, typer.Option(help="message_stop, dollar or none.")] = "message_stop",
     child_exit: Annotated[str, typer.Option("--exit", help="Its exit code, or the signal that ended it.")] = "0",
     stderr: Annotated[str | None, typer.Option(help="A file with the child's stderr.")] = None,
@@ -126,8 +126,8 @@ def translate_file(
     from shim.ids import parse_uuid
 
     find(vendor)
-    if dialect != "claude":
-        raise typer.BadParameter(f"{dialect!r} is not supported yet; there is: claude", param_hint="--dialect")
+    if dialect not in CHOICES["dialect"]:
+        raise typer.BadParameter(f"{dialect!r} is none of {', '.join(CHOICES['dialect'])}", param_hint="--dialect")
     if terminator not in TERMINATORS:
         raise typer.BadParameter(f"{terminator!r} is none of {', '.join(TERMINATORS)}", param_hint="--terminator")
     if session_id is not None and parse_uuid(session_id) is None:
@@ -138,6 +138,7 @@ def translate_file(
         raise typer.BadParameter(str(error), param_hint="--exit") from None
     translation = open_translation(
         vendor,
+        dialect=dialect,
         partial=partial,
         terminator=terminator,
         session_id=parse_uuid(session_id) if session_id else None,

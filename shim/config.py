@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from shim.argv import Invocation
+from shim.dialects import DIALECTS
 from shim.errors import FrontendError
 from shim.ids import vendor_name
 from shim.lines import INBOUND_BYTES
@@ -116,7 +117,7 @@ VENDOR_KEYS = {
     "timeouts": _TABLE,
 }
 CHOICES = {
-    "dialect": ("claude", "yume"),
+    "dialect": tuple(DIALECTS),
     "redact": ("casts", "all", "none"),
     "terminator": ("auto", "message_stop", "dollar", "none"),
 }
@@ -141,14 +142,16 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
         _check(path, f"vendors.{name}.timeouts.", settings.get("timeouts") or {}, VENDOR_TIMEOUTS)
         vendors[name] = _vendor(settings)
     named = table.get("vendor") or ()
+    dialect = DIALECTS[_choice("dialect", invocation.shim_dialect, environment, table, "claude")]
+    line_bytes = _line_bytes(path, environment, table)
     return Settings(
         vendor=(named,) if isinstance(named, str) else tuple(named),
-        dialect=_choice("dialect", invocation.shim_dialect, environment, table, "claude"),
+        dialect=dialect.name,
         redact=_choice("redact", None, environment, table, ""),
         terminator=_choice("terminator", invocation.shim_terminator, environment, table, "auto"),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
-        max_line_bytes=_line_bytes(path, environment, table),
+        max_line_bytes=min(line_bytes, dialect.line_bytes or line_bytes),
         max_inbound_bytes=_inbound_bytes(path, table),
         timeouts=_timeouts(path, environment, table),
         log=invocation.shim_log or environment.get("SHIM_LOG") or table.get("log"),

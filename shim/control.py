@@ -104,7 +104,7 @@ class Control:
         """One line of stdin, without its LF."""
         if not raw.strip():
             return []
-        event = _read(raw)
+        event = read_line(raw)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
             kind = "unknown" if event is None else printable(str(kind)[:KIND_CHARACTERS])
@@ -187,6 +187,12 @@ class Control:
         return [Decided(it, Decision(False, message=message, interrupt=not message)) for it in refused]
 
     # -- what we ask and tell -----------------------------------------------------------------------------
+
+    patience = 0.0  # seconds that a question waits for its answer; 0: as long as it takes
+
+    def expired(self, permission: Permission) -> Decision | None:
+        """A question had its time."""
+        return None
 
     def ask(self, permission: Permission) -> Decision | None:
         """Put a question of the vendor's to the frontend; the decision where it needs no question."""
@@ -348,7 +354,7 @@ def _bound(table: dict[str, Any]) -> None:
         del table[next(iter(table))]
 
 
-def _read(raw: bytes) -> object:
+def read_line(raw: bytes) -> object:
     """A line as an object, repaired where bytes or escapes are broken; None when it is no JSON."""
     try:
         return orjson.loads(raw)

@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 from shim import strays
 from shim.child import Child
 from shim.control import Control
+from shim.early import tell
 from shim.ending import Exit, open_calls
 from shim.errors import ShimError
 from shim.hooks import Seen
@@ -69,6 +70,7 @@ class ChildDriver:
         self._reading = anyio.CancelScope()
         self._tasks: TaskGroup | None = None
         self._interrupted = self._stalled = False
+        self._again = False  # this turn is said for the second time
         self._heard = False  # the child has said something; in this turn too:
         self._answering = False
         self._patience = ""
@@ -217,11 +219,24 @@ class ChildDriver:
             return None
         return None if self._interrupted or self._stalled else child.exit
 
+    def _cut_short(self, translation: Translation, child_exit: Exit | None = None, stderr: str | None = None) -> bool:
+        """Whether the message is to be said once more: the dialect wants it, and nothing but a text was cut (R11).
+
+        Without `stderr` the child has said how its turn ended, and stays.
+        """
+        if not self._launcher.retries or self._again or self._interrupted or self._stalled or translation.finished:
+            return False
+        self._again = translation.retry(child_exit, stderr)
+        if self._again:
+            tell(f"{self._launcher.vendor.name}: the stream was cut; the message is said once more\n")
+        return self._again
+
     async def _close(self, child: Child, translation: Translation) -> None:
-        """The child's output is at its end: its end, and with it the turn's."""
+        """The child's output is at its end: its end, and with it the turn's; not when the turn begins again."""
         child_exit = await self._ended(child, translation)
         with anyio.move_on_after(STDERR_SECONDS):
             await child.drained.wait()
-        if not translation.finished:
+        stderr = child.tail.text()
+        if not translation.finished and not self._cut_short(translation, child_exit, stderr):
             await self._stopping(translation)
-            await self._say_end(translation, translation.close(child_exit, child.tail.text()))
+            await self._say_end(translation, translation.close(child_exit, stderr))

@@ -5,19 +5,19 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
-from shim import argv, beginning
+from shim import argv, beginning, config
 from shim.account import printable
 from shim.argv import Invocation
 from shim.early import GONE, insist, tell
 from shim.ending import bare
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
-from shim.events import CLAUDE_VERSION, TERMINATORS, ClaudePen
+from shim.events import CLAUDE_VERSION, TERMINATORS
 from shim.failures import Cause
 from shim.ids import parse_uuid
 from shim.launcher import working_directory
 from shim.start import Start, terminator
 from shim.terms import Terms
-from shim.translate import fresh_identity, signal_name, write_all
+from shim.translate import fresh_identity, open_pen, signal_name, write_all
 from shim.translation import Translation
 from shim.translator import Translator
 
@@ -72,11 +72,15 @@ def said(data: bytes) -> int:
 
 def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     """Run `claude ARGUMENTS`; `installed` is what `shim install` baked in. The exit status."""
-    _fill_standard_files()
+    fill_standard_files()
+    chosen, baked = os.environ.get("SHIM_DIALECT"), installed.get("dialect")
     try:
-        invocation = argv.parse(arguments)
+        invocation = argv.parse(arguments, dialect=chosen or baked or "claude")
     except FrontendError as error:
         complain(error)
+        if (chosen or baked) == "yume":  # it waits for a result whatever was wrong
+            flat = Invocation(output_format="stream-json", shim_dialect="yume")
+            return refuse(flat, error, error.cause, lambda: bool(beginning.heard))
         return 1
     if invocation.version or invocation.help or invocation.subcommand:
         beginning.forget()
@@ -86,28 +90,40 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         from shim.subcommands import answer
 
         return answer(invocation, installed)
+    if baked and not (chosen or invocation.shim_dialect):
+        invocation = invocation._replace(shim_dialect=baked)
+    return serve(invocation, lambda: Start(invocation, installed))
+
+
+def serve(invocation: Invocation, start: Callable[[], Start], shown: str = "") -> int:
+    """Run a conversation; whatever keeps it from beginning is told. The exit status.
+
+    `shown` is the frontend's own name for the session, where that is no UUID.
+    """
     signals = Signals()
     try:
         signals.listen()
-        return Start(invocation, installed).run(signals)
+        return start().run(signals)
     except StoppedError as stopped:
-        refuse(invocation, stopped, "interrupted" if stopped.number == signal.SIGINT else "signal", signals.ended)
+        cause: Cause = "interrupted" if stopped.number == signal.SIGINT else "signal"
+        refuse(invocation, stopped, cause, signals.ended, shown)
         return SIGNAL_STATUS[signal.Signals(stopped.number)]
     except ArgumentError as error:
+        signals.started = True
         complain(error)
-        return 1
+        return refuse(invocation, error, error.cause, signals.ended, shown) if dialect_of(invocation) == "yume" else 1
     except ShimError as error:
         signals.started = True
         complain(error)
-        return refuse(invocation, error, error.cause, signals.ended)
+        return refuse(invocation, error, error.cause, signals.ended, shown)
     except Exception as mistake:  # our own bug: a frontend is still told (threats, last row)
         signals.started = True
         ours = ShimError(f"the shim failed: {mistake!r}", hint="please report this")
         complain(ours)
-        return refuse(invocation, ours, "internal", signals.ended)
+        return refuse(invocation, ours, "internal", signals.ended, shown)
 
 
-def _fill_standard_files() -> None:
+def fill_standard_files() -> None:
     """Closed standard files become the null device, for reading: the next file opened must not take their number.
 
     Writing there fails as it would have: a frontend that closed stdout is a frontend that has gone.
@@ -125,7 +141,15 @@ def complain(error: ShimError) -> None:
     tell(printable(f"{error}{hint}\n"))
 
 
-def refuse(invocation: Invocation, error: ShimError, cause: Cause, stopped: Callable[[], bool]) -> int:
+def dialect_of(invocation: Invocation) -> str:
+    """The dialect of a turn that could not begin; a mistake in the settings leaves Claude's."""
+    try:
+        return invocation.shim_dialect or config.load(invocation, os.environ).dialect
+    except FrontendError:
+        return "claude"
+
+
+def refuse(invocation: Invocation, error: ShimError, cause: Cause, stopped: Callable[[], bool], shown: str = "") -> int:
     """A turn that cannot start still ends in a result that says why, where the output format has one.
 
     `stopped` says whether we were told to end: then it is not waited for who does not read it.
@@ -141,15 +165,17 @@ def refuse(invocation: Invocation, error: ShimError, cause: Cause, stopped: Call
         cwd=working_directory(),
     )
     chosen = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
-    ending = TERMINATORS[terminator(invocation, chosen if chosen in TERMINATORS else "auto")]
-    pen = ClaudePen(identity, terminator=ending)
-    if isinstance(error, UnknownSessionError):
+    ending = terminator(invocation, chosen if chosen in TERMINATORS else "auto")
+    dialect = dialect_of(invocation)
+    pen = open_pen(dialect, identity, terminator=ending, shown=shown)
+    if isinstance(error, UnknownSessionError) and dialect == "claude":
         if invocation.output_format == "json":
             return 1
         pen.adopt_session(terms.session_id or fresh)
         pen.result(bare(terms.vendor, str(error), "not_found"))
         lines = pen.take()
     else:
+        cause = "not_found" if isinstance(error, UnknownSessionError) else cause
         translation = Translation(Translator, terms, pen)
         translation.turn.stopped(str(error), cause)
         lines = translation.close(None)

@@ -82,6 +82,26 @@ def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:
     return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
 
 
+CUT = ("stream ended", "stream disconnected", "stream closed", "premature close", "premature end")
+
+
+def broke_off(turn: "Frame", child_exit: Exit | None, stderr: str) -> bool:
+    """Whether the stream of a turn was cut, and nothing has happened that must not happen twice (Yume's R11)."""
+    acted = turn.results or turn.open or turn.nested_calls or turn.denials or turn.replies > 1
+    if not turn.terms.retries or turn.state == "closed" or acted or turn.hides_calls or not turn.repeatable:
+        return False
+    outcome = decide(turn, child_exit, stderr)
+    if outcome.kind != "failed" or outcome.subtype is not None:
+        return False
+    cut = outcome.cause == "truncated" and not outcome.api and child_exit is not None and turn.state != "new"
+    return cut or outcome.failure.kind == "connection" or lost(outcome.message)
+
+
+def lost(message: str) -> bool:
+    """Whether an error text is about a stream that broke off."""
+    return any(word in message.lower() for word in CUT)
+
+
 def _unfinished(turn: "Frame", outcome: Outcome) -> Outcome | None:
     """A good end in the middle of the work is none: the last reply asked for tools and nothing came of them.
 
@@ -193,6 +213,8 @@ def bare(vendor: str, text: str, cause: Cause = "internal") -> dict[str, Any]:
 
 def _api_text(turn: "Frame", outcome: Outcome) -> str:
     terms = turn.terms
+    if terms.worded:
+        return outcome.message
     model = terms.model or turn.model
     return api_text(outcome.failure, outcome.message, vendor=terms.vendor, login=terms.login, model=model)
 

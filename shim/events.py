@@ -57,12 +57,20 @@ class ClaudePen:
         self.last_result = b""
         self.call_bytes = 0  # of the last call, as it was said
 
+    history = None  # its own lines are Claude's
+
     def take(self) -> bytes:
         """All bytes written since the last call: whole lines."""
         data = b"".join(self._lines)
         self._lines.clear()
         self._folded = 0
         return data
+
+    def asked(self, prompt: str) -> None:
+        """The message that the turn answers: nothing of it is said (but see `replay`)."""
+
+    def session_changed(self, session_id: str) -> None:
+        """A session of ours never changes its id (contract S3)."""
 
     def fold(self) -> None:
         """Join what was written since the last fold: many long lines are gentler to the memory as one piece."""

@@ -18,13 +18,12 @@ not have ended yet · CLOSED the result is said.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shim import ending
 from shim.account import Account
 from shim.dumping import exact, flat, survey
 from shim.ending import Exit, Outcome
-from shim.events import ClaudePen
 from shim.failures import Cause, classify
 from shim.hooks import Seen
 from shim.messages import Message
@@ -33,6 +32,9 @@ from shim.shapes import DEPTH_KEPT
 from shim.spoken import Spoken
 from shim.terms import SEEN_IDS, Conversation, Structured, Terms
 from shim.usage import NO_USAGE, Usage, place
+
+if TYPE_CHECKING:
+    from shim.pen import Pen
 
 NEW, READY, MESSAGE, TEXT, THINKING, ECHO, DONE, CLOSED = (
     "new",
@@ -82,7 +84,7 @@ class Frame:
     paths: ClassVar[Steps]
     redact: Callable[[Any], Any] | None = None  # what a value is said as, where secrets are left out of the stream
 
-    def __init__(self, pen: ClaudePen, terms: Terms, conversation: Conversation, account: Account) -> None:
+    def __init__(self, pen: "Pen", terms: Terms, conversation: Conversation, account: Account) -> None:
         self.pen = pen
         self.terms = terms
         self.conversation = conversation
@@ -125,6 +127,7 @@ class Frame:
         self._max_turns = terms.max_turns
         self._budget = terms.budget
         self._retracts = terms.retracts
+        self._retries = terms.retries
         self._room = pen.room
         self._size = 0
         self._long: tuple[object, str] | None = None
@@ -138,6 +141,7 @@ class Frame:
         self._said_text: list[str] = []
         self._said_thinking: list[str] = []
         self._said_size = 0
+        self.repeatable = True  # what was said is remembered, so that it is not said twice if it comes again
         self._echo: dict[str, tuple[str, int]] = {}
         self._prefix = ""
         self._stop_due = False
@@ -155,6 +159,16 @@ class Frame:
             step(self)
         self.state = goal
         return True
+
+    @property
+    def hides_calls(self) -> bool:
+        """Whether a call was left out of the stream in this turn."""
+        return bool(self._hidden)
+
+    @property
+    def asks_by_line(self) -> bool:
+        """Whether a call's line may be the question to the frontend: it decides about what it is shown."""
+        return self.terms.questions is not None and self.terms.questions()
 
     # -- the end ------------------------------------------------------------------------------------------
 

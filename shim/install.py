@@ -13,11 +13,11 @@ ENTRY = "from shim.__main__ import main; main()"
 DEFAULT_DIRECTORY = "~/.local/bin"
 
 
-def script(installed: Mapping[str, str]) -> bytes:
-    """The file: one exec of this installation, isolated, with what was baked in."""
+def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
+    """The file: one exec of this installation, isolated, with what was baked in; `name` is the door."""
     baked = [word for name, value in installed.items() for word in ("--installed", f"{name}={value}")]
     # `-c` and not `-m shim`: finding the module to run costs a fifth of what `--version` may cost.
-    command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY, *baked, "claude"]))
+    command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY, *baked, name]))
     return b"#!/bin/sh\n# " + MARKER + b"; `shim uninstall` removes it\n" + f'exec {command} "$@"\n'.encode()
 
 
@@ -46,7 +46,7 @@ def install(directory: str, name: str, installed: Mapping[str, str], *, force: b
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o755)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(script(installed))
+        file.write(script(installed, name))
         os.fchmod(file.fileno(), 0o755)
     os.replace(temporary, path)
     return path, kept

@@ -10,9 +10,10 @@ from shim import store
 from shim.answers import Facts
 from shim.argv import Invocation
 from shim.config import TIMEOUTS, Settings
+from shim.dialects import DIALECTS
+from shim.early import tell
 from shim.environment import child_environment
 from shim.errors import FrontendError
-from shim.events import ClaudePen
 from shim.ids import parse_uuid
 from shim.log import Log
 from shim.policy import Policy
@@ -27,8 +28,10 @@ from shim.vendor import Launch, Request, Vendor
 if TYPE_CHECKING:
     import subprocess
 
+    from shim.pen import Pen
     from shim.redact import Stream
     from shim.spill import Spill
+    from shim.turn import Turn
 
 
 class Started(NamedTuple):
@@ -54,29 +57,32 @@ class Launcher:
         *,
         cwd: str,
         facts: Facts,
-        pen: ClaudePen,
+        pen: "Pen",
         known: store.Session | None,
         log: Log,
     ) -> None:
         self.vendor = vendor
         self.settings = settings
         self.end_grace = settings.end_grace
+        self.retries = DIALECTS[settings.dialect].retries
         self.timeouts = {name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS}
         self.echo = invocation.replay_user_messages
         self.facts = facts
         self._invocation = invocation
         self.environment = environment
         self.cwd = cwd
-        self._pen = pen
+        self.pen = pen
         self._known = known
         self._log = log
         self._resume = (known.vendor_session or None) if known else invocation.resume
         self._own = settings.of(vendor.name)
+        self._passes = vendor.passthrough and settings.dialect == "claude"  # its sessions are its own
         self._child_environment = child_environment(vendor, self._own, environment)
         self._launcher = find_launcher(self._own.launcher, environment, cwd)
         self._program = self._find()
         self._variant: str | None = None
         self._answered = False
+        self._told: Turn | None = None  # the last turn whose secrets were counted on stderr
         self._started = False
         self._listens = False
         self._spill: Spill | None = None
@@ -134,6 +140,13 @@ class Launcher:
         self._started = True
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
         return Started(process, launch.stdin, self._tail())
+
+    def again(self, translation: Translation) -> None:
+        """The next child answers the same message: in the vendor's session, if there is one to go on with."""
+        self.remember(translation)
+        self._answered = False  # what was cut is no answer
+        if self._resume is None:
+            translation.turn.conversation.vendor_session = None
 
     def _launch(self, prompt: str) -> Launch:
         return self.vendor.launch(self._probed(self._request(prompt)))
@@ -218,7 +231,7 @@ class Launcher:
             before.conversation.vendor_session = None  # it begins a session of its own
         inbound = self.settings.max_inbound_bytes
         return Translation(
-            self.vendor.translator, self.terms(), self._pen, before, inbound=inbound, aside=aside_for(inbound)
+            self.vendor.translator, self.terms(), self.pen, before, inbound=inbound, aside=aside_for(inbound)
         )
 
     def terms(self) -> Terms:
@@ -240,8 +253,11 @@ class Launcher:
             turns_asked=invocation.max_turns,
             budget=None if vendor.passthrough else invocation.max_budget_usd,
             redact=self.settings.redaction() == "all",
+            questions=(lambda: facts.prompts) if self.settings.dialect == "yume" else None,
             policy=self.policy() or None,
-            retracts=vendor.retracts,
+            retracts=vendor.retracts or self.retries,
+            retries=self.retries,
+            worded=vendor.passthrough,
             gate=vendor.gate,
             login=vendor.login,
             read=self._read,
@@ -264,6 +280,8 @@ class Launcher:
     def _session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""
         invocation, facts = self._invocation, self.facts
+        if self.vendor.passthrough:
+            return invocation.session_id or parse_uuid(invocation.resume or "")
         if invocation.input_format == "stream-json" or invocation.fork_session or self._known is not None:
             return facts.session_id
         return invocation.session_id or parse_uuid(invocation.resume or "")
@@ -276,8 +294,9 @@ class Launcher:
         if translation.finished:
             facts: dict[str, Any] = {"cause": turn.cause, "account": translation.account.report()}
             self._log("turn ended", **facts)
+            self._tell_redacted(translation)
         self.facts.known_model, self.facts.cost = turn.model, conversation.cost
-        if self.vendor.passthrough or conversation.session_id is None or conversation.vendor_session is None:
+        if self._passes or conversation.session_id is None or conversation.vendor_session is None:
             return
         own = conversation.vendor_session
         if self.vendor.saves_late and not self._resume and not turn.usage:
@@ -289,6 +308,15 @@ class Launcher:
         created = self._known.created if self._known else 0.0
         session = store.Session(self.vendor.name, own, self.cwd, turn.model, created)
         store.remember(conversation.session_id, session, self.environment)
+
+    def _tell_redacted(self, translation: Translation) -> None:
+        """Say once for a turn how many secrets were left out, where a person reads our stderr."""
+        counts = translation.account.redacted
+        if counts and self.settings.dialect == "yume" and translation.turn is not self._told:
+            from shim.redact import summary
+
+            self._told = translation.turn
+            tell(f"{self.vendor.name}: {summary(counts)}\n")
 
 
 LAST_OLD_SDK = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know

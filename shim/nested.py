@@ -57,14 +57,13 @@ class Nested:
         if said_as is None:
             turn.account.repaired("orphan_tool_result", identity)
             return
-        self._parent = parent  # the call's own: another may be known by now
         block = {
             "type": "tool_result",
             "tool_use_id": said_as,
-            "content": as_content(self._turn.sure(content)),
+            "content": as_content(turn.sure(content)),
             "is_error": bool(is_error),
         }
-        self._line("user", {"role": "user", "content": [block]})
+        type(self)(turn, parent)._line("user", {"role": "user", "content": [block]})  # the call's, whoever says it
 
     def user_text(self, text: str) -> None:
         """What it was told."""

@@ -31,16 +31,38 @@ class OneWay(ChildDriver):
         except ShimError as error:
             await self._refuse(message, error)
             return
-        self._deadline = self._grace = float("inf")
-        self._interrupted = self._stalled = self._answering = False
-        self._child = child = Child(started.process, started.stdin, started.tail)
+        self._interrupted = self._stalled = self._again = False
+        child = Child(started.process, started.stdin, started.tail)
         try:
             self.translation = translation = self._launcher.translation(self.translation)
             self._listen(translation, message)
-            await self._run(child, translation)
+            await self._serve(child, translation)
+            if not translation.finished:
+                await self._once_more(translation, message)
         finally:
             child.close()
+
+    async def _serve(self, child: Child, translation: Translation) -> None:
+        self._deadline = self._grace = float("inf")
+        self._answering = False
+        self._child = child
+        await self._run(child, translation)
         self._child = None
+
+    async def _once_more(self, translation: Translation, message: Message) -> None:
+        """Another child for the same message: the first one's stream was cut."""
+        try:
+            self._launcher.again(translation)
+            started = self._launcher.start(message.text)
+        except ShimError as error:
+            translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
+            await self._say_end(translation, translation.close(None))
+            return
+        child = Child(started.process, started.stdin, started.tail)
+        try:
+            await self._serve(child, translation)
+        finally:
+            child.close()
 
     async def _run(self, child: Child, translation: Translation) -> None:
         failure: Exception | None = None

@@ -2,7 +2,8 @@
 
 What is redacted before the machine remembers it is redacted wherever it is said: deltas and the block's own line, the
 result, transcripts, spilled files, every dialect. Two things are left as they are: what a vendor asks permission for,
-because an answer may hand it back, and what the frontend itself said, which is no news to it.
+because an answer may hand it back (where the call's line is the question, that is the call's input), and what the
+frontend itself said, which is no news to it.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,8 @@ class RedactedNested(Nested):
 
     def _line(self, role: str, message: Mapping[str, Any]) -> None:
         assert self._turn.redact is not None
-        super()._line(role, self._turn.redact(message))
+        question = self._turn.asks_by_line and message["content"][0]["type"] == "tool_use"
+        super()._line(role, message if question else self._turn.redact(message))
 
 
 class RedactedTurn(Turn):

@@ -67,17 +67,21 @@ class Run:
         finally:
             self._close()
 
-    def conversation(self, first: Message | None = None, *, answers: bool = True) -> int:
-        """Many messages, or one with questions in between; without `answers` nobody reads the questions."""
-        from shim.control import Control
+    def conversation(
+        self, first: Message | None = None, *, answers: bool = True, source: "Source | None" = None
+    ) -> int:
+        """Many messages, or one with questions in between; without `answers` nobody reads the questions.
+
+        `source` is our stdin when something of it was read already.
+        """
         from shim.source import Source
 
         self._signals.started = True
-        control = Control(self._launcher.facts, _minted(), _now)
-        source = Source(limit=self._launcher.settings.max_inbound_bytes) if answers else None
-        if source is None:
+        control = self._control()
+        if not answers:
             control.closed()
-        else:
+        elif source is None:
+            source = Source(limit=self._launcher.settings.max_inbound_bytes)
             _answer_at_once(control, source)
         strays.adopt()
         import anyio
@@ -103,6 +107,18 @@ class Run:
             return anyio.run(conversation)
         finally:
             self._close()
+
+    def _control(self) -> "Control":
+        facts, pen = self._launcher.facts, self._launcher.pen
+        if self._launcher.settings.dialect == "yume":
+            from shim.yume import YumePen
+            from shim.yume_control import YumeControl
+
+            assert isinstance(pen, YumePen)
+            return YumeControl(facts, _minted(), _now, pen, unattended=self._launcher.vendor.unattended)
+        from shim.control import Control
+
+        return Control(facts, _minted(), _now)
 
     def relay(self, *, plain: bool) -> int:
         """A real claude holds the conversation itself; `plain`: its lines pass as they are."""
@@ -146,7 +162,11 @@ class Run:
             self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.session_id)
         invocation = self._invocation
         return Output(
-            invocation.output_format, verbose=invocation.verbose, stdout=Stdout(), transcript=self._transcript
+            invocation.output_format,
+            verbose=invocation.verbose,
+            stdout=Stdout(),
+            transcript=self._transcript,
+            history=self._launcher.pen.history,
         )
 
     def _close(self) -> None:

@@ -5,6 +5,7 @@ import select
 import socket
 import stat
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -12,6 +13,9 @@ from shim.early import GONE, SAFE_BYTES, tell
 from shim.messages import Message
 from shim.transcript import Transcript
 from shim.turn import Turn
+
+if TYPE_CHECKING:
+    from shim.pen import Pen
 
 WHOLE_BYTES = 1024 * 1024
 
@@ -97,9 +101,17 @@ class Output:
     """What of the stream is printed: all of it, one object, an array of all, or the answer alone (contract F1)."""
 
     def __init__(
-        self, output_format: str, *, verbose: bool, stdout: Stdout, transcript: Transcript | None = None
+        self,
+        output_format: str,
+        *,
+        verbose: bool,
+        stdout: Stdout,
+        transcript: Transcript | None = None,
+        history: "Pen | None" = None,
     ) -> None:
+        """`history` has the lines for the transcript, where those that go out are not Claude's."""
         self._transcript = transcript
+        self._history = history
         self._stdout = stdout
         self._stream = output_format == "stream-json"
         self._array = output_format == "json" and verbose
@@ -128,8 +140,9 @@ class Output:
             try:
                 await self._lines(data)
             finally:
-                if self._transcript is not None and data:
-                    self._transcript.lines(data)
+                kept = data if self._history is None else self._history.take()
+                if self._transcript is not None and kept:
+                    self._transcript.lines(kept)
 
     async def _lines(self, data: bytes) -> None:
         if self._stream or not data:

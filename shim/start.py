@@ -6,24 +6,29 @@ frontend is answered first, and no child exists before its first message.
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from shim import config, store
+from shim.account import printable
 from shim.answers import Facts
 from shim.argv import Invocation
+from shim.dialects import DIALECTS
 from shim.early import tell
 from shim.environment import DEPTH_LIMIT, depth
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError
-from shim.events import TERMINATORS, ClaudePen
 from shim.ids import parse_uuid, vendor_id
 from shim.launcher import Launcher, working_directory
 from shim.log import open_log
 from shim.messages import Message
-from shim.policy import permission_mode
+from shim.policy import MODES, permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
 from shim.runs import Pending, Run
-from shim.translate import fresh_identity
+from shim.translate import fresh_identity, open_pen
 from shim.vendors import VENDORS, find
+
+if TYPE_CHECKING:
+    from shim.pen import Pen
 
 DRIVERS = ("two-way", "one-way")
 
@@ -42,25 +47,32 @@ class Start:
     """One conversation, from its invocation."""
 
     def __init__(self, invocation: Invocation, installed: Mapping[str, str]) -> None:
-        self.environment = os.environ
+        self.environment: Mapping[str, str] = os.environ
         self.cwd = working_directory()
         if not self.cwd:
             raise FrontendError("the working directory does not exist any more", hint="start from another one")
         self.settings = config.load(invocation, self.environment)
         self.log = open_log(self.settings.log, redact=self.settings.redaction() != "none")
-        if self.settings.dialect != "claude":
-            raise FrontendError(f"the dialect {self.settings.dialect} is not supported yet", hint="leave it at claude")
+        self.flat = self.settings.dialect != "claude"
+        if self.flat:
+            invocation = yume_mode_of(invocation)
         self.resumed_id, self.resumed = self._resumed(invocation)
         name, model = self._vendor_name(invocation, installed)
-        self.vendor = find(name)
-        invocation = invocation._replace(model=model)
-        if not self.vendor.passthrough:  # a real claude reads its files itself: they may be too long for an argument
+        self.vendor = find(name, flat=self.flat)
+        partial = invocation.partial or DIALECTS[self.settings.dialect].streams
+        invocation = invocation._replace(model=model, partial=partial)
+        if self.flat or not self.vendor.passthrough:  # a real claude's own front reads its files itself
             invocation = read_file_option(invocation)
         if invocation.settings and not self.vendor.passthrough:
             from shim.given import obey_settings
 
             invocation = obey_settings(invocation)
         self.invocation = checked(invocation)
+        if self.flat and invocation.permission_prompt_tool == "stdio" and self.vendor.unattended:
+            raise FrontendError(
+                f"{name} runs its tools and asks nobody, so it cannot be run in the mode interactive",
+                hint="choose the mode default, or a vendor that asks (`shim vendors`)",
+            )
         self.mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
 
     def _resumed(self, invocation: Invocation) -> tuple[str | None, store.Session | None]:
@@ -118,8 +130,12 @@ class Start:
         fresh, identity = fresh_identity()
         launcher = self._launcher(fresh, identity)
         run = Run(launcher, self.invocation, signals, listens=self._listens(), transcript=self._transcript())
+        return self._serve(run)
+
+    def _serve(self, run: Run) -> int:
+        """The way in which the frontend asks: one message or many."""
         if self.invocation.input_format == "stream-json":
-            if self.vendor.passthrough:
+            if self.vendor.passthrough and not self.flat:
                 ending = terminator(self.invocation, self.settings.terminator)
                 changed = self.settings.hide or self.settings.redaction() == "all"
                 return run.relay(plain=ending == "none" and not changed)
@@ -184,10 +200,18 @@ class Start:
         facts.policy = launcher.policy()
         return launcher
 
-    def _pen(self, identity: str) -> ClaudePen:
-        ending = TERMINATORS[terminator(self.invocation, self.settings.terminator)]
-        limit = self.settings.max_line_bytes
-        return ClaudePen(identity, partial=self.invocation.partial, terminator=ending, limit=limit)
+    _shown = ""  # the frontend's own name for the session, where that is no UUID
+
+    def _pen(self, identity: str) -> "Pen":
+        return open_pen(
+            self.settings.dialect,
+            identity,
+            partial=self.invocation.partial,
+            terminator=terminator(self.invocation, self.settings.terminator),
+            limit=self.settings.max_line_bytes,
+            shown=self._shown,
+            history=self._transcript(),
+        )
 
     def _listens(self) -> bool:
         """Whether one child serves the conversation: the vendor can, and the settings do not say otherwise."""
@@ -201,6 +225,21 @@ class Start:
         """Whether history lists are to find the session; a real claude writes its own."""
         kept = self.settings.transcripts and not self.invocation.no_session_persistence
         return kept and not self.vendor.passthrough
+
+
+def yume_mode_of(invocation: Invocation) -> Invocation:
+    """The invocation with Claude's mode for one of Yume's; an unknown one is `default` (R15)."""
+    given = invocation.permission_mode
+    if given in (None, "manual", *MODES):
+        return invocation
+    from shim.yume_words import yume_mode
+
+    mode, asks, known = yume_mode(given)
+    if not known:
+        tell(f"the permission mode {printable(str(given)[:60])!r} is not known: default\n")
+    return invocation._replace(
+        permission_mode=mode, permission_prompt_tool="stdio" if asks else invocation.permission_prompt_tool
+    )
 
 
 def _prompts(invocation: Invocation) -> bool:

@@ -55,9 +55,11 @@ class Terms(NamedTuple):
     vendor's own "done" (vendor pages). `max_turns` is set only where the vendor cannot count for itself,
     `turns_asked` always; `budget` are the dollars that the session may cost;
     `retracts` is False for a vendor that never takes a reply back, of which less need be remembered.
+    `retries`: a stream that broke off may be asked for again, so what was said is remembered to the end.
+    `worded`: the vendor's errors are in Claude's words already.
     `gate` is what stderr says when the vendor's trust gate is closed, `login` how a person logs in with it.
     `keep` stores a text that is too large for a line and says where.
-    `redact`: no secret is said.
+    `redact`: no secret is said. `questions`: whether a call's own line, its input as it is, asks the frontend.
     `old_reader`: the frontend ends on a line of a kind that it does not know.
     `read` makes a structured answer of a text, where one was asked for that the vendor does not give by itself.
     """
@@ -75,10 +77,13 @@ class Terms(NamedTuple):
     turns_asked: int | None = None
     budget: float | None = None
     retracts: bool = True
+    retries: bool = False
+    worded: bool = False
     gate: str = ""
     login: str = ""
     read: Callable[[str], Structured] | None = None
     redact: bool = False
+    questions: Callable[[], bool] | None = None
     policy: Policy | None = None
     keep: Keep | None = None
     old_reader: bool = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shim.caps import Keep
 from shim.config import LINE_BYTES
+from shim.dialects import DIALECTS
 from shim.ending import Exit
 from shim.events import TERMINATORS, ClaudePen
 from shim.lines import INBOUND_BYTES
@@ -16,6 +17,7 @@ from shim.translation import Translation
 from shim.vendors import find
 
 if TYPE_CHECKING:
+    from shim.pen import Pen
     from shim.spill import Spill
 
 CHUNK_BYTES = 256 * 1024
@@ -33,9 +35,32 @@ def fresh_identity() -> tuple[str, str]:
     return str(uuid4()), str(uuid4())[:24]
 
 
+def open_pen(
+    dialect: str,
+    identity: str,
+    *,
+    partial: bool = False,
+    terminator: str = "none",
+    limit: int = 0,
+    shown: str = "",
+    history: bool = False,
+) -> "Pen":
+    """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always.
+
+    `history`: a dialect that is not Claude's also keeps Claude's lines, for a transcript.
+    """
+    if dialect == "yume":
+        from shim.yume import YumePen
+
+        kept = ClaudePen(fresh_identity()[1], limit=limit) if history else None
+        return YumePen(identity, limit=limit, shown=shown, history=kept)
+    return ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
+
+
 def open_translation(
     vendor_name: str,
     *,
+    dialect: str = "claude",
     partial: bool = False,
     terminator: str = "message_stop",
     session_id: str | None = None,
@@ -49,7 +74,7 @@ def open_translation(
     `limit` are the bytes of a line of ours at most (what is cut is kept in a file, unless the output is `stable`),
     `inbound` those of a line that comes in.
     """
-    vendor = find(vendor_name)
+    vendor = find(vendor_name, flat=dialect != "claude")
     fresh, identity = (STABLE_SESSION, STABLE_IDENTITY) if stable else fresh_identity()
     started = time.monotonic()
     clock: Callable[[], int] = (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))
@@ -60,14 +85,16 @@ def open_translation(
         cwd="" if stable else os.getcwd(),
         tools=vendor.listed,
         unattended=vendor.unattended,
-        retracts=vendor.retracts,
+        retracts=vendor.retracts or DIALECTS[dialect].retries,
+        retries=DIALECTS[dialect].retries,
+        worded=vendor.passthrough,
         login=vendor.login,
         keep=None if stable else _kept(fresh),
         clean_exits=vendor.clean_exits,
         redact=redact,
         clock=clock,
     )
-    pen = ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
+    pen = open_pen(dialect, identity, partial=partial, terminator=terminator, limit=limit)
     return Translation(vendor.translator, terms, pen, inbound=inbound, aside=aside_for(inbound))
 
 

@@ -1,18 +1,22 @@
 """The pump: a child's bytes in, Claude's bytes out. Pure; the session and `shim translate` both drive it."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import orjson
 
+from shim import ending
 from shim.account import SAMPLE_CHARACTERS, Account
 from shim.decode import PADDING, Decoder
 from shim.ending import Exit
-from shim.events import ClaudePen
 from shim.frame import CLOSED
 from shim.lines import INBOUND_BYTES, Aside, LineSplitter
 from shim.terms import Conversation, Terms
 from shim.translator import Translator
 from shim.turn import Turn
+
+if TYPE_CHECKING:
+    from shim.pen import Pen
 
 # Never believed from a line that had to be repaired: they make somebody act (threats: forged lines).
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
@@ -37,7 +41,7 @@ class Translation:
         self,
         translator: type[Translator],
         terms: Terms,
-        pen: ClaudePen,
+        pen: "Pen",
         previous: Turn | None = None,
         *,
         inbound: int = INBOUND_BYTES,
@@ -49,8 +53,10 @@ class Translation:
         """
         self.pen = pen
         self.account = Account()
+        self._inbound = inbound, aside
         self._lines = LineSplitter(inbound, aside)
         self._decoder = Decoder(self.account)
+        self._read: str | None = None
         if previous is None:
             turn = kind_of_turn(terms)(pen, terms, Conversation(), self.account)
         else:
@@ -92,14 +98,40 @@ class Translation:
 
     def drain(self) -> bytes:
         """What the end of the child's stdout adds: a last line without its end."""
-        self._pump(self._lines.close())
-        self._decoder.close()
-        self._count_skipped()
+        self._pump_rest()
         return self.pen.take()
 
     def close(self, child_exit: Exit | None, stderr: str = "") -> bytes:
         """The last lines, now that stdout is at its end. `child_exit` is None when we ended the child."""
-        said = self.drain()
+        return self._end(child_exit, self._last(child_exit, stderr))
+
+    def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+        """Make ready for the same message once more, if the stream of its answer was cut (Yume's R11).
+
+        Without `stderr` the child stays; else `close` may follow when it was not.
+        """
+        reason = "" if stderr is None else self._last(child_exit, stderr)
+        turn = self.turn
+        if not ending.broke_off(turn, child_exit, reason):
+            return False
+        turn.again()
+        if stderr is None:
+            self._translator.begin(turn)
+        else:
+            self._lines, self._decoder, self._read = LineSplitter(*self._inbound), Decoder(self.account), None
+            self._translator = type(self._translator)(turn, partial=self.pen.partial)
+        return True
+
+    def _pump_rest(self) -> None:
+        self._pump(self._lines.close())
+        self._decoder.close()
+        self._count_skipped()
+
+    def _last(self, child_exit: Exit | None, stderr: str) -> str:
+        """Read what is left, once; gives back the part of stderr that may be a reason."""
+        if self._read is not None:
+            return self._read
+        self._pump_rest()
         try:
             self._translator.eof(child_exit, stderr)
         except Exception as error:
@@ -108,7 +140,8 @@ class Translation:
             stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
         if not stderr.strip() and self._decoder.noise:
             stderr = "\n".join(self._decoder.noise)
-        return said + self._end(child_exit, stderr)
+        self._read = stderr
+        return stderr
 
     def finish(self) -> bytes:
         """The result now, of a child that stays for the next turn."""

@@ -45,6 +45,7 @@ class Turn(Verbatim):
         if session and isinstance(session, str):
             if self.conversation.vendor_session not in (None, session):
                 self.account.repaired("session_id_changed", session)
+                self._follow(session)
             self.conversation.vendor_session = session
         for name, value in facts.items():
             if isinstance(value, FACTS.get(name, object)) and value is not None and value != SYNTHETIC:
@@ -53,6 +54,14 @@ class Turn(Verbatim):
                 self.facts[name] = self.sure(value)
         if session and self.state is NEW:
             self.go(READY)
+
+    def _follow(self, session: str) -> None:
+        """A dialect that can tell is told of a vendor's new id, if the old one was the conversation's (Yume's R12)."""
+        conversation, found = self.conversation, parse_uuid(session)
+        ours = conversation.session_id is not None and conversation.session_id == conversation.vendor_session
+        if self._retries and ours and found and self.state is not CLOSED:
+            conversation.session_id = found
+            self.pen.session_changed(found)
 
     def message(self, model: str | None = None, usage: Usage | None = None) -> None:
         """A new reply begins; nothing is said before its first block."""
@@ -94,7 +103,7 @@ class Turn(Verbatim):
         self.stop_reason = stop_reason or self.stop_reason
         if self.state is not NEW:
             self.go(READY)
-        if self._said_size:
+        if self._said_size and not self._retries:
             self._forget_said()
         if self._budget is not None:
             self._count_cost(self._budget)
@@ -163,6 +172,7 @@ class Turn(Verbatim):
     def answers(self, message: Message, *, echo: bool) -> None:
         """The user's message that this turn answers; `echo` says it again behind the init line (contract C15)."""
         self.answered = message
+        self.pen.asked(message.text)
         self.echo = echo
 
     def next(self, terms: Terms | None = None, account: Account | None = None) -> "Turn":

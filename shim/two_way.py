@@ -37,7 +37,8 @@ class TwoWay(ChildDriver):
 
     async def turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
-        self._deadline, self._interrupted, self._stalled = float("inf"), False, False
+        self._deadline = float("inf")
+        self._interrupted = self._stalled = self._again = False
         self._allowed.clear()
         if self._child is None or self._child.exit is not None or self.translation is None:
             if self._child is not None:
@@ -62,16 +63,39 @@ class TwoWay(ChildDriver):
             child, _ = await self._begin(translation)
             await self._tell(child, prompt)
             over = await self._pump(child, translation)
+        if over and not self._stalled and self._cut_short(translation):
+            await self._tell(child, prompt)
+            over = await self._pump(child, translation)
         if self._stalled:
             await child.stop()
         if self._stalled or not over:
             await self._close(child, translation)
             await self._forget(child)
+            if not translation.finished:
+                await self._once_more(translation, prompt)
         elif translation.turn.settled and not translation.finished:
             await self._stopping(translation)
             await self._say_end(translation, translation.finish())
         else:  # ended by us, in the middle of the vendor's turn
             await child.stop(self._launcher.vendor.interrupt)
+            await self._forget(child)
+
+    async def _once_more(self, translation: Translation, prompt: bytes) -> None:
+        """Another child for the same message: the first one's stream was cut."""
+        try:
+            self._launcher.again(translation)
+            child, _ = await self._begin(translation)
+        except ShimError as error:
+            translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
+            await self._say_end(translation, translation.close(None))
+            return
+        self._answering = False
+        await self._tell(child, prompt)
+        if await self._pump(child, translation) and translation.turn.settled:
+            await self._stopping(translation)
+            await self._say_end(translation, translation.finish())
+        else:
+            await self._close(child, translation)
             await self._forget(child)
 
     def _skip_late(self, child: Child, translation: Translation) -> None:
@@ -126,6 +150,8 @@ class TwoWay(ChildDriver):
                 await self.decide(permission, decision)
             elif self._questions.holds(permission):
                 self._tasks.start_soon(self._release, permission)
+            elif self._questions.patience:
+                self._tasks.start_soon(self._expire, permission)
 
     async def _release(self, permission: Permission) -> None:
         """Hooks that never answer hold a question for so long and no more."""
@@ -134,6 +160,14 @@ class TwoWay(ChildDriver):
         with contextlib.suppress(FrontendGoneError):  # the turn finds out too
             await self._output.lines(self._questions.take())
             if decision is not None:
+                await self.decide(permission, decision)
+
+    async def _expire(self, permission: Permission) -> None:
+        """A question that nobody answers in time is answered by us."""
+        await anyio.sleep(self._questions.patience)
+        decision = self._questions.expired(permission)
+        if decision is not None:
+            with contextlib.suppress(FrontendGoneError):
                 await self.decide(permission, decision)
 
     def _allowed_before(self, permission: Permission) -> Decision | None:

@@ -127,6 +127,7 @@ class Vendor(NamedTuple):
     structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is read
     prices        it says what a reply cost, so `--max-budget-usd` can be kept
     login         how a person logs in with it, said when nobody is logged in
+    api_base      the variable in which it reads another address of its model's API
     timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
     chooses       which tools a request leaves it, where that is more than `listed`
     """
@@ -156,6 +157,7 @@ class Vendor(NamedTuple):
     structures: bool = False
     prices: bool = False
     login: str = ""
+    api_base: str = ""
     timeouts: Mapping[str, float] = MappingProxyType({})
     chooses: Callable[[Request], tuple[str, ...]] | None = None
     speech: Callable[[], Speech] | None = None

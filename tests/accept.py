@@ -5,6 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from flat import check_flat, translate_flat
 from support import FIXTURES, check_turns, fixture_cases, translate_case
 
 
@@ -14,19 +15,29 @@ def main() -> int:
     for case in fixture_cases():
         said, _ = translate_case(case)
         check_turns(said, case.partial, passthrough=case.passthrough)
-        old = case.golden.read_bytes() if case.golden.exists() else None
-        if said == old:
-            continue
-        case.golden.write_bytes(said)
-        changed += 1
-        sys.stdout.write(f"{'new    ' if old is None else 'changed'}  {case.name}\n")
-    for golden in sorted(FIXTURES.glob("*/*/claude.ndjson")):
+        changed += accept(case.golden, said)
+        if "yume" in case.facts:
+            flat, _ = translate_flat(case)
+            check_flat(flat)
+            changed += accept(case.folder / "yume.ndjson", flat)
+    for golden in sorted((*FIXTURES.glob("*/*/claude.ndjson"), *FIXTURES.glob("*/*/yume.ndjson"))):
         if not (golden.parent / "vendor.ndjson").exists():
             golden.unlink()
             changed += 1
             sys.stdout.write(f"removed  {golden.parent.parent.name}/{golden.parent.name}\n")
     sys.stdout.write(f"{changed} of {len(fixture_cases())} goldens changed; read the diff before you commit it\n")
     return 0
+
+
+def accept(golden: Path, said: bytes) -> bool:
+    """Write one golden; whether it is another now."""
+    old = golden.read_bytes() if golden.exists() else None
+    if said == old:
+        return False
+    golden.write_bytes(said)
+    name = golden.relative_to(FIXTURES)
+    sys.stdout.write(f"{'new    ' if old is None else 'changed'}  {name}\n")
+    return True
 
 
 if __name__ == "__main__":

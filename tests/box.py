@@ -305,11 +305,12 @@ class Box:
 
     @contextmanager
     def running(self, *arguments: str, **options: Any) -> Iterator[Running]:
-        """`shim claude ARGUMENTS` while it runs; options of Popen, and `environment`."""
+        """`shim claude ARGUMENTS` while it runs; options of Popen, `environment`, and another `door` than claude."""
         environment = self.environment(**options.pop("environment", {}))
+        door = options.pop("door", "claude")
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(
-            [*SHIM, "claude", *arguments], env=environment, cwd=self.cwd, start_new_session=True, **(pipes | options)
+            [*SHIM, door, *arguments], env=environment, cwd=self.cwd, start_new_session=True, **(pipes | options)
         )
         try:
             yield Running(process)

@@ -356,7 +356,8 @@ def test_what_a_real_client_sends_is_understood(client: str) -> None:
     assert said(*shlex.split(line)) == expected
 
 
-FIXTURES = sorted(Path(__file__).parent.parent.glob("fixtures/claude*/*/case.toml"))
+CASES = sorted(Path(__file__).parent.parent.glob("fixtures/claude*/*/case.toml"))
+FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]  # what fuzzing made had no process
 
 
 @pytest.mark.parametrize("case", FIXTURES, ids=lambda case: case.parent.name)

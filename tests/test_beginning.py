@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from box import ASK, PATIENCE, Done
+from flat import check_flat
 
 # The signal comes as soon as it would be noted; dropin, argv and all the rest are imported after that.
 EARLY = """
@@ -21,10 +22,10 @@ main()
 """
 
 
-def told(box, number, *words, before=None):
+def told(box, number, *words, before=None, door="claude"):
     code = EARLY.replace("NUMBER", str(int(number)))
     process = subprocess.run(
-        [sys.executable, "-P", "-c", code, "claude", *words],
+        [sys.executable, "-P", "-c", code, door, *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env=box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["record", str(box.recording)], ["hang"])),
@@ -44,6 +45,14 @@ def test_a_signal_during_the_imports_is_obeyed_with_a_result(box, number, status
     done = told(box, number, *ASK)
     assert (done.status, done.cause, done.stderr) == (status, cause, "")
     assert not box.recording.exists(), "nothing was started any more"
+
+
+def test_yumes_binary_obeys_it_with_a_result_too(box):
+    done = told(box, signal.SIGTERM, "start", "--prompt", "x", door="yume-cli")
+    (turn,) = check_flat(done.stdout)
+    assert (done.status, turn[-2]["shim"]["cause"], done.stderr) == (143, "signal", "")
+    assert not box.recording.exists()
+    assert told(box, signal.SIGTERM, "--version", door="yume-cli").status == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("words", [("-p", "--help"), ("-p", "--version")])

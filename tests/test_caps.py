@@ -162,3 +162,11 @@ def test_names_and_ids_without_end_make_no_line_longer(partial):
     (result,) = [line for line in map(json.loads, data.splitlines()) if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "out"
     check_turns(data + b'{"type":"message_stop"}\n', partial)
+
+
+def test_a_line_of_very_many_short_names_stays_a_line():
+    stage = Stage()
+    stage.pen = stage.turn.pen = ClaudePen("00000000-0000-4000-8000-", terminator=b"", limit=LIMIT)
+    stage.turn.started(session_id="s", model="m", tools=[f"tool{number}" for number in range(50_000)])
+    (init,) = stage.lines()
+    assert (init["subtype"], init["model"]) == ("init", "m") and len(init["tools"]) < 50_000

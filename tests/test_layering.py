@@ -18,6 +18,7 @@ CORE = {
     "caps",
     "control",
     "decode",
+    "dialects",
     "dumping",
     "ending",
     "errors",
@@ -27,12 +28,14 @@ CORE = {
     "halves",
     "hooks",
     "ids",
+    "lanes",
     "lines",
     "messages",
     "nested",
     "outcomes",
     "passing",
     "patterns",
+    "pen",
     "permissions",
     "policy",
     "redact",
@@ -50,6 +53,10 @@ CORE = {
     "vendor",
     "verbatim",
     "wording",
+    "yume",
+    "yume_argv",
+    "yume_control",
+    "yume_words",
 }
 # Owns every file descriptor, every timeout and every task; knows nothing of any vendor's words.
 SHELL = {
@@ -85,6 +92,7 @@ SHELL = {
     "transcript",
     "two_way",
     "translate",
+    "yume_start",
     "unstartable",
     "windows",
 }
@@ -96,6 +104,7 @@ FRONT = {
     "dropin",
     "manual",
     "subcommands",
+    "yume_cli",
 }
 PACKAGES = {"__init__", "vendors"}  # vendors/ is core
 

@@ -253,6 +253,37 @@ def test_lines_of_a_nested_agent_are_redacted():
     assert GITHUB.encode() not in stage.bytes
 
 
+@BOTH
+def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does(partial):
+    asking = [True]
+    stage = started(partial, questions=lambda: asking[0])
+    stage.turn.tool_use("t", "Bash", {"command": f"asked {GITHUB}"})
+    nested = stage.turn.child("t")
+    nested.tool_use("n", "Bash", {"command": f"nested {GITHUB}"})
+    stage.lines()
+    assert stage.bytes.count(f"asked {GITHUB}".encode()) == 1 + partial
+    assert stage.bytes.count(f"nested {GITHUB}".encode()) == 1
+    said = len(stage.bytes)
+    nested.tool_result("n", GITHUB)
+    nested.text(GITHUB)
+    stage.turn.tool_result("t", GITHUB)
+    asking[0] = False
+    stage.turn.tool_use("u", "Bash", {"command": GITHUB})
+    stage.turn.text(GITHUB)
+    ended(stage)
+    assert GITHUB.encode() not in stage.bytes[said:]
+
+
+def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
+    stage = started()
+    for call in ("t", "u"):
+        stage.turn.tool_use(call, "Task", {})
+    stage.turn.child("t").tool_use("n", "Bash", {})
+    stage.turn.child("u").tool_result("n", f"got {GITHUB}")
+    ended(stage)
+    assert GITHUB.encode() not in stage.bytes and MARK.encode() in stage.bytes
+
+
 @pytest.mark.parametrize(
     "end",
     [

@@ -70,6 +70,7 @@ class Launched:
     """What a driver asks of its launcher, when the child is there already."""
 
     echo = False
+    retries = False
     vendor = SimpleNamespace(interrupt="SIGINT")
 
     def __init__(self, translation, end_grace):

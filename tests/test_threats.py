@@ -683,7 +683,8 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
     said = {"id": "m", "model": "m", "role": "assistant", "content": [{"type": "text", "text": f"a {GITHUB}"}]}
     request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": GITHUB}}
     question = {"type": "control_request", "request_id": "q", "request": request}
-    result = {"type": "result", "subtype": "success", "is_error": False, "result": f"a {GITHUB}", **session}
+    counted = dict.fromkeys(("duration_ms", "duration_api_ms", "num_turns"), 1)
+    result = {"type": "result", "subtype": "success", "is_error": False, "result": f"a {GITHUB}", **counted, **session}
     lines = ndjson(init, {"type": "assistant", "message": said, **session}, question, result)
     words = box.path / "lines"
     words.write_text(lines, encoding="utf-8")

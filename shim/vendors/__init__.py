@@ -17,14 +17,18 @@ VENDORS = {
 }
 
 
-def find(name: str) -> Vendor:
-    """The vendor called `name`; FrontendError when there is none."""
+# Where the lines of a vendor must not pass as they are: the same vendor, translated like any other.
+FLAT = {"claude": "claude_flat:VENDOR"}
+
+
+def find(name: str, *, flat: bool = False) -> Vendor:
+    """The vendor called `name`; FrontendError when there is none. `flat`: nothing of it may pass verbatim."""
     if not vendor_name(name) or name not in VENDORS:
         raise FrontendError(
             f"{name[:40]!r} is no vendor; there are: {', '.join(VENDORS)}",
             hint="`shim vendors` shows each with what is found on this machine",
         )
-    module, _, attribute = VENDORS[name].partition(":")
+    module, _, attribute = ((flat and FLAT.get(name)) or VENDORS[name]).partition(":")
     vendor = getattr(import_module(f"shim.vendors.{module}"), attribute)
     assert isinstance(vendor, Vendor)
     return vendor

@@ -169,5 +169,6 @@ VENDOR = Vendor(
     resumes=True,
     passthrough=True,
     structures=True,
+    api_base="ANTHROPIC_BASE_URL",
     login="run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY",
 )

@@ -344,4 +344,5 @@ VENDOR = Vendor(
     timeouts={"first_byte_timeout": SILENT_SECONDS, "idle_timeout": SILENT_SECONDS},
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speech=QwenSpeech,
+    api_base="OPENAI_BASE_URL",
 )

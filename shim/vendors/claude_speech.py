@@ -1,0 +1,57 @@
+"""What a real claude is told through its stdin while it stays for a conversation in another dialect (contract 6)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shim.dumping import dump
+from shim.permissions import Decision, Permission
+
+
+class ClaudeSpeech:
+    """One child's ear; requests are numbered."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def hello(self) -> bytes:
+        """The control side is on from here."""
+        return self._request(subtype="initialize", hooks=None)
+
+    def prompt(self, text: str) -> bytes:
+        """A message of the user's."""
+        message = {"role": "user", "content": text}
+        return _line({"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None})
+
+    def interrupt(self) -> bytes:
+        """It ends the turn with a result and stays."""
+        return self._request(subtype="interrupt")
+
+    def model(self, name: str) -> bytes:
+        """From the next request on."""
+        return self._request(subtype="set_model", model=name)
+
+    def mode(self, name: str) -> bytes:
+        """Its own names."""
+        return self._request(subtype="set_permission_mode", mode=name)
+
+    def decide(self, permission: Permission, decision: Decision) -> bytes:
+        """An allowed call is sent with its input, as the SDKs do."""
+        if decision.allow:
+            changed = permission.own_arguments if decision.changed is None else decision.changed
+            answer: dict[str, Any] = {"behavior": "allow", "updatedInput": changed}
+        else:
+            answer = {"behavior": "deny", "message": decision.message, "interrupt": decision.interrupt}
+        return respond({"subtype": "success", "request_id": permission.request, "response": answer})
+
+    def _request(self, **request: object) -> bytes:
+        self._number += 1
+        return _line({"type": "control_request", "request_id": f"shim-{self._number}", "request": request})
+
+
+def respond(response: Mapping[str, Any]) -> bytes:
+    """An answer to one of its requests."""
+    return _line({"type": "control_response", "response": response})
+
+
+def _line(value: object) -> bytes:
+    return dump(value) + b"\n"

@@ -1,0 +1,155 @@
+"""Yume's own binary over real vendor programs: a turn at a time and many in one, approvals, interrupts, resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clis import isolated_environment
+from place import Line, LineProcess, Place
+from programs import install
+from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from vendor_setups import CLAUDE_ITSELF, PI, QWEN, Vendor
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from flat import check_flat, short
+
+pytestmark = pytest.mark.e2e
+
+Start = Callable[..., "Tab"]
+only_asking = pytest.mark.parametrize("yume", [QWEN, CLAUDE_ITSELF], indirect=True, ids=str)
+only_qwen = pytest.mark.parametrize("yume", [QWEN], indirect=True, ids=str)
+
+
+class Tab(LineProcess):
+    """A running yume-cli."""
+
+    def finish(self) -> list[list[Line]]:
+        """Hang up, read to the end; its turns, which keep every rule."""
+        self.close_stdin()
+        code = self.read_to_end()
+        data = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in self.lines)
+        turns = check_flat(data.replace("\u2028".encode(), b"\\u2028"), exposed=True)
+        failed = turns[-1][-2]["is_error"] and turns[-1][-2]["subtype"] != "cancelled"
+        assert (code == 1) == failed, self.complaint(f"left with {code}")
+        return turns
+
+
+@pytest.fixture(params=[QWEN, PI, CLAUDE_ITSELF], ids=str)
+def yume(request: pytest.FixtureRequest, hello: Path, tmp_path: Path) -> Iterator[tuple[Place, Vendor, ScriptedServer]]:
+    """yume-cli, installed, with a real program to start and a model for it."""
+    vendor: Vendor = request.param
+    with vendor.server() as server:
+        program = install(vendor.package)
+        environment = isolated_environment(vendor, program, server.url, tmp_path)
+        environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
+        command = [sys.executable, "-m", "shim", "install", "--as", "yume-cli", "--to", str(tmp_path / "bin")]
+        subprocess.run(command, env=environment, cwd=environment["HOME"], timeout=60, check=True)
+        place = Place(tmp_path / "bin" / "yume-cli", hello.parent, environment)
+        yield place, vendor, server
+        left = place.processes_left() if all(process.ended for process in place.started) else {}
+        place.close()
+        assert left == {}
+
+
+@pytest.fixture
+def start(yume: tuple[Place, Vendor, ScriptedServer]) -> Start:
+    place, vendor, _ = yume
+
+    def started(*words: str) -> Tab:
+        given: Sequence[str] = [*vendor.arguments] if "--model" in vendor.arguments else []
+        argv = [str(place.claude), "start", "--provider", vendor.name, "--cwd", str(place.folder), *given, *words]
+        tab = Tab(argv, Path(os.sep), place.environment)
+        place.started.append(tab)
+        return tab
+
+    return started
+
+
+def said(turn: Sequence[Line]) -> str:
+    return "".join(line["content"] for line in turn if line["type"] == "text")
+
+
+def message(words: str) -> dict[str, Any]:
+    return {"type": "user", "content": words}
+
+
+def is_stop(line: Line) -> bool:
+    return line["type"] == "message_stop"
+
+
+def test_a_turn_at_a_time_goes_on_with_its_session(start: Start) -> None:
+    session = str(uuid.uuid4())
+    (first,) = start("--session-id", session, "--prompt", "[[text]] hi").finish()
+    assert said(first) == REPLY and first[0]["session_id"] == session
+    assert sum(line["type"] == "text" for line in first) > 1, "it is streamed"
+    assert not any("estimated" in line for line in first if line["type"] == "usage")
+    (second,) = start("--session-id", session, "--resume", session, "--prompt", "[[text]] again").finish()
+    assert said(second) == REPLY and second[0]["session_id"] == session
+
+
+def test_many_messages_in_one_process(start: Start, yume: tuple[Place, Vendor, ScriptedServer]) -> None:
+    tab = start("--session-id", "tab-7")
+    for words in ("[[text]] one", "[[text]] two"):
+        tab.send(message(words))
+        tab.read_until(is_stop)
+    first, second = tab.finish()
+    assert said(first) == said(second) == REPLY and first[0]["session_id"] == "tab-7"
+    asked = json.dumps(yume[2].requests[-1].messages, ensure_ascii=False)
+    assert "[[text]] one" in asked and "[[text]] two" in asked, "the second turn knows the first"
+
+
+def test_parallel_calls_come_one_after_the_other(start: Start, yume: tuple[Place, Vendor, ScriptedServer]) -> None:
+    place, vendor, _ = yume
+    file = vendor.file_argument(place.folder / "hello.txt")
+    (turn,) = start("--prompt", f"[[parallel]] {file} {file}").finish()
+    kinds = [line["type"] for line in turn if line["type"].startswith("tool")]
+    assert kinds == ["tool_use", "tool_result", "tool_use", "tool_result"]
+    calls = [line for line in turn if line["type"] == "tool_use"]
+    assert all(call["name"] == "Read" and call["input"]["file_path"].endswith("hello.txt") for call in calls)
+    assert said(turn).endswith(REPLY_AFTER_TOOL)
+
+
+@only_asking
+@pytest.mark.parametrize("approved", [True, False], ids=["approved", "denied"])
+def test_a_call_waits_for_its_approval(
+    start: Start, yume: tuple[Place, Vendor, ScriptedServer], approved: bool
+) -> None:
+    place, _, _ = yume
+    tab = start("--permission-mode", "interactive", "--prompt", "[[shell]] touch made.txt")
+    call = tab.read_until(lambda line: line["type"] == "tool_use")
+    assert not (place.folder / "made.txt").exists()
+    tab.send({"type": "tool_approval", "id": call["id"], "approved": approved})
+    tab.read_until(is_stop)
+    (turn,) = tab.finish()
+    (result,) = (line for line in turn if line["type"] == "tool_result")
+    assert result["is_error"] is not approved
+    assert (place.folder / "made.txt").exists() is approved
+
+
+def test_an_interrupt_stops_the_turn_and_the_next_one_works(start: Start) -> None:
+    tab = start()
+    tab.send(message("[[slow]] hi"))
+    tab.read_until(lambda line: line["type"] == "text")
+    tab.send({"type": "interrupt"})
+    tab.read_until(is_stop)
+    tab.send(message("[[text]] next"))
+    tab.read_until(is_stop)
+    first, second = tab.finish()
+    assert short(first)[-3:] == ["interrupt", "result cancelled", "message_stop"]
+    assert said(second) == REPLY
+
+
+def test_a_key_that_is_refused_is_a_system_error(start: Start) -> None:
+    (turn,) = start("--prompt", "[[error]] hi").finish()
+    error, result = turn[-3], turn[-2]
+    assert (error["type"], error["subtype"], error["code"]) == ("system", "error", "AUTH")
+    assert result["is_error"]

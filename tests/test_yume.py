@@ -1,0 +1,580 @@
+"""Yume's pen: its shapes, and its rules R1 to R15, each by its number."""
+
+import json
+
+import pytest
+from flat import MOST_BYTES, FlatStage, check_flat, short, translate_flat
+from support import STABLE_SESSION, case
+
+from shim.ending import Exit
+from shim.permissions import Permission
+from shim.translate import STABLE_IDENTITY, open_pen, open_translation
+from shim.yume import YumePen
+from shim.yume_words import error_code, readable, retry_after, yume_mode
+
+U = "11111111-2222-4333-8444-555555555555"
+V = "99999999-2222-4333-8444-555555555555"
+
+
+@pytest.fixture
+def stage():
+    opened = FlatStage()
+    opened.turn.started(session_id=U, model="m", cwd="/repo", tools=["Read", "Agent"])
+    return opened
+
+
+def ended(stage, **options):
+    stage.turn.ended()
+    found = stage.finish(**options)
+    check_flat(stage.bytes)
+    return found
+
+
+# -- R1 to R8 ---------------------------------------------------------------------------------------------------
+
+
+def test_r1_init_is_the_first_line_of_the_process_and_comes_once(stage):
+    init, *_ = ended(stage)
+    assert (
+        init.items()
+        >= {
+            "type": "system",
+            "subtype": "init",
+            "session_id": U,
+            "model": "m",
+            "cwd": "/repo",
+            "permissionMode": "default",
+            "tools": ["Read", "Task"],
+        }.items()
+    )
+    stage.turn = stage.turn.next()
+    stage.turn.say("more")
+    assert short(ended(stage)) == ["text more", "usage", "result success", "message_stop"]
+
+
+def test_r1_a_failure_before_anything_has_its_init(stage):
+    empty = FlatStage()
+    empty.turn.failed("no")
+    assert short(empty.finish())[0] == "init"
+
+
+def test_r2_every_fragment_is_a_line_in_its_order_and_no_block_is_said_again(stage):
+    for fragment in ("Hel", "lo ", "you"):
+        stage.turn.text(fragment)
+    stage.turn.text_snapshot("Hello you")
+    stage.turn.block_end()
+    texts = [line for line in ended(stage) if line["type"] == "text"]
+    assert [line["content"] for line in texts] == ["Hel", "lo ", "you"]
+    assert [line["id"] for line in texts] == ["chunk-1", "chunk-2", "chunk-3"]
+    assert texts[0] == {"type": "text", "content": "Hel", "id": "chunk-1"}
+
+
+def test_r3_parallel_calls_are_said_one_after_the_other_whatever_order_their_results_come_in(stage):
+    turn = stage.turn
+    turn.tool_use("a", "Read", {"file_path": "/a"})
+    turn.tool_use("b", "Bash", {"command": "ls"})
+    turn.tool_use("c", "Bash", {"command": "pwd"})
+    turn.text("meanwhile")
+    assert short(stage.lines()) == ["init", "call a Read"]
+    turn.tool_result("c", "third")
+    turn.tool_result("b", "second", True)
+    assert short(stage.lines()) == []
+    turn.tool_result("a", "first")
+    assert short(stage.lines()) == [
+        "result a first",
+        "call b Bash",
+        "failed b second",
+        "call c Bash",
+        "result c third",
+        "text meanwhile",
+    ]
+    ended(stage)
+
+
+def test_r3_a_call_without_a_result_is_answered_before_the_end(stage):
+    stage.turn.tool_use("a", "Read", {})
+    stage.turn.tool_use("b", "Read", {})
+    assert short(ended(stage))[1:5] == [
+        "call a Read",
+        "failed a No result was reported for this call.",
+        "call b Read",
+        "failed b No result was reported for this call.",
+    ]
+
+
+def test_r4_ids_are_unique_in_a_session_and_a_retried_call_is_said_once(stage):
+    stage.turn.tool_use("a", "Read", {})
+    stage.turn.tool_use("a", "Read", {})
+    stage.turn.tool_result("a", "x")
+    stage.turn.tool_use("a", "Read", {})
+    stage.turn.tool_result("a", "y")
+    calls = [word for word in short(ended(stage)) if word.startswith("call")]
+    assert calls == ["call a Read", "call a~2 Read"]
+
+
+def test_r5_arguments_that_are_no_object_are_an_object_all_the_same(stage):
+    stage.turn.tool_use("a", "Bash", "rm")
+    (call,) = (line for line in ended(stage) if line["type"] == "tool_use")
+    assert call == {"type": "tool_use", "id": "a", "name": "Bash", "input": {"raw": "rm"}}
+
+
+def test_r6_the_vendors_usage_is_said_once_and_not_marked(stage):
+    numbers = {"input_tokens": 5, "output_tokens": 6, "cache_creation_input_tokens": 7, "cache_read_input_tokens": 8}
+    stage.turn.say("x")
+    stage.turn.message_end(numbers)
+    *_, usage, result, _ = ended(stage)
+    assert usage == {"type": "usage", **numbers} and result["usage"] == numbers
+
+
+def test_r6_without_a_usage_it_is_estimated_by_four_characters_a_token_and_marked(stage):
+    from shim.messages import Message
+
+    stage.turn.answers(Message("p" * 40), echo=False)
+    stage.turn.text("é" * 10)
+    stage.turn.text("b" * 7)
+    *_, usage, _, _ = ended(stage)
+    assert (usage["input_tokens"], usage["output_tokens"], usage["estimated"]) == (10, 5, True)
+
+
+def test_r6_what_nobody_answered_cost_nothing_as_far_as_we_know(stage):
+    from shim.messages import Message
+
+    stage.turn.answers(Message("p" * 40), echo=False)
+    stage.turn.failed("429 slow down")
+    (usage,) = (line for line in stage.finish() if line["type"] == "usage")
+    assert (usage["input_tokens"], usage["estimated"]) == (0, True)
+
+
+@pytest.mark.parametrize("how", ["ended", "failed", "interrupted", "nothing"])
+def test_r7_every_end_is_a_result_and_then_the_terminator(stage, how):
+    stage.turn.text("x")
+    if how != "nothing":
+        getattr(stage.turn, how)(*(["boom"] if how == "failed" else []))
+    assert [line["type"] for line in stage.finish()][-2:] == ["result", "message_stop"]
+    check_flat(stage.bytes)
+
+
+def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
+    stage.turn.tool_use("a", "Read", {})
+    stage.turn.tool_use("b", "Read", {})
+    stage.turn.fail_hard("a mistake")
+    stage.lines()
+    (turn,) = check_flat(stage.bytes)
+    assert turn[-2]["shim"]["cause"] == "internal"
+
+
+@pytest.mark.parametrize("chosen", ["dollar", "none", "message_stop"])
+def test_r8_the_old_terminator_is_never_said(chosen):
+    pen = open_pen("yume", STABLE_IDENTITY, terminator=chosen)
+    pen.init(U, {})
+    pen.result({"is_error": False, "shim": {"cause": "clean"}})
+    assert pen.take().endswith(b'}\n{"type":"message_stop"}\n')
+
+
+# -- R9 to R15 --------------------------------------------------------------------------------------------------
+
+
+def test_r9_an_interrupt_is_an_event_and_a_result_that_is_cancelled(stage):
+    stage.turn.text("half")
+    stage.turn.interrupted()
+    *_, event, result, _ = stage.finish()
+    assert event == {"type": "interrupt"}
+    assert (result["is_error"], result["subtype"]) == (True, "cancelled")
+
+
+def test_r10_nobody_logged_in_is_a_system_error_when_nothing_was_said(stage):
+    stage.turn.failed("401 Incorrect API key provided", api=True)
+    *_, error, result, _ = stage.finish()
+    assert (error["type"], error["subtype"], error["code"]) == ("system", "error", "AUTH")
+    assert result["is_error"] and error["message"] in result["errors"]
+
+
+def test_r10_the_same_in_the_middle_of_a_turn_is_an_error(stage):
+    stage.turn.text("I was saying")
+    stage.turn.failed("401 Incorrect API key provided", api=True)
+    *_, error, result, _ = stage.finish()
+    assert (error["type"], error["code"], result["is_error"]) == ("error", "AUTH", True)
+
+
+def test_r11_a_rate_limit_says_how_long_to_wait_where_that_is_known(stage):
+    stage.turn.failed("429 Too many requests, try again in 20s", api=True)
+    *_, error, result, _ = stage.finish()
+    assert error.items() >= {"code": "RATE_LIMIT", "status": 429, "retryable": True, "retry_after": 20.0}.items()
+    assert result.items() >= {"status": 429, "retryable": True, "retry_after": 20.0}.items()
+
+
+@pytest.mark.parametrize("message", ["500 internal server error", "529 overloaded"])
+def test_r11_trouble_of_the_server_suggests_to_ask_again(stage, message):
+    stage.turn.failed(message, api=True)
+    *_, error, result, _ = stage.finish()
+    assert (error["code"], error["retryable"], result["retryable"]) == ("SERVER", True, True)
+
+
+def test_r11_a_mistake_of_ours_suggests_nothing(stage):
+    stage.turn.failed("400 messages: field required", api=True)
+    *_, error, result, _ = stage.finish()
+    assert "retryable" not in error and "retryable" not in result
+
+
+CUT = "connection lost"
+
+
+@pytest.mark.parametrize(
+    ("done", "retried"),
+    [
+        ([], True),
+        ([("text", "half")], True),
+        ([("tool_use", "a", "Read", {})], False),
+        ([("tool_use", "a", "Read", {}), ("tool_result", "a", "x")], False),
+        ([("text", "one"), ("message_end",), ("text", "two")], False),
+    ],
+    ids=["nothing", "text", "call open", "call done", "second reply"],
+)
+def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retried):
+    translation = open_translation("demo", dialect="yume", stable=True)
+    translation.turn.started(session_id=U)
+    for verb, *arguments in done:
+        getattr(translation.turn, verb)(*arguments)
+    assert translation.retry(Exit(code=1), CUT) is retried
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr"), [(1, "Error: 401 unauthorized"), (2, "bad flag"), (1, "429 rate limit exceeded")]
+)
+def test_r11_other_failures_are_not_asked_for_again(code, stderr):
+    translation = open_translation("demo", dialect="yume", stable=True)
+    translation.turn.started(session_id=U)
+    translation.turn.text("half")
+    assert not translation.retry(Exit(code=code), stderr)
+
+
+def test_r11_in_claudes_dialect_nothing_is_asked_for_again():
+    translation = open_translation("demo", stable=True)
+    translation.turn.started(session_id=U)
+    assert not translation.retry(Exit(code=1), CUT)
+
+
+def test_r11_what_was_said_before_the_cut_is_not_said_twice():
+    translation = open_translation("demo", dialect="yume", stable=True)
+    translation.turn.started(session_id=U)
+    translation.turn.text("one two")
+    assert translation.retry(Exit(code=0), "")
+    translation.turn.started(session_id=U)
+    for fragment in ("one ", "two", " three"):
+        translation.turn.text(fragment)
+    translation.turn.ended()
+    lines = [json.loads(line) for line in translation.close(Exit(code=0)).splitlines()]
+    assert short(lines) == ["init", "text one two", "text  three", "usage", "result success", "message_stop"]
+
+
+def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatch):
+    monkeypatch.setattr("shim.blocks.SAID_CHARACTERS", 10)
+    translation = open_translation("demo", dialect="yume", stable=True)
+    translation.turn.started(session_id=U)
+    translation.turn.say("more than ten characters")
+    assert not translation.retry(Exit(code=1), CUT)
+
+
+def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):
+    stage.turn.started(session_id=V)
+    stage.turn.say("x")
+    init, changed, *_, result, _ = ended(stage)
+    assert changed == {"type": "system", "subtype": "session_id", "session_id": V}
+    assert (init["session_id"], result["session_id"]) == (U, V)
+
+
+def test_r12_an_id_of_the_frontends_choice_stays():
+    stage = FlatStage(session_id=STABLE_SESSION)
+    stage.turn.started(session_id=U)
+    stage.turn.started(session_id=V)
+    assert [line.get("subtype") for line in ended(stage)].count("session_id") == 0
+
+
+@pytest.mark.parametrize("trigger", ["manual", "auto", "threshold"])
+def test_r12_a_compaction_is_said(stage, trigger):
+    stage.turn.compacted(trigger, 50000)
+    (line,) = (line for line in ended(stage) if line.get("subtype") == "compact_boundary")
+    assert line["compact_metadata"] == {"trigger": "manual" if trigger == "manual" else "auto", "pre_tokens": 50000}
+
+
+def test_r12_other_system_lines_are_claudes_alone(stage):
+    stage.turn.retry(1, 3, 500, "503")
+    stage.turn.system("task_started", task_id="x", description="y")
+    assert short(ended(stage)) == ["init", "usage", "result success", "message_stop"]
+
+
+def test_r13_thinking_is_flat_and_comes_as_it_streams(stage):
+    stage.turn.thinking("Hm")
+    stage.turn.thinking("m.")
+    found = [line for line in ended(stage) if line["type"] == "thinking"]
+    assert found == [
+        {"type": "thinking", "is_thinking": True, "thought": "Hm"},
+        {"type": "thinking", "is_thinking": True, "thought": "m."},
+    ]
+
+
+def test_r14_a_denied_call_has_an_error_for_its_result(stage):
+    asked = Permission("r1", "a", "Bash", {}, "shell", {})
+    stage.turn.permission("r1", "a", "Bash", {}, ("shell", {}))
+    stage.turn.refused(asked, "Not today.", announced=True)
+    stage.turn.tool_result("a", "vendor's own words", True)
+    assert "failed a Not today." in short(ended(stage))
+
+
+@pytest.mark.parametrize("name", ["yolo", "", None, 7, "bypassPermissions"])
+def test_r15_a_mode_that_nobody_knows_is_the_default(name):
+    assert yume_mode(name) == ("default", False, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "asks"),
+    [
+        ("default", "default", False),
+        ("interactive", "default", True),
+        ("auto", "acceptEdits", False),
+        ("deny", "plan", False),
+    ],
+)
+def test_r15_the_modes_of_yume(name, mode, asks):
+    assert yume_mode(name) == (mode, asks, True)
+
+
+# -- the shapes -------------------------------------------------------------------------------------------------
+
+
+def test_a_result_has_what_yume_knows_and_nothing_of_the_text(stage):
+    stage.turn.say("done")
+    *_, result, _ = ended(stage)
+    assert set(result) == {
+        "type", "is_error", "subtype", "usage", "duration_ms", "duration_api_ms", "total_cost_usd", "modelUsage",
+        "shim", "uuid", "session_id",
+    }  # fmt: skip
+
+
+def test_a_text_that_came_with_the_end_alone_is_said(stage):
+    stage.turn.ended(result="only here")
+    assert "text only here" in short(stage.finish())
+
+
+def test_a_text_that_was_said_is_not_said_again_at_the_end(stage):
+    stage.turn.text("only here")
+    stage.turn.ended(result="only here")
+    assert short(stage.finish()).count("text only here") == 1
+
+
+def test_the_images_of_a_message_that_were_left_out_are_told_of(stage):
+    stage.pen.notice("[1 image left out]")
+    assert stage.lines()[-1] == {"type": "text", "content": "[1 image left out]", "id": "chunk-1"}
+
+
+def test_a_session_is_called_what_the_frontend_calls_it():
+    pen = YumePen(STABLE_IDENTITY, shown="sess-123")
+    pen.init(U, {})
+    pen.result({"is_error": False, "shim": {"cause": "clean"}})
+    ids = [json.loads(line).get("session_id") for line in pen.take().splitlines()]
+    assert ids == ["sess-123", None, "sess-123", None]
+
+
+def test_a_result_of_blocks_is_one_text(stage):
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 400}}
+    stage.turn.tool_use("a", "Read", {})
+    stage.turn.tool_result("a", [{"type": "text", "text": "see"}, picture])
+    (result,) = (line for line in ended(stage) if line["type"] == "tool_result")
+    assert result["content"] == "see\n[image: image/png]"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [("x", "x"), (None, ""), ({"a": 1}, '{"a":1}'), (["x", {"type": "odd", "n": 1}], 'x\n{"type":"odd","n":1}')],
+)
+def test_any_content_is_readable(content, text):
+    assert readable(content) == text
+
+
+HUGE = "0123456789é\u2028" * 40_000
+
+
+@pytest.mark.parametrize("limit", [0, 10_000, 1_000_000])
+def test_no_line_is_a_hundred_thousand_bytes_long(limit):
+    stage = FlatStage()
+    stage.pen = stage.turn.pen = YumePen(STABLE_IDENTITY, limit=limit)
+    stage.turn._room = stage.pen.room
+    turn = stage.turn
+    turn.started(session_id=U, model=HUGE, cwd=HUGE, tools=[HUGE])
+    turn.text(HUGE)
+    turn.think(HUGE)
+    turn.tool_use(HUGE, HUGE, {"content": HUGE})
+    turn.child(HUGE).text(HUGE)
+    nested = turn.child(HUGE)
+    nested.thinking(HUGE)
+    nested.tool_use(HUGE + "2", HUGE, {"content": HUGE})
+    nested.tool_result(HUGE + "2", HUGE)
+    turn.tool_result(HUGE, [{"type": "text", "text": HUGE}])
+    turn.failed(HUGE)
+    stage.finish()
+    check_flat(stage.bytes)
+    assert max(map(len, stage.bytes.splitlines())) < min(limit or MOST_BYTES, MOST_BYTES)
+    said = [json.loads(line) for line in stage.bytes.splitlines()]
+    own = [line for line in said if "parent_tool_use_id" not in line]
+    assert "".join(line["content"] for line in own if line["type"] == "text") == HUGE
+    assert "".join(line["thought"] for line in own if line["type"] == "thinking") == HUGE
+
+
+def test_very_many_short_names_are_no_long_line_either():
+    stage = FlatStage()
+    stage.turn.started(session_id=U, model="m", tools=[f"tool{number}" for number in range(50_000)])
+    stage.turn.ended()
+    init, *_ = stage.finish()
+    check_flat(stage.bytes)
+    assert (init["session_id"], init["model"]) == (U, "m") and len(init["tools"]) < 50_000
+
+
+def test_arguments_that_had_to_be_cut_are_told_to_the_turn(stage):
+    cut = stage.pen.tool_use("a", "Write", {"content": HUGE})
+    assert cut is not None and "characters left out" in cut["content"]
+    assert stage.pen.tool_use("b", "Write", {"content": "short"}) is None
+
+
+# -- nested agents ----------------------------------------------------------------------------------------------
+
+
+def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
+    turn = stage.turn
+    turn.tool_use("task", "Agent", {"description": "look"})
+    nested = turn.child("task")
+    nested.thinking("hm")
+    nested.tool_use("n1", "Read", {"file_path": "/a"})
+    nested.tool_use("n2", "Read", {"file_path": "/b"})
+    nested.tool_result("n2", "two")
+    nested.tool_result("n1", "one", True)
+    nested.text("found")
+    nested.user_text("what it was told")
+    turn.tool_result("task", "found it")
+    words = short(ended(stage))
+    assert words[1:10] == [
+        "call task Task",
+        "task>think hm",
+        "task>call n1 Read",
+        "task>failed n1 one",
+        "task>call n2 Read",
+        "task>result n2 two",
+        "task>text found",
+        "result task found it",
+        "usage",
+    ]
+
+
+def test_an_agent_whose_call_waits_waits_with_it(stage):
+    turn = stage.turn
+    turn.tool_use("one", "Task", {})
+    turn.tool_use("two", "Task", {})
+    turn.child("two").text("from two")
+    turn.child("one").text("from one")
+    turn.tool_result("two", "2")
+    turn.tool_result("one", "1")
+    assert short(ended(stage))[1:7] == [
+        "call one Task",
+        "one>text from one",
+        "result one 1",
+        "call two Task",
+        "two>text from two",
+        "result two 2",
+    ]
+
+
+def test_agents_inside_agents_cost_no_stack(stage):
+    turn = stage.turn
+    turn.tool_use("first", "Task", {})
+    turn.tool_use("n0", "Task", {})
+    for number in range(900):
+        turn.child(f"n{number}").tool_use(f"n{number + 1}", "Task", {})
+    turn.tool_result("first", "")
+    assert sum(word.startswith("n") and ">call" in word for word in short(ended(stage))) == 900
+
+
+def test_an_agent_of_an_unknown_call_has_no_parent(stage):
+    stage.turn.child("never").text("hello")
+    (line,) = (line for line in ended(stage) if line["type"] == "text")
+    assert line["parent_tool_use_id"] is None
+
+
+# -- what asks ---------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage):
+    turn = stage.turn
+    turn.tool_use("a", "Bash", {})
+    turn.tool_use("b", "Bash", {})
+    turn.text("then")
+    stage.pen.expose("b")
+    stage.pen.expose("b")
+    assert short(stage.lines())[1:] == ["call a Bash", "call b Bash"]
+    turn.tool_result("b", "2")
+    turn.tool_result("a", "1")
+    turn.ended()
+    words = short(stage.finish())
+    assert words[:3] == ["result b 2", "result a 1", "text then"]
+    check_flat(stage.bytes, exposed=True)
+
+
+def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call(stage):
+    turn = stage.turn
+    turn.tool_use("a", "Bash", {})
+    turn.tool_use("task", "Task", {})
+    turn.child("task").tool_use("n", "Read", {})
+    stage.pen.expose("n")
+    assert short(stage.lines())[1:] == ["call a Bash", "call task Task", "task>call n Read"]
+    turn.ended()
+    stage.finish()
+    check_flat(stage.bytes, exposed=True)
+
+
+def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypatch):
+    monkeypatch.setattr("shim.lanes.HELD_BYTES", 100)
+    turn = stage.turn
+    turn.tool_use("a", "Bash", {})
+    turn.text("x" * 200)
+    turn.tool_result("a", "late")
+    words = short(lines := ended(stage))
+    assert words[2].startswith("result a [This call was still running") and words[3] == "text " + "x" * 200
+    assert lines[-2]["shim"]["repairs"] == {"late_tool_result": 1}
+
+
+# -- words ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("Please try again in 20s", 20.0),
+        ("retry-after: 7", 7.0),
+        ("Retry after 2 minutes", 120.0),
+        ("quota resets in 1.5 h", 5400.0),
+        ("please retry in 250ms", 0.25),
+        ("slow down", None),
+        ("limit of 20 per minute", None),
+    ],
+)
+def test_how_long_to_wait_is_read_off_the_text(text, seconds):
+    assert retry_after(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "message", "code"),
+    [
+        ("rate_limit", "rate_limit", "", "RATE_LIMIT"),
+        ("billing_error", "rate_limit", "", "BILLING"),
+        ("", "stall", "", "STALL"),
+        ("", "auth", "", "AUTH"),
+        ("server_error", "vendor_error", "stream disconnected", "STREAM_DISCONNECT"),
+        ("unknown", "vendor_error", "", "VENDOR_ERROR"),
+    ],
+)
+def test_every_failure_has_a_code(error, cause, message, code):
+    assert error_code(error, cause, message) == code
+
+
+def test_a_real_claudes_errors_keep_their_words():
+    said = translate_flat(case("claude/2.1.327-api-err429"))[0].decode()
+    assert "API Error: Request rejected (429) · rate limited" in said
+    assert said.count("Request rejected") == 2  # the error and the result

@@ -1,0 +1,234 @@
+"""Yume's frames: messages, interrupts, modes and approvals in; nothing but flat lines out."""
+
+import json
+
+import pytest
+
+from shim.answers import Facts
+from shim.control import Decided, Interrupt, ModeChosen
+from shim.permissions import CLOSED_STREAM, Decision, Permission
+from shim.translate import STABLE_IDENTITY
+from shim.yume import YumePen
+from shim.yume_control import DENIED, STOPPED, UNANSWERED, YumeControl
+
+ASKED = Permission("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
+
+
+def opened(*, asks=True, prompts=True, unattended=False, mode="default"):
+    facts = Facts(vendor="qwen", session_id="s", mode=mode, asks=asks, prompts=prompts, line_bytes=99_999)
+    pen = YumePen(STABLE_IDENTITY)
+    return YumeControl(facts, lambda: "id", lambda: "now", pen, unattended=unattended)
+
+
+def receive(control, frame):
+    return control.receive(frame if isinstance(frame, bytes) else json.dumps(frame).encode())
+
+
+# -- messages ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "user", "content": "hello"},
+        {"type": "user", "content": [{"type": "text", "text": "hello"}]},
+        {"type": "user", "message": {"role": "user", "content": "hello"}},
+    ],
+)
+def test_a_message_is_text_or_blocks(frame):
+    control = opened()
+    assert receive(control, frame) == []
+    assert [message.text for message in control.messages] == ["hello"]
+
+
+def test_images_are_left_out_and_counted():
+    control = opened()
+    receive(control, {"type": "user", "content": [{"type": "text", "text": "see"}, {"type": "image", "source": {}}]})
+    assert control.messages[0].left_out == {"image": 1}
+
+
+@pytest.mark.parametrize("line", [b"$", b"", b"  ", b"$\r"])
+def test_r8_the_old_terminator_is_heard_and_means_nothing(line):
+    control = opened()
+    assert control.receive(line) == [] and not control.complaints
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"hello", b"[1]", b'{"x":1}', b'{"type":"user","content":7}', b'{"type":"dance"}', b'{"type":["user"]}'],
+)
+def test_a_line_that_is_no_frame_is_skipped_with_a_word_that_names_the_vendor(line):
+    control = opened()
+    assert control.receive(line) == []
+    (complaint,) = control.complaints
+    assert complaint.startswith("qwen: ") and not control.messages
+
+
+def test_claudes_own_frames_are_not_answered():
+    control = opened()
+    receive(control, {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}})
+    assert control.take() == b"" and control.complaints
+
+
+# -- interrupts and modes ------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_stops_the_turn_that_runs_and_nothing_else():
+    control = opened()
+    assert receive(control, {"type": "interrupt"}) == []
+    control.begin("hi")
+    assert receive(control, {"type": "interrupt"}) == [Interrupt()]
+
+
+def test_an_interrupt_denies_what_is_asked_about():
+    control = opened()
+    control.begin("hi")
+    control.ask(ASKED)
+    denied, interrupt = receive(control, {"type": "interrupt"})
+    assert denied == Decided(ASKED, Decision(False, message=STOPPED, interrupt=True)) and interrupt == Interrupt()
+    assert control.take() == b"", "nothing of Claude's is said"
+
+
+@pytest.mark.parametrize(
+    ("mode", "meant", "prompts"),
+    [
+        ("interactive", "default", True),
+        ("default", "default", False),
+        ("auto", "acceptEdits", False),
+        ("deny", "plan", False),
+        ("acceptEdits", "acceptEdits", False),
+    ],
+)
+def test_a_mode_holds_from_now_on(mode, meant, prompts):
+    control = opened()
+    assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [ModeChosen(meant)]
+    assert (control.facts.mode, control.facts.prompts) == (meant, prompts)
+
+
+@pytest.mark.parametrize("mode", ["yolo", "bypassPermissions", None, 3])
+def test_r15_an_unknown_mode_is_the_default_and_said(mode):
+    control = opened(mode="acceptEdits")
+    assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [ModeChosen("default")]
+    assert "is not known: default" in control.complaints[0]
+
+
+def test_interactive_is_never_wider_with_a_vendor_that_asks_nobody():
+    control = opened(asks=False, unattended=True)
+    receive(control, {"type": "set_permission_mode", "mode": "interactive"})
+    assert control.facts.mode == "interactive", "which the vendor has no way to honour: its next turn is refused"
+    kept = opened(asks=False)
+    receive(kept, {"type": "set_permission_mode", "mode": "interactive"})
+    assert kept.facts.mode == "default" and "its own default" in kept.complaints[0]
+
+
+# -- approvals -------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_is_said_before_its_approval_is_awaited():
+    control = opened()
+    pen = control._pen
+    pen.tool_use("c0", "Bash", {})
+    pen.tool_use("c1", "Bash", {"command": "ls"})
+    assert b'"id":"c1"' not in pen.take()
+    assert control.ask(ASKED) is None and control.asking
+    assert b'"id":"c1"' in control.take()
+
+
+@pytest.mark.parametrize(
+    ("frame", "decision"),
+    [
+        ({"approved": True}, Decision(True)),
+        ({"approved": False}, Decision(False, message=DENIED)),
+        ({"approved": "yes"}, Decision(False, message=DENIED)),
+        ({"approved": 1}, Decision(False, message=DENIED)),
+        ({}, Decision(False, message=DENIED)),
+        ({"approved": False, "reason": "not here"}, Decision(False, message="not here")),
+    ],
+)
+def test_r14_only_true_approves(frame, decision):
+    control = opened()
+    control.ask(ASKED)
+    assert receive(control, {"type": "tool_approval", "id": "c1"} | frame) == [Decided(ASKED, decision)]
+    assert not control.asking
+
+
+@pytest.mark.parametrize("identity", ["c2", "r1", None, 7])
+def test_an_approval_of_another_call_approves_nothing(identity):
+    control = opened()
+    control.ask(ASKED)
+    assert receive(control, {"type": "tool_approval", "id": identity, "approved": True}) == []
+    assert control.asking and control.complaints
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_an_approval_that_is_quicker_than_the_vendors_question_is_kept_for_it(approved):
+    control = opened()
+    control.begin("hi")
+    assert receive(control, {"type": "tool_approval", "id": "c1", "approved": approved}) == []
+    decision = control.ask(ASKED)
+    assert decision is not None and decision.allow is approved
+    assert control.ask(ASKED) is None, "once"
+
+
+def test_an_early_approval_ends_with_its_turn():
+    control = opened()
+    control.begin("hi")
+    receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
+    control.end()
+    control.begin("again")
+    assert control.ask(ASKED) is None
+
+
+def test_an_early_approval_counts_only_where_the_frontend_is_asked():
+    control = opened(prompts=False)
+    control.begin("hi")
+    receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
+    decision = control.ask(ASKED)
+    assert decision is not None and not decision.allow
+
+
+def test_an_approval_counts_once():
+    control = opened()
+    control.ask(ASKED)
+    receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
+    assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
+
+
+def test_r14_a_question_that_had_its_time_is_denied_once():
+    control = opened()
+    control.ask(ASKED)
+    assert control.expired(ASKED) == Decision(False, message=UNANSWERED)
+    assert control.expired(ASKED) is None
+    assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
+
+
+def test_an_answered_question_does_not_expire():
+    control = opened()
+    control.ask(ASKED)
+    receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
+    assert control.expired(ASKED) is None
+
+
+def test_where_nobody_is_asked_it_is_denied():
+    decision = opened(prompts=False).ask(ASKED)
+    assert decision is not None and not decision.allow and not decision.announced
+
+
+def test_a_frontend_that_hung_up_answers_nothing():
+    control = opened()
+    control.ask(ASKED)
+    assert control.closed() == [Decided(ASKED, Decision(False, message=CLOSED_STREAM))]
+    assert control.ask(ASKED) == Decision(False, message=CLOSED_STREAM)
+
+
+def test_a_call_whose_input_is_cut_is_never_asked_about():
+    huge = ASKED._replace(arguments={"command": "x" * 200_000})
+    control = opened()
+    control.begin("hi")
+    receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
+    decision = control.ask(huge)
+    assert decision is not None and not decision.allow and "too large" in decision.message
+
+
+def test_a_call_that_was_refused_before_is_not_asked_about():
+    assert opened().ask(ASKED._replace(refusal="no")) == Decision(False, message="no")
