@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shim.account import Account
-from shim.caps import Keep, fit, pieces
+from shim.caps import Keep, fit, pieces, shorten
 from shim.usage import NO_USAGE
 
 Event = dict[str, Any]
@@ -98,8 +98,7 @@ class Passing:
                 return
         self._account.repaired("line_cut", kind)
         fitted = fit(event, self._room, self._keep)
-        if isinstance(fitted, dict):
-            yield fitted
+        yield fitted if isinstance(fitted, dict) else shorten(event, self._room)
 
     def _stream_event(self, event: Event) -> Event | None:
         inner = event.get("event")

@@ -688,7 +688,7 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
     lines = ndjson(init, {"type": "assistant", "message": said, **session}, question, result)
     words = box.path / "lines"
     words.write_text(lines, encoding="utf-8")
-    fake = box.program("claude-standin", f"echo '{GITHUB}' >&2; cat {words}; exec cat >/dev/null\n")
+    fake = box.program("claude-standin", f"read -r go; echo '{GITHUB}' >&2; cat {words}; exec cat >/dev/null\n")
     environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": fake}
     for redact in ("casts", "all"):
         options = {"stdin": subprocess.PIPE, "environment": environment | {"SHIM_REDACT": redact}}
