@@ -71,11 +71,13 @@ def test_every_fixture_keeps_every_rule(case):
     check_flat(translate_flat(case)[0])
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases(*SEEDS, "demo")))
+# Without those that the tests interrupt in one dialect only.
+UNCUT = [one for one in fixture_cases(*SEEDS, "demo") if one.facts.get("yume") != "interrupt"]
+
+
+@pytest.mark.parametrize(**as_parameters(UNCUT))
 def test_nothing_of_the_conversation_is_lost_on_the_way(case):
     """The texts, the calls and the results of Claude's dialect are those of Yume's."""
-    if case.facts.get("yume") == "interrupt":
-        pytest.skip("it was interrupted in one of the two")
     claude = parse(translate_case(case, True)[0])
     flat = parse(translate_flat(case)[0])
     assert said(flat) == said_by_claude(claude)
