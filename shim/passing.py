@@ -35,7 +35,7 @@ RESULT: Event = {
     "modelUsage": {},
     "permission_denials": [],
 }
-DELTAS = {"text_delta": "text", "thinking_delta": "thinking"}
+DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 
 
 class Passing:
@@ -83,7 +83,7 @@ class Passing:
         if kind == "assistant" and len(event["message"]["content"]) == 1:
             (block,) = event["message"]["content"]
             name = block["type"]
-            if name in DELTAS.values():
+            if name in ("text", "thinking"):
                 for text in pieces(block[name], self._room // 2):
                     message = event["message"] | {"content": [block | {name: text}]}
                     yield event | {"message": message, "uuid": self._mint()}
@@ -91,7 +91,7 @@ class Passing:
         elif kind == "stream_event":
             delta = event["event"].get("delta")
             text_of = DELTAS.get(delta.get("type", "")) if isinstance(delta, dict) else None
-            if text_of and isinstance(delta[text_of], str):
+            if text_of and isinstance(delta.get(text_of), str):
                 for text in pieces(delta[text_of], self._room // 2):
                     inner = event["event"] | {"delta": delta | {text_of: text}}
                     yield event | {"event": inner, "uuid": self._mint()}

@@ -17,6 +17,7 @@ from shim.failures import Cause
 from shim.frame import CLOSED, DONE, ECHO, TEXT, THINKING, paths
 from shim.halves import join_surrogates
 from shim.nested import Nested
+from shim.passing import Passing
 from shim.permissions import Permission
 from shim.redact import Redactor, Stream, marks
 from shim.redacted_lines import RedactedLines
@@ -50,7 +51,8 @@ class RedactedTurn(Turn):
         self._stream = Stream(self._counts)
         self._spare = Stream(self._counts)  # in its place while something is said before what it holds back
         self._stream_of: tuple[str, object] = (TEXT, None)
-        self._passed = RedactedLines(self._redactor, pen.new_uuid)
+        passing = Passing(account, pen.new_uuid, pen.room, terms.keep)
+        self._passed = RedactedLines(self._redactor, pen.new_uuid, pen.room, passing.short)
 
     # -- what the model says ------------------------------------------------------------------------------
 

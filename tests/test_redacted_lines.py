@@ -11,6 +11,7 @@ from support import as_parameters, check_frames, check_passed, fixture_cases, tr
 from test_properties import examples
 from test_verbatim import INIT, assistant, call, line, result, stream, text, told
 
+from shim import redacted_lines
 from shim.ending import Exit
 from shim.translate import open_translation
 
@@ -120,3 +121,19 @@ def test_no_line_has_a_planted_secret_however_it_is_cut(at, name):
     pieces = [words[start:end] for start, end in itertools.pairwise(places) if end > start]
     said = run(INIT, *OPEN, *(delta(**{name: piece}) for piece in pieces), *STOP, result())
     assert "".join(fragments(said, name)).replace(" ", "") == words.replace(GITHUB, MARK).replace(" ", "")
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["whole", "as it comes"])
+def test_what_was_collected_or_grew_is_no_longer_than_a_line_may_be(monkeypatch, small):
+    if small:
+        monkeypatch.setattr(redacted_lines, "INPUT_CHARACTERS", 500)
+    given_input = json.dumps({"content": "x" * 30_000, "key": f"so {GITHUB} it is"})
+    pieces = [delta(partial_json=given_input[start : start + 1000]) for start in range(0, len(given_input), 1000)]
+    translation = open_translation("claude", partial=True, stable=True, redact=True, limit=10_000)
+    block = {"type": "tool_result", "tool_use_id": "t", "content": "pwd=a1b2c3; " * 700}
+    grown = line("user", message={"role": "user", "content": [block]})
+    lines = [INIT, OPEN[0], *pieces, *STOP, call("t"), grown, result()]
+    said = translation.feed("".join(one + "\n" for one in lines).encode()) + translation.close(Exit(code=0))
+    check_frames(said, limit=10_000)
+    collected = "".join(fragments(said.decode().splitlines(), "partial_json"))
+    assert collected.replace(" ", "") == given_input.replace(GITHUB, MARK).replace(" ", "")
