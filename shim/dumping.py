@@ -1,6 +1,7 @@
 """Values as JSON bytes that any reader takes: valid UTF-8, bounded in depth, without what splits a line."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -47,19 +48,21 @@ def survey(value: object) -> tuple[int, bool]:
     return deepest, lossy
 
 
-def exact(value: Any, line: bytes) -> Any:
-    """`value` with the integers of its line that are longer than 64 bits as their digits."""
-    digits = {float(found): found.decode() for found in _LONG_INTEGER.findall(line)}
-    return _exact(value, digits) if digits else value
+def long_integers(line: bytes) -> dict[float, str]:
+    """The integers of a line that may be longer than 64 bits: as a reader has them → their digits."""
+    return {float(found): found.decode() for found in _LONG_INTEGER.findall(line)}
 
 
-def _exact(value: Any, digits: dict[float, str]) -> Any:
+def exact(value: Any, digits: Mapping[float, str]) -> Any:
+    """`value` with the long integers of its line as their digits."""
+    if not digits:
+        return value
     if value.__class__ is float:
         return digits.get(value, value)
     if isinstance(value, dict):
-        return {key: _exact(item, digits) for key, item in value.items()}
+        return {key: exact(item, digits) for key, item in value.items()}
     if isinstance(value, list):
-        return [_exact(item, digits) for item in value]
+        return [exact(item, digits) for item in value]
     return value
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shim import ending
 from shim.account import Account
-from shim.dumping import exact, flat, survey
+from shim.dumping import exact, flat, long_integers, survey
 from shim.ending import Exit, Outcome
 from shim.failures import Cause, classify
 from shim.hooks import Seen
@@ -129,6 +129,7 @@ class Frame:
         self._retracts = terms.retracts
         self._retries = terms.retries
         self._room = pen.room
+        self._digits_of: tuple[bytes, Mapping[float, str]] = (b"", {})
         self._size = 0
         self._long: tuple[object, str] | None = None
         self._hidden: set[str] = set()
@@ -328,10 +329,17 @@ class Frame:
         if depth > DEPTH_KEPT:
             self.account.repaired("too_deep")
             value = flat(value)
-        if lossy and (kept := exact(value, self.account.line)) != value:
+        if lossy and (kept := exact(value, self._digits())) != value:
             self.account.repaired("long_integer")
             return kept
         return value
+
+    def _digits(self) -> Mapping[float, str]:
+        """The long integers of the line that is read: looked for once, however many values stand in it."""
+        line = self.account.line
+        if self._digits_of[0] is not line:
+            self._digits_of = line, long_integers(line)
+        return self._digits_of[1]
 
     def _late(self) -> None:
         self.account.repaired("late_event")

@@ -47,7 +47,9 @@ class Lanes:
             self._hold(parent, "", line)
 
     def call(self, parent: Parent, identity: str, line: bytes) -> None:
-        """A call."""
+        """A call. Ids are not remembered for ever: one that comes again while it waits is said after all that waits."""
+        if identity in self._home:
+            self.settle(TOO_LATE, failed=False)
         if self._blocked(parent):
             self._home[identity] = parent
             self._hold(parent, identity, line)

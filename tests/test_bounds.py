@@ -14,11 +14,13 @@ from functools import cache
 from typing import Any
 
 import pytest
+from flat import FlatStage, short
 from support import SEEDS, Stage, check_turns, fixture_cases, result_of
 
 from shim import blocks, calls, control, frame, nested, spoken, terms, usage, verbatim
 from shim.answers import Facts
 from shim.control import Control
+from shim.dumping import dump
 from shim.ending import Exit
 from shim.events import TERMINATORS, ClaudePen
 from shim.hooks import Seen
@@ -26,7 +28,7 @@ from shim.permissions import Permission
 from shim.policy import Policy
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION
 from shim.translation import Translation
-from shim.vendors import cursor, find, qwen
+from shim.vendors import claude_flat, cursor, find, qwen
 
 LINE_BYTES = 10_000  # the smallest limit that can be set
 FEW = 40  # of everything that is counted, so that a flood is over soon
@@ -499,3 +501,49 @@ def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can
     for event in (begin, *[stream(index=0, **delta("x" * PADDING)["event"])] * 200):
         translation.feed(json.dumps(event).encode() + b"\n")
     assert reachable(translation.turn._parts) < 2 * LINE_BYTES
+
+
+def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small):
+    stage = FlatStage()
+    stage.turn.started(session_id=STABLE_SESSION)
+    stage.turn.tool_use("open", "Bash", {})
+    for identity in ("a", *(f"b{number}" for number in range(3 * terms.SEEN_IDS)), "a"):
+        stage.turn.tool_use(identity, "Bash", {})
+        stage.turn.tool_result(identity, "")
+    stage.turn.ended()
+    words = short(stage.finish())
+    assert words[-1] == "message_stop"
+
+
+def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkeypatch):
+    stage = Stage()
+    for number in range(40):
+        stage.turn.tool_use(f"b{number}", "Bash", {"a": "x" * 5000})
+    size = sum(len(dump(call[2])) for call in stage.turn.open.values())
+    monkeypatch.setattr(calls, "OPEN_BYTES", size + 10)
+    measured = []
+    monkeypatch.setattr(calls, "dump", lambda value: measured.append(value) or dump(value))
+    for number in range(500):
+        stage.turn.tool_use(f"s{number}", "Bash", {})
+        stage.turn.tool_result(f"s{number}", "")
+    assert len(measured) < 200
+
+
+def test_the_long_integers_of_a_line_are_looked_for_once(monkeypatch):
+    looked = []
+    monkeypatch.setattr(frame, "long_integers", lambda line: looked.append(line) or {})
+    stage = Stage()
+    stage.account.line = b"a line"
+    for number in range(10):
+        stage.turn.tool_use(f"t{number}", "Bash", {"a": 1e30})
+    assert looked == [b"a line"]
+
+
+def test_the_streamed_blocks_of_a_message_are_not_remembered_without_end(monkeypatch):
+    monkeypatch.setattr(claude_flat, "STREAMED_BLOCKS", FEW)
+    translator = claude_flat.FlatClaudeTranslator(Stage().turn)
+    inner = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}
+    for _ in range(FLOOD):
+        translator.on_stream_event({"event": {"type": "content_block_start"}})
+        translator.on_stream_event({"event": inner})
+    assert len(translator._streamed) == FEW

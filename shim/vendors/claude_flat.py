@@ -14,6 +14,7 @@ from shim.vendor import Launch, Request
 from shim.vendors import claude
 from shim.vendors.claude_speech import ClaudeSpeech, respond
 
+STREAMED_BLOCKS = 1000  # of one message
 SYNTHETIC = "<synthetic>"
 INTERRUPTED = ("aborted_streaming", "aborted_tools")
 CAUSES: dict[str, Cause] = {"error_max_turns": "limit", "error_max_budget_usd": "limit"}
@@ -71,6 +72,7 @@ class FlatClaudeTranslator(Translator):
     def _delta(self, kind: str, fragment: str) -> None:
         if not self._streamed or self._streamed[-1] != (kind, self._key):
             self._streamed.append((kind, self._key))
+            del self._streamed[:-STREAMED_BLOCKS]
         (self.turn.text if kind == "text" else self.turn.thinking)(fragment, self._key)
 
     def on_assistant(self, event: Event) -> None:
