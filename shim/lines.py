@@ -106,6 +106,7 @@ class LineSplitter:
             if self._file is None:
                 self._begun = self._beginning()
                 self._file = aside()
+            self._parts = [b"".join(self._parts)]  # a child may write byte by byte
             while self._parts:
                 count = self._file.write(self._parts[0]) or 0
                 self._written += count
