@@ -303,8 +303,13 @@ class Blocks(Frame):
         if key is not None and repeated:
             spoken.drop(kind, key)
             spoken.add(kind, key, repeated)
+        again = {name: text[:end] for name, (text, end) in self._echo.items()} | {kind: repeated}
         self.go(MESSAGE)
         self._spoken = spoken
+        if self._retracts:  # it may be cut once more
+            for name, text in again.items():
+                if text:
+                    self._keep(name, text)
         if kind is TEXT:
             self._prefix = repeated
         return rest

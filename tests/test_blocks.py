@@ -334,6 +334,21 @@ def test_what_was_said_of_a_cut_reply_is_not_said_twice():
     assert stage.finish()[-2] == "end:success Hello", "the result is the whole reply"
 
 
+@BOTH
+def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
+    stage = started(partial)
+    for thought, word in (("hm", "Hel"), ("hm", "Hello"), ("hm", "Hello there")):
+        stage.turn.thinking(thought, 0)
+        stage.turn.text(word, 1)
+        stage.turn.block_end()
+        if word != "Hello there":
+            stage.turn.retract()
+    said = texts(stage)
+    assert "".join(word.removeprefix("text:") for word in said if word.startswith("text:")) == "Hello there"
+    assert "".join(word.removeprefix("think:") for word in said if word.startswith("think:")) == "hm"
+    assert "contradicted_reply" not in stage.account.repairs
+
+
 def test_a_repeated_fragment_that_goes_on_is_cut_where_it_is_new():
     stage = started(True)
     stage.turn.text("Hel")
