@@ -67,6 +67,8 @@ class Relay(Loop):
         self._end_grace = end_grace
         self._timeouts = timeouts
         self._heard = LineSplitter()
+        self._answers: list[bytes] = []  # ours, to what the frontend could not be asked
+        self._between = True  # two lines of the frontend's
         self._stream = stream
         self._overdue = float("inf")  # when nothing more is expected
         self._waiting = anyio.CancelScope()
@@ -126,7 +128,9 @@ class Relay(Loop):
                     self._translation.asked(True)
                 self._asking = self._asking and ANSWER.search(raw) is None
             self._waiting.deadline = self._until()
+            self._between = chunk.endswith(b"\n")
             await self._child.say(chunk)
+            await self._answer()
         self._child.hang_up()
         self._hung_up = True
         self._expect_end()
@@ -173,10 +177,20 @@ class Relay(Loop):
             if self._waiting.cancelled_caught or not chunk:
                 break
             lines = translation.split(chunk)
-            self._asking = self._asking or any(raw.startswith(QUESTION) for raw in lines)
-            await self._say(translation.read(lines))
+            questions = sum(raw.startswith(QUESTION) for raw in lines)
+            said = translation.read(lines)
+            answers = translation.outgoing()
+            self._asking = self._asking or questions > len(answers)
+            self._answers += answers
+            await self._say(said)
+            await self._answer()
             self._expect_end()
         await self._say(translation.drain())
+
+    async def _answer(self) -> None:
+        """Say to the child what is ours to say, where no line of the frontend's is unfinished."""
+        while self._answers and self._between:
+            await self._child.say(self._answers.pop(0))
 
     async def _say(self, said: bytes) -> None:
         translation = self._translation

@@ -321,3 +321,23 @@ def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(box, talk)
         running.read_until(b'"type": "result"')  # its stderr is a pipe, full long since
         done = running.hang_up()
     assert (done.stdout.decode(), done.status) == (TURN, 0)
+
+
+def test_a_question_that_is_longer_than_a_line_is_refused_and_never_cut(box, talk):
+    request = {"subtype": "can_use_tool", "tool_name": "Write", "input": {"content": "x" * 20_000}}
+    question = ndjson({"type": "control_request", "request_id": "q", "request": request})
+    child = box.fake(
+        ["hear", "one"],
+        ["out", ndjson(INIT) + question],
+        ["hear", "too large"],
+        ["out", ODD + ndjson(RESULT)],
+        ["record", str(box.recording)],
+        ["leave", 0],
+    )
+    with talk(child, SHIM_MAX_LINE_BYTES="10000") as running:
+        running.say(user("one"))
+        running.read_until(b'"type": "result"')
+        done = running.hang_up()
+    assert b"control_request" not in done.stdout
+    answer = json.loads(box.record()["stdin"].splitlines()[1])["response"]
+    assert (answer["request_id"], answer["response"]["behavior"]) == ("q", "deny")

@@ -10,12 +10,16 @@ from shim.passing import Passing
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.vendor import Launch, Request, Vendor, as_stdin
+from shim.vendors.claude_speech import respond
 
 # The kinds of lines that every client reads; the Python SDK ended on any other up to 0.1.39.
 OLD = {"assistant", "user", "stream_event", "system", "result"}
 OLD |= {"control_request", "control_response", "control_cancel_request"}
 # Before the first message: that SDK does not read on behind a hundred lines until `initialize` is answered.
 UNASKED = {"auth_status", "keep_alive", "rate_limit_event"}
+
+QUESTIONS = 1000  # that wait for our answer
+TOO_LARGE = "The call is too large to be asked about ({size} bytes)."
 
 
 class ClaudeTranslator(Translator):
@@ -61,8 +65,23 @@ class ClaudeTranslator(Translator):
         if len(raw) <= turn.pen.room:
             self._say(raw, whole)
             return
+        if kind == "control_request":
+            self._refuse(whole, len(raw))
+            return
         for short in self._passing.short(whole):
             self._say(dump(short), short)
+
+    def _refuse(self, event: Event, size: int) -> None:
+        """A question that is longer than a line: cut, its answer would hand back an input that nobody wrote."""
+        self.turn.account.repaired("question_too_large")
+        if len(self.outbox) < QUESTIONS:
+            request, identity = event.get("request"), str(event.get("request_id"))
+            text = TOO_LARGE.format(size=size)
+            response: dict[str, object] = {"subtype": "error", "request_id": identity, "error": text}
+            if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
+                denied = {"behavior": "deny", "message": text}
+                response = {"subtype": "success", "request_id": identity, "response": denied}
+            self.outbox.append(respond(response))
 
     def _say(self, raw: bytes, event: Event) -> None:
         if self.passed is not None and self._passes(event["type"], event.get("subtype")):
