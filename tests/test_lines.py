@@ -158,3 +158,17 @@ def test_a_file_that_cannot_be_read_again_costs_its_line(held):
             raise OSError("input/output error")
 
     assert all_lines(b"x" * 60, b"\nnext\n", aside=Broken) == ([b"next"], 1)
+
+
+def test_what_came_byte_by_byte_is_put_aside_in_one_piece(monkeypatch):
+    monkeypatch.setattr(lines, "HELD_BYTES", 100)
+    written = []
+
+    class File(BytesIO):
+        def write(self, data):
+            written.append(len(data))
+            return super().write(data)
+
+    found, _ = all_lines(*[b"x"] * 150, b"\n", aside=File)
+    assert found == [b"x" * 150]
+    assert written[0] == 101
