@@ -154,14 +154,11 @@ def _may_speak() -> bool:
 
 def _is_frame(data: bytes) -> bool:
     """Whether the first line that is not blank is a frame."""
-    import orjson
-
     line = data.lstrip().partition(b"\n")[0].strip()
     if not line.startswith(b"{"):
         return line == b"$"
-    try:
-        frame = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return False
+    from shim.control import read_line
+
+    frame = read_line(line)
     kind = frame.get("type") if isinstance(frame, dict) else None
     return isinstance(kind, str) and kind.encode("utf-8", "replace") in FRAMES

@@ -380,6 +380,15 @@ def test_frames_that_are_there_before_we_are_are_heard(box):
     assert "a frame of type dance is not known" in done.stderr
 
 
+@pytest.mark.parametrize("words", [b"half \\ud83d", b"caf\xe9", b"a\tb"], ids=["half a character", "bytes", "a tab"])
+def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, words):
+    with staying(box, box.fake(["read"], ["out", ANSWER])) as running:
+        running.process.stdin.write(b'{"type":"user","content":"%b"}\n' % words)
+        running.process.stdin.flush()
+        running.read_until(b'"message_stop"')
+        check_flat(running.hang_up().stdout)
+
+
 def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
     child = box.fakes(
         [["out", ndjson(START | {"session": "v"}, text("half"))], ["exit_on", "SIGINT", 1], ["hang"]],
