@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MESSAGE = re.compile(rb'"type"\s*:\s*"user"')
 ANSWER = re.compile(rb'"type"\s*:\s*"control_response"')
 QUESTION = b'{"type":"control_request"'  # as the real one writes it
+CANCEL = b'{"type":"control_cancel_request"'
+IDENTITY = re.compile(rb'"request_id"\s*:\s*"([^"]{1,100})"')
+QUESTIONS = 1000  # that wait for their answers and are told apart
 
 
 class Relay(Loop):
@@ -72,7 +75,8 @@ class Relay(Loop):
         self._stream = stream
         self._overdue = float("inf")  # when nothing more is expected
         self._waiting = anyio.CancelScope()
-        self._awaited = self._asking = False
+        self._awaited = False
+        self._asking: set[bytes] = set()  # the questions that nobody answered yet
         self._answered: object = None  # the last turn that has its result
         self._patience = ""
         self._fault: Exception | None = None
@@ -126,7 +130,8 @@ class Relay(Loop):
                 if MESSAGE.search(raw) is not None:
                     self._awaited = True
                     self._translation.asked(True)
-                self._asking = self._asking and ANSWER.search(raw) is None
+                if self._asking and ANSWER.search(raw) is not None:
+                    self._asking.difference_update(IDENTITY.findall(raw))
             self._waiting.deadline = self._until()
             self._between = chunk.endswith(b"\n")
             await self._child.say(chunk)
@@ -177,11 +182,12 @@ class Relay(Loop):
             if self._waiting.cancelled_caught or not chunk:
                 break
             lines = translation.split(chunk)
-            questions = sum(raw.startswith(QUESTION) for raw in lines)
+            for raw in lines:
+                self._note_question(raw)
             said = translation.read(lines)
-            answers = translation.outgoing()
-            self._asking = self._asking or questions > len(answers)
-            self._answers += answers
+            for answer in translation.outgoing():
+                self._asking.difference_update(IDENTITY.findall(answer)[:1])
+                self._answers.append(answer)
             await self._say(said)
             await self._answer()
             self._expect_end()
@@ -192,13 +198,21 @@ class Relay(Loop):
         while self._answers and self._between:
             await self._child.say(self._answers.pop(0))
 
+    def _note_question(self, raw: bytes) -> None:
+        """Who is asked may take their time; a question that was taken back waits for nobody."""
+        if raw.startswith(QUESTION) and len(self._asking) < QUESTIONS:
+            self._asking.update(IDENTITY.findall(raw)[:1])
+        elif self._asking and raw.startswith(CANCEL):
+            self._asking.difference_update(IDENTITY.findall(raw)[:1])
+
     async def _say(self, said: bytes) -> None:
         translation = self._translation
         if translation.turn.stated and not translation.finished:
             said += translation.finish()
         if translation.finished and self._answered is not translation.turn:
             self._answered = translation.turn
-            self._awaited = self._asking = False
+            self._awaited = False
+            self._asking.clear()
             strays.reap(self._child.pids)
         await self._output.lines(translation.passed() if self._plain else said)
 

@@ -186,6 +186,28 @@ def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason)
     assert (ends[-1]["shim"]["cause"], ends[-1]["errors"]) == ("stall", [reason])
 
 
+@pytest.mark.parametrize("cancelled", [False, True], ids=["answered", "taken back"])
+def test_one_question_less_is_no_reason_to_hurry_about_the_other(box, talk, cancelled):
+    box.settings("idle_timeout = 0.2\ntool_timeout = 0.2\n")
+    asked = "".join(
+        f'{{"type":"control_request","request_id":"{identity}","request":{{"subtype":"can_use_tool"}}}}\n'
+        for identity in ("q1", "q2")
+    )
+    cancel = '{"type":"control_cancel_request","request_id":"q1"}\n'
+    first = ndjson(INIT, CALLING) + asked + (cancel if cancelled else "")
+    child = box.fake(["hear", "one"], ["out", first], ["hear", '"q2"'], ["out", TURN], ["leave", 0])
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"q2"')
+        if not cancelled:
+            running.say({"type": "control_response", "response": {"request_id": "q1"}})
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.process.wait(timeout=0.6)
+        running.say({"type": "control_response", "response": {"request_id": "q2"}})
+        done = running.hang_up()
+    assert {line["is_error"] for line in done.lines if line["type"] == "result"} == {False}
+
+
 @pytest.mark.parametrize("asked", [False, True], ids=["between two turns", "while a person is asked"])
 def test_a_silence_that_nobody_waits_in_does_not_end(box, talk, asked):
     box.settings("idle_timeout = 0.2\ntool_timeout = 0.2\n")
