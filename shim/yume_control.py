@@ -52,6 +52,7 @@ class YumeControl(Control):
         self._pen = pen
         self._unattended = unattended
         self._early: dict[str, Decision] = {}
+        self._decided: dict[str, None] = {}  # calls of this turn: who approves twice approves no later question
 
     def take(self) -> bytes:
         """What there is to say is the pen's."""
@@ -103,12 +104,18 @@ class YumeControl(Control):
         call, decision = str(frame.get("id")), _decision(frame)
         asked = self._asked.pop(call, None)
         if asked is not None:
+            self._decide(call)
             return [Decided(asked, decision)]
-        if self.running and len(self._early) < EARLY_APPROVALS:
+        if self.running and call not in self._decided and len(self._early) < EARLY_APPROVALS:
             self._early[call] = decision
         else:
             self._complain("an approval is about no call that waits for one")
         return []
+
+    def _decide(self, call: str) -> None:
+        self._decided[call] = None
+        if len(self._decided) > EARLY_APPROVALS:
+            del self._decided[next(iter(self._decided))]
 
     def _give_up(self, message: str) -> list[Wish]:
         asked, self._asked = self._asked, {}
@@ -129,6 +136,7 @@ class YumeControl(Control):
         if size > self._pen.room:
             return Decision(False, message=f"The call is too large to be asked about ({size} bytes).")
         if (early := self._early.pop(permission.call, None)) is not None:
+            self._decide(permission.call)
             return early
         if self._deaf:
             return Decision(False, message=CLOSED_STREAM)
@@ -141,6 +149,7 @@ class YumeControl(Control):
         if self._asked.get(permission.call) is not permission:
             return None
         del self._asked[permission.call]
+        self._decide(permission.call)
         return Decision(False, message=UNANSWERED)
 
     # -- what Claude's frontends are told and Yume is not ---------------------------------------------------
@@ -148,6 +157,7 @@ class YumeControl(Control):
     def end(self) -> None:
         """The turn is over, and with it what was approved in it."""
         self._early.clear()
+        self._decided.clear()
         super().end()
 
     def observe(self, seen: Seen, *, prompt: str = "", last: str = "") -> None:

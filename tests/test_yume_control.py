@@ -170,6 +170,23 @@ def test_an_approval_that_is_quicker_than_the_vendors_question_is_kept_for_it(ap
     assert control.ask(ASKED) is None, "once"
 
 
+@pytest.mark.parametrize("how", ["asked", "early", "expired"])
+def test_who_approves_a_call_twice_does_not_approve_a_later_question_about_it(how):
+    control = opened()
+    control.begin("hi")
+    approval = {"type": "tool_approval", "id": "c1", "approved": True}
+    if how == "early":
+        receive(control, approval)
+    control.ask(ASKED)
+    if how == "asked":
+        receive(control, approval)
+    elif how == "expired":
+        control.expired(ASKED)
+    assert receive(control, approval) == [] and control.complaints
+    assert control.ask(ASKED) is None
+    assert receive(control, approval) == [Decided(ASKED, Decision(True))]
+
+
 def test_an_early_approval_ends_with_its_turn():
     control = opened()
     control.begin("hi")
