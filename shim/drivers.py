@@ -93,6 +93,11 @@ class ChildDriver:
         translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
         await self._output.lines(translation.close(None))
 
+    async def _give_up(self, translation: Translation, error: ShimError) -> None:
+        """The child that the turn needs to go on cannot be started."""
+        translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
+        await self._say_end(translation, translation.close(None))
+
     async def _pump(self, child: Child, translation: Translation) -> bool:
         """Until the turn is over (True), or the child's stdout is at its end or a deadline has passed (False)."""
         while not translation.finished:

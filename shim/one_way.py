@@ -55,8 +55,7 @@ class OneWay(ChildDriver):
             self._launcher.again(translation)
             started = self._launcher.start(message.text)
         except ShimError as error:
-            translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
-            await self._say_end(translation, translation.close(None))
+            await self._give_up(translation, error)
             return
         child = Child(started.process, started.stdin, started.tail)
         try:

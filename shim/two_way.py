@@ -34,6 +34,7 @@ class TwoWay(ChildDriver):
         self._questions = control
         self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []
         self._draining = anyio.CancelScope()
+        self._told = True
 
     async def turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
@@ -55,16 +56,22 @@ class TwoWay(ChildDriver):
         self._listen(translation, message)
         prompt = self._speech.prompt(self._launcher.asked(message.text))
         self._answering, fresh = False, not self._heard
-        await self._tell(child, prompt)
+        await self._prompt(child, prompt)
         over = await self._pump(child, translation)
         silent = not (self._answering or self._interrupted or self._stalled or translation.turn.outcome)
         if silent and not (over or fresh):  # it was about to leave when it was told
+            await self._ended(child, translation)  # it may have closed its stdout and nothing more
             await self._forget(child)
-            child, _ = await self._begin(translation)
-            await self._tell(child, prompt)
+            try:
+                child, _ = await self._begin(translation)
+            except ShimError as error:
+                await self._give_up(translation, error)
+                return
+            await self._prompt(child, prompt)
             over = await self._pump(child, translation)
         if over and not self._stalled and self._cut_short(translation):
-            await self._tell(child, prompt)
+            self._answering = False
+            await self._prompt(child, prompt)
             over = await self._pump(child, translation)
         if self._stalled:
             await child.stop()
@@ -86,11 +93,10 @@ class TwoWay(ChildDriver):
             self._launcher.again(translation)
             child, _ = await self._begin(translation)
         except ShimError as error:
-            translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
-            await self._say_end(translation, translation.close(None))
+            await self._give_up(translation, error)
             return
         self._answering = False
-        await self._tell(child, prompt)
+        await self._prompt(child, prompt)
         if await self._pump(child, translation) and translation.turn.settled:
             await self._stopping(translation)
             await self._say_end(translation, translation.finish())
@@ -129,6 +135,12 @@ class TwoWay(ChildDriver):
         with anyio.CancelScope(shield=True):
             await child.drained.wait()
         child.close()
+
+    async def _prompt(self, child: Child, prompt: bytes) -> None:
+        """The message of the turn; a child that has not taken it whole hears no interrupt behind it."""
+        self._told = False
+        await self._tell(child, prompt)
+        self._told = True
 
     async def _tell(self, child: Child, data: bytes) -> None:
         """A child that does not take what it is told is ended; the pump comes to the end of its output."""
@@ -208,7 +220,7 @@ class TwoWay(ChildDriver):
             return
         self._interrupted = True
         self.translation.interrupt()
-        if not self._heard:  # it is still starting, and hears nothing either
+        if not (self._heard and self._told):  # it is still starting, or does not read: it hears nothing either
             await self._child.stop("SIGTERM")
             return
         await self._break_off(self._child)

@@ -4,6 +4,7 @@ The child is a stand-in that prints what qwen 0.24.4 prints (fixtures `qwen/0.24
 """
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -783,3 +784,25 @@ def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
         done = running.hang_up()
     assert [line["result"] for line in results(done)] == ["Hello.", "Two."]
     assert results(done)[1]["shim"]["repairs"] == {"late_event": 3}
+
+
+def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
+    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    child = box.fake(HELLO, ["hear", "one"], turn, ["hear", "two"], ["leave", 0])
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        os.unlink(child)
+        running.say(user("two"))
+        done = running.hang_up()
+    assert [line["shim"]["cause"] for line in results(done)] == ["clean", "not_found"]
+
+
+def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box, talk):
+    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    with talk(box.fake(HELLO, ["hear", "one"], turn, ["hang"])) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("x" * 1_000_000), control("i", "interrupt"))
+        done = running.hang_up()
+    assert [line["shim"]["cause"] for line in results(done)] == ["clean", "interrupted"]
