@@ -23,6 +23,7 @@ from shim.sinks import Output
 from shim.translation import Translation
 
 SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it said anything
+LATE_BYTES = 1024 * 1024  # the most that a pipe holds: what an ended child wrote is read, however slow our reader is
 STDERR_SECONDS = 0.2  # for the rest of stderr when stdout is at its end
 
 
@@ -100,6 +101,7 @@ class ChildDriver:
 
     async def _pump(self, child: Child, translation: Translation) -> bool:
         """Until the turn is over (True), or the child's stdout is at its end or a deadline has passed (False)."""
+        late = 0
         while not translation.finished:
             with anyio.CancelScope(deadline=self._until(translation)) as self._reading:
                 chunk = await child.read()
@@ -112,6 +114,9 @@ class ChildDriver:
                     continue
             if not chunk:
                 return False
+            late = late + len(chunk) if anyio.current_time() >= min(self._deadline, self._grace) else 0
+            if late > LATE_BYTES:
+                return False
             self._heard = self._answering = True
             said = translation.feed(chunk)
             known = translation.turn.conversation.vendor_session
@@ -120,6 +125,8 @@ class ChildDriver:
                 self._launcher.remember(translation)
             if said:
                 await self._output.lines(said)
+            else:
+                await anyio.lowlevel.checkpoint()  # a flood that says nothing holds nobody up
             await self._beside(child, translation)
             if not translation.turn.settled:
                 self._grace = float("inf")
