@@ -86,12 +86,15 @@ class ChildDriver:
         """Let go of what the child's tools left behind and has ended."""
         strays.reap(self._child.pids if self._child is not None else set())
 
-    async def _refuse(self, message: Message, error: ShimError) -> None:
-        """A turn that cannot begin ends in a result that says why."""
+    async def _refuse(self, message: Message, error: Exception) -> None:
+        """A turn that cannot begin ends in a result that says why, our own mistake too."""
         translation = self._launcher.translation(self.translation)
         self.translation = translation
         translation.turn.answers(message, echo=self._launcher.echo)
-        translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
+        if isinstance(error, ShimError):
+            translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
+        else:
+            translation.turn.stopped(f"the shim failed: {error!r}", "internal")
         await self._output.lines(translation.close(None))
 
     async def _give_up(self, translation: Translation, error: ShimError) -> None:

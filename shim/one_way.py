@@ -28,7 +28,7 @@ class OneWay(ChildDriver):
         started, self._started = self._started, None
         try:
             started = started or self._launcher.start(message.text)
-        except ShimError as error:
+        except Exception as error:
             await self._refuse(message, error)
             return
         self._interrupted = self._stalled = self._again = False

@@ -46,7 +46,7 @@ class TwoWay(ChildDriver):
                 await self._forget(self._child)
             try:
                 child, translation = await self._begin()
-            except ShimError as error:
+            except Exception as error:
                 await self._refuse(message, error)
                 return
         else:

@@ -274,6 +274,17 @@ async def test_a_mistake_of_ours_ends_in_one_result_that_names_it(play, box):
 
 
 @pytest.mark.anyio
+async def test_a_mistake_before_there_is_a_child_ends_in_one_result_too():
+    def fail(prompt):
+        raise ZeroDivisionError("a bug of ours")
+
+    launcher, paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
+    launcher.start = fail
+    assert await Session(OneWay(launcher, paper), paper, first=Message("hi")).run([]) == 1
+    assert (paper.result["shim"]["cause"], paper.result["num_turns"]) == ("internal", 0)
+
+
+@pytest.mark.anyio
 async def test_a_mistake_in_the_last_words_still_ends_the_child(play, box):
     lifeline = box.lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
