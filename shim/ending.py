@@ -227,10 +227,14 @@ def _limit_reached(turn: "Frame", outcome: Outcome) -> list[str]:
     return [MAX_TURNS if asked is None else f"{MAX_TURNS} ({asked})", *([outcome.message] if outcome.message else [])]
 
 
+# Of an error (contract 5.3); what a vendor calls its own is none.
+SUBTYPES = frozenset(("error_during_execution", "error_max_turns", "error_max_budget_usd"))
+
+
 def _subtype(outcome: Outcome) -> str:
     if outcome.kind == "ended" or outcome.api:
         return "success"
-    return outcome.subtype or "error_during_execution"
+    return outcome.subtype if outcome.subtype in SUBTYPES else "error_during_execution"
 
 
 def _num_turns(turn: "Frame", outcome: Outcome) -> int:

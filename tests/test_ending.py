@@ -406,3 +406,9 @@ def test_a_long_text_of_an_api_failure_is_the_same_in_its_line_and_in_the_result
     stage.turn.closed(None, "")
     _, error, result, _ = stage.lines()
     assert error["message"]["content"][0]["text"] == result["result"]
+
+
+def test_a_kind_of_error_that_claude_does_not_have_is_a_failed_turn():
+    stage = Stage()
+    stage.turn.failed("no", subtype="error")
+    assert result(stage, OK)["subtype"] == "error_during_execution"
