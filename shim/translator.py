@@ -57,3 +57,44 @@ class Translator:
     def begin(self, turn: Turn) -> None:
         """Another turn; what was remembered of the last one is forgotten."""
         self.turn = turn
+
+
+STREAMED_BLOCKS = 1000  # of one reply
+
+
+class StreamedTranslator(Translator):
+    """Of a vendor that streams a block and then says it whole: what was streamed of it is not said again.
+
+    `_streamed` are the open reply's streamed blocks, as (kind, key); a subclass counts `_key` up where a block begins.
+    """
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._key = 0
+        self._streamed: list[tuple[str, int]] = []
+
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._streamed.clear()
+
+    def _delta(self, kind: str, fragment: str) -> None:
+        """A fragment of the block that is open; `kind` is text or thinking."""
+        if not self._streamed or self._streamed[-1] != (kind, self._key):
+            self._streamed.append((kind, self._key))
+            del self._streamed[:-STREAMED_BLOCKS]
+        (self.turn.text if kind == "text" else self.turn.thinking)(fragment, self._key)
+
+    def _block(self, kind: str, whole: str) -> None:
+        """A whole block: of those that were streamed the first of its kind, or one of its own."""
+        for position, (streamed, key) in enumerate(self._streamed):
+            if streamed == kind:
+                del self._streamed[position]
+                (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(whole, key)
+                self.turn.block_end()
+                return
+        self.turn.say(whole, kind)
+
+    def _again(self) -> None:
+        """The reply was cut and comes again."""
+        self.turn.retract()
+        self._streamed.clear()

@@ -17,7 +17,7 @@ import pytest
 from flat import FlatStage, short
 from support import SEEDS, Stage, check_turns, fixture_cases, result_of
 
-from shim import blocks, calls, control, frame, nested, spoken, terms, usage, verbatim
+from shim import blocks, calls, control, frame, nested, spoken, terms, translator, usage, verbatim
 from shim.answers import Facts
 from shim.control import Control
 from shim.dumping import dump
@@ -81,7 +81,7 @@ LIMITS = [
     (blocks, "SAID_BLOCKS"),
     (control, "HOOKS_OPEN"),
     (verbatim, "FOLLOWED"),
-    (qwen, "STREAMED_BLOCKS"),
+    (translator, "STREAMED_BLOCKS"),
     (qwen, "REQUESTS"),
     (cursor, "TODOS_KEPT"),
 ]
@@ -487,9 +487,9 @@ def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_n
 
 def test_a_reply_whose_blocks_never_end_has_so_many_and_no_more():
     translation = opened("qwen")
-    for _ in range(qwen.STREAMED_BLOCKS + 100):
+    for _ in range(translator.STREAMED_BLOCKS + 100):
         translation.feed(b"".join(json.dumps(event).encode() + b"\n" for event in LASTING_BLOCKS))
-    assert len(translation._translator._streamed) == qwen.STREAMED_BLOCKS
+    assert len(translation._translator._streamed) == translator.STREAMED_BLOCKS
 
 
 LASTING_BLOCKS = LASTING["blocks that never end in a reply"][1]
@@ -540,10 +540,10 @@ def test_the_long_integers_of_a_line_are_looked_for_once(monkeypatch):
 
 
 def test_the_streamed_blocks_of_a_message_are_not_remembered_without_end(monkeypatch):
-    monkeypatch.setattr(claude_flat, "STREAMED_BLOCKS", FEW)
-    translator = claude_flat.FlatClaudeTranslator(Stage().turn)
+    monkeypatch.setattr(translator, "STREAMED_BLOCKS", FEW)
+    flat = claude_flat.FlatClaudeTranslator(Stage().turn)
     inner = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}
     for _ in range(FLOOD):
-        translator.on_stream_event({"event": {"type": "content_block_start"}})
-        translator.on_stream_event({"event": inner})
-    assert len(translator._streamed) == FEW
+        flat.on_stream_event({"event": {"type": "content_block_start"}})
+        flat.on_stream_event({"event": inner})
+    assert len(flat._streamed) == FEW

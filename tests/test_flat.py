@@ -12,6 +12,7 @@ from test_properties import CASES, EXITS, VERBS, examples, line_ends, perform
 from shim import lanes
 from shim.ending import Exit
 from shim.policy import Policy
+from shim.translate import open_translation
 
 GOLDEN = [case for case in CASES if "yume" in case.facts]
 
@@ -198,3 +199,24 @@ def test_no_order_is_lost_when_too_much_waits(verbs, limit):
         lanes.HELD_BYTES = before
     check_flat(stage.bytes)
     assert all(json.loads(line) for line in stage.bytes.splitlines())
+
+
+def test_a_real_claudes_reply_that_was_cut_and_comes_again_is_said_once():
+    inner = [
+        {"type": "message_start", "message": {"model": "m"}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    ]
+    events = [{"type": "stream_event", "event": one} for one in inner]
+    words = [
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+        for text in ("Hel", "Hello.")
+    ]
+    cut, whole = ({"type": "stream_event", "event": one} for one in words)
+    retry = {"type": "system", "subtype": "api_retry", "attempt": 1}
+    result = {"type": "result", "subtype": "success", "is_error": False, "result": "Hello."}
+    translation = open_translation("claude", dialect="yume", stable=True)
+    said = b""
+    for event in (*events, cut, retry, *events, whole, result):
+        said += translation.feed(json.dumps(event).encode() + b"\n")
+    flat = parse(said + translation.close(Exit(code=0)))
+    assert "".join(line["content"] for line in flat if line["type"] == "text") == "Hello."

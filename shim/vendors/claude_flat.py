@@ -7,31 +7,27 @@ and nested agents in whole lines; a synthetic line in front of the result of a f
 from typing import Any
 
 from shim.failures import Cause
-from shim.translator import Event, Translator
+from shim.translator import Event, StreamedTranslator, Translator
 from shim.turn import Turn
 from shim.usage import count, known
 from shim.vendor import Launch, Request
 from shim.vendors import claude
-from shim.vendors.claude_speech import ClaudeSpeech, respond
+from shim.vendors.claude_speech import ClaudeSpeech, unanswerable
 
-STREAMED_BLOCKS = 1000  # of one message
 SYNTHETIC = "<synthetic>"
 INTERRUPTED = ("aborted_streaming", "aborted_tools")
 CAUSES: dict[str, Cause] = {"error_max_turns": "limit", "error_max_budget_usd": "limit"}
 
 
-class FlatClaudeTranslator(Translator):
-    """`_streamed` are the open message's streamed blocks, as (kind, key), which are not said again when whole."""
+class FlatClaudeTranslator(StreamedTranslator):
+    """A real claude as any other vendor."""
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._key = 0
-        self._streamed: list[tuple[str, int]] = []
         self._error: Event = {}
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
-        self._streamed.clear()
         self._error = {}
 
     def on_system(self, event: Event) -> None:
@@ -51,7 +47,7 @@ class FlatClaudeTranslator(Translator):
             given = event.get("compact_metadata") or {}
             self.turn.compacted(str(given.get("trigger")), count(given.get("pre_tokens")))
         elif subtype == "api_retry":
-            self._streamed.clear()
+            self._again()
 
     def on_stream_event(self, event: Event) -> None:
         if event.get("parent_tool_use_id"):
@@ -68,12 +64,6 @@ class FlatClaudeTranslator(Translator):
         elif kind == "message_start":
             self._streamed.clear()
             self.turn.message(model=inner["message"].get("model"))
-
-    def _delta(self, kind: str, fragment: str) -> None:
-        if not self._streamed or self._streamed[-1] != (kind, self._key):
-            self._streamed.append((kind, self._key))
-            del self._streamed[:-STREAMED_BLOCKS]
-        (self.turn.text if kind == "text" else self.turn.thinking)(fragment, self._key)
 
     def on_assistant(self, event: Event) -> None:
         message = event["message"]
@@ -92,16 +82,6 @@ class FlatClaudeTranslator(Translator):
                 self.turn.tool_use(block["id"], block["name"], block["input"])
             else:
                 self.turn.unknown(f"block/{kind}", block)
-
-    def _block(self, kind: str, whole: str) -> None:
-        """A whole block: what was streamed of it is not said again."""
-        for position, (streamed, key) in enumerate(self._streamed):
-            if streamed == kind:
-                del self._streamed[position]
-                (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(whole, key)
-                self.turn.block_end()
-                return
-        self.turn.say(whole, kind)
 
     def on_user(self, event: Event) -> None:
         content = event["message"]["content"]
@@ -130,8 +110,7 @@ class FlatClaudeTranslator(Translator):
             given = given if isinstance(given, dict) else {}
             self.turn.permission(identity, call, tool, given, (tool, given))
         else:
-            fault = f"Unsupported control request: {request.get('subtype')}"
-            self.outbox.append(respond({"subtype": "error", "request_id": identity, "error": fault}))
+            self.outbox.append(unanswerable(identity, request.get("subtype")))
 
     on_control_response = on_control_cancel_request = Translator.ignored
     on_tool_progress = on_command_lifecycle = on_auth_status = on_rate_limit_event = on_message_stop = (

@@ -1,4 +1,7 @@
-"""What a real claude is told through its stdin while it stays for a conversation in another dialect (contract 6)."""
+"""What a real claude is told through its stdin while it stays for a conversation in another dialect (contract 6).
+
+A vendor that took its protocol over says the same, but for what it does otherwise.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -51,6 +54,11 @@ class ClaudeSpeech:
 def respond(response: Mapping[str, Any]) -> bytes:
     """An answer to one of its requests."""
     return _line({"type": "control_response", "response": response})
+
+
+def unanswerable(request: str, subtype: object) -> bytes:
+    """The answer to a request that has none: silence would let it wait."""
+    return respond({"subtype": "error", "request_id": request, "error": f"Unsupported control request: {subtype}"})
 
 
 def _line(value: object) -> bytes:

@@ -11,11 +11,12 @@ from typing import Any
 
 from shim.ending import Exit
 from shim.tools import claude_names, translate
-from shim.translator import Event, Translator
+from shim.translator import Event, StreamedTranslator, Translator
 from shim.turn import Turn
 from shim.usage import Usage, usage
 from shim.vendor import Launch, Request, Vendor, as_stdin
-from shim.vendors.qwen_speech import QwenSpeech, unanswerable
+from shim.vendors.claude_speech import unanswerable
+from shim.vendors.qwen_speech import QwenSpeech
 from shim.vendors.qwen_tools import NOT_LISTED, TOOLS
 
 API_ERROR = "[API Error: "
@@ -25,26 +26,22 @@ DENIED = "requires permission to use"
 CANCELLED = "Operation cancelled."
 CANCELLED_EXIT = 130
 ERROR_CHARACTERS = 20_000  # a text that is longer is no error, whatever it begins with
-STREAMED_BLOCKS = 1000  # of one reply
 REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
 EXITS = {53: "error_max_turns", 55: "error_during_execution"}
 NOTIFIED = re.compile(r'Background agent ".*" \w+\.\Z', re.S)
 
 
-class QwenTranslator(Translator):
+class QwenTranslator(StreamedTranslator):
     """`_key` numbers the streamed blocks, `_error` is a text that may turn out to be the error."""
 
     noise = ("Ripgrep not available", "Warning: running headless", "Retrying provider attempt")
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._key = 0
-        self._streamed: list[tuple[str, int]] = []
         self._error = ""
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
-        self._streamed.clear()
         self._error = ""
 
     # -- the frame ----------------------------------------------------------------------------------------
@@ -55,8 +52,7 @@ class QwenTranslator(Translator):
         if subtype == "init":
             self._init(event)
         elif subtype == "retry":
-            self.turn.retract()
-            self._streamed.clear()
+            self._again()
         elif subtype == "task_started":
             task = {"task_id": "", "description": ""} | data
             self.turn.system("task_started", **task, task_type="local_agent")
@@ -109,10 +105,7 @@ class QwenTranslator(Translator):
             if len(self._error) <= ERROR_CHARACTERS:
                 return
             fragment, self._error = self._error, ""
-        if not self._streamed or self._streamed[-1] != (kind, self._key):
-            self._streamed.append((kind, self._key))
-            del self._streamed[:-STREAMED_BLOCKS]
-        (self.turn.text if kind == "text" else self.turn.thinking)(fragment, self._key)
+        super()._delta(kind, fragment)
 
     def on_assistant(self, event: Event) -> None:
         message = event["message"]
@@ -148,16 +141,6 @@ class QwenTranslator(Translator):
         elif self._error:
             self._error = ""
         self._block("text", text)
-
-    def _block(self, kind: str, text: str) -> None:
-        """A whole block: what was streamed of it is not said again."""
-        for position, (streamed, key) in enumerate(self._streamed):
-            if streamed == kind:
-                del self._streamed[position]
-                (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(text, key)
-                self.turn.block_end()
-                return
-        self.turn.say(text, kind)
 
     def on_user(self, event: Event) -> None:
         content = event["message"]["content"]

@@ -9,6 +9,7 @@ from typing import Any
 from shim.dumping import dump
 from shim.permissions import Decision, Permission
 from shim.tools import own_arguments
+from shim.vendors.claude_speech import ClaudeSpeech, respond
 from shim.vendors.qwen_tools import TOOLS
 
 # How long it waits for a permission: as long as a person takes to come back. Its own default is 60 s.
@@ -27,32 +28,16 @@ CHANGED = (
 )
 
 
-class QwenSpeech:
-    """One child's ear; requests are numbered."""
-
-    def __init__(self) -> None:
-        self._number = 0
+class QwenSpeech(ClaudeSpeech):
+    """One child's ear, in Claude's own protocol; requests are numbered."""
 
     def hello(self) -> bytes:
         """The control side is on from here."""
         return self._request(subtype="initialize", hooks=None, timeout={"canUseTool": PATIENCE_MS})
 
-    def prompt(self, text: str) -> bytes:
-        """A turn; it reads nothing but text."""
-        message = {"role": "user", "content": text}
-        return _line({"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None})
-
-    def interrupt(self) -> bytes:
-        """It ends the turn with a result and stays."""
-        return self._request(subtype="interrupt")
-
-    def model(self, name: str) -> bytes:
-        """From the next request on."""
-        return self._request(subtype="set_model", model=name)
-
     def mode(self, name: str) -> bytes:
         """Its own names differ."""
-        return self._request(subtype="set_permission_mode", mode=MODES[name])
+        return super().mode(MODES[name])
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
         """Arguments that were not changed are not sent: it keeps its own. ValueError: it would run the old ones."""
@@ -61,11 +46,7 @@ class QwenSpeech:
             answer = {"behavior": "deny", "message": decision.message or "Interrupted by the user."}
         elif decision.changed is not None:
             answer["updatedInput"] = _changed(permission, decision.changed)
-        return _response({"subtype": "success", "request_id": permission.request, "response": answer})
-
-    def _request(self, **request: object) -> bytes:
-        self._number += 1
-        return _line({"type": "control_request", "request_id": f"shim-{self._number}", "request": request})
+        return respond({"subtype": "success", "request_id": permission.request, "response": answer})
 
 
 def _changed(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -81,16 +62,3 @@ def _changed(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str,
         if isinstance(question, dict)
     }
     return {**permission.own_arguments, "answers": {numbers.get(name, name): said for name, said in answers.items()}}
-
-
-def unanswerable(request: str, subtype: object) -> bytes:
-    """The answer to a request that has none: silence would let it wait."""
-    return _response({"subtype": "error", "request_id": request, "error": f"Unsupported control request: {subtype}"})
-
-
-def _response(response: Mapping[str, Any]) -> bytes:
-    return _line({"type": "control_response", "response": response})
-
-
-def _line(value: object) -> bytes:
-    return dump(value) + b"\n"
