@@ -16,6 +16,7 @@ CORE = {
     "blocks",
     "calls",
     "caps",
+    "cast",
     "control",
     "decode",
     "dialects",
@@ -43,6 +44,7 @@ CORE = {
     "redacted_lines",
     "shapes",
     "spoken",
+    "story",
     "tail",
     "terms",
     "tools",
@@ -62,6 +64,7 @@ CORE = {
 SHELL = {
     "beginning",
     "capabilities",
+    "casts",
     "child",
     "config",
     "demo_child",

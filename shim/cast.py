@@ -1,0 +1,273 @@
+"""The recording format: what happened in one run of the drop-in, as lines of JSON (surface page, Recording).
+
+The first line says who ran what. Then every line is a moment: `[seconds since the one before, code, data]`. A code is
+the letter of a stream or of a fact, then `-` where no newline follows these bytes, then `b` where they are base64.
+A checkpoint has the hash of all bytes before it: it proves damage, not who wrote the file.
+"""
+
+import binascii
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.account import printable
+from shim.errors import FrontendError
+from shim.lines import LineSplitter
+
+VERSION = 1
+STREAMS = "iIoOe"  # our stdin, the child's, its stdout, ours, its stderr
+FACTS = "sxn"  # a child starts, it has ended, a note of ours
+PIECE_BYTES = 1024 * 1024  # of one record: a longer line is several
+CHECKPOINT_LINES = 64  # no range of lines that a checkpoint proves is longer
+LINE_BYTES = 8 * 1024 * 1024  # of a line of a cast: a piece of control characters is six times as long in JSON
+DIGITS = 4  # of a time in seconds
+
+Clean = Callable[[str, bytes], bytes]
+
+
+class CastError(FrontendError):
+    """A file that is no cast, or one that cannot be read."""
+
+
+class Header(NamedTuple):
+    """The first line of a cast; `facts` is all of it, unknown keys too."""
+
+    version: int = VERSION
+    started: str = ""
+    shim: str = ""
+    vendor: str = ""
+    vendor_version: str | None = None
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
+    environment: Mapping[str, Any] = {}
+    redact: str = ""
+    platform: str = ""
+    dialect: str = "claude"
+    swept: bool = False
+    facts: Mapping[str, Any] = {}
+
+
+class Record(NamedTuple):
+    """One moment. `at` is in seconds since the recording began, `line` its line in the file, from 1.
+
+    `data` are the bytes of a stream as they were, their newline too; `fact` is what a fact holds.
+    """
+
+    at: float
+    letter: str
+    data: bytes = b""
+    fact: Mapping[str, Any] = {}
+    line: int = 0
+
+
+class Encoder:
+    """The lines of a cast, from what happened. `at` are seconds since the recording began and never go back.
+
+    Bytes of a stream are kept until their line is whole, or PIECE_BYTES long. `clean` gets a stream's letter and each
+    piece of it, and gives back what is recorded in its place.
+    """
+
+    def __init__(self, clean: Clean | None = None) -> None:
+        self._clean = clean
+        self._hash = hashlib.sha256()
+        self._proved = 0  # lines since the last checkpoint
+        self._said = 0.0
+        self._rests: dict[str, bytes] = {}
+
+    def header(self, facts: Mapping[str, Any]) -> bytes:
+        """The first line; `facts` are its keys but `shimcast`."""
+        return self._counted([orjson.dumps({"shimcast": VERSION, **facts}) + b"\n"])
+
+    def stream(self, letter: str, at: float, chunk: bytes) -> bytes:
+        """The records of what a stream brought: whole lines, and pieces of one that is too long."""
+        rest = self._rests.get(letter, b"")
+        lines = (rest + chunk if rest else chunk).split(b"\n")
+        rest = lines.pop()
+        records = self._whole(letter, at, lines)
+        while len(rest) >= PIECE_BYTES:
+            size = _character(rest, PIECE_BYTES)
+            records.append(self._piece(letter, at, rest[:size], "-"))
+            rest = rest[size:]
+        self._rests[letter] = rest
+        return self._counted(records)
+
+    def flush(self, letter: str, at: float) -> bytes:
+        """The stream is at its end, or somebody else speaks: what has no newline yet."""
+        rest = self._rests.pop(letter, b"")
+        return self._counted([self._piece(letter, at, rest, "-")]) if rest else b""
+
+    def fact(self, letter: str, at: float, fact: Mapping[str, Any]) -> bytes:
+        """A child's start, a note, or its end, before which stands what it left unfinished."""
+        rests = b"".join(self.flush(stream, at) for stream in "oe") if letter == "x" else b""
+        return rests + self._counted([b'[%s,"%s",%s]\n' % (self._delay(at), letter.encode(), orjson.dumps(fact))])
+
+    def end(self, at: float) -> bytes:
+        """Whatever is unfinished, and the last checkpoint."""
+        lines = [self.flush(letter, at) for letter in list(self._rests)]
+        return b"".join(lines) + b'["h","%s","end"]\n' % self._hash.hexdigest().encode()
+
+    def _whole(self, letter: str, at: float, lines: list[bytes]) -> list[bytes]:
+        """The records of whole lines: one test and one join for all of them, where nothing is odd."""
+        records: list[bytes] = []
+        clean, begin = self._clean, b',"%s",' % letter.encode()
+        for line in lines:
+            if clean is not None or len(line) > PIECE_BYTES:
+                records += self._cut(letter, at, line)
+                continue
+            try:
+                text = orjson.dumps(line.decode())
+            except UnicodeDecodeError:
+                records.append(self._piece(letter, at, line, ""))
+                continue
+            records.append(b"[%s%s%s]\n" % (self._delay(at), begin, text))
+        return records
+
+    def _cut(self, letter: str, at: float, line: bytes) -> list[bytes]:
+        """A line that is too long in pieces; any line without its secrets."""
+        line = line if self._clean is None else self._clean(letter, line)
+        records = []
+        while len(line) > PIECE_BYTES:
+            size = _character(line, PIECE_BYTES)
+            records.append(self._piece(letter, at, line[:size], "-", clean=False))
+            line = line[size:]
+        return [*records, self._piece(letter, at, line, "", clean=False)]
+
+    def _piece(self, letter: str, at: float, data: bytes, mark: str, *, clean: bool = True) -> bytes:
+        if clean and self._clean is not None:
+            data = self._clean(letter, data)
+        try:
+            text = orjson.dumps(data.decode())
+        except UnicodeDecodeError:
+            mark, text = mark + "b", b'"%s"' % binascii.b2a_base64(data, newline=False)
+        return b'[%s,"%s",%s]\n' % (self._delay(at), (letter + mark).encode(), text)
+
+    def _delay(self, at: float) -> bytes:
+        """The time since the last record; what is rounded off is made good by the next one."""
+        delay = round(at - self._said, DIGITS)
+        if delay <= 0:
+            return b"0"
+        self._said += delay
+        return b"%.4f" % delay
+
+    def _counted(self, lines: list[bytes]) -> bytes:
+        """The lines with their checkpoints."""
+        said, at = list[bytes](), 0
+        while at < len(lines):
+            part = lines[at : at + CHECKPOINT_LINES - self._proved]
+            at += len(part)
+            self._proved += len(part)
+            block = b"".join(part)
+            self._hash.update(block)
+            said.append(block)
+            if self._proved == CHECKPOINT_LINES:
+                checkpoint = b'["h","%s"]\n' % self._hash.hexdigest().encode()
+                self._hash.update(checkpoint)
+                said.append(checkpoint)
+                self._proved = 0
+        return b"".join(said)
+
+
+def _character(data: bytes, size: int) -> int:
+    """Where to cut so that no character is cut, if the bytes are text."""
+    for back in range(4):
+        if data[size - back] & 0xC0 != 0x80:
+            return size - back
+    return size
+
+
+class Reader:
+    """The tolerant reader: chunks of a file in, its records out. What it does not know is skipped and counted.
+
+    CastError when the first line is none of a cast, or of a version that is not known here.
+    """
+
+    def __init__(self) -> None:
+        self._lines = LineSplitter(LINE_BYTES)
+        self._at = 0.0
+        self.header: Header | None = None
+        self.count = 0  # lines so far
+        self.skipped = 0  # of them, those that nobody can read
+        self.ended = False  # the last checkpoint was there
+
+    def feed(self, chunk: bytes) -> list[Record]:
+        """The records that a chunk completes."""
+        records = []
+        for raw in self._lines.feed(chunk):
+            self._pass_long()
+            if (record := self._line(raw)) is not None:
+                records.append(record)
+        self._pass_long()
+        return records
+
+    def close(self) -> None:
+        """The file is at its end: a last line without its newline was cut off, and is no record."""
+        if self.header is None:
+            raise CastError("this is no cast: it has no first line", hint="`shim claude --shim-record FILE` makes one")
+        self.skipped += len(self._lines.close())
+
+    def _pass_long(self) -> None:
+        self.count += self._lines.skipped
+        self.skipped += self._lines.skipped
+        self._lines.skipped = 0
+
+    def _line(self, raw: bytes) -> Record | None:
+        self.count += 1
+        if self.header is None:
+            self.header = read_header(raw)
+            return None
+        if not raw or raw.startswith(b"#"):
+            return None
+        try:
+            moment = orjson.loads(raw)
+            if moment[0] == "h":
+                self.ended = self.ended or moment[-1] == "end"
+                return None
+            record = self._record(moment)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            self.skipped += 1
+            return None
+        return record
+
+    def _record(self, moment: list[Any]) -> Record | None:
+        delay, code, data = moment[:3]
+        self._at += max(float(delay), 0.0)
+        letter = code[:1]
+        if letter in FACTS and isinstance(data, dict):
+            return Record(self._at, letter, b"", data, self.count)
+        if letter not in STREAMS or code[1:] not in ("", "-", "b", "-b"):
+            return None
+        content = binascii.a2b_base64(data, strict_mode=True) if code.endswith("b") else data.encode()
+        return Record(self._at, letter, content if "-" in code else content + b"\n", {}, self.count)
+
+
+def read_header(raw: bytes) -> Header:
+    """The first line of a cast. CastError when it is none, or newer than this shim."""
+    try:
+        facts = orjson.loads(raw)
+        version = facts["shimcast"]
+    except (ValueError, TypeError, LookupError):
+        shown = printable(raw[:60])
+        raise CastError(f"this is no cast: it begins with {shown!r}", hint="`shim claude --shim-record FILE`") from None
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise CastError(
+            f"this cast is of version {printable(version)[:20]}, and this shim reads versions up to {VERSION}",
+            hint="`pip install --upgrade claude-shim`",
+        )
+    argv, environment = facts.get("argv"), facts.get("env")
+    return Header(
+        version=version,
+        argv=tuple(word for word in argv if isinstance(word, str)) if isinstance(argv, list) else (),
+        environment=environment if isinstance(environment, dict) else {},
+        vendor_version=_text(facts, "vendor_version") or None,
+        dialect=_text(facts, "dialect") or "claude",
+        swept=facts.get("swept") is True,
+        facts=facts,
+        **{key: _text(facts, key) for key in ("started", "shim", "vendor", "cwd", "redact", "platform")},
+    )
+
+
+def _text(facts: Mapping[str, Any], key: str) -> str:
+    value = facts.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,73 @@
+"""The recording format: what went in comes out, whatever the bytes and wherever they were cut."""
+
+import json
+
+import pytest
+from casting import cast_of, cast_of_case, read_cast, stream_of
+from hypothesis import given
+from hypothesis import strategies as st
+from support import Case, as_parameters, fixture_cases
+
+from shim.cast import CHECKPOINT_LINES, PIECE_BYTES, CastError, Encoder
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_the_bytes_of_every_fixture_come_out_as_they_went_in(case: Case) -> None:
+    _, records = read_cast(cast_of_case(case))
+    assert stream_of(records, "o") == case.data
+
+
+@given(st.lists(st.tuples(st.sampled_from("iIoOe"), st.binary(max_size=40))))
+def test_any_bytes_of_any_streams_come_out_as_they_went_in(said: list[tuple[str, bytes]]) -> None:
+    reader, records = read_cast(cast_of((number * 0.00003, letter, data) for number, (letter, data) in enumerate(said)))
+    assert reader.ended and not reader.skipped
+    for letter in "iIoOe":
+        assert stream_of(records, letter) == b"".join(data for own, data in said if own == letter)
+
+
+def test_a_long_line_is_pieces_that_cut_no_character() -> None:
+    line = "ü".encode() * PIECE_BYTES + b"\n"
+    lines = cast_of([(0.0, "o", line)]).splitlines()
+    assert [json.loads(piece)[1] for piece in lines[1:-1]] == ["o-", "o"]
+    assert stream_of(read_cast(cast_of([(0.0, "o", line)]))[1], "o") == line
+
+
+def test_what_is_no_text_is_base64() -> None:
+    lines = cast_of([(0.0, "o", b"\xff\n\xfe")]).splitlines()
+    assert [json.loads(line)[1] for line in lines[1:-1]] == ["ob", "o-b"]
+
+
+def test_no_more_than_64_lines_stand_between_two_checkpoints() -> None:
+    lines = cast_of([(0.0, "o", b"{}\n" * 1000)]).splitlines()
+    at = [number for number, line in enumerate(lines) if line.startswith(b'["h"')]
+    assert max(later - earlier for earlier, later in zip([-1, *at], at, strict=False)) <= CHECKPOINT_LINES + 1
+
+
+def test_the_times_add_up_without_drift() -> None:
+    _, records = read_cast(cast_of((number / 30000, "o", b"x\n") for number in range(30001)))
+    assert records[-1].at == pytest.approx(1.0, abs=0.0002)
+
+
+def test_a_file_that_is_no_cast_is_named() -> None:
+    with pytest.raises(CastError, match="no cast"):
+        read_cast(b'{"type":"system"}\n')
+
+
+def test_a_cast_of_a_later_version_is_named() -> None:
+    with pytest.raises(CastError, match="version 2"):
+        read_cast(b'{"shimcast":2}\n')
+
+
+def test_a_reader_skips_what_it_does_not_know() -> None:
+    odd = b'# a comment\n[0.1,"q","?"]\n[broken\n[0.1,"o","b"]\n[0.1,"o","cu'
+    data = cast_of([(0.0, "o", b"a\n")], end=False) + odd
+    reader, records = read_cast(data)
+    assert stream_of(records, "o") == b"a\nb\n"
+    assert reader.skipped == 2 and not reader.ended
+
+
+def test_an_encoder_without_an_end_leaves_whole_lines() -> None:
+    encoder = Encoder()
+    data = encoder.header({}) + encoder.stream("o", 0.1, b'{"a":1}\n{"b"')
+    _, records = read_cast(data)
+    assert stream_of(records, "o") == b'{"a":1}\n'
