@@ -16,6 +16,7 @@ from rich.text import Text
 from shim import __version__
 from shim.account import printable
 from shim.capabilities import describe_all
+from shim.cast_command import app as cast_app
 from shim.config import CHOICES
 from shim.draw import Drawing
 from shim.errors import ShimError
@@ -31,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(cast_app)
 
 
 def run(arguments: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +46,26 @@ def inside(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
     yield box
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def shim(
+    inside: Box, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, bytes, str]]:
+    """Run `shim ARGUMENTS` in this process, in a wide terminal without colour: the exit status, stdout and stderr."""
+    from shim.cli import run
+
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def call(*arguments: str) -> tuple[int, bytes, str]:
+        with pytest.raises(SystemExit) as left:
+            run(list(arguments))
+            raise SystemExit(0)
+        said = capfdbinary.readouterr()
+        return int(left.value.code or 0), said.out, said.err.decode()
+
+    return call
 
 
 @pytest.fixture

@@ -9,27 +9,11 @@ from box import ANSWER, END, START, ndjson, text
 from support import FIXTURES, STABLE_SESSION, check_turns, parse
 
 from shim import __version__
-from shim.cli import app, run
+from shim.cli import app
 from shim.vendors import VENDORS
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
 U = "11111111-2222-4333-8444-555555555555"
-
-
-@pytest.fixture
-def shim(inside, capfdbinary, monkeypatch):
-    """Run `shim ARGUMENTS`: the exit status, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as left:
-            run(list(arguments))
-            raise SystemExit(0)
-        said = capfdbinary.readouterr()
-        return left.value.code or 0, said.out, said.err.decode()
-
-    return call
 
 
 @pytest.mark.parametrize("command", COMMANDS)

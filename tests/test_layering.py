@@ -17,6 +17,7 @@ CORE = {
     "calls",
     "caps",
     "cast",
+    "cast_verify",
     "control",
     "decode",
     "dialects",
@@ -64,6 +65,7 @@ CORE = {
 SHELL = {
     "beginning",
     "capabilities",
+    "cast_files",
     "casts",
     "child",
     "config",
@@ -102,6 +104,7 @@ SHELL = {
 # What a person runs.
 FRONT = {
     "__main__",
+    "cast_command",
     "cli",
     "draw",
     "dropin",

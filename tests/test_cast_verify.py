@@ -1,0 +1,226 @@
+"""The strict reader: whatever is changed, taken away or added is found where it is, and nothing where nothing is."""
+
+import hashlib
+import itertools
+import json
+
+import pytest
+from casting import HEADER, cast_of, cast_of_case, lines_of
+from hypothesis import given
+from hypothesis import strategies as st
+from support import Case, as_parameters, fixture_cases
+
+from shim.cast import CHECKPOINT_LINES, LINE_BYTES, VERSION
+from shim.cast_verify import FINDINGS_KEPT, Verifier
+
+CHILD = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/home/user/project"}
+ENDED = {"child": 1, "code": 0, "signal": None}
+# Every code, in two stretches between checkpoints and a bit, so that damage has a before and a behind.
+SMALL = cast_of(
+    [
+        (0.0, "i", b"hello\n"),
+        (0.1, "s", CHILD),
+        *((0.1 * number, "o", b'{"n":%d}\n' % number) for number in range(1, 66)),
+        (7.0, "e", b"\xff\n"),
+        (7.0, "O", '{"text":"grün"}\n'.encode()),
+        (7.1, "o", b"unfinished"),
+        (7.2, "n", {"kind": "repair"}),
+        (7.3, "x", ENDED),
+    ]
+)
+
+BETWEEN = 2 * (CHECKPOINT_LINES + 1)  # lines, where a checkpoint itself is what is damaged
+
+
+def verified(data: bytes, size: int = 1 << 20) -> Verifier:
+    """The verifier behind a whole file that came in chunks of `size`."""
+    verifier = Verifier()
+    for at in range(0, len(data), size):
+        verifier.feed(data[at : at + size])
+    verifier.close()
+    return verifier
+
+
+def found(data: bytes) -> list[tuple[int, int, str, str]]:
+    """What is found, without its words."""
+    return [finding[:4] for finding in verified(data).findings]
+
+
+def cast_with(*lines: str) -> bytes:
+    """A cast with an intact chain that has these lines."""
+    data = cast_of([], end=False) + "".join(f"{line}\n" for line in lines).encode()
+    return data + b'["h","%s","end"]\n' % hashlib.sha256(data).hexdigest().encode()
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_an_untouched_cast_has_no_finding(case: Case) -> None:
+    data = cast_of_case(case)
+    verifier = verified(data, 4099)
+    assert verifier.findings == [] and verifier.intact and verifier.state == "intact"
+    assert verifier.count == verifier.proved == len(lines_of(data))
+
+
+def damaged_at(data: bytes, where: int) -> None:
+    """Assert that the line of a byte of the damaged file is in a range that is called damaged."""
+    line = data[:where].count(b"\n") + 1
+    damage = [finding for finding in verified(data).findings if finding.severity == "damage"]
+    near = [finding for finding in damage if finding.first <= line <= finding.last]
+    assert near, f"byte {where}, in line {line}, and found is {damage}"
+    assert min(finding.last - finding.first for finding in near) < BETWEEN
+
+
+def test_any_one_byte_that_is_changed_is_found_between_its_checkpoints() -> None:
+    for where, other in itertools.product(range(len(SMALL)), b"0\n x"):
+        if SMALL[where] != other:
+            damaged_at(SMALL[:where] + bytes([other]) + SMALL[where + 1 :], where)
+
+
+def test_any_one_byte_that_is_taken_away_is_found_between_its_checkpoints() -> None:
+    for where in range(len(SMALL)):
+        damaged_at(SMALL[:where] + SMALL[where + 1 :], where)
+
+
+def test_any_one_byte_that_is_added_is_found_between_its_checkpoints() -> None:
+    for where, other in itertools.product(range(len(SMALL) + 1), b"0\n "):
+        same = SMALL[where : where + 1] == bytes([other])  # then it may as well be the one that was there
+        damaged_at(SMALL[:where] + bytes([other]) + SMALL[where:], where + same)
+
+
+def test_any_two_neighbours_that_are_swapped_are_found_between_their_checkpoints() -> None:
+    for where in range(len(SMALL) - 1):
+        one, other = SMALL[where], SMALL[where + 1]
+        if one != other:
+            damaged_at(SMALL[:where] + bytes([other, one]) + SMALL[where + 2 :], where)
+
+
+@given(st.integers(0, 10_000), st.binary(min_size=1, max_size=8), st.integers(0, 200))
+def test_whatever_is_put_in_the_place_of_whatever_is_found(where: int, new: bytes, size: int) -> None:
+    where %= len(SMALL)
+    changed = SMALL[:where] + new + SMALL[where + size :]
+    if changed != SMALL:
+        assert not verified(changed).intact
+
+
+@given(st.permutations(lines_of(SMALL)))
+def test_lines_in_another_order_are_found(lines: list[bytes]) -> None:
+    changed = b"".join(lines)
+    assert verified(changed).intact == (changed == SMALL)
+
+
+def test_a_cast_that_is_cut_anywhere_is_cut_off() -> None:
+    for size in range(len(SMALL)):
+        verifier = verified(SMALL[:size])
+        assert verifier.cut and verifier.state == "cut off", size
+        (finding,) = (finding for finding in verifier.findings if finding.severity == "damage")
+        assert finding.kind == "cut" and finding.first <= finding.last
+        assert finding.last == max(SMALL[:size].count(b"\n") + (not SMALL[:size].endswith(b"\n") and size > 0), 1)
+
+
+def test_a_cut_says_what_is_proved() -> None:
+    lines = lines_of(SMALL)
+    (finding,) = verified(b"".join(lines[:70])).findings
+    assert (finding.first, finding.last) == (66, 70)
+    assert finding.text == "cut off behind line 70: the last checkpoint is missing, and lines 66 to 70 are not proved"
+    (finding,) = verified(b"".join(lines[:65])).findings
+    assert finding.text.endswith("all lines up to there are proved")
+
+
+def test_behind_the_first_damage_nothing_is_proved() -> None:
+    lines = lines_of(cast_of([(0.0, "s", CHILD), (0.0, "o", b"x\n" * 200), (0.1, "x", ENDED)]))
+    lines[80] = lines[80].replace(b"x", b"y")
+    verifier = verified(b"".join(lines))
+    (finding,) = verifier.findings
+    assert (finding.first, finding.last, finding.kind) == (66, 130, "changed")
+    assert "nothing behind it can be proved" in finding.text
+    assert verifier.proved == 65 and not verifier.cut
+
+
+def test_chunks_of_any_size_say_the_same() -> None:
+    damaged = SMALL.replace(b'{\\"n\\":7}', b"oops")
+    for size in (1, 7, 100):
+        assert verified(damaged, size).findings == verified(damaged).findings != []
+
+
+@pytest.mark.parametrize(
+    ("line", "severity", "kind"),
+    [
+        ("{broken", "damage", "not_json"),
+        ("7", "damage", "no_record"),
+        ('{"a":1}', "damage", "no_record"),
+        ('[0.1,"n"]', "damage", "no_record"),
+        ('[0.1,7,"x"]', "damage", "no_record"),
+        ('[0.1,"i",7]', "damage", "no_record"),
+        ('[0.1,"n","text"]', "damage", "no_record"),
+        ('[-0.1,"i","x"]', "damage", "time"),
+        ('["soon","i","x"]', "damage", "time"),
+        ('[true,"i","x"]', "damage", "time"),
+        ('[9000000,"i","x"]', "note", "time"),
+        ('[0.1,"ib","?"]', "damage", "base64"),
+        ('[0.1,"q","?"]', "note", "unknown_code"),
+        ('[0.1,"ix","?"]', "note", "unknown_code"),
+        ('[0.1,"","?"]', "note", "unknown_code"),
+        ('[0.1,"i","x","y"]', "note", "more"),
+        ("# a comment", "note", "comment"),
+        ("", "note", "comment"),
+        ('[0.1,"o","x"]', "damage", "order"),
+        ('[0.1,"x",{"child":1,"code":0,"signal":null}]', "damage", "order"),
+        ('[0.1,"s",{"child":"one"}]', "damage", "no_record"),
+    ],
+)
+def test_a_line_that_is_not_as_it_should_be_is_named(line: str, severity: str, kind: str) -> None:
+    data = cast_with('[0,"i","before"]', line)
+    assert (3, 3, severity, kind) in found(data)
+    assert verified(data).intact == (severity == "note")
+
+
+def test_what_is_left_open_at_the_end_is_odd() -> None:
+    lines = '[0,"s",{"child":1}]', '[0.1,"O-","x"]'
+    assert found(cast_with(*lines)) == [(2, 4, "note", "order"), (3, 4, "note", "unfinished")]
+
+
+def test_two_children_at_a_time_are_named() -> None:
+    assert (2, 3, "damage", "order") in found(cast_with('[0,"s",{"child":1}]', '[0,"s",{"child":2}]'))
+
+
+def test_what_a_child_says_behind_its_end_is_named() -> None:
+    lines = '[0,"s",{"child":1}]', '[0,"x",{"child":1}]', '[0,"e","late"]'
+    (finding,) = verified(cast_with(*lines)).findings
+    assert finding.text == "a record of e behind the end of its child"
+
+
+@pytest.mark.parametrize("key", ["started", "shim", "vendor", "argv", "cwd", "env", "redact", "platform"])
+def test_a_header_that_lacks_something_is_odd_and_one_with_a_wrong_type_is_damaged(key: str) -> None:
+    without = {name: value for name, value in HEADER.items() if name != key}
+    for header, severity in ((without, "note"), ({**HEADER, key: 7}, "damage")):
+        head = json.dumps({"shimcast": VERSION, **header}).encode() + b"\n"
+        assert (1, 1, severity, "header") in found(head)
+
+
+def test_a_file_that_is_no_cast_is_just_that() -> None:
+    assert found(b"hello\n" * 1000) == [(1, 1, "damage", "no_cast")]
+    assert found(b'["h","e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","end"]\n')[0][3] == "no_cast"
+
+
+def test_a_cast_of_a_later_version_is_not_judged() -> None:
+    ((_, _, severity, kind),) = found(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2'))
+    assert (severity, kind) == ("damage", "no_cast")
+
+
+def test_a_line_that_no_reader_takes_is_named_and_not_held() -> None:
+    data = cast_with('[0.1,"n",{}]', f'[0.1,"i","{"x" * LINE_BYTES}"]')
+    for size in (1 << 16, len(data)):
+        assert [finding[:4] for finding in verified(data, size).findings] == [(3, 3, "damage", "too_long")]
+
+
+def test_a_flood_of_findings_is_counted_and_not_kept() -> None:
+    verifier = verified(cast_with(*["{", "#"] * (FINDINGS_KEPT + 50)) + b"more\n")
+    assert len(verifier.findings) <= 2 * FINDINGS_KEPT + 3
+    assert verifier.left_out == 100
+    assert verifier.findings[-1].kind == "behind"
+
+
+def test_what_is_quoted_is_short_and_nothing_a_terminal_obeys() -> None:
+    hostile = "\x1b]52;c;eA==\x07[red]\u202e" + "x" * 1000
+    data = cast_with(json.dumps([0.1, hostile, ""], ensure_ascii=False), f"{{{hostile}", '[0.1,"q\\u001b[2J",1]')
+    for finding in verified(data).findings:
+        assert len(finding.text) < 200 and finding.text.isprintable()
