@@ -24,7 +24,8 @@ CHECKPOINT_LINES = 64  # no range of lines that a checkpoint proves is longer
 LINE_BYTES = 8 * 1024 * 1024  # of a line of a cast: a piece of control characters is six times as long in JSON
 DIGITS = 4  # of a time in seconds
 
-Clean = Callable[[str, bytes], bytes]
+# A stream's letter, a line of it without its newline or a piece of one, and whether the newline follows.
+Clean = Callable[[str, bytes, bool], bytes]
 
 
 class CastError(FrontendError):
@@ -65,20 +66,19 @@ class Record(NamedTuple):
 class Encoder:
     """The lines of a cast, from what happened. `at` are seconds since the recording began and never go back.
 
-    Bytes of a stream are kept until their line is whole, or PIECE_BYTES long. `clean` gets a stream's letter and each
-    piece of it, and gives back what is recorded in its place.
+    Bytes of a stream are kept until their line is whole, or PIECE_BYTES long. `clean` is asked once for each record of
+    a stream, in order, and gives back what is recorded.
     """
 
     def __init__(self, clean: Clean | None = None) -> None:
         self._clean = clean
-        self._hash = hashlib.sha256()
-        self._proved = 0  # lines since the last checkpoint
+        self._chain = Chain()
         self._said = 0.0
         self._rests: dict[str, bytes] = {}
 
     def header(self, facts: Mapping[str, Any]) -> bytes:
         """The first line; `facts` are its keys but `shimcast`."""
-        return self._counted([orjson.dumps({"shimcast": VERSION, **facts}) + b"\n"])
+        return self._chain.add([orjson.dumps({"shimcast": VERSION, **facts}) + b"\n"])
 
     def stream(self, letter: str, at: float, chunk: bytes) -> bytes:
         """The records of what a stream brought: whole lines, and pieces of one that is too long."""
@@ -91,22 +91,21 @@ class Encoder:
             records.append(self._piece(letter, at, rest[:size], "-"))
             rest = rest[size:]
         self._rests[letter] = rest
-        return self._counted(records)
+        return self._chain.add(records)
 
     def flush(self, letter: str, at: float) -> bytes:
         """The stream is at its end, or somebody else speaks: what has no newline yet."""
         rest = self._rests.pop(letter, b"")
-        return self._counted([self._piece(letter, at, rest, "-")]) if rest else b""
+        return self._chain.add([self._piece(letter, at, rest, "-")]) if rest else b""
 
     def fact(self, letter: str, at: float, fact: Mapping[str, Any]) -> bytes:
         """A child's start, a note, or its end, before which stands what it left unfinished."""
         rests = b"".join(self.flush(stream, at) for stream in "oe") if letter == "x" else b""
-        return rests + self._counted([b'[%s,"%s",%s]\n' % (self._delay(at), letter.encode(), orjson.dumps(fact))])
+        return rests + self._chain.add([b'[%s,"%s",%s]\n' % (self._delay(at), letter.encode(), orjson.dumps(fact))])
 
     def end(self, at: float) -> bytes:
         """Whatever is unfinished, and the last checkpoint."""
-        lines = [self.flush(letter, at) for letter in list(self._rests)]
-        return b"".join(lines) + b'["h","%s","end"]\n' % self._hash.hexdigest().encode()
+        return b"".join([self.flush(letter, at) for letter in list(self._rests)]) + self._chain.end()
 
     def _whole(self, letter: str, at: float, lines: list[bytes]) -> list[bytes]:
         """The records of whole lines: one test and one join for all of them, where nothing is odd."""
@@ -125,23 +124,18 @@ class Encoder:
         return records
 
     def _cut(self, letter: str, at: float, line: bytes) -> list[bytes]:
-        """A line that is too long in pieces; any line without its secrets."""
-        line = line if self._clean is None else self._clean(letter, line)
+        """A line that is too long, in pieces."""
         records = []
         while len(line) > PIECE_BYTES:
             size = _character(line, PIECE_BYTES)
-            records.append(self._piece(letter, at, line[:size], "-", clean=False))
+            records.append(self._piece(letter, at, line[:size], "-"))
             line = line[size:]
-        return [*records, self._piece(letter, at, line, "", clean=False)]
+        return [*records, self._piece(letter, at, line, "")]
 
-    def _piece(self, letter: str, at: float, data: bytes, mark: str, *, clean: bool = True) -> bytes:
-        if clean and self._clean is not None:
-            data = self._clean(letter, data)
-        try:
-            text = orjson.dumps(data.decode())
-        except UnicodeDecodeError:
-            mark, text = mark + "b", b'"%s"' % binascii.b2a_base64(data, newline=False)
-        return b'[%s,"%s",%s]\n' % (self._delay(at), (letter + mark).encode(), text)
+    def _piece(self, letter: str, at: float, data: bytes, mark: str) -> bytes:
+        if self._clean is not None:
+            data = self._clean(letter, data, not mark)
+        return b"[%s,%s]\n" % (self._delay(at), coded(letter, data, mark))
 
     def _delay(self, at: float) -> bytes:
         """The time since the last record; what is rounded off is made good by the next one."""
@@ -151,8 +145,32 @@ class Encoder:
         self._said += delay
         return b"%.4f" % delay
 
-    def _counted(self, lines: list[bytes]) -> bytes:
-        """The lines with their checkpoints."""
+
+def coded(letter: str, data: bytes, mark: str = "") -> bytes:
+    """The code and the data of a record; `mark` is `-` where no newline follows."""
+    try:
+        text = orjson.dumps(data.decode())
+    except UnicodeDecodeError:
+        mark, text = mark + "b", b'"%s"' % binascii.b2a_base64(data, newline=False)
+    return b'"%s",%s' % ((letter + mark).encode(), text)
+
+
+def data_of(code: str, data: str) -> bytes:
+    """What `coded` was given. ValueError for what it never gives."""
+    if code[1:] not in ("", "-", "b", "-b"):
+        raise ValueError(code)
+    return binascii.a2b_base64(data, strict_mode=True) if code.endswith("b") else data.encode()
+
+
+class Chain:
+    """The lines of a file with their checkpoints."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._proved = 0  # lines since the last checkpoint
+
+    def add(self, lines: list[bytes]) -> bytes:
+        """More lines, each with its newline."""
         said, at = list[bytes](), 0
         while at < len(lines):
             part = lines[at : at + CHECKPOINT_LINES - self._proved]
@@ -167,6 +185,10 @@ class Encoder:
                 said.append(checkpoint)
                 self._proved = 0
         return b"".join(said)
+
+    def end(self) -> bytes:
+        """The last line."""
+        return b'["h","%s","end"]\n' % self._hash.hexdigest().encode()
 
 
 def _character(data: bytes, size: int) -> int:
@@ -238,7 +260,7 @@ class Reader:
             return Record(self._at, letter, b"", data, self.count)
         if letter not in STREAMS or code[1:] not in ("", "-", "b", "-b"):
             return None
-        content = binascii.a2b_base64(data, strict_mode=True) if code.endswith("b") else data.encode()
+        content = data_of(code, data)
         return Record(self._at, letter, content if "-" in code else content + b"\n", {}, self.count)
 
 

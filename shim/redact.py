@@ -185,7 +185,7 @@ class Stream:
             self.harmless.add(fragment)
         self._passed.append(fragment)
 
-    def whole(self, text: str, signs: re.Pattern[str]) -> str:
+    def whole(self, text: str, signs: re.Pattern[str] = _SIGN) -> str:
         """A text that comes in one piece; `signs` are those to look at in it."""
         return self._scan(START + text, 1, final=True, signs=signs)
 
@@ -232,13 +232,14 @@ class Stream:
                 continue
             said += text[done : hit.end(1)], pattern.mark
             self.counts[pattern.kind] = self.counts.get(pattern.kind, 0) + 1
-            done = at = self._behind(pattern, text, hit.end())
+            done = at = self._behind(pattern, text, hit)
         said.append(text[done:])
         self._decided(text, size)
         return "".join(said)
 
-    def _behind(self, pattern: Pattern, text: str, at: int) -> int:
-        """Where the text goes on behind a secret whose head ends at `at`."""
+    def _behind(self, pattern: Pattern, text: str, hit: re.Match[str]) -> int:
+        """Where the text goes on behind a secret of which this is the head."""
+        at = hit.end()
         if not pattern.tail and not pattern.body:
             return at
         self._tail, self._carry, self._room = pattern, "", KEY_CHARACTERS

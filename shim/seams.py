@@ -1,0 +1,91 @@
+"""Where secrets stand in texts, and the seams between the strings that a text comes in."""
+
+import re
+from collections import deque
+
+from shim.patterns import BEFORE_CHARACTERS, TOKENS, Pattern
+from shim.redact import ROOT, START, Stream
+
+SNAPSHOT_LEAST = 16  # no two fragments begin with so much of the same
+
+Span = tuple[int, int, str]  # where a secret stands in a text, and what is said in its place
+
+_BEGINNINGS = frozenset(stem[:ROOT] for pattern in TOKENS for stem in pattern.stems)
+
+
+class _Spans(Stream):
+    """Notes where the secrets of a whole text stand."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.found: list[Span] = []
+
+    def _behind(self, pattern: Pattern, text: str, hit: re.Match[str]) -> int:
+        end = super()._behind(pattern, text, hit)
+        self.found.append((hit.end(1) - len(START), end - len(START), pattern.mark))
+        return end
+
+
+def spans(text: str) -> list[Span]:
+    """The secrets of a whole text, in order."""
+    stream = _Spans()
+    stream.whole(text)
+    return stream.found
+
+
+def starts_token(text: str) -> bool:
+    """Whether a text begins as secrets do that count only behind what is neither letter nor digit."""
+    return text[:ROOT].lower() in _BEGINNINGS
+
+
+class Entry:
+    """A string that may hold a piece of a secret: where it stands, what it was, what is written of it."""
+
+    __slots__ = ("number", "record", "spans", "text", "written")
+
+    def __init__(self, record: int, number: int, text: str, found: list[Span]) -> None:
+        self.record, self.number, self.text, self.spans = record, number, text, found
+        self.written = cut_out(text, found)
+
+
+def cut_out(text: str, found: list[Span]) -> str:
+    """A text without some places; those that touch each other are one."""
+    if not found:
+        return text
+    said, done = list[str](), 0
+    for start, end, mark in sorted(found):
+        if start >= done:
+            said += text[done:start], mark
+        done = max(done, end)
+    return "".join(said) + text[done:]
+
+
+class Seam:
+    """The strings under one path, read as one text."""
+
+    __slots__ = ("before", "counts", "entries", "held", "size", "stream")
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.stream = Stream(self.counts)
+        self.before: deque[str] = deque(maxlen=BEFORE_CHARACTERS)
+        self.entries: list[Entry] = []  # from the first one that is held back
+        self.size = 0
+        self.held: list[Entry] = []  # the same text, each time longer, with an end that may become a secret
+
+    def grows(self, text: str) -> bool:
+        """Whether this is the text before it once more, with more behind it."""
+        last = self.held[-1].text if self.held else ""
+        return SNAPSHOT_LEAST <= len(last) < len(text) and text.startswith(last)
+
+    def pass_by(self, text: str) -> None:
+        """A string that is decided stands before the next one."""
+        self.before.append(text if len(text) <= BEFORE_CHARACTERS else text[-BEFORE_CHARACTERS:])
+
+
+def count(counts: dict[str, int], mark: str) -> None:
+    """Count what a mark stands for, by kind."""
+    kind = mark[len("[REDACTED:") : -1]
+    counts[kind] = counts.get(kind, 0) + 1

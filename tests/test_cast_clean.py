@@ -1,0 +1,203 @@
+"""Casts hold no secret: not in a string, not over the seams between strings, lines and pieces."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from casting import HEADER, read_cast, stream_of
+from fake_secrets import INNOCENT, SECRETS, random
+from hypothesis import given
+from hypothesis import strategies as st
+from support import Case, as_parameters, fixture_cases
+
+from shim.cast import PIECE_BYTES, Encoder
+from shim.cast_clean import SEAMS, Cleaner
+from shim.cast_redact import sweep
+
+SECRET = f"sk-ant-api03-{random(80)}"
+
+
+def recorded(folder: Path, said: Iterable[tuple[str, bytes]]) -> tuple[bytes, Cleaner]:
+    """What stands in a cast in the end, and what cleaned it."""
+    cleaner = Cleaner()
+    encoder = Encoder(cleaner.clean)
+    lines = [encoder.header(HEADER), *(encoder.stream(letter, 0.0, data) for letter, data in said), encoder.end(0.0)]
+    cleaner.close()
+    path = folder / "one.cast"
+    path.write_bytes(b"".join(lines))
+    if cleaner.edits:
+        sweep(str(path), cleaner.edits, os.stat(path), lambda: False)
+    return path.read_bytes(), cleaner
+
+
+def texts(cast: bytes, letter: str = "o") -> list[str]:
+    """The texts of the deltas of a stream."""
+    _, records = read_cast(cast)
+    return [json.loads(line)["event"]["delta"]["text"] for line in stream_of(records, letter).splitlines()]
+
+
+def delta(text: str) -> bytes:
+    """A line as a vendor streams it."""
+    event = {"type": "stream_event", "uuid": "u", "event": {"index": 0, "delta": {"type": "text_delta", "text": text}}}
+    return json.dumps(event).encode() + b"\n"
+
+
+def cuts(secret: str) -> list[int]:
+    """Where a secret is split: at its ends and in its middle."""
+    size = len(secret)
+    return sorted({1, 2, size // 3, size // 2, size - 2, size - 1} - {0, -1, size})
+
+
+@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, behind):
+    cast, cleaner = recorded(tmp_path, [("o", delta(f"so: {before}{secret}{behind} end"))])
+    (said,) = texts(cast)
+    assert secret not in said and said.startswith("so: ") and said.endswith(" end")
+    assert cleaner.counts == {kind: 1} and not cleaner.edits
+
+
+@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+def test_a_secret_in_a_plain_line_is_not_written(tmp_path, kind, before, secret, behind):
+    cast, _ = recorded(tmp_path, [("e", f"so: {before}{secret}{behind} end\n".encode())])
+    said = stream_of(read_cast(cast)[1], "e")
+    assert secret.encode() not in said and said.startswith(b"so: ") and said.endswith(b" end\n")
+
+
+@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(tmp_path, kind, before, secret, behind):
+    whole = f"so: {before}{secret}{behind} end"
+    for cut in cuts(secret):
+        at = len(f"so: {before}") + cut
+        cast, _ = recorded(tmp_path, [("o", delta(whole[:at])), ("o", delta(whole[at:])), ("o", delta(" more"))])
+        one, two, three = texts(cast)
+        assert secret not in one + two + three, (kind, cut)
+        assert one.startswith("so: ") and two.endswith("end") and three == " more"
+        assert secret[:cut] not in one or cut < 3, (kind, cut, one)
+
+
+@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+def test_a_secret_that_comes_character_by_character_is_not_in_the_file(tmp_path, kind, before, secret, behind):
+    whole = f"so: {before}{secret}{behind} end"
+    cast, _ = recorded(tmp_path, [("o", delta(character)) for character in whole])
+    said = texts(cast)
+    assert len(said) == len(whole) and secret not in "".join(said)
+    assert "".join(said).startswith("so: ") and "".join(said).endswith(" end")
+
+
+def test_what_was_split_is_said_in_the_header_and_nothing_else_changes(tmp_path):
+    lines = [("o", delta("as")), ("O", b"ours\n"), ("o", delta(f" is {SECRET[:20]}")), ("o", delta(f"{SECRET[20:]}!"))]
+    cast, cleaner = recorded(tmp_path, [*lines, *[("o", delta("on"))] * 100])
+    reader, _ = read_cast(cast)
+    assert reader.header is not None and reader.header.swept and reader.ended
+    assert texts(cast)[:4] == ["as", " is [REDACTED:anthropic-key]", "!", "on"]
+    assert cleaner.counts == {"anthropic-key": 1}
+    assert os.stat(tmp_path / "one.cast").st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["one.cast"]
+
+
+def test_a_secret_that_seems_to_end_with_its_string_goes_on_in_the_next(tmp_path):
+    cast, _ = recorded(tmp_path, [("o", delta("api_key=abc123de")), ("o", delta("f456g789 rest"))])
+    assert texts(cast) == ["api_key=[REDACTED:assigned-secret]", " rest"]
+
+
+def test_a_whole_secret_behind_a_letter_of_another_string_is_one(tmp_path):
+    cast, _ = recorded(tmp_path, [("o", delta("Hello")), ("o", delta(SECRET))])
+    assert texts(cast) == ["Hello", "[REDACTED:anthropic-key]"]
+
+
+def test_a_text_that_grows_shows_no_beginning_of_its_secret(tmp_path):
+    key = f"AIza{random(35)}"
+    grown = [f"the key is {key}"[:size] for size in range(11, 12 + len(key))] + [f"the key is {key} and more"]
+    cast, _ = recorded(tmp_path, [("o", delta(text)) for text in grown])
+    assert not [said for said in texts(cast) if key[:20] in said]
+    assert texts(cast)[-1] == "the key is [REDACTED:google-key] and more"
+
+
+def test_a_key_over_lines_of_stderr_is_not_in_the_file(tmp_path):
+    (key,) = {secret for kind, _, secret, _ in SECRETS if kind == "private-key" and "RSA" in secret}
+    said = [("e", line.encode()) for line in f"begin\n{key}\nend\n".splitlines(keepends=True)]
+    cast, _ = recorded(tmp_path, said)
+    stderr = stream_of(read_cast(cast)[1], "e")
+    assert stderr.startswith(b"begin\n[REDACTED:private-key]\n") and stderr.endswith(b"\nend\n")
+    assert not any(line.encode() in stderr for line in key.splitlines())
+
+
+@pytest.mark.parametrize("json_line", [True, False])
+def test_a_secret_at_the_border_of_two_pieces_is_not_in_the_file(tmp_path, json_line):
+    line = b"x" * (PIECE_BYTES - 20) + f" {SECRET} ".encode() + b"y" * 100
+    line = b'{"text":"' + line + b'"}' if json_line else line
+    cast, _ = recorded(tmp_path, [("o", line + b"\n")])
+    said = stream_of(read_cast(cast)[1], "o")
+    assert said == line.replace(SECRET.encode(), b"[REDACTED:anthropic-key]") + b"\n"
+
+
+def test_bytes_that_are_no_text_are_cleaned_too(tmp_path):
+    cast, _ = recorded(tmp_path, [("o", b"\xff\xfe " + SECRET.encode() + b" \x80\n")])
+    assert stream_of(read_cast(cast)[1], "o") == b"\xff\xfe [REDACTED:anthropic-key] \x80\n"
+
+
+def test_a_key_that_stands_twice_hides_nothing(tmp_path):
+    cast, _ = recorded(tmp_path, [("o", b'{"text":"%s","text":"x"}\n' % SECRET.encode())])
+    assert SECRET.encode() not in cast
+
+
+def test_an_escaped_secret_is_one(tmp_path):
+    escaped = "".join(f"\\u{ord(character):04x}" for character in SECRET)
+    cast, _ = recorded(tmp_path, [("o", f'{{"text":"{escaped}"}}\n'.encode())])
+    assert stream_of(read_cast(cast)[1], "o") == b'{"text":"[REDACTED:anthropic-key]"}\n'
+
+
+def test_the_value_of_a_secrets_name_is_blanked(tmp_path):
+    cast, _ = recorded(tmp_path, [("o", b'{"input":{"password":"hunter2hunter2"}}\n')])
+    assert b"hunter2" not in cast
+
+
+def test_long_integers_keep_their_digits_beside_a_secret(tmp_path):
+    cast, _ = recorded(tmp_path, [("o", b'{"n":123456789012345678901234567890,"t":"%s"}\n' % SECRET.encode())])
+    assert b"123456789012345678901234567890" in cast
+
+
+@pytest.mark.parametrize("text", INNOCENT)
+def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
+    line = delta(text)
+    cast, cleaner = recorded(tmp_path, [("o", line), ("e", f"{text}\n".encode())])
+    _, records = read_cast(cast)
+    assert (stream_of(records, "o"), stream_of(records, "e")) == (line, f"{text}\n".encode())
+    assert not cleaner.counts and not cleaner.edits
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_the_fixtures_are_recorded_as_they_are(tmp_path: Path, case: Case) -> None:
+    cast, cleaner = recorded(tmp_path, [("o", case.data)])
+    if not cleaner.counts:
+        assert stream_of(read_cast(cast)[1], "o") == case.data
+
+
+@given(st.lists(st.sampled_from([SECRET[:9], SECRET[9:30], SECRET[30:], " ", "a", "", "password=", "hunter2x"])))
+def test_however_it_is_split_no_secret_is_in_the_joined_text(parts: list[str]) -> None:
+    cleaner = Cleaner()
+    said: list[Any] = [json.loads(cleaner.clean("o", delta(part).strip()))["event"]["delta"]["text"] for part in parts]
+    cleaner.close()
+    for record, edits in cleaner.edits.items():
+        (said[record],) = (text for _, text in edits)
+    joined = "".join(said)
+    assert SECRET not in joined and "password=hunter2x " not in joined + " "
+
+
+def test_streams_are_told_apart_and_paths_that_never_end_are_bounded(tmp_path):
+    head, rest = SECRET[:20], SECRET[20:]
+    cast, cleaner = recorded(tmp_path, [("o", delta(head)), ("O", delta("x")), ("o", delta(rest))])
+    assert rest.encode() not in cast
+    cleaner = Cleaner()
+    for number in range(3 * SEAMS):
+        cleaner.clean("o", json.dumps({f"k{number}": f"text {head}"}).encode())
+    assert len(cleaner._seams) <= SEAMS
+
+
+def test_a_deep_line_is_cleaned_as_a_text(tmp_path):
+    line = b'{"a":' * 900 + f'"{SECRET}"'.encode() + b"}" * 900
+    cast, _ = recorded(tmp_path, [("o", line + b"\n")])
+    assert SECRET.encode() not in cast

@@ -1,0 +1,142 @@
+"""A cast that is written anew: without its secrets, at the same moments, whole or not at all."""
+
+import os
+import re
+
+import pytest
+from casting import cast_of, read_cast, stream_of
+from fake_secrets import random
+
+from shim.cast import CastError
+from shim.cast_clean import Cleaner
+from shim.cast_redact import StoppedError, rewrite, sweep
+
+SECRET = f"sk-ant-api03-{random(80)}"
+MARK = b"[REDACTED:anthropic-key]"
+MOMENTS = [
+    (0.0, "s", {"child": 1, "turn": 1, "argv": ["qwen", "--api-key", "k", SECRET], "cwd": "/home/user/project"}),
+    (0.25, "o", b'{"text":"in %s here"}\n' % SECRET.encode()),
+    (0.5, "e", b"a line with %s" % SECRET[:30].encode()),
+    (0.75, "e", b"%s in two pieces\n" % SECRET[30:].encode()),
+    (1.0, "o", b'{"text":"it is %s"}\n' % SECRET[:30].encode()),
+    (1.5, "o", b'{"text":"%s, or so"}\n' % SECRET[30:].encode()),
+    (1.5, "n", {"kind": "timeout", "text": SECRET}),
+    (2.0, "O", b"\xff %s\n" % SECRET.encode()),
+    (2.0, "x", {"child": 1, "code": 0, "signal": None}),
+]
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "one.cast"
+    path.write_bytes(cast_of(MOMENTS, argv=["-p", f"use {SECRET}"]))
+    return path
+
+
+def words(pattern):
+    """What finds a person's own pattern."""
+    return lambda text: [(hit.start(), hit.end(), "[REDACTED:own]") for hit in re.finditer(pattern, text)]
+
+
+def test_a_cast_that_was_recorded_without_redaction_is_cleaned_later(source):
+    done = rewrite(str(source))
+    data = source.read_bytes()
+    reader, records = read_cast(data)
+    assert SECRET.encode() not in data and SECRET[:40].encode() not in data and SECRET[30:].encode() not in data
+    assert stream_of(records, "o") == (
+        b'{"text":"in %s here"}\n{"text":"it is %s"}\n{"text":", or so"}\n' % (MARK, MARK)
+    )
+    assert stream_of(records, "e") == b"a line with %s in two pieces\n" % MARK
+    assert stream_of(records, "O") == b"\xff %s\n" % MARK
+    assert [record.at for record in records] == [moment[0] for moment in MOMENTS if moment[0] != 0.5]
+    assert reader.ended and reader.header is not None and reader.header.swept and reader.header.redact == "casts"
+    assert records[0].fact["argv"] == ["qwen", "--api-key", "[REDACTED:argument]", MARK.decode()]
+    assert done.counts["anthropic-key"] == 5 and not done.lost
+    assert os.stat(source).st_mode & 0o777 == 0o600 and os.listdir(source.parent) == ["one.cast"]
+
+
+def test_a_persons_own_pattern_is_found_in_strings_and_over_them(source):
+    rewrite(str(source), search=words("here|or so|two pie[a-z]+|proj.ct"))
+    _, records = read_cast(source.read_bytes())
+    assert b"[REDACTED:own]" in stream_of(records, "o") and b"here" not in stream_of(records, "o")
+    assert b"pieces" not in stream_of(records, "e")
+    assert records[0].fact["cwd"] == "/home/user/[REDACTED:own]"
+    source.unlink()
+    parts = [(0.1 * number, "o", b'{"text":"%s"}\n' % part) for number, part in enumerate((b"my Pro", b"ject", b"X."))]
+    source.write_bytes(cast_of(parts))
+    rewrite(str(source), search=words("ProjectX"))
+    assert stream_of(read_cast(source.read_bytes())[1], "o") == (
+        b'{"text":"my [REDACTED:own]"}\n{"text":""}\n{"text":"."}\n'
+    )
+
+
+def test_another_file_is_made_and_none_is_overwritten(source, tmp_path):
+    before, target = source.read_bytes(), tmp_path / "two.cast"
+    rewrite(str(source), str(target))
+    assert source.read_bytes() == before and MARK in target.read_bytes()
+    with pytest.raises(CastError, match="cannot be made"):
+        rewrite(str(source), str(target))
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(CastError, match="cannot be made"):
+        rewrite(str(source), str(link))
+
+
+def test_what_is_no_cast_is_left_alone(tmp_path):
+    path = tmp_path / "one.txt"
+    path.write_bytes(b'{"type":"system"}\n')
+    with pytest.raises(CastError, match="no cast"):
+        rewrite(str(path))
+    assert path.read_bytes() == b'{"type":"system"}\n' and os.listdir(tmp_path) == ["one.txt"]
+    for wrong in (str(tmp_path), str(tmp_path / "nothing"), os.devnull):
+        with pytest.raises(CastError):
+            rewrite(wrong)
+
+
+def test_lines_that_nobody_knows_stay_without_their_secrets(source):
+    odd = f'# {SECRET}\n[0.1,"q","{SECRET}"]\n[broken {SECRET}\n\n{{"a":"{SECRET}"}}\n'
+    source.write_bytes(cast_of(MOMENTS, end=False) + odd.encode())
+    rewrite(str(source))
+    data = source.read_bytes()
+    assert SECRET.encode() not in data
+    assert data.endswith(b'# %s\n[0.1,"q","%s"]\n[broken %s\n{"a":"%s"}\n' % (MARK, MARK, MARK, MARK))
+    assert not read_cast(data)[0].ended
+
+
+def test_a_sweep_that_has_no_time_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "one.cast"
+    path.write_bytes(cast_of((0.0, "o", b"{}\n") for _ in range(3000)))
+    before = path.read_bytes()
+    with pytest.raises(StoppedError):
+        sweep(str(path), {1: [(0, "x")]}, os.stat(path), lambda: True)
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["one.cast"]
+
+
+def test_a_sweep_touches_no_file_that_somebody_put_there(tmp_path):
+    path, other = tmp_path / "one.cast", tmp_path / "other"
+    path.write_bytes(cast_of(MOMENTS))
+    other.write_bytes(cast_of(MOMENTS))
+    status = os.stat(path)
+    os.replace(other, path)
+    with pytest.raises(CastError, match="another file"):
+        sweep(str(path), {1: [(0, "x")]}, status, lambda: False)
+    path.unlink()
+    path.symlink_to(other)
+    with pytest.raises(CastError, match="cannot be read"):
+        sweep(str(path), {1: [(0, "x")]}, status, lambda: False)
+
+
+def test_cleaning_twice_changes_nothing_more(source):
+    rewrite(str(source))
+    once = source.read_bytes()
+    rewrite(str(source))
+    assert source.read_bytes() == once
+
+
+def test_a_cleaner_with_a_pattern_that_finds_nothing_writes_what_came():
+    cleaner = Cleaner(words("never there"))
+    for number in range(500):
+        line = b'{"text":"word %d"}' % number
+        assert cleaner.clean("o", line) is line
+    cleaner.close()
+    assert not cleaner.edits
