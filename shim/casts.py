@@ -1,7 +1,7 @@
 """Casts in files: read in pieces, and told as a story from what the frontend saw, or from what the child said."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -14,46 +14,81 @@ from shim.story import Change, Story
 from shim.tail import Tail
 from shim.translate import open_translation
 from shim.translation import Translation
+from shim.vendors import find
 
 CHUNK_BYTES = 256 * 1024
 PROMPT_BYTES = 1024 * 1024  # of a prompt that came on stdin as text; nobody reads more of it
+LINE_BYTES = 16 * 1024 * 1024  # of a line that came in pieces: 16 times what the drop-in writes to an SDK
+RETOLD_BYTES = 1_000_000  # of a line of what is translated anew: what an SDK would have got
+
+
+def never() -> bool:
+    """A file that is at its end does not grow any more."""
+    return False
 
 
 class Cast:
-    """A cast in a file, read once from its beginning. CastError when it cannot be read or is none."""
+    """A cast in a file, read once from its beginning. CastError when it cannot be read or is none.
 
-    def __init__(self, path: str) -> None:
+    `more` is asked at the end of the file whether to look again: it waits for a recording that goes on.
+    """
+
+    def __init__(self, path: str, more: Callable[[], bool] = never) -> None:
         self.path = path
         self.reader = Reader()
+        self._more = more
         try:
-            self._file = os.open(path, os.O_RDONLY)
-            self._begun = self._beginning()
+            self.file = os.open(path, os.O_RDONLY)
         except OSError as error:
             raise CastError(f"{path} cannot be read: {error.strerror}") from None
+        try:
+            self._begun = self._beginning()
+        except BaseException:
+            self.close()
+            raise
         assert self.reader.header is not None
         self.header: Header = self.reader.header
+
+    @property
+    def whole(self) -> bool:
+        """Whether the last checkpoint was there; False of a recording that was cut off."""
+        return self.reader.ended
 
     def _beginning(self) -> list[Record]:
         records: list[Record] = []
         while self.reader.header is None:
-            chunk = os.read(self._file, CHUNK_BYTES)
-            records += self.reader.feed(chunk)
-            if not chunk:
+            if chunk := self._read():
+                records += self.reader.feed(chunk)
+            else:
                 self.reader.close()
         return records
+
+    def _read(self) -> bytes:
+        """What comes next; nothing at the end."""
+        try:
+            while not (chunk := os.read(self.file, CHUNK_BYTES)):
+                if self.reader.ended or not self._more():
+                    break
+        except OSError as error:
+            raise CastError(f"{self.path} cannot be read: {error.strerror}") from None
+        return chunk
 
     def records(self) -> Iterator[Record]:
         """Its records, to the last whole line."""
         try:
             yield from self._begun
             self._begun = []
-            while chunk := os.read(self._file, CHUNK_BYTES):
+            while chunk := self._read():
                 yield from self.reader.feed(chunk)
             self.reader.close()
-        except OSError as error:
-            raise CastError(f"{self.path} cannot be read: {error.strerror}") from None
         finally:
-            os.close(self._file)
+            self.close()
+
+    def close(self) -> None:
+        """Nothing more is read of it."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
 
 
 def invocation_of(header: Header) -> Invocation:
@@ -67,93 +102,116 @@ def invocation_of(header: Header) -> Invocation:
 class Teller:
     """Makes the changes of a story from the records of a cast.
 
-    What the frontend saw is told where that was Claude's stream; else the child's output is translated anew.
+    What the frontend saw is told where that was Claude's stream; else the child's output is translated anew, and where
+    nobody here can read that, what the frontend saw is told as text. `skipped` counts lines that were too long.
     """
 
     def __init__(self, header: Header) -> None:
         self.story = Story()
+        self.skipped = 0
         self._header = header
         self._invocation = invocation_of(header)
         stream = self._invocation.output_format == "stream-json" and header.dialect == "claude"
         self._told = "O" if stream else "o"
         self._messages = self._invocation.input_format == "stream-json"
-        self._asked = False
-        self._stdin: list[bytes] = []
-        self._stdin_bytes = 0
-        self._rests: dict[str, bytes] = {}
+        self._asked = self._messages
+        self._stdin = bytearray()
+        self._heard = 0.0
+        self._rests: dict[str, list[bytes]] = {}
         self._translation: Translation | None = None
+        self._readable = False  # a child was started whose output can be translated
         self._stderr = Tail()
         self._at = 0.0
 
     def feed(self, record: Record) -> list[Change]:
         """The changes that a record makes."""
-        self._at = record.at
+        self._at = at = record.at
         letter = record.letter
         if letter == "i":
             return self._sent(record)
         if letter == "n":
-            return self.story.note(record.at, record.fact)
+            return self.story.note(at, record.fact)
         if letter == "e":
             self._stderr.add(record.data)
             return []
-        changes = [] if self._asked or self._messages else self._ask(record.at)
+        changes = [] if self._asked else self._ask()
         if letter == self._told == "O":
-            changes += self._events(record.at, self._line(record))
+            changes += self._events(at, self._line(record))
         elif self._told == "o" and letter in "osx":
-            changes += self._events(record.at, self._translated(record))
+            changes += self._events(at, self._translated(record))
+        elif letter == "O" and not self._readable:
+            changes += self._plain(record)
         return changes
 
     def close(self) -> list[Change]:
         """The cast is at its end."""
-        changes = [] if self._asked or self._messages else self._ask(self._at)
-        if self._translation is not None:
+        changes = [] if self._asked else self._ask()
+        if self._translation is not None and not self._translation.finished:
             changes += self._events(self._at, self._translation.close(None, self._stderr.text()))
         return changes + self.story.close(self._at)
 
-    def _ask(self, at: float) -> list[Change]:
-        """The prompt of the command line and of stdin."""
+    def _ask(self) -> list[Change]:
+        """The prompt of the command line and of stdin, which was whole when something followed."""
         self._asked = True
-        texts = [self._invocation.prompt or "", b"".join(self._stdin).decode("utf-8", "replace").strip()]
-        return self.story.prompt(at, "\n".join(filter(None, texts)))
+        texts = [self._invocation.prompt or "", self._stdin.decode("utf-8", "replace").strip()]
+        text = "\n".join(filter(None, texts))
+        return self.story.prompt(self._heard, text) if text else []
 
     def _sent(self, record: Record) -> list[Change]:
         if not self._messages:
-            if self._stdin_bytes < PROMPT_BYTES:
-                self._stdin.append(record.data)
-                self._stdin_bytes += len(record.data)
+            self._heard = record.at
+            self._stdin += record.data[: max(PROMPT_BYTES - len(self._stdin), 0)]
             return []
         return [change for event in _objects(self._line(record)) for change in self.story.sent(record.at, event)]
 
     def _events(self, at: float, lines: bytes) -> list[Change]:
         return [change for event in _objects(lines) for change in self.story.event(at, event)]
 
+    def _plain(self, record: Record) -> list[Change]:
+        """The frontend's output as what it is: the result of the `json` format, or a text."""
+        if self._invocation.output_format == "json":
+            return self._events(record.at, self._line(record))
+        delta = {"type": "content_block_delta", "delta": {"text": record.data.decode("utf-8", "replace")}}
+        return self.story.event(record.at, {"type": "stream_event", "event": delta})
+
     def _line(self, record: Record) -> bytes:
         """The whole line that a record completes."""
-        rest = self._rests.pop(record.letter, b"") + record.data
-        if rest.endswith(b"\n"):
-            return rest
-        self._rests[record.letter] = rest
-        return b""
+        parts = self._rests.setdefault(record.letter, [])
+        parts.append(record.data)
+        if not record.data.endswith(b"\n"):
+            if sum(map(len, parts)) > LINE_BYTES:
+                parts[:] = [b""]  # what is left of it is no object
+                self.skipped += 1
+            return b""
+        del self._rests[record.letter]
+        return b"".join(parts)
 
     def _translated(self, record: Record) -> bytes:
         if record.letter == "s":
             self._translation = self._opened()
+            self._readable = self._readable or self._translation is not None
             self._stderr = Tail()
             return b""
         translation = self._translation
         if translation is None:
             return b""
         if record.letter == "x":
-            self._translation = None
-            return translation.close(_exit(record.fact), self._stderr.text())
+            return b"" if translation.finished else translation.close(_exit(record.fact), self._stderr.text())
+        if translation.finished and self._messages:
+            translation.begin()
         said = translation.feed(record.data)
         if translation.turn.settled and not translation.finished and self._messages:
             said += translation.finish()
         return said
 
     def _opened(self) -> Translation | None:
+        """A translation of the next child's output; of a later one, in the same conversation."""
         try:
-            return open_translation(self._header.vendor, terminator="none")
+            if (last := self._translation) is not None:
+                return Translation(find(self._header.vendor).translator, last.turn.terms, last.pen, last.turn)
+            return open_translation(
+                self._header.vendor, partial=True, terminator="none", stable=True, limit=RETOLD_BYTES
+            )
         except ShimError:
             return None  # a vendor of somebody else's: what it said cannot be read here
 

@@ -4,243 +4,248 @@ Fed with Claude's events and their times, it tells how each step begins, grows a
 a run that is going on and a recording. It keeps open steps and totals only; who wants all steps collects them.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-Kind = Literal["start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"]
-# What the time was spent on: the model, a tool, a person's answer, nobody (between two turns).
-Spent = Literal["model", "tool", "person", "idle"]
+from shim.steps import TOKENS, Change, Kind, OpenBlock, Step, Totals, same, text_of
+from shim.timeline import SPANS, Span, Spent, Timeline
 
-SPANS = 10_000  # of a timeline; a picture has fewer points, and the last one grows
+__all__ = ["SPANS", "TOKENS", "Change", "Kind", "Span", "Spent", "Step", "Story", "Totals", "text_of"]
+
 OPEN_CALLS = 10_000  # whose results may still come
-OPEN_BLOCKS = 1000
+OPEN_BLOCKS = 1000  # that are being said at the same time, and those of one reply that wait for their line
 
-
-@dataclass(slots=True)
-class Step:
-    """One thing that happened. `at` and `until` are seconds since the beginning; `until` is None while it goes on.
-
-    A call has a name, its input, and with its result the output and the outcome: `ok`, `failed`, `denied`,
-    `unanswered`. `extra` is what Claude adds to a result (the patch of an edit). `facts` are the fields of the event
-    that a start, a note, a question, an answer or a result came from. `parent` is the call that a nested agent serves.
-    """
-
-    number: int
-    kind: Kind
-    at: float
-    turn: int = 0
-    text: str = ""
-    until: float | None = None
-    call: str = ""
-    name: str = ""
-    input: Mapping[str, Any] = field(default_factory=dict)
-    output: Any = None
-    extra: Any = None
-    outcome: str = ""
-    parent: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Change(NamedTuple):
-    """What happened to a step: it begins, it grows by a fragment of text, it is over."""
-
-    what: Literal["begin", "more", "end"]
-    step: Step
-    fragment: str = ""
-
-
-class Span(NamedTuple):
-    """A stretch of time, in seconds since the beginning, and what it was spent on. `step` is its call's, else 0."""
-
-    spent: Spent
-    begin: float
-    end: float
-    step: int = 0
-
-
-@dataclass(slots=True)
-class Totals:
-    """The sums of a session. `tokens` has the names of Claude's usage; `seconds` is by what they were spent on."""
-
-    turns: int = 0
-    calls: int = 0
-    failed_calls: int = 0
-    errors: int = 0
-    cost: float = 0.0
-    duration: float = 0.0
-    tokens: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    repairs: dict[str, int] = field(default_factory=dict)
-
-
-TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+# What goes on inside of claude all the time, and says nothing to a reader.
+_QUIET = frozenset(
+    (
+        "background_tasks_changed",
+        "commands_changed",
+        "hook_progress",
+        "hook_started",
+        "session_state_changed",
+        "session_title_changed",
+        "status",
+        "task_progress",
+        "task_updated",
+        "thinking_tokens",
+    )
+)
+_SETTINGS = ("interrupt", "set_model", "set_permission_mode")  # requests of a frontend that change the session
 
 
 class Story:
-    """Feed it events in the order of their times; each call gives back the changes that it makes."""
+    """Feed it events in the order of their times; each call gives back the changes that it makes.
+
+    A turn is what a prompt began, or what began by itself after a result; a prompt while somebody is at work belongs
+    to the turn that it came into.
+    """
 
     def __init__(self) -> None:
         self.totals = Totals()
-        self.timeline: list[Span] = []
         self.model = self.session = self.vendor = ""
+        self._time = Timeline()
+        self.totals.seconds = self._time.seconds
+        self._at = 0.0
         self._number = 0
         self._turn = 0
+        self._queued = 0  # prompts that came while somebody was at work
         self._calls: dict[str, Step] = {}
-        self._blocks: dict[str, Step] = {}  # of nested agents and of ours: one block is open for each
-        self._streamed: set[str] = set()  # replies whose blocks were streamed: their lines say nothing new
-        self._reply = ""
         self._asking: dict[str, Step] = {}
-        self._spending: Spent = "idle"
-        self._since = 0.0
-        self._at = 0.0
+        self._blocks: dict[str, OpenBlock] = {}  # of nested agents and of ours: one block is open for each
+        self._streamed: dict[str, list[tuple[str, str]]] = {}  # their blocks that no whole line has confirmed
+        self._costs: tuple[str, float, float] = "", 0.0, 0.0  # whose, of conversations before, of this one
+
+    @property
+    def timeline(self) -> list[Span]:
+        """What the time was spent on, in the order in which it ended."""
+        return self._time.spans
 
     # -- what may happen ---------------------------------------------------------------------------------------
 
     def prompt(self, at: float, content: Any) -> list[Change]:
         """Somebody asks: a text, or the content blocks of a user's message."""
-        self._turn += 1
-        self._spend(at, "model")
+        at = self._now(at)
+        if self._time.spending == "idle" or not self._turn:
+            self._begin_turn(at)
+        else:
+            self._queued += 1
         return [*self._whole(at, "prompt", text=text_of(content))]
 
     def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
-        """One of Claude's events, as a frontend gets them."""
-        handler = getattr(self, f"_on_{event.get('type')}", None)
-        self._at = max(at, self._at)
+        """One of Claude's events, as a frontend gets them. Of a line that is none, what can be read of it is told."""
+        handler = _HANDLERS.get(str(event.get("type")))
+        changes: list[Change] = []
+        if handler is None:
+            return changes
         try:
-            return [] if handler is None else list(handler(at, event))
+            for change in handler(self, self._now(at), event):
+                changes.append(change)
         except (AttributeError, KeyError, TypeError, ValueError, IndexError):
-            return []  # a foreign line of a Claude-like shape: what is known of it was told
+            pass
+        return changes
 
     def note(self, at: float, fact: Mapping[str, Any]) -> list[Change]:
         """A note of the recorder's: a repair, a timeout."""
         kind = str(fact.get("kind") or "note")
-        return [*self._whole(at, "note", text=kind, facts=fact)]
+        return [*self._whole(self._now(at), "note", text=kind, name=kind, facts=fact)]
 
     def sent(self, at: float, event: Mapping[str, Any]) -> list[Change]:
-        """A line that a frontend sent: a prompt, an answer to a question, an interrupt."""
+        """A line that a frontend sent: a prompt, an answer to a question, an interrupt, another model or mode."""
+        at = self._now(at)
         if event.get("type") == "user" and isinstance(event.get("message"), Mapping):
             return self.prompt(at, event["message"].get("content"))
         if event.get("type") == "control_response":
             return list(self._answered(at, event.get("response")))
         request = event.get("request")
-        if isinstance(request, Mapping) and request.get("subtype") == "interrupt":
-            return [*self._whole(at, "note", text="interrupt", facts=event)]
+        if isinstance(request, Mapping) and (kind := str(request.get("subtype"))) in _SETTINGS:
+            return [*self._whole(at, "note", text=kind, name=kind, facts=request)]
         return []
 
     def close(self, at: float) -> list[Change]:
         """Nothing more happens: what is open is over."""
-        changes = [change for key in list(self._blocks) for change in self._end_block(at, key)]
-        for step in list(self._calls.values()):
-            step.until, step.outcome = at, "unanswered"
-            changes.append(Change("end", step))
-        self._calls.clear()
-        self._spend(at, self._spending)
-        self.totals.duration = max(self.totals.duration, at)
+        at = self._now(at)
+        changes = list(self._end_all(at))
+        self._time.spend(at, self._time.spending)
         return changes
 
     # -- events ------------------------------------------------------------------------------------------------
 
     def _on_system(self, at: float, event: Mapping[str, Any]) -> Iterator[Change]:
-        if event.get("subtype") != "init":
-            text = str(event.get("subtype"))
-            if text not in ("session_state_changed", "status"):
-                yield from self._whole(at, "note", text=text, facts=event)
-            return
+        kind = str(event.get("subtype"))
+        if kind == "init":
+            yield from self._on_init(at, event)
+        elif kind == "permission_denied" and str(event.get("tool_use_id")) in self._calls:
+            self._calls[str(event.get("tool_use_id"))].outcome = "denied"
+        elif kind not in _QUIET and not (kind == "hook_response" and not event.get("exit_code")):
+            yield from self._whole(at, "note", text=kind, name=kind, facts=event)
+
+    def _on_init(self, at: float, event: Mapping[str, Any]) -> Iterator[Change]:
         known = self.session
         self.session, self.model = str(event.get("session_id") or ""), str(event.get("model") or "")
         shim = event.get("shim")
         self.vendor = str(shim.get("vendor") or "") if isinstance(shim, Mapping) else self.vendor
-        if known != self.session:
+        if self._queued:
+            self._work(at)
+        if not known or known != self.session:
             yield from self._whole(at, "start", text=self.model, facts=event)
 
     def _on_stream_event(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
-        event, parent = line["event"], str(line.get("parent_tool_use_id") or "")
+        event, parent = line["event"], _parent(line)
         kind = event.get("type")
         if kind == "message_start":
-            self._reply = str(event["message"].get("id"))
-            self._model(at)
+            self._streamed.pop(parent, None)
+            self._work(at)
         elif kind == "content_block_delta":
             delta = event["delta"]
-            for name in ("text", "thinking"):
-                if isinstance(fragment := delta.get(name), str) and fragment:
-                    self._streamed.add(self._reply)
-                    yield from self._grow(at, "text" if name == "text" else "thinking", parent, fragment)
-        elif kind == "content_block_stop":
+            told: Kind = "thinking" if "thinking" in delta else "text"
+            if isinstance(fragment := delta.get(told), str) and fragment:
+                self._work(at)
+                yield from self._grow(at, told, parent, fragment)
+        elif kind in ("content_block_start", "content_block_stop", "message_stop"):
             yield from self._end_block(at, parent)
-        elif kind == "message_stop":
-            self._streamed.clear()
 
     def _on_assistant(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
-        message, parent = line["message"], str(line.get("parent_tool_use_id") or "")
-        self._model(at)
-        synthetic = message.get("model") == "<synthetic>"
-        for block in message["content"]:
-            kind = block.get("type")
-            if kind == "tool_use":
+        message, parent = line["message"], _parent(line)
+        self._work(at)
+        wrong = message.get("model") == "<synthetic>" and bool(line.get("error"))
+        for block in _blocks(message.get("content")):
+            kind = str(block.get("type"))
+            if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
                 yield from self._end_block(at, parent)
                 yield from self._call(at, block, parent)
-            elif kind in ("text", "thinking") and str(message.get("id")) not in self._streamed:
+            elif kind.endswith("_tool_result"):
+                yield from self._result_of(at, block, None, parent)
+            elif kind == "text" and wrong:
                 yield from self._end_block(at, parent)
-                told: Kind = "error" if synthetic and line.get("error") else "text" if kind == "text" else "thinking"
-                yield from self._whole(at, told, text=str(block.get(kind) or ""), parent=parent)
+                yield from self._whole(at, "error", text=str(block.get("text")), parent=parent, facts=line)
+            elif kind in ("text", "thinking"):
+                whole = block.get(kind)
+                yield from self._said(at, "text" if kind == "text" else "thinking", parent, whole)
+            elif kind == "redacted_thinking":
+                yield from self._said(at, "thinking", parent, "")
+
+    def _said(self, at: float, kind: Kind, parent: str, whole: Any) -> Iterator[Change]:
+        """A whole block: nothing of it that was streamed is said again, and nothing that was not is lost."""
+        whole = whole if isinstance(whole, str) else ""
+        streamed = self._streamed.get(parent, [])
+        block = self._blocks.get(parent)
+        if block is not None and block.step.kind == kind and same(said := block.text(), whole):
+            if whole.startswith(said) and len(whole) > len(said):
+                yield from self._grow(at, kind, parent, whole[len(said) :])
+            yield from self._end_block(at, parent)
+            streamed = self._streamed.get(parent, [])
+            streamed.pop()
+            return
+        yield from self._end_block(at, parent)
+        for place, (said_kind, said) in enumerate(self._streamed.get(parent, [])):
+            if said_kind == kind and same(said, whole):
+                del self._streamed[parent][place]
+                if not whole.startswith(said) or len(whole) == len(said):
+                    return
+                whole = whole[len(said) :]
+                break
+        if whole or kind == "thinking":
+            yield from self._whole(at, kind, text=whole, parent=parent)
 
     def _on_user(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
-        content, parent = line["message"].get("content"), str(line.get("parent_tool_use_id") or "")
+        content, parent = line["message"].get("content"), _parent(line)
         if line.get("isReplay"):
             return
         if isinstance(content, str):
-            yield from self._whole(at, "note", text=content, parent=parent)
-            return
-        for block in content:
+            content = [{"type": "text", "text": content}]
+        blocks = list(_blocks(content))
+        results = sum(block.get("type") == "tool_result" for block in blocks)
+        for block in blocks:
             if block.get("type") == "tool_result":
-                yield from self._result_of(at, block, line.get("tool_use_result"))
+                yield from self._result_of(at, block, line.get("tool_use_result") if results == 1 else None, parent)
             elif block.get("type") == "text":
-                yield from self._whole(at, "note", text=str(block.get("text")), parent=parent)
+                yield from self._whole(at, "note", text=str(block.get("text")), name="user", parent=parent, facts=line)
 
     def _on_control_request(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
         request = line["request"]
-        if request.get("subtype") == "can_use_tool":
-            changes = list(
-                self._whole(
-                    at,
-                    "question",
-                    text=str(request.get("tool_name")),
-                    name=str(request.get("tool_name")),
-                    call=str(request.get("tool_use_id") or ""),
-                    input=request.get("input") or {},
-                    facts=request,
-                )
-            )
-            if len(self._asking) < OPEN_CALLS:
-                self._asking[str(line.get("request_id"))] = changes[0].step
-            self._spend(at, "person")
-            yield from changes
+        if request.get("subtype") != "can_use_tool":
+            return
+        name, call = str(request.get("tool_name")), str(request.get("tool_use_id") or "")
+        changes = list(
+            self._whole(at, "question", text=name, name=name, call=call, input=_mapping(request), facts=request)
+        )
+        if len(self._asking) < OPEN_CALLS:
+            self._asking[str(line.get("request_id"))] = changes[0].step
+            self._time.spend(at, "person")
+        yield from changes
+
+    def _on_cancel(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+        yield from self._answered(at, {"request_id": line.get("request_id"), "subtype": "withdrawn"})
+
+    def _on_rate_limit(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+        if line["rate_limit_info"].get("status") != "allowed":
+            yield from self._whole(at, "note", text="rate_limit", name="rate_limit", facts=line)
 
     def _on_result(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
-        for key in list(self._blocks):
-            yield from self._end_block(at, key)
-        for step in list(self._calls.values()):
-            step.until, step.outcome = at, "unanswered"
-            yield Change("end", step)
-        self._calls.clear()
-        self._asking.clear()
+        yield from self._end_all(at)
+        self._streamed.clear()
+        self._time.spend(at, "idle")
+        self._add_up(line)
+        yield from self._whole(at, "result", text=str(line.get("result") or ""), facts=line)
+
+    def _add_up(self, line: Mapping[str, Any]) -> None:
         totals = self.totals
         totals.turns += 1
         totals.errors += bool(line.get("is_error"))
         cost = line.get("total_cost_usd")
-        if isinstance(cost, int | float):  # a total of the conversation
-            totals.cost = max(totals.cost, float(cost))
-        usage: Mapping[str, Any] = line.get("usage") or {}
-        for name in TOKENS:
-            if isinstance(count := usage.get(name), int):
-                totals.tokens[name] = totals.tokens.get(name, 0) + count
-        shim = line.get("shim")
+        if isinstance(cost, int | float):  # of the conversation so far
+            whose, before, so_far = self._costs
+            if whose != (session := str(line.get("session_id"))):
+                before, so_far = before + so_far, 0.0
+            self._costs = session, before, max(so_far, float(cost))
+            totals.cost = before + self._costs[2]
+        usage, shim = line.get("usage"), line.get("shim")
         repairs = shim.get("repairs") if isinstance(shim, Mapping) else None
-        for name, count in repairs.items() if isinstance(repairs, Mapping) else ():
-            totals.repairs[name] = totals.repairs.get(name, 0) + int(count)
-        self._spend(at, "idle")
-        yield from self._whole(at, "result", text=str(line.get("result") or ""), facts=line)
+        for counts, sums, names in ((usage, totals.tokens, TOKENS), (repairs, totals.repairs, None)):
+            for name in names or (counts if isinstance(counts, Mapping) else ()):
+                count = counts.get(name) if isinstance(counts, Mapping) else None
+                if isinstance(count, int) and count >= 0:
+                    sums[name] = sums.get(name, 0) + count
 
     # -- steps -------------------------------------------------------------------------------------------------
 
@@ -254,53 +259,73 @@ class Story:
         yield Change("end", step)
 
     def _grow(self, at: float, kind: Kind, parent: str, fragment: str) -> Iterator[Change]:
-        step = self._blocks.get(parent)
-        if step is not None and step.kind != kind:
+        block = self._blocks.get(parent)
+        if block is not None and block.step.kind != kind:
             yield from self._end_block(at, parent)
-            step = None
-        if step is None:
-            step = self._step(at, kind, parent=parent)
-            if len(self._blocks) < OPEN_BLOCKS:
-                self._blocks[parent] = step
-            yield Change("begin", step)
-        self._parts(step).append(fragment)
-        yield Change("more", step, fragment)
-
-    def _parts(self, step: Step) -> list[str]:
-        """The fragments of an open block: joined once, at its end."""
-        if not isinstance(step.extra, list):
-            step.extra = []
-        parts: list[str] = step.extra
-        return parts
+            block = None
+        if block is None:
+            if len(self._blocks) >= OPEN_BLOCKS:
+                yield from self._end_block(at, next(iter(self._blocks)))
+            block = self._blocks[parent] = OpenBlock(self._step(at, kind, parent=parent))
+            yield Change("begin", block.step)
+        block.add(fragment)
+        yield Change("more", block.step, fragment)
 
     def _end_block(self, at: float, parent: str) -> Iterator[Change]:
-        step = self._blocks.pop(parent, None)
-        if step is not None:
-            step.text, step.extra, step.until = "".join(self._parts(step)), None, at
+        block = self._blocks.pop(parent, None)
+        if block is not None:
+            step = block.step
+            step.text, step.until = block.text(), at
+            streamed = self._streamed.setdefault(parent, [])
+            streamed.append((step.kind, step.text))
+            del streamed[:-OPEN_BLOCKS]
             yield Change("end", step)
 
-    def _call(self, at: float, block: Mapping[str, Any], parent: str) -> Iterator[Change]:
-        step = self._step(
-            at, "call", call=str(block["id"]), name=str(block["name"]), input=block.get("input") or {}, parent=parent
-        )
-        self.totals.calls += 1
-        if len(self._calls) < OPEN_CALLS:
-            self._calls[step.call] = step
-        self._spend(at, "tool")
-        yield Change("begin", step)
+    def _end_all(self, at: float) -> Iterator[Change]:
+        """Whatever is open is over, calls without an answer."""
+        for key in list(self._blocks):
+            yield from self._end_block(at, key)
+        calls, self._calls = self._calls, {}
+        self._asking.clear()
+        for step in calls.values():
+            yield self._end_call(at, step, step.outcome or "unanswered")
 
-    def _result_of(self, at: float, block: Mapping[str, Any], extra: Any) -> Iterator[Change]:
-        step = self._calls.pop(str(block.get("tool_use_id")), None)
-        if step is None:
+    def _call(self, at: float, block: Mapping[str, Any], parent: str) -> Iterator[Change]:
+        identity = str(block.get("id"))
+        if identity in self._calls:
             return
+        step = self._step(at, "call", call=identity, name=str(block.get("name")), input=_mapping(block), parent=parent)
+        self.totals.calls += 1
+        yield Change("begin", step)
+        if len(self._calls) >= OPEN_CALLS:
+            yield self._end_call(at, step, "unanswered")
+            return
+        self._calls[identity] = step
+        self._go_on(at)
+
+    def _result_of(self, at: float, block: Mapping[str, Any], extra: Any, parent: str) -> Iterator[Change]:
+        identity = str(block.get("tool_use_id"))
+        step = self._calls.pop(identity, None)
+        content = block.get("content")
+        if step is None:  # a second one, or one that comes after the turn
+            yield from self._whole(
+                at, "note", text="late_result", name="late_result", call=identity, output=content, parent=parent
+            )
+            return
+        for request, asked in list(self._asking.items()):
+            if asked.call == identity:
+                del self._asking[request]
         failed = bool(block.get("is_error"))
-        step.output, step.extra, step.until = block.get("content"), extra, at
-        step.outcome = step.outcome or ("failed" if failed else "ok")
+        step.output, step.extra = content, extra
         self.totals.failed_calls += failed
-        self._add(Span("tool", step.at, at, step.number))
-        if not self._calls:
-            self._spend(at, "model")
-        yield Change("end", step)
+        ended = self._end_call(at, step, (step.outcome or "failed") if failed else "ok")
+        self._go_on(at)
+        yield ended
+
+    def _end_call(self, at: float, step: Step, outcome: str) -> Change:
+        step.until, step.outcome = at, outcome
+        self._time.call(step.at, at, step.number)
+        return Change("end", step)
 
     def _answered(self, at: float, response: Any) -> Iterator[Change]:
         if not isinstance(response, Mapping):
@@ -312,38 +337,55 @@ class Story:
         behaviour = str(answer.get("behavior")) if isinstance(answer, Mapping) else str(response.get("subtype"))
         if behaviour == "deny" and asked.call in self._calls:
             self._calls[asked.call].outcome = "denied"
-        self._spend(at, "tool" if self._calls else "model")
+        self._go_on(at)
         yield from self._whole(at, "answer", text=behaviour, name=asked.name, call=asked.call, facts=response)
 
     # -- time --------------------------------------------------------------------------------------------------
 
-    def _model(self, at: float) -> None:
-        if self._spending == "idle":
-            self._spend(at, "model")
+    def _now(self, at: float) -> float:
+        """The time, which does not go back."""
+        self._at = self.totals.duration = max(at, self._at)
+        return self._at
 
-    def _spend(self, at: float, on: Spent) -> None:
-        """From now on the time is spent on something else; calls have spans of their own, which may overlap."""
-        spent, begin = self._spending, self._since
-        if at > begin:
-            self.totals.seconds[spent] = self.totals.seconds.get(spent, 0.0) + at - begin
-            if spent != "tool":
-                self._add(Span(spent, begin, at))
-        self._spending, self._since = on, max(at, begin)
+    def _begin_turn(self, at: float) -> None:
+        self._turn += 1
+        self._queued = max(self._queued - 1, 0)
+        self._time.spend(at, "model")
 
-    def _add(self, span: Span) -> None:
-        if len(self.timeline) < SPANS:
-            self.timeline.append(span)
-        else:
-            last = self.timeline[-1]
-            self.timeline[-1] = last._replace(end=max(last.end, span.end))
+    def _work(self, at: float) -> None:
+        """Somebody is at work: if nobody was before, it is another turn."""
+        if self._time.spending == "idle":
+            self._begin_turn(at)
+
+    def _go_on(self, at: float) -> None:
+        """What the time is spent on, now that a question or a call began or ended."""
+        if self._time.spending != "idle":
+            self._time.spend(at, "person" if self._asking else "tool" if self._calls else "model")
 
 
-def text_of(content: Any) -> str:
-    """The content of a message or of a result as text; what is none is named in brackets."""
-    if not isinstance(content, list):
-        return "" if content is None else str(content)
-    parts = []
-    for block in content:
-        text = block.get("text") if isinstance(block, Mapping) else block
-        parts.append(text if isinstance(text, str) else f"[{block.get('type')}]" if isinstance(block, Mapping) else "")
-    return "\n".join(parts)
+_HANDLERS: dict[str, Callable[[Story, float, Mapping[str, Any]], Iterator[Change]]] = {
+    "system": Story._on_system,
+    "stream_event": Story._on_stream_event,
+    "assistant": Story._on_assistant,
+    "user": Story._on_user,
+    "result": Story._on_result,
+    "control_request": Story._on_control_request,
+    "control_cancel_request": Story._on_cancel,
+    "rate_limit_event": Story._on_rate_limit,
+}
+
+
+def _parent(line: Mapping[str, Any]) -> str:
+    return str(line.get("parent_tool_use_id") or "")
+
+
+def _blocks(content: Any) -> Iterator[Mapping[str, Any]]:
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, Mapping):
+            yield block
+
+
+def _mapping(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A call's input."""
+    value = block.get("input")
+    return value if isinstance(value, Mapping) else {} if value is None else {"input": value}

@@ -1,27 +1,53 @@
-"""A session as a person reads it: every fixture has its steps, each begun once and ended once."""
+"""A session as a person reads it: what is said is told once, what is done has its outcome and its time."""
+
+import re
 
 import pytest
-from casting import cast_of_case, read_cast
-from support import Case, as_parameters, fixture_cases
+from casting import cast_of, cast_of_case, lines_of
+from support import Case, as_parameters, case, fixture_cases, translate_case
+from telling import (
+    INIT,
+    STOP,
+    Event,
+    answer,
+    asked,
+    call,
+    delta,
+    result,
+    returned,
+    said,
+    start,
+    streamed,
+    tell,
+    text,
+    told,
+    user,
+)
 
-from shim.casts import Teller
-from shim.story import Change, Story
+from shim import story as stories
+from shim.steps import OpenBlock
+from shim.story import Step
+from shim.timeline import SPANS, Timeline
+
+ODD = re.compile("torture|/fuzz-")  # what never comes whole is not said without partial messages
 
 
-def told(data: bytes) -> tuple[Story, list[Change]]:
-    reader, records = read_cast(data)
-    assert reader.header is not None
-    teller = Teller(reader.header)
-    changes = [change for record in records for change in teller.feed(record)]
-    return teller.story, changes + teller.close()
+def texts(steps: list[Step], kind: str = "text") -> list[str]:
+    return [step.text for step in steps if step.kind == kind]
+
+
+# -- every fixture ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(**as_parameters(fixture_cases()))
 def test_every_step_begins_once_and_ends_once(case: Case) -> None:
-    _, changes = told(cast_of_case(case))
+    story, changes = told(cast_of_case(case))
     for what in ("begin", "end"):
         numbers = [change.step.number for change in changes if change.what == what]
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
+    assert all(change.step.until is not None and change.step.until >= change.step.at for change in changes)
+    assert sum(story.totals.seconds.values()) == pytest.approx(story.totals.duration)
+    assert all(0 <= span.begin <= span.end <= story.totals.duration for span in story.timeline)
 
 
 @pytest.mark.parametrize(**as_parameters(fixture_cases("pi", "qwen", "cursor", "acai", "cake")))
@@ -29,3 +55,323 @@ def test_what_the_frontend_saw_and_what_the_child_said_are_the_same_story(case: 
     seen, _ = told(cast_of_case(case))
     said, _ = told(cast_of_case(case, dialect="yume"))
     assert (seen.totals.calls, seen.totals.tokens) == (said.totals.calls, said.totals.tokens)
+
+
+@pytest.mark.parametrize(**as_parameters(case for case in fixture_cases() if not ODD.search(case.name)))
+def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> None:
+    found = []
+    for partial in (False, True):
+        lines, _ = translate_case(case, partial=partial)
+        _, changes = told(cast_of((n / 10, "O", line) for n, line in enumerate(lines_of(lines))))
+        steps = [change.step for change in changes if change.what == "end"]
+        calls = [(step.name, step.input, step.output) for step in steps if step.kind == "call"]
+        found.append(("".join(texts(steps)), "".join(texts(steps, "thinking")), texts(steps, "error"), calls))
+    assert found[0] == found[1]
+
+
+# -- streams ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_streamed_block_is_said_once_whether_its_line_comes_before_its_end_or_after(late: bool) -> None:
+    line = said(text("Hello"))
+    end = [STOP, line] if late else [line, STOP]
+    _, steps = tell(start(), delta("Hel"), delta("lo"), *end)
+    assert texts(steps) == ["Hello"]
+
+
+def test_a_block_that_was_not_streamed_in_a_streamed_reply_is_not_lost() -> None:
+    _, steps = tell(start(), delta("One."), said(text("One.")), STOP, said(text("Another thing.")))
+    assert texts(steps) == ["One.", "Another thing."]
+
+
+def test_a_line_that_says_more_than_was_streamed_adds_only_the_rest() -> None:
+    _, open_steps = tell(start(), delta("Hel"), said(text("Hello")))
+    _, closed_steps = tell(start(), delta("Hel"), STOP, said(text("Hello")))
+    assert (texts(open_steps), texts(closed_steps)) == (["Hello"], ["Hel", "lo"])
+
+
+def test_two_blocks_of_one_reply_that_say_the_same_are_both_said() -> None:
+    _, steps = tell(said(text("Again.")), said(text("Again.")))
+    assert texts(steps) == ["Again.", "Again."]
+
+
+def test_a_reply_that_broke_off_and_came_whole_under_another_id_is_said_once() -> None:
+    stop = streamed("message_stop")
+    _, steps = tell(start("a"), delta("partial"), STOP, stop, said(text("partial"), reply="b"))
+    assert texts(steps) == ["partial"]
+
+
+def test_a_line_that_was_cut_for_its_length_is_the_block_that_was_streamed() -> None:
+    words = "word " * 100
+    _, steps = tell(start(), delta(words), said(text(words[:400] + "… cut, the rest is in a file")), STOP)
+    assert texts(steps) == [words]
+
+
+def test_thinking_and_text_of_two_agents_do_not_mix() -> None:
+    events = delta("a"), delta("b", parent="t"), delta("a"), delta("b", parent="t"), delta("hm", "thinking")
+    _, steps = tell(said(call("t", "Agent")), start(), *events)
+    assert [(step.kind, step.text, step.parent) for step in steps[1:]] == [
+        ("text", "aa", ""),
+        ("text", "bb", "t"),
+        ("thinking", "hm", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "block", [{"type": "redacted_thinking", "data": "x"}, {"type": "thinking", "thinking": "", "signature": "x"}]
+)
+def test_thinking_that_is_hidden_is_a_step_without_text(block: Event) -> None:
+    _, steps = tell(said(block))
+    assert [(step.kind, step.text) for step in steps] == [("thinking", "")]
+
+
+def test_a_streamed_text_keeps_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shim.steps.STEP_CHARACTERS", 10)
+    _, steps = tell(start(), delta("12345678"), delta("9abcdef"), STOP)
+    assert texts(steps) == ["123456789a\n… 5 more characters"]
+    block = OpenBlock(steps[0])
+    block.add("x" * 100)
+    assert sum(map(len, block.parts)) == 10
+
+
+# -- calls ------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_has_its_result_its_patch_its_outcome_and_its_time() -> None:
+    story, steps = tell(said(call("a", "Edit", file_path="x")), returned("a", "done", extra={"structuredPatch": []}))
+    step = steps[0]
+    assert (step.name, step.input, step.output, step.extra) == (
+        "Edit",
+        {"file_path": "x"},
+        "done",
+        {"structuredPatch": []},
+    )
+    assert (step.outcome, step.at, step.until) == ("ok", 1, 2)
+    assert (story.totals.calls, story.totals.failed_calls) == (1, 0)
+
+
+def test_of_two_results_in_one_line_nobody_knows_whose_the_patch_is() -> None:
+    blocks = [{"type": "tool_result", "tool_use_id": key, "content": key} for key in "ab"]
+    _, steps = tell(
+        said(call("a"), call("b")), {"type": "user", "message": {"content": blocks}, "tool_use_result": {"x": 1}}
+    )
+    assert [(step.output, step.extra) for step in steps] == [("a", None), ("b", None)]
+
+
+def test_the_same_id_while_it_is_open_is_the_same_call_and_after_its_result_another() -> None:
+    _, steps = tell(said(call("a")), said(call("a")), returned("a"), said(call("a")), returned("a"))
+    assert [(step.kind, step.outcome) for step in steps] == [("call", "ok"), ("call", "ok")]
+
+
+def test_a_call_without_a_result_is_unanswered_and_its_late_result_is_a_note() -> None:
+    _, steps = tell(said(call("a")), result(), returned("a", "late"))
+    assert steps[0].outcome == "unanswered"
+    assert (steps[2].kind, steps[2].name, steps[2].call, steps[2].output) == ("note", "late_result", "a", "late")
+
+
+def test_a_call_that_was_refused_without_a_question_is_denied() -> None:
+    refused = {"type": "system", "subtype": "permission_denied", "tool_use_id": "a", "tool_name": "Bash"}
+    _, steps = tell(said(call("a")), refused, returned("a", "no", failed=True))
+    assert [(step.kind, step.outcome) for step in steps] == [("call", "denied")]
+
+
+def test_a_nested_agents_calls_name_the_call_that_they_serve() -> None:
+    story, steps = tell(
+        said(call("t", "Agent")), said(call("b"), parent="t"), returned("b", parent_tool_use_id="t"), returned("t")
+    )
+    assert [(step.call, step.parent, step.outcome) for step in steps] == [("t", "", "ok"), ("b", "t", "ok")]
+    assert story.totals.seconds == {"idle": 1, "tool": 3, "model": 1}
+
+
+def test_more_calls_than_are_kept_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stories, "OPEN_CALLS", 2)
+    _, steps = tell(said(call("a"), call("b"), call("c")), returned("a"))
+    assert [step.outcome for step in steps] == ["ok", "unanswered", "unanswered"]
+
+
+def test_a_servers_own_tools_are_calls() -> None:
+    block = {"type": "web_search_tool_result", "tool_use_id": "w", "content": [{"type": "text", "text": "found"}]}
+    _, steps = tell(said({"type": "server_tool_use", "id": "w", "name": "web_search", "input": {"query": "q"}}, block))
+    assert [(step.name, step.outcome) for step in steps] == [("web_search", "ok")]
+
+
+# -- questions, prompts, turns ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("behavior", "outcome"), [("allow", "ok"), ("deny", "denied")])
+def test_a_question_waits_for_a_person_and_its_answer_decides(behavior: str, outcome: str) -> None:
+    story, steps = tell(
+        said(call("a")),
+        asked("q", "a", command="rm x"),
+        INIT,
+        returned("a", failed=behavior == "deny"),
+        sent=[(2.5, answer("q", behavior))],
+    )
+    assert [step.kind for step in steps] == ["call", "question", "answer", "start"]
+    assert (steps[1].input, steps[2].text, steps[0].outcome) == ({"command": "rm x"}, behavior, outcome)
+    assert story.totals.seconds == {"idle": 1, "tool": 1 + 1.5, "person": 0.5, "model": 1}
+
+
+def test_while_one_of_two_questions_is_open_a_person_is_waited_for() -> None:
+    story, _ = tell(
+        said(call("a"), call("b")),
+        asked("p", "a"),
+        asked("q", "b"),
+        returned("a"),
+        returned("b"),
+        sent=[(3.5, answer("p", "allow"))],
+    )
+    assert story.totals.seconds["person"] == 3
+
+
+def test_a_question_that_is_withdrawn_waits_for_nobody() -> None:
+    cancel = {"type": "control_cancel_request", "request_id": "q"}
+    story, steps = tell(said(call("a")), asked("q", "a"), cancel, returned("a"))
+    assert (steps[2].kind, steps[2].text) == ("answer", "withdrawn")
+    assert story.totals.seconds["person"] == 1
+
+
+def test_a_prompt_begins_a_turn_and_one_that_comes_meanwhile_does_not() -> None:
+    story, steps = tell(
+        INIT,
+        said(text("one")),
+        result(),
+        INIT,
+        said(text("two")),
+        result(),
+        said(text("by itself")),
+        result(),
+        sent=[(0.5, user("first")), (1.5, user("second"))],
+    )
+    kinds = [(step.kind, step.turn) for step in steps if step.kind in ("prompt", "text", "result")]
+    assert kinds == [
+        ("prompt", 1),
+        ("prompt", 1),
+        ("text", 1),
+        ("result", 1),
+        ("text", 2),
+        ("result", 2),
+        ("text", 3),
+        ("result", 3),
+    ]
+    assert texts(steps, "start") == ["m"]
+    assert story.totals.seconds == {"idle": 0.5 + 1 + 1 + 1, "model": 2.5 + 2 + 1}
+
+
+def test_what_a_frontend_changes_is_a_note() -> None:
+    requests = [{"type": "control_request", "request": {"subtype": kind}} for kind in ("interrupt", "initialize")]
+    _, steps = tell(said(text("a")), sent=[(0.5, request) for request in requests])
+    assert [step.name for step in steps if step.kind == "note"] == ["interrupt"]
+
+
+def test_a_prompt_that_is_replayed_is_told_once() -> None:
+    _, steps = tell(INIT, user("hi") | {"isReplay": True}, sent=[(0.5, user("hi"))])
+    assert texts(steps, "prompt") == ["hi"] and len(steps) == 2
+
+
+# -- beside the conversation ------------------------------------------------------------------------------------
+
+
+def test_what_goes_wrong_is_told_and_what_always_goes_on_is_not() -> None:
+    retry = {"type": "system", "subtype": "api_retry", "attempt": 1}
+    compact = {"type": "system", "subtype": "compact_boundary"}
+    quiet = [{"type": "system", "subtype": kind} for kind in ("status", "thinking_tokens", "session_state_changed")]
+    wrong = said(text("API Error: 529"), error="server_error")
+    wrong["message"]["model"] = "<synthetic>"
+    _, steps = tell(INIT, *quiet, retry, compact, wrong, {"type": "nobody knows"})
+    assert [(step.kind, step.name) for step in steps] == [
+        ("start", ""),
+        ("note", "api_retry"),
+        ("note", "compact_boundary"),
+        ("error", ""),
+    ]
+
+
+def test_a_line_of_another_shape_is_told_as_far_as_it_can_be_read() -> None:
+    odd = [
+        {"type": "assistant", "message": {"content": [text("read"), 7, None, {"type": "tool_use"}]}},
+        {"type": "assistant", "message": None},
+        {"type": "user", "message": {"content": 5}},
+        {"type": "stream_event", "event": 3},
+        {"type": "control_request", "request": []},
+        {"type": "result", "usage": [], "shim": {"repairs": {"a": "x"}}, "total_cost_usd": "much"},
+        {"type": ["list"]},
+    ]
+    story, steps = tell(*odd)
+    assert [step.kind for step in steps] == ["text", "call", "result"]
+    assert (story.totals.turns, story.totals.repairs, story.totals.tokens) == (1, {}, {})
+
+
+# -- sums and times ---------------------------------------------------------------------------------------------
+
+
+def test_tokens_add_up_and_money_is_a_running_total_of_each_conversation() -> None:
+    other = {"session_id": "other"}
+    repaired = {"shim": {"repairs": {"not_json": 2}}}
+    story, _ = tell(result(0.1), result(0.3, **repaired), result(0.0, is_error=True), result(0.05, **other, **repaired))
+    totals = story.totals
+    assert totals.cost == pytest.approx(0.35)
+    assert (totals.turns, totals.errors, totals.repairs) == (4, 1, {"not_json": 4})
+    assert totals.tokens == {"input_tokens": 40, "output_tokens": 20}
+
+
+def test_a_time_that_goes_back_makes_no_negative_span() -> None:
+    story = stories.Story()
+    story.prompt(5, "hi")
+    story.event(3, said(call("a")))
+    story.event(1, returned("a"))
+    story.close(0)
+    assert all(span.begin <= span.end for span in story.timeline)
+    assert story.totals.duration == 5
+
+
+def test_a_long_timeline_is_thinned_out_and_still_covers_all_of_it() -> None:
+    timeline = Timeline()
+    for number in range(3 * SPANS):
+        timeline.spend(number, "model" if number % 2 else "idle")
+        timeline.call(number, number + 0.5, number)
+    assert len(timeline.spans) < SPANS
+    assert min(span.begin for span in timeline.spans) == 0
+    assert max(span.end for span in timeline.spans) == pytest.approx(3 * SPANS - 0.5)
+
+
+# -- casts ------------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_of_the_command_line_and_of_stdin() -> None:
+    _, changes = told(cast_of([(0.1, "i", b"and this\n"), (0.2, "s", {"child": 1})]))
+    prompt = changes[0].step
+    assert (prompt.kind, prompt.text, prompt.at) == ("prompt", "say hello\nand this", 0.1)
+
+
+@pytest.mark.parametrize("output_format", ["text", "json"])
+def test_where_the_frontend_got_no_stream_the_childs_output_is_told(output_format: str) -> None:
+    argv = ["-p", "--output-format", output_format, "say hello"]
+    seen, _ = told(cast_of_case(case("pi/1.5.2-bash")))
+    story, changes = told(cast_of_case(case("pi/1.5.2-bash"), argv=argv))
+    assert (story.totals.calls, story.totals.tokens) == (seen.totals.calls, seen.totals.tokens)
+    assert story.totals.turns == 1 and "prompt" in {change.step.kind for change in changes}
+
+
+def test_two_children_in_a_row_are_one_session() -> None:
+    data = case("pi/1.5.2-plain").data
+    moments = [(n, letter, data if letter == "o" else {"child": n, "code": 0}) for n in (1, 2) for letter in "sox"]
+    story, changes = told(cast_of(moments, dialect="yume"))
+    assert story.totals.turns == 2
+    assert [change.step.kind for change in changes if change.what == "begin"].count("start") == 1
+
+
+def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -> None:
+    moments = [(0.0, "s", {}), (0.5, "o", b"gibberish\n"), (1.0, "O", b"Hello\n"), (1.2, "O", b"you\n")]
+    _, changes = told(cast_of(moments, vendor="of-somebody-else", argv=["-p", "hi"]))
+    steps = [change.step for change in changes if change.what == "end"]
+    assert [(step.kind, step.text) for step in steps] == [("prompt", "hi"), ("text", "Hello\nyou\n")]
+
+
+def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shim.casts.LINE_BYTES", 3_000_000)
+    lines = [b'{"type":"result","result":"' + b"x" * size + b'"}\n' for size in (2_500_000, 5_000_000, 10)]
+    story, changes = told(cast_of([(n, "O", line) for n, line in enumerate(lines)]))
+    assert story.totals.turns == 2
+    assert [len(change.step.text) for change in changes if change.step.kind == "result"][::2] == [2_500_000, 10]

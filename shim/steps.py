@@ -1,0 +1,102 @@
+"""What a session is told in: its steps, how they change, and their sums. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"]
+
+STEP_CHARACTERS = 16 * 1024 * 1024  # of a text that is streamed; nobody reads more, and it is kept until its end
+TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+ALIKE = 20  # characters that two texts have to begin with in common, to be one that was cut or blanked
+
+
+@dataclass(slots=True)
+class Step:
+    """One thing that happened. `at` and `until` are seconds since the beginning; `until` is None while it goes on.
+
+    A call has a name, its input, and with its result the output and the outcome: `ok`, `failed`, `denied`,
+    `unanswered`. `extra` is what Claude adds to a result (the patch of an edit). `facts` are the fields of the event
+    that a start, a note, a question, an answer, an error or a result came from; a note's `name` is its kind. Thinking
+    without text was hidden by who thought. `parent` is the call that a nested agent serves.
+    """
+
+    number: int
+    kind: Kind
+    at: float
+    turn: int = 0
+    text: str = ""
+    until: float | None = None
+    call: str = ""
+    name: str = ""
+    input: Mapping[str, Any] = field(default_factory=dict)
+    output: Any = None
+    extra: Any = None
+    outcome: str = ""
+    parent: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Change(NamedTuple):
+    """What happened to a step: it begins, it grows by a fragment of text, it is over."""
+
+    what: Literal["begin", "more", "end"]
+    step: Step
+    fragment: str = ""
+
+
+@dataclass(slots=True)
+class Totals:
+    """The sums of a session. `tokens` has the names of Claude's usage; `seconds` is by what they were spent on."""
+
+    turns: int = 0
+    calls: int = 0
+    failed_calls: int = 0
+    errors: int = 0
+    cost: float = 0.0
+    duration: float = 0.0
+    tokens: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    repairs: dict[str, int] = field(default_factory=dict)
+
+
+class OpenBlock:
+    """A block that is being said, as its fragments: joined once, at its end."""
+
+    __slots__ = ("parts", "size", "step")
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.parts: list[str] = []
+        self.size = 0
+
+    def add(self, fragment: str) -> None:
+        """It grows."""
+        if self.size < STEP_CHARACTERS:
+            self.parts.append(fragment[: STEP_CHARACTERS - self.size])
+        self.size += len(fragment)
+
+    def text(self) -> str:
+        """All of it so far."""
+        self.parts = ["".join(self.parts)]
+        more = self.size - STEP_CHARACTERS
+        return self.parts[0] + (f"\n… {more} more characters" if more > 0 else "")
+
+
+def same(said: str, whole: str) -> bool:
+    """Whether a whole block is the one that was streamed, although one of them may have been cut or blanked."""
+    if whole.startswith(said) or said.startswith(whole):
+        return True
+    half = max(ALIKE, min(len(said), len(whole)) // 2)
+    return len(said) >= half and said[:half] == whole[:half]
+
+
+def text_of(content: Any) -> str:
+    """The content of a message or of a result as text; what is none is named in brackets."""
+    if not isinstance(content, list):
+        return "" if content is None else str(content)
+    parts = []
+    for block in content:
+        text = block.get("text") if isinstance(block, Mapping) else block
+        parts.append(text if isinstance(text, str) else f"[{block.get('type')}]" if isinstance(block, Mapping) else "")
+    return "\n".join(parts)

@@ -1,0 +1,67 @@
+"""Where the time of a session went, as stretches: pure, and bounded however long the session is."""
+
+from typing import Literal, NamedTuple
+
+# What the time was spent on: the model, a tool, a person's answer, nobody (between two turns).
+Spent = Literal["model", "tool", "person", "idle"]
+
+SPANS = 10_000  # of a timeline; a picture has fewer points, so a longer one is thinned out to half of them
+
+
+class Span(NamedTuple):
+    """A stretch of time, in seconds since the beginning, and what it was spent on. `step` is its call's, else 0."""
+
+    spent: Spent
+    begin: float
+    end: float
+    step: int = 0
+
+
+class Timeline:
+    """Adds up what the time is spent on. Times never go back.
+
+    `seconds` belong to one thing each, and their sum is all of the time; `spans` of calls lie over each other where
+    calls ran at the same time, and over a person's where somebody was asked about a call.
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.seconds: dict[str, float] = {}
+        self.spending: Spent = "idle"
+        self._since = 0.0
+
+    def spend(self, at: float, on: Spent) -> None:
+        """From now on the time is spent on `on`."""
+        begin = self._since
+        if at > begin:
+            self.seconds[self.spending] = self.seconds.get(self.spending, 0.0) + at - begin
+            if self.spending != "tool":
+                self._stretch(Span(self.spending, begin, at))
+        self.spending, self._since = on, max(at, begin)
+
+    def call(self, begin: float, end: float, step: int) -> None:
+        """A call is over."""
+        self._add(Span("tool", begin, max(begin, end), step))
+
+    def _stretch(self, span: Span) -> None:
+        """Add a span, or let the last one grow where it goes on with the same."""
+        last = self.spans[-1] if self.spans else None
+        if last is not None and last[:1] + last[2:] == (span.spent, span.begin, 0):
+            self.spans[-1] = last._replace(end=span.end)
+        else:
+            self._add(span)
+
+    def _add(self, span: Span) -> None:
+        self.spans.append(span)
+        if len(self.spans) >= SPANS:
+            self.spans = thinned(self.spans)
+
+
+def thinned(spans: list[Span]) -> list[Span]:
+    """Half as many: of two that follow each other the longer one stands for both."""
+    spans = sorted(spans, key=lambda span: (span.begin, span.end))
+    fewer = []
+    for first, second in zip(spans[::2], spans[1::2], strict=False):
+        longer = max(first, second, key=lambda span: span.end - span.begin)
+        fewer.append(longer._replace(begin=first.begin, end=max(first.end, second.end)))
+    return fewer + (spans[-1:] if len(spans) % 2 else [])

@@ -1,0 +1,94 @@
+"""Events by hand, and what is told of them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from casting import read_cast
+
+from shim.casts import Teller
+from shim.story import Change, Step, Story
+
+Event = dict[str, Any]
+INIT: Event = {"type": "system", "subtype": "init", "session_id": "s", "model": "m", "cwd": "/repo"}
+
+
+def told(data: bytes) -> tuple[Story, list[Change]]:
+    """The story of a cast, and every change of it."""
+    reader, records = read_cast(data)
+    assert reader.header is not None
+    teller = Teller(reader.header)
+    changes = [change for record in records for change in teller.feed(record)]
+    return teller.story, changes + teller.close()
+
+
+def tell(*events: Event, sent: Iterable[tuple[float, Event]] = ()) -> tuple[Story, list[Step]]:
+    """The story of events that come a second after each other, from 1 on; `sent` came from the frontend at its time."""
+    story, steps, waiting = Story(), list[Step](), sorted(sent, key=lambda line: line[0])
+    changes: list[Change] = []
+    for at, event in enumerate(events, 1):
+        while waiting and waiting[0][0] < at:
+            changes += story.sent(*waiting.pop(0))
+        changes += story.event(at, event)
+    changes += [change for line in waiting for change in story.sent(*line)]
+    changes += story.close(len(events) + 1)
+    for change in changes:
+        if change.what == "begin":
+            steps.append(change.step)
+    assert sorted(change.step.number for change in changes if change.what == "end") == [step.number for step in steps]
+    return story, steps
+
+
+def said(*blocks: Event, reply: str = "r", parent: str | None = None, **fields: Any) -> Event:
+    """A whole line of a reply."""
+    message = {"id": reply, "model": "m", "content": list(blocks)}
+    return {"type": "assistant", "message": message, "parent_tool_use_id": parent, **fields}
+
+
+def text(words: str) -> Event:
+    return {"type": "text", "text": words}
+
+
+def call(identity: str, name: str = "Bash", **arguments: Any) -> Event:
+    return {"type": "tool_use", "id": identity, "name": name, "input": arguments}
+
+
+def returned(identity: str, content: Any = "out", *, failed: bool = False, extra: Any = None, **fields: Any) -> Event:
+    """A user line with one result."""
+    block = {"type": "tool_result", "tool_use_id": identity, "content": content, "is_error": failed}
+    return {"type": "user", "message": {"content": [block]}, "tool_use_result": extra, **fields}
+
+
+def streamed(kind: str, parent: str | None = None, **fields: Any) -> Event:
+    """A piece of a stream."""
+    return {"type": "stream_event", "event": {"type": kind, **fields}, "parent_tool_use_id": parent}
+
+
+def start(reply: str = "r") -> Event:
+    return streamed("message_start", message={"id": reply})
+
+
+def delta(words: str, kind: str = "text", parent: str | None = None) -> Event:
+    return streamed("content_block_delta", parent, delta={"type": f"{kind}_delta", kind: words})
+
+
+STOP = streamed("content_block_stop")
+
+
+def asked(request: str, identity: str, name: str = "Bash", **arguments: Any) -> Event:
+    """A question about a call."""
+    facts = {"subtype": "can_use_tool", "tool_name": name, "tool_use_id": identity, "input": arguments}
+    return {"type": "control_request", "request_id": request, "request": facts}
+
+
+def answer(request: str, behavior: str) -> Event:
+    response = {"subtype": "success", "request_id": request, "response": {"behavior": behavior}}
+    return {"type": "control_response", "response": response}
+
+
+def user(words: str) -> Event:
+    return {"type": "user", "message": {"role": "user", "content": words}}
+
+
+def result(cost: float = 0.0, **fields: Any) -> Event:
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    return {"type": "result", "session_id": "s", "is_error": False, "total_cost_usd": cost, "usage": usage, **fields}
