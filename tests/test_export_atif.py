@@ -1,0 +1,177 @@
+"""`shim export --to atif`: every fixture is a valid trajectory, and says what happened."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from atif_schema import check_trajectory
+from casting import cast_of, cast_of_case
+from exporting import (
+    SECRETS,
+    answer,
+    assistant,
+    call,
+    exported,
+    init,
+    result,
+    said,
+    session,
+    session_with,
+    text,
+    thinking,
+)
+from support import Case, as_parameters, case, fixture_cases
+
+from shim.cast import CastError
+from shim.export_atif import DEPTH, export
+
+
+def trajectory(folder, cast, *, redact=False):
+    found = json.loads(exported(export, folder, cast, redact=redact))
+    check_trajectory(found)
+    return found
+
+
+@pytest.mark.parametrize("redact", [False, True])
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_every_fixture_is_a_valid_trajectory(case: Case, redact: bool, tmp_path) -> None:
+    trajectory(tmp_path, cast_of_case(case), redact=redact)
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases("pi", "qwen")))
+def test_one_cut_off_anywhere_is_valid_too(case: Case, tmp_path) -> None:
+    whole = cast_of_case(case)
+    header = whole.index(b"\n") + 1
+    for share in (0, 3, 7):
+        found = trajectory(tmp_path, whole[: header + (len(whole) - header) * share // 10])
+        assert found["extra"]["recording_cut"]
+
+
+def test_a_session_is_told_in_steps(tmp_path):
+    cast = session(
+        (0.5, init(model="m-1")),
+        (1.5, assistant("m1", thinking("hm"), text("I look."), call("c1", command="ls"), usage={"input_tokens": 3})),
+        (2.0, answer("c1", [{"type": "text", "text": "a\nb"}])),
+        (3.0, assistant("m2", text("Two files."), model="m-2")),
+        (3.5, result(total_cost_usd=0.25, usage={"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 5})),
+        vendor_version="1.2",
+    )
+    found = trajectory(tmp_path, cast)
+    assert found["agent"] == {
+        "name": "pi",
+        "version": "1.2",
+        "model_name": "m-1",
+        "tool_definitions": [{"type": "function", "function": {"name": "Bash"}}],
+    }
+    assert found["session_id"] == "s-1"
+    prompt, first, second = found["steps"]
+    assert (prompt["source"], prompt["message"]) == ("user", "say hello")
+    assert first["timestamp"] == "2026-11-20T10:00:01.500Z"
+    assert (first["message"], first["reasoning_content"]) == ("I look.", "hm")
+    assert first["tool_calls"] == [{"tool_call_id": "c1", "function_name": "Bash", "arguments": {"command": "ls"}}]
+    (output,) = first["observation"]["results"]
+    assert (output["source_call_id"], output["content"], output["extra"]["outcome"]) == ("c1", "a\nb", "ok")
+    assert output["extra"]["duration_s"] == 0.5
+    assert first["metrics"] == {"prompt_tokens": 3}
+    assert second["model_name"] == "m-2" and "model_name" not in first
+    totals = found["final_metrics"]
+    assert (totals["total_prompt_tokens"], totals["total_completion_tokens"], totals["total_cached_tokens"]) == (
+        7,
+        5,
+        4,
+    )
+    assert (totals["total_cost_usd"], totals["total_steps"]) == (0.25, 3)
+
+
+def test_tokens_of_each_reply_are_told_where_the_stream_says_them(tmp_path):
+    found = trajectory(tmp_path, cast_of_case(case("pi/1.5.2-bash")))
+    metrics = [step["metrics"] for step in found["steps"] if step["source"] == "agent"]
+    totals = found["final_metrics"]
+    assert sum(each["prompt_tokens"] for each in metrics) == totals["total_prompt_tokens"] > 0
+    assert sum(each["completion_tokens"] for each in metrics) == totals["total_completion_tokens"] > 0
+
+
+def test_a_nested_agent_is_a_trajectory_of_its_own(tmp_path):
+    cast = session(
+        (0.0, init()),
+        (1.0, assistant("m1", call("t1", "Task", subagent_type="explorer"))),
+        (1.5, assistant("n1", text("inside"), call("t2", "Task"), parent="t1")),
+        (1.7, assistant("o1", text("deeper"), parent="t2")),
+        (1.8, answer("t2", parent="t1")),
+        (2.0, answer("t1", "found")),
+        (3.0, result()),
+    )
+    found = trajectory(tmp_path, cast)
+    (inner,) = found["subagent_trajectories"]
+    assert (inner["trajectory_id"], inner["agent"]["name"]) == ("t1", "explorer")
+    assert [step["message"] for step in inner["steps"]] == ["inside"]
+    assert inner["subagent_trajectories"][0]["steps"][0]["message"] == "deeper"
+    (outer,) = found["steps"][1]["observation"]["results"]
+    assert outer["subagent_trajectory_ref"] == [{"trajectory_id": "t1"}]
+
+
+def test_an_agent_in_the_background_is_referred_to_though_its_call_was_over(tmp_path):
+    found = trajectory(tmp_path, cast_of_case(case("claude/2.1.327-tool-agent")))
+    (inner,) = found["subagent_trajectories"]
+    assert inner["steps"][0]["tool_calls"][0]["function_name"] == "Bash"
+
+
+def test_ids_that_go_in_circles_lose_no_step(tmp_path):
+    events = [assistant(f"m{number}", call(f"c{number + 1}"), parent=f"c{number}") for number in range(DEPTH + 5)]
+    events += [assistant("x", call("x"), parent="x"), assistant("y", call("z"), parent="y")]
+    events += [assistant("w", call("y"), parent="z")]
+    found = trajectory(tmp_path, session(*((0.1, event) for event in [init(), *events, result()])))
+
+    def count(part):
+        return sum(step["source"] == "agent" for step in part["steps"]) + sum(
+            count(inner) for inner in part.get("subagent_trajectories", [])
+        )
+
+    assert count(found) == len(events)
+
+
+def test_a_failure_is_told(tmp_path):
+    error = assistant("m1", text("no key"), model="<synthetic>") | {"error": "authentication_failed"}
+    ended = result(is_error=True, subtype="error_during_execution", errors=["no key"], shim={"cause": "auth"})
+    found = trajectory(tmp_path, session((0.0, init()), (1.0, error), (2.0, ended)))
+    first, second = found["steps"][1:]
+    assert (first["source"], first["message"]) == ("system", "no key")
+    assert second["message"] == "the turn failed: auth"
+    assert second["extra"]["errors"] == ["no key"]
+
+
+def test_a_cast_in_which_nothing_was_said_has_its_one_step(tmp_path):
+    argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json"]
+    (step,) = trajectory(tmp_path, cast_of([], argv=argv))["steps"]
+    assert step["source"] == "system"
+
+
+def test_times_are_left_out_where_nobody_knows_when_it_began(tmp_path):
+    found = trajectory(tmp_path, cast_of_case(case("pi/1.5.2-bash"), started="yesterday"))
+    assert not any("timestamp" in step for step in found["steps"])
+
+
+def test_times_are_in_utc_and_go_on(tmp_path):
+    events = enumerate((init(), assistant("m1", text("a")), result()))
+    cast = session(*((float(at), event) for at, event in events), started="2026-12-31T23:59:59.500+01:00")
+    times = [step["timestamp"] for step in trajectory(tmp_path, cast)["steps"]]
+    assert times[1] == "2026-12-31T23:00:00.500Z"
+    assert all(before <= after for before, after in pairwise(times))
+
+
+def test_what_the_child_said_is_exported_where_the_frontend_had_a_text(tmp_path):
+    argv = ["-p", "--output-format", "text", "say hello"]
+    found = trajectory(tmp_path, cast_of_case(case("pi/1.5.2-bash"), argv=argv))
+    assert found["steps"][-1]["message"] == "Done with bash."
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_no_secret_is_exported(secret, tmp_path):
+    cast = session_with(secret)
+    assert secret in exported(export, tmp_path, cast).decode()
+    assert secret not in json.dumps(trajectory(tmp_path, cast, redact=True))
+
+
+def test_a_file_that_is_no_cast_is_an_error(tmp_path):
+    with pytest.raises(CastError, match="no cast"):
+        exported(export, tmp_path, said(init()))

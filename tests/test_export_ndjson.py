@@ -1,0 +1,72 @@
+"""`shim export --to ndjson`: the frontend's stream, byte for byte, or without its secrets."""
+
+import orjson
+import pytest
+from casting import HEADER, cast_of, cast_of_case, lines_of, moments_of, read_cast, stream_of
+from exporting import SECRETS, delta, exported, said, session_with
+from support import Case, as_parameters, case, fixture_cases, parse
+
+from shim.cast import CastError
+from shim.errors import ShimError
+from shim.export_ndjson import export
+
+TEXT = ["-p", "--output-format", "text", "say hello"]
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_what_the_frontend_saw_is_exported_byte_for_byte(case: Case, tmp_path) -> None:
+    cast = cast_of_case(case)
+    assert exported(export, tmp_path, cast) == stream_of(read_cast(cast)[1], "O")
+
+
+def test_bytes_that_are_no_text_and_lines_in_pieces_are_exact(tmp_path):
+    odd = b'{"type":"\xff\xfe"}\n\x00\n' + b"x" * (1 << 21) + b"\nno end"
+    assert exported(export, tmp_path, cast_of([(0.0, "O", odd)])) == odd
+
+
+def test_no_line_changes_that_has_no_secret(tmp_path):
+    line = b'{ "type": "assistant",  "message": {"id": "m", "content": []} }\n'
+    assert exported(export, tmp_path, cast_of([(0.0, "O", line + b"\nnot JSON\n")]), redact=True) == (
+        line + b"\nnot JSON\n"
+    )
+
+
+def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_stream(tmp_path):
+    moments = [moment for moment in moments_of(case("pi/1.5.2-bash")) if moment[1] != "O"]
+    told = exported(export, tmp_path, cast_of([*moments, (9.0, "O", b"Done with bash.\n")], argv=TEXT))
+    types = [line["type"] for line in parse(told)]
+    assert types[0] == "system" and types[-1] == "result" and "assistant" in types
+    assert b"Done with bash." in told
+
+
+def test_yumes_lines_are_translated_anew_too(tmp_path):
+    told = exported(export, tmp_path, cast_of_case(case("pi/1.5.2-bash"), dialect="yume"))
+    assert parse(told)[-1]["type"] == "result"
+
+
+def test_a_vendor_that_nobody_here_knows_is_an_error_where_its_words_are_needed(tmp_path):
+    with pytest.raises(ShimError, match="nobody"):
+        exported(export, tmp_path, cast_of([], vendor="nobody", argv=TEXT))
+    assert exported(export, tmp_path, cast_of([(0.0, "O", b"{}\n")], vendor="nobody")) == b"{}\n"
+
+
+def test_a_file_that_is_no_cast_is_an_error(tmp_path):
+    with pytest.raises(CastError, match="no cast"):
+        exported(export, tmp_path, b"something\n")
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_no_secret_is_exported(secret, tmp_path):
+    cast = session_with(secret)
+    assert secret.encode() in exported(export, tmp_path, cast)
+    told = exported(export, tmp_path, cast, redact=True)
+    assert secret.encode() not in told
+    deltas = [line for line in lines_of(told) if b"content_block_delta" in line]
+    spoken = "".join(orjson.loads(line)["event"]["delta"]["text"] for line in deltas)
+    assert secret not in spoken and spoken.startswith("in two ") and spoken.endswith(" pieces")
+
+
+def test_what_a_block_ends_in_is_said_though_it_could_have_begun_a_secret(tmp_path):
+    stop = {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}}
+    cast = cast_of([(0.0, "O", said(delta("a tail: ghp_"), stop))], **HEADER)
+    assert b"ghp_" in exported(export, tmp_path, cast, redact=True)

@@ -1,0 +1,234 @@
+"""`shim export --to otel`: OTLP JSON that is well-formed, and spans that say what happened, not what was said."""
+
+import json
+import re
+
+import pytest
+from casting import cast_of, cast_of_case
+from exporting import (
+    SECRETS,
+    answer,
+    assistant,
+    call,
+    delta,
+    exported,
+    init,
+    result,
+    said,
+    session,
+    session_with,
+    text,
+    thinking,
+)
+from support import Case, as_parameters, case, fixture_cases
+
+from shim.cast import CastError
+from shim.errors import FrontendError
+from shim.export_otel import export
+from shim.export_otel_send import send
+from shim.spans import EVENTS
+
+KINDS = {"stringValue": str, "boolValue": bool, "intValue": str, "doubleValue": float, "arrayValue": dict}
+
+
+def spans_of(folder, cast, **options):
+    """The spans of an export, checked: ids, times, kinds and values are as OTLP JSON has them, parents are there."""
+    document = json.loads(exported(export, folder, cast, **options))
+    (resource,) = document["resourceSpans"]
+    (scope,) = resource["scopeSpans"]
+    spans = scope["spans"]
+    _check_attributes(resource["resource"]["attributes"])
+    traces = {span["spanId"]: span["traceId"] for span in spans}
+    assert len(traces) == len(spans), "a span's id is its own"
+    for span in spans:
+        assert re.fullmatch("[0-9a-f]{32}", span["traceId"]) and re.fullmatch("[0-9a-f]{16}", span["spanId"])
+        if "parentSpanId" in span:
+            assert traces[span["parentSpanId"]] == span["traceId"], "a parent is there, in the same trace"
+        assert span["name"] and span["kind"] in (1, 3)
+        assert re.fullmatch("[0-9]+", span["startTimeUnixNano"])
+        assert int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
+        for event in span.get("events", []):
+            assert re.fullmatch("[0-9]+", event["timeUnixNano"])
+            _check_attributes(event["attributes"])
+        facts = _check_attributes(span["attributes"])
+        assert {"gen_ai.operation.name", "gen_ai.provider.name"} <= set(facts)
+        assert ("error.type" in facts) == ("status" in span)
+    return spans
+
+
+def _check_attributes(attributes):
+    names = [attribute["key"] for attribute in attributes]
+    assert len(set(names)) == len(names)
+    for attribute in attributes:
+        ((kind, value),) = attribute["value"].items()
+        assert isinstance(value, KINDS[kind])
+    return dict(zip(names, attributes, strict=True))
+
+
+def facts_of(span):
+    """The attributes of a span as values."""
+    found = {}
+    for attribute in span["attributes"]:
+        ((kind, value),) = attribute["value"].items()
+        found[attribute["key"]] = int(value) if kind == "intValue" else value
+    return found
+
+
+def named(spans, name):
+    (found,) = (span for span in spans if span["name"] == name)
+    return found
+
+
+@pytest.mark.parametrize("content", [False, True])
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_every_fixture_is_well_formed(case: Case, content: bool, tmp_path) -> None:
+    spans = spans_of(tmp_path, cast_of_case(case), redact=content, content=content)
+    roots = [span for span in spans if "parentSpanId" not in span]
+    assert len({span["traceId"] for span in roots}) == len(roots), "a trace has one root"
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases("qwen")))
+def test_one_cut_off_anywhere_is_well_formed_too(case: Case, tmp_path) -> None:
+    whole = cast_of_case(case)
+    for share in (3, 7):
+        spans_of(tmp_path, whole[: len(whole) * share // 10 + whole.index(b"\n")])
+
+
+TURN = (
+    (0.5, init(model="claude-opus-5-5")),
+    (1.5, assistant("m1", thinking("hm"), text("I look."), call("c1", command="ls"), model="claude-opus-5-5")),
+    (2.0, answer("c1", "a b", failed=True)),
+    (3.0, assistant("m2", text("Two files."), stop_reason="end_turn", usage={"input_tokens": 3, "output_tokens": 9})),
+    (3.5, result(total_cost_usd=0.25, usage={"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 5})),
+)
+
+
+def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
+    spans = spans_of(tmp_path, session(*TURN, vendor_version="1.2"))
+    agent, tool, (first, second) = (
+        named(spans, "invoke_agent pi"),
+        named(spans, "execute_tool Bash"),
+        [span for span in spans if span["name"].startswith("chat ")],
+    )
+    assert {span["parentSpanId"] for span in (tool, first, second)} == {agent["spanId"]}
+    assert (agent["kind"], tool["kind"], first["kind"]) == (3, 1, 3)
+    facts = facts_of(agent)
+    assert facts["gen_ai.operation.name"] == "invoke_agent"
+    assert (facts["gen_ai.agent.name"], facts["gen_ai.agent.version"]) == ("pi", "1.2")
+    assert facts["gen_ai.conversation.id"] == "s-1"
+    assert (facts["gen_ai.usage.input_tokens"], facts["gen_ai.usage.output_tokens"]) == (7, 5)
+    assert facts["gen_ai.usage.cache_read.input_tokens"] == 4
+    assert facts["shim.session.cost_usd"] == 0.25
+    assert first["name"] == "chat claude-opus-5-5" and facts_of(first)["gen_ai.provider.name"] == "anthropic"
+    assert int(first["endTimeUnixNano"]) - int(first["startTimeUnixNano"]) == 1_000_000_000
+    answered = facts_of(second)
+    assert answered["gen_ai.response.finish_reasons"] == {"values": [{"stringValue": "stop"}]}
+    assert (answered["gen_ai.response.id"], answered["gen_ai.response.model"]) == ("m2", "m-1")
+    assert answered["gen_ai.usage.output_tokens"] == 9
+    called = facts_of(tool)
+    assert (called["gen_ai.tool.name"], called["gen_ai.tool.call.id"]) == ("Bash", "c1")
+    assert (called["error.type"], tool["status"]) == ("tool_error", {"code": 2})
+    assert int(tool["endTimeUnixNano"]) - int(tool["startTimeUnixNano"]) == 500_000_000
+    assert tool["startTimeUnixNano"] == "1795168801500000000"  # 2026-11-20T10:00:01.5Z
+
+
+def test_what_was_said_is_left_out_unless_asked_for(tmp_path):
+    error = assistant("m3", text("It broke: a b."), model="<synthetic>") | {"error": "unknown"}
+    cast = session(*TURN[:-1], (3.2, error), (3.5, result(is_error=True, errors=["It broke: a b."])))
+    plain = json.dumps(spans_of(tmp_path, cast))
+    for words in ("say hello", "I look", "hm", "ls", "a b", "Two files"):
+        assert f'"{words}' not in plain and f"{words}." not in plain
+    spans = spans_of(tmp_path, cast, content=True)
+    chats = [facts_of(span) for span in spans if span["name"].startswith("chat ")]
+    assert json.loads(chats[0]["gen_ai.input.messages"]) == [
+        {"role": "user", "parts": [{"type": "text", "content": "say hello"}]}
+    ]
+    assert json.loads(chats[0]["gen_ai.output.messages"]) == [
+        {
+            "role": "assistant",
+            "finish_reason": "tool_call",
+            "parts": [
+                {"type": "reasoning", "content": "hm"},
+                {"type": "text", "content": "I look."},
+                {"type": "tool_call", "id": "c1", "name": "Bash", "arguments": {"command": "ls"}},
+            ],
+        }
+    ]
+    assert json.loads(chats[1]["gen_ai.input.messages"]) == [
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "a b"}]}
+    ]
+    tool = facts_of(named(spans, "execute_tool Bash"))
+    assert json.loads(tool["gen_ai.tool.call.arguments"]) == {"command": "ls"}
+    assert json.loads(tool["gen_ai.tool.call.result"]) == "a b"
+
+
+def test_a_nested_agent_stands_under_the_call_that_it_serves(tmp_path):
+    spans = spans_of(tmp_path, cast_of_case(case("claude/2.1.327-tool-agent")))
+    inner, outer = named(spans, "invoke_agent general-purpose"), named(spans, "execute_tool Agent")
+    assert inner["parentSpanId"] == outer["spanId"]
+    assert named(spans, "execute_tool Bash")["parentSpanId"] == inner["spanId"]
+    assert [span["name"] for span in spans if "parentSpanId" not in span] == ["invoke_agent claude"]
+
+
+def test_each_turn_is_a_trace_and_all_are_one_conversation(tmp_path):
+    argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json", "--verbose"]
+    asked = {"type": "user", "message": {"role": "user", "content": "go"}}
+    moments = [(0.0, "i", said(asked)), (0.1, "i", said(asked))]
+    moments += [(1.0, "O", said(init(), assistant("m1", text("a")), result()))]
+    moments += [(2.0, "O", said(init(), assistant("m2", text("b")), result()))]
+    spans = spans_of(tmp_path, cast_of(moments, argv=argv))
+    first, second = (span for span in spans if span["name"] == "invoke_agent pi")
+    assert first["traceId"] != second["traceId"]
+    assert facts_of(first)["gen_ai.conversation.id"] == facts_of(second)["gen_ai.conversation.id"]
+    assert second["startTimeUnixNano"] == first["endTimeUnixNano"]
+
+
+def test_two_exports_are_the_same_and_two_casts_are_not(tmp_path):
+    one, other = session(*TURN), session(*TURN, started="2026-11-20T10:00:01.000Z")
+    assert exported(export, tmp_path, one) == exported(export, tmp_path, one)
+    ids = [{span["spanId"] for span in spans_of(tmp_path, cast)} for cast in (one, other)]
+    assert not ids[0] & ids[1]
+
+
+def test_a_turn_that_was_cut_off_says_so(tmp_path):
+    agent = named(spans_of(tmp_path, session(*TURN[:3], end=False)), "invoke_agent pi")
+    assert facts_of(agent)["error.type"] == "cut_off"
+
+
+def test_a_turn_that_failed_has_its_cause(tmp_path):
+    ended = result(is_error=True, subtype="error_during_execution", shim={"cause": "rate_limit"})
+    agent = named(spans_of(tmp_path, session(*TURN[:-1], (4.0, ended))), "invoke_agent pi")
+    assert facts_of(agent)["error.type"] == "rate_limit"
+
+
+def test_the_first_word_of_a_streamed_reply_has_its_time(tmp_path):
+    start = {"type": "stream_event", "event": {"type": "message_start", "message": {"id": "m1", "model": "m-1"}}}
+    events = [(0.0, init()), (1.0, start), (2.0, delta("a")), (5.0, delta("b")), (6.0, result())]
+    (chat,) = (span for span in spans_of(tmp_path, session(*events)) if span["name"].startswith("chat"))
+    assert facts_of(chat)["gen_ai.response.time_to_first_chunk"] == 2.0
+
+
+def test_what_happened_beside_is_bounded(tmp_path):
+    notes = [(1.0, "n", {"kind": "repair"})] * (EVENTS + 7)
+    turn = [(0.5, "O", said(init(), assistant("m1", text("a")))), *notes, (2.0, "O", said(result()))]
+    agent = named(spans_of(tmp_path, cast_of(turn)), "invoke_agent pi")
+    assert len(agent["events"]) == EVENTS and agent["droppedEventsCount"] == 7
+
+
+@pytest.mark.parametrize("content", [False, True])
+@pytest.mark.parametrize("secret", SECRETS)
+def test_no_secret_is_exported(secret, content, tmp_path):
+    cast = session_with(secret)
+    assert (secret in json.dumps(spans_of(tmp_path, cast, content=True))) is True
+    assert secret not in json.dumps(spans_of(tmp_path, cast, redact=True, content=content))
+
+
+def test_a_file_that_is_no_cast_is_an_error(tmp_path):
+    with pytest.raises(CastError, match="no cast"):
+        exported(export, tmp_path, said(init()))
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:4318", "file:///etc/passwd", "", "https://"])
+def test_an_endpoint_that_is_no_url_is_refused(endpoint, tmp_path):
+    with pytest.raises(FrontendError, match="no http or https URL"):
+        send(str(tmp_path / "none"), endpoint, redact=True)

@@ -1,0 +1,138 @@
+"""Replies: blocks and calls sorted by who said them, given out when nothing more can come."""
+
+import pytest
+from casting import cast_of_case, read_cast
+from exporting import answer, assistant, call, delta, init, result, text, thinking
+from support import Case, as_parameters, fixture_cases
+
+from shim.casts import Teller
+from shim.story import Story
+from shim.trace import HELD, LANES, Reply, Trace
+
+START = {"type": "stream_event", "event": {"type": "message_start", "message": {"id": "m1", "model": "m-1"}}}
+STOP = {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}}
+
+
+def traced(*events):
+    """What a trace gives for events that are a second apart, and the trace."""
+    trace, items = Trace(), []
+    for number, event in enumerate(events):
+        trace.event(float(number), event)
+        items += trace.replies.take()
+    return items, trace
+
+
+def replies(items, lane=""):
+    return [item for name, item in items if isinstance(item, Reply) and name == lane]
+
+
+def test_blocks_of_one_message_are_one_reply():
+    items, _ = traced(
+        init(), assistant("m1", thinking("hm")), assistant("m1", text("so")), assistant("m2", text("yes"))
+    )
+    (reply,) = replies(items)
+    assert (reply.text("thinking"), reply.text()) == ("hm", "so")
+    assert (reply.identity, reply.model) == ("m1", "m-1")
+
+
+def test_a_reply_waits_for_the_results_of_its_calls():
+    items, trace = traced(init(), assistant("m1", call("a"), call("b")), answer("b"))
+    assert replies(items) == []
+    trace.event(7.0, answer("a", failed=True))
+    trace.event(8.0, assistant("m2", text("so")))
+    (reply,) = replies(trace.replies.take())
+    assert [(each.call, each.outcome) for each in reply.calls] == [("a", "failed"), ("b", "ok")]
+
+
+def test_a_result_answers_what_is_open():
+    items, _ = traced(init(), assistant("m1", call("a")), result())
+    assert [each.outcome for each in replies(items)[0].calls] == ["unanswered"]
+    assert items[-1][1].kind == "result"
+
+
+def test_a_reply_was_asked_when_its_prompt_or_the_last_result_came():
+    trace = Trace()
+    trace.prompt(1.0, "go")
+    for at, event in ((3.0, assistant("m1", call("a"))), (5.0, answer("a")), (9.0, assistant("m2", text("x")))):
+        trace.event(at, event)
+    trace.close(9.0)
+    first, second = replies(trace.replies.take())
+    assert (first.at, first.first, first.until) == (1.0, 3.0, 3.0)
+    assert (second.at, second.first) == (5.0, 9.0)
+
+
+def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}
+    items, _ = traced(
+        init(), START, delta("so "), delta("it is"), STOP, {"type": "stream_event", "event": end}, result()
+    )
+    (reply,) = replies(items)
+    assert (reply.text(), reply.reason, reply.usage, reply.whole) == (
+        "so it is",
+        "end_turn",
+        {"output_tokens": 7},
+        True,
+    )
+
+
+def test_tokens_of_a_line_that_came_too_early_are_not_taken_for_the_whole():
+    items, _ = traced(init(), assistant("m1", text("x"), usage={"input_tokens": 9, "output_tokens": 1}), result())
+    (reply,) = replies(items)
+    assert reply.usage["input_tokens"] == 9 and not reply.whole
+
+
+def test_a_nested_agent_has_a_lane_of_its_own():
+    items, _ = traced(
+        init(),
+        assistant("m1", call("t", "Task")),
+        assistant("n1", text("inside"), call("u"), parent="t"),
+        answer("u", parent="t"),
+        answer("t"),
+        result(),
+    )
+    assert [reply.text() for reply in replies(items, "t")] == ["inside"]
+    assert [reply.calls[0].call for reply in replies(items)] == ["t"]
+
+
+def test_an_error_of_claudes_own_is_no_reply():
+    line = assistant("m1", text("no key"), model="<synthetic>") | {"error": "authentication_failed"}
+    items, _ = traced(init(), line, result(is_error=True))
+    assert [item.kind for _, item in items] == ["start", "error", "result"]
+
+
+def test_what_waits_behind_an_endless_call_is_bounded():
+    events = [assistant(f"m{number}", text("x")) for number in range(HELD + 5)]
+    items, _ = traced(init(), assistant("m0", call("a")), *events)
+    assert replies(items)[0].calls[0].call == "a"
+
+
+def test_lanes_are_bounded():
+    trace = Trace()
+    for number in range(LANES + 50):
+        trace.event(0.0, assistant(f"m{number}", text("x"), parent=f"p{number}"))
+    trace.close(1.0)
+    items = trace.replies.take()
+    assert len({lane for lane, _ in items}) <= LANES + 2
+    assert sum(isinstance(item, Reply) for _, item in items) == LANES + 50
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
+    reader, records = read_cast(cast_of_case(case))
+    assert reader.header is not None
+    stories: list[Story] = [Story(), Trace()]
+    for number, story in enumerate(stories):
+        teller = Teller(reader.header)
+        teller.story = story
+        changes = [change for record in records for change in teller.feed(record)] + teller.close()
+        if not number:
+            words = sorted(
+                (change.step.kind, change.step.call, change.step.text)
+                for change in changes
+                if change.what == "end" and change.step.kind in ("call", "text", "thinking")
+            )
+    plain, trace = stories
+    assert isinstance(trace, Trace)
+    found = [item for _, item in trace.replies.take() if isinstance(item, Reply)]
+    assert sorted((part.kind, part.call, part.text) for reply in found for part in reply.parts) == words
+    assert trace.totals == plain.totals
