@@ -1,0 +1,120 @@
+"""The casts in `fixtures/casts/`: whatever the format becomes, these files are read, judged and told as they are."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from casting import read_cast, stream_of
+from support import FIXTURES, brief, parse
+
+from shim.cast import VERSION
+from shim.cast_verify import Verifier
+from shim.casts import Cast, Teller
+from shim.story import Step
+
+CASTS = FIXTURES / "casts"
+# What was kept, and of which version it is. Every version has files here; none of them is ever written again.
+KEPT = {
+    "minimal": (1, "26e775f0049a76d6abd21402fd6135bf938d5933672a334071761d3ca8ef1ba5"),
+    "full": (1, "6c1a1e5229dcc2ec1fbbc4d26711e925d6099eaf7d3c1ec0ebd67f42519d19da"),
+    "odd": (1, "b4faf65929341c514529a1d9e773ec0de5195a568848e7c8074e72df23533602"),
+}
+
+
+def data_of(name: str) -> bytes:
+    return (CASTS / f"{name}.cast").read_bytes()
+
+
+def verified(name: str) -> Verifier:
+    verifier = Verifier()
+    verifier.feed(data_of(name))
+    verifier.close()
+    return verifier
+
+
+def told(name: str) -> list[Step]:
+    """The steps of its story."""
+    cast = Cast(str(CASTS / f"{name}.cast"))
+    teller = Teller(cast.header)
+    changes = [change for record in cast.records() for change in teller.feed(record)] + teller.close()
+    return [change.step for change in changes if change.what == "begin"]
+
+
+def test_every_file_and_every_version_is_looked_at_here() -> None:
+    assert {path.stem for path in CASTS.glob("*.cast")} == set(KEPT)
+    assert {version for version, _ in KEPT.values()} == set(range(1, VERSION + 1))
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_an_old_cast_is_as_it_was_written(name: str) -> None:
+    assert hashlib.sha256(data_of(name)).hexdigest() == KEPT[name][1], "an old cast is never written again"
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_an_old_cast_is_read(name: str) -> None:
+    reader, _ = read_cast(data_of(name))
+    assert reader.header is not None and reader.header.version == KEPT[name][0]
+    assert (reader.skipped == 0 and reader.ended) == (name != "odd")
+
+
+@pytest.mark.parametrize("name", ["minimal", "full"])
+def test_an_intact_old_cast_has_no_finding(name: str) -> None:
+    assert verified(name).findings == []
+
+
+def test_the_smallest_cast_tells_what_was_asked() -> None:
+    assert [(step.kind, step.text) for step in told("minimal")] == [("prompt", "hi")]
+
+
+def test_the_full_cast_has_every_code_and_a_checkpoint_in_the_middle() -> None:
+    codes = [line.partition(b'"')[2].partition(b'"')[0].decode() for line in data_of("full").splitlines()[1:]]
+    assert set("iIoOensxh") | {"o-", "ob", "o-b"} <= set(codes)
+    assert codes.count("h") == 2 and codes[-1] == "h"
+
+
+def test_the_full_cast_gives_back_its_bytes() -> None:
+    _, records = read_cast(data_of("full"))
+    assert stream_of(records, "e").endswith(
+        "no newline behind this ".encode() + b"\xe2\x82" + b"Error: \xc3\x28 is no UTF-8\n"
+    )
+    assert b'{"type":"assistant","uuid":"cut\x00\x01\xfe' in stream_of(records, "o")
+    assert [(record.fact["code"], record.fact["signal"]) for record in records if record.letter == "x"] == [
+        (None, "SIGINT"),
+        (3, None),
+        (0, None),
+    ]
+    said = brief(line for line in parse(stream_of(records, "O")) if "control" not in line["type"])
+    assert said[-2:] == ["text:Once more: 18 files.", "end:success Once more: 18 files."]
+
+
+def test_the_full_cast_tells_its_session() -> None:
+    steps = told("full")
+    assert [step.text for step in steps if step.kind == "prompt"] == [
+        "write the greeting down, then look at it",
+        "count the files, one folder after the other",
+        "and now?",
+        "once more, please",
+    ]
+    assert [step.text for step in steps if step.kind == "answer"] == ["allow"]
+    assert [(step.name, step.outcome) for step in steps if step.kind == "call"] == [
+        ("Write", "ok"),
+        ("Bash", "ok"),
+        *[("Glob", "failed" if number == 7 else "ok") for number in range(12)],
+    ]
+    assert len([step for step in steps if step.kind == "result"]) == 4
+
+
+def test_the_odd_cast_is_read_past_everything_odd() -> None:
+    reader, records = read_cast(data_of("odd"))
+    assert reader.header is not None and reader.header.facts["labels"] == ["old"]
+    assert b"\xff\xfe no text\n" in stream_of(records, "o") and b"half a line\n" in stream_of(records, "o")
+    assert {finding.kind for finding in verified("odd").findings} == {
+        *("header", "changed", "cut", "comment", "unknown_code", "base64", "time", "no_record", "not_json", "more"),
+        "order",
+    }
+    assert verified("odd").state == "damaged"
+
+
+def test_the_odd_cast_tells_what_can_be_told() -> None:
+    assert [(step.kind, step.text) for step in told("odd")][-1] == ("text", "Still here.")
+    assert Path(CASTS / "README.md").read_text(encoding="utf-8").count("\n") == 2
