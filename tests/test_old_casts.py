@@ -74,9 +74,7 @@ def test_the_full_cast_has_every_code_and_a_checkpoint_in_the_middle() -> None:
 
 def test_the_full_cast_gives_back_its_bytes() -> None:
     _, records = read_cast(data_of("full"))
-    assert stream_of(records, "e").endswith(
-        "no newline behind this ".encode() + b"\xe2\x82" + b"Error: \xc3\x28 is no UTF-8\n"
-    )
+    assert stream_of(records, "e").endswith(b"no newline behind this " + b"\xe2\x82" + b"Error: \xc3\x28 is no UTF-8\n")
     assert b'{"type":"assistant","uuid":"cut\x00\x01\xfe' in stream_of(records, "o")
     assert [(record.fact["code"], record.fact["signal"]) for record in records if record.letter == "x"] == [
         (None, "SIGINT"),
