@@ -21,6 +21,7 @@ from shim.config import CHOICES
 from shim.draw import Drawing
 from shim.errors import ShimError
 from shim.install import DEFAULT_DIRECTORY, found_first, install, uninstall
+from shim.replay_command import replay
 from shim.translate import STDERR_BYTES, open_translation, parse_exit, translate
 from shim.vendors import find
 
@@ -33,6 +34,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(cast_app)
+
+
+app.command("replay")(replay)
 
 
 def run(arguments: list[str]) -> None:

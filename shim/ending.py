@@ -308,6 +308,8 @@ def _shim(turn: "Frame") -> dict[str, Any]:
     shim: dict[str, Any] = {"vendor": turn.terms.vendor}
     if version := turn.facts.get("vendor_version") or turn.terms.vendor_version:
         shim["vendor_version"] = version
+    if turn.terms.replays:
+        shim["replay"] = True
     shim["cause"] = turn.cause
     if turn.child_exit is not None and turn.child_exit.signal:
         shim["signal"] = turn.child_exit.signal

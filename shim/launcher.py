@@ -115,7 +115,7 @@ class Launcher:
         return structured.instruct(prompt, self._invocation.json_schema or "")
 
     def _find(self) -> list[str]:
-        if self.vendor.bundled and not self.environment.get("SHIM_BIN"):
+        if self.vendor.bundled and (self.vendor.plays or not self.environment.get("SHIM_BIN")):
             return [sys.executable, "-I", "-m", self.vendor.bundled]
         return [find_program(self.vendor, self._own, self.environment, self.cwd)]
 
@@ -241,7 +241,8 @@ class Launcher:
         request = Request(invocation, "", vendor.modes.get(facts.mode, ()), removed=self._removed())
         counts = vendor.limits_turns and not self._listens
         return Terms(
-            vendor=vendor.name,
+            vendor=vendor.shown,
+            replays=bool(vendor.plays),
             fresh_id=facts.session_id,
             session_id=self._session_id(),
             model=facts.model,
@@ -296,10 +297,11 @@ class Launcher:
             self._log("turn ended", **facts)
             self._tell_redacted(translation)
         self.facts.known_model, self.facts.cost = turn.model, conversation.cost
-        if self._passes or conversation.session_id is None or conversation.vendor_session is None:
+        place = self.vendor.place() if self.vendor.place is not None else None
+        own = place or conversation.vendor_session
+        if (self._passes and not place) or conversation.session_id is None or own is None:
             return
-        own = conversation.vendor_session
-        if self.vendor.saves_late and not self._resume and not turn.usage:
+        if not place and self.vendor.saves_late and not self._resume and not turn.usage:
             own = ""  # the first reply was cut: there is nothing to go on with, but the id is the frontend's
         self._resume = own or None
         self._invocation = self._invocation._replace(fork_session=False)

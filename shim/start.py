@@ -29,8 +29,21 @@ from shim.vendors import VENDORS, find
 
 if TYPE_CHECKING:
     from shim.pen import Pen
+    from shim.replay_choice import Takes
+    from shim.vendor import Vendor
 
 DRIVERS = ("two-way", "one-way")
+REPLAY = "replay"  # the vendor that plays recordings;
+PLAYS = "replay:"  # before the path of what it plays
+
+
+def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
+    """The path of what is to be played instead of a vendor, where the one or the other place says so.
+
+    Said in the environment it stands above a session's vendor and above a model's: then no vendor is to run at all.
+    """
+    named = invocation.shim_vendor or environment.get("SHIM_VENDOR") or ""
+    return named[len(PLAYS) :] if named.startswith(PLAYS) else None
 
 
 def terminator(invocation: Invocation, setting: str) -> str:
@@ -56,9 +69,11 @@ class Start:
         self.flat = self.settings.dialect != "claude"
         if self.flat:
             invocation = yume_mode_of(invocation)
+        self.recordings: Takes | None = None
+        self._played = played(invocation, self.environment)
         self.resumed_id, self.resumed = self._resumed(invocation)
         name, model = self._vendor_name(invocation, installed)
-        self.vendor = find(name, flat=self.flat)
+        self.vendor = find(name, flat=self.flat) if self._played is None else self._stand_in(self._played, invocation)
         partial = invocation.partial or DIALECTS[self.settings.dialect].streams
         invocation = invocation._replace(model=model, partial=partial)
         if self.flat or not self.vendor.passthrough:  # a real claude's own front reads its files itself
@@ -80,9 +95,17 @@ class Start:
         if invocation.resume:
             return invocation.resume, store.look_up(invocation.resume, self.environment)
         if invocation.continue_last:
-            vendor = invocation.shim_vendor
+            vendor = invocation.shim_vendor if self._played is None else REPLAY
             return store.last(self.cwd, self.environment, vendor) or (None, None)
         return None, None
+
+    def _stand_in(self, path: str, invocation: Invocation) -> "Vendor":
+        """The vendor whose recordings are played."""
+        from shim.replay_choice import Takes
+
+        self.recordings = Takes(path, self.cwd, self.environment)
+        place = self.resumed.vendor_session if self.resumed and self.resumed.vendor == REPLAY else ""
+        return self.recordings.vendor(invocation.prompt, place, flat=self.flat)
 
     def _vendor_name(self, invocation: Invocation, installed: Mapping[str, str]) -> tuple[str, str | None]:
         """Who runs the turn, first that says (surface page), and the model without its routing prefix."""
@@ -93,6 +116,8 @@ class Start:
             model = rest
         elif colon and prefix in VENDORS:
             routed, model = prefix, rest or None
+        if self._played is not None:
+            return REPLAY, model
         sayings = (
             invocation.shim_vendor,
             self.resumed.vendor if self.resumed else None,
@@ -102,6 +127,11 @@ class Start:
             next(iter(self.settings.vendor), None),
         )
         named = next((name for name in sayings if name), None)
+        if named == REPLAY or (named or "").startswith(PLAYS):
+            raise FrontendError(
+                f"{printable(str(named))[:60]!r}: what is to be played is said by SHIM_VENDOR or --shim-vendor alone",
+                hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
+            )
         if named:
             return named, model
         found = found_on_path({name: find(name) for name in VENDORS}, self.environment, self.cwd)
@@ -160,6 +190,8 @@ class Start:
                 f"this session was made by {self.resumed.vendor} and cannot go on with {vendor.name}",
                 hint="start a new session, or leave the choice of vendor to the session",
             )
+        if invocation.resume and self.recordings is not None and self.recordings.knows(invocation.resume):
+            return
         if (self.resumed or invocation.resume) and not vendor.resumes:
             raise FrontendError(f"{vendor.name} cannot go on with a session", hint="start a new one")
         if invocation.resume and self.resumed is None and store.available(self.environment):
@@ -171,7 +203,7 @@ class Start:
         invocation = self.invocation
         resumed = None if invocation.fork_session else parse_uuid(self.resumed_id or "")
         facts = Facts(
-            vendor=self.vendor.name,
+            vendor=self.vendor.shown,
             session_id=invocation.session_id or resumed or fresh,
             mode=self.mode,
             model=invocation.model,

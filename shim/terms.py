@@ -61,6 +61,7 @@ class Terms(NamedTuple):
     `keep` stores a text that is too large for a line and says where.
     `redact`: no secret is said. `questions`: whether a call's own line, its input as it is, asks the frontend.
     `old_reader`: the frontend ends on a line of a kind that it does not know.
+    `replays`: nothing runs, a recording is played.
     `read` makes a structured answer of a text, where one was asked for that the vendor does not give by itself.
     """
 
@@ -87,5 +88,6 @@ class Terms(NamedTuple):
     policy: Policy | None = None
     keep: Keep | None = None
     old_reader: bool = False
+    replays: bool = False
     clean_exits: frozenset[int] = frozenset({0})
     clock: Callable[[], int] = lambda: 0

@@ -196,6 +196,8 @@ class Turn(Verbatim):
         shim: dict[str, Any] = {"vendor": terms.vendor, "unattended": terms.unattended}
         if version := self.facts.get("vendor_version") or terms.vendor_version:
             shim["vendor_version"] = version
+        if terms.replays:
+            shim["replay"] = True
         facts: dict[str, Any] = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
         self.model = (self.model or self.facts.get("model") or terms.model or "unknown")[:NAME_CHARACTERS]
         facts |= {"model": terms.model or self.model} | self.facts

@@ -45,7 +45,7 @@ class TwoWay(ChildDriver):
             if self._child is not None:
                 await self._forget(self._child)
             try:
-                child, translation = await self._begin()
+                child, translation = await self._begin(message)
             except Exception as error:
                 await self._refuse(message, error)
                 return
@@ -63,7 +63,7 @@ class TwoWay(ChildDriver):
             await self._ended(child, translation)  # it may have closed its stdout and nothing more
             await self._forget(child)
             try:
-                child, _ = await self._begin(translation)
+                child, _ = await self._begin(message, translation)
             except ShimError as error:
                 await self._give_up(translation, error)
                 return
@@ -79,7 +79,7 @@ class TwoWay(ChildDriver):
             await self._close(child, translation)
             await self._forget(child)
             if not translation.finished:
-                await self._once_more(translation, prompt)
+                await self._once_more(message, translation, prompt)
         elif translation.turn.settled and not translation.finished:
             await self._stopping(translation)
             await self._say_end(translation, translation.finish())
@@ -87,11 +87,11 @@ class TwoWay(ChildDriver):
             await child.stop(self._launcher.vendor.interrupt)
             await self._forget(child)
 
-    async def _once_more(self, translation: Translation, prompt: bytes) -> None:
+    async def _once_more(self, message: Message, translation: Translation, prompt: bytes) -> None:
         """Another child for the same message: the first one's stream was cut."""
         try:
             self._launcher.again(translation)
-            child, _ = await self._begin(translation)
+            child, _ = await self._begin(message, translation)
         except ShimError as error:
             await self._give_up(translation, error)
             return
@@ -111,9 +111,9 @@ class TwoWay(ChildDriver):
                 return
             translation.skip(chunk)
 
-    async def _begin(self, translation: Translation | None = None) -> tuple[Child, Translation]:
-        """A new child; `translation` when the turn that it answers has begun already."""
-        started = self._launcher.start("", listens=True)
+    async def _begin(self, message: Message, translation: Translation | None = None) -> tuple[Child, Translation]:
+        """A new child for a message; `translation` when the turn that it answers has begun already."""
+        started = self._launcher.start(message.text, listens=True)
         self._heard = False
         self._deadline = float("inf")
         self._child = child = Child(started.process, b"", started.tail)

@@ -130,6 +130,8 @@ class Vendor(NamedTuple):
     api_base      the variable in which it reads another address of its model's API
     timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
     chooses       which tools a request leaves it, where that is more than `listed`
+    plays         the vendor that it stands for, where it plays recordings
+    place         where it is in them, which is its own id of the session then
     """
 
     name: str
@@ -161,6 +163,13 @@ class Vendor(NamedTuple):
     timeouts: Mapping[str, float] = MappingProxyType({})
     chooses: Callable[[Request], tuple[str, ...]] | None = None
     speech: Callable[[], Speech] | None = None
+    plays: str = ""
+    place: Callable[[], str] | None = None
+
+    @property
+    def shown(self) -> str:
+        """The name that a frontend sees: of who speaks, recorded or not."""
+        return self.plays or self.name
 
     def available(self, request: Request) -> tuple[str, ...]:
         """Claude's names of the tools that it can run under a request, for `init.tools`."""

@@ -18,7 +18,7 @@ from shim.ids import parse_uuid, vendor_id
 from shim.messages import Message
 from shim.prompt import CHUNK_BYTES, LARGER, NO_PROMPT
 from shim.runs import Pending, Run
-from shim.start import Start
+from shim.start import Start, played
 from shim.vendors import VENDORS
 from shim.yume_argv import Call
 from shim.yume_words import yume_mode
@@ -35,6 +35,8 @@ class YumeStart(Start):
     """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a result."""
 
     def __init__(self, call: Call, invocation: Invocation, installed: Mapping[str, str]) -> None:
+        if played(Invocation(), os.environ) is not None:  # whoever the provider is, nobody is asked
+            call, invocation = call._replace(provider=""), invocation._replace(shim_vendor=None)
         if call.vendor and call.vendor not in VENDORS:
             named = call.vendor if call.vendor == call.provider else f"{call.provider} ({call.vendor})"
             raise FrontendError(f"the provider {named[:80]} is not there", hint=f"there are: {', '.join(VENDORS)}")

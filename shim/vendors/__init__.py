@@ -1,10 +1,11 @@
 """The vendors, one line each; a module is imported only when its vendor is asked for."""
 
+from collections.abc import Callable
 from importlib import import_module
 
 from shim.errors import FrontendError
 from shim.ids import vendor_name
-from shim.vendor import Vendor
+from shim.vendor import Launch, Request, Vendor
 
 VENDORS = {
     "acai": "acai:ACAI",
@@ -32,3 +33,16 @@ def find(name: str, *, flat: bool = False) -> Vendor:
     vendor = getattr(import_module(f"shim.vendors.{module}"), attribute)
     assert isinstance(vendor, Vendor)
     return vendor
+
+
+def find_recorded(
+    name: str, launch: Callable[[Request], Launch], place: Callable[[], str], *, listens: bool, flat: bool
+) -> Vendor:
+    """What stands for the vendor called `name` where recordings of it are played (`vendors/replay.py`).
+
+    `listens`: the recorded child was told everything through its stdin.
+    """
+    from shim.vendors.replay import stand_in
+
+    recorded = find(name, flat=flat)
+    return stand_in(recorded if listens else recorded._replace(speech=None), launch, place)

@@ -1,0 +1,131 @@
+"""What was said then against what is said now: line by line, but for what differs from run to run.
+
+An id is compared as the n-th id of its side, so that what belongs together has to belong together again.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.account import printable
+
+# Key → why its value is not compared as it is. Every key that ends in `_ms` is a duration.
+IDS: Mapping[str, str] = {
+    "uuid": "each line has a fresh one",
+    "session_id": "made up where neither frontend nor vendor chose it",
+    "request_id": "made up by who asks",
+    "id": "of a message made up by us, of a call where the vendor gave it none",
+    "tool_use_id": "as the call's own",
+    "parent_tool_use_id": "as the call's own",
+}
+LEFT_OUT: Mapping[str, str] = {
+    "timestamp": "the time of the run",
+    "pid": "of the run's process",
+    "transcript_path": "in the home of who runs it",
+    "memory_paths": "in the home of who runs it",
+    "projectsDirectory": "in the home of who runs it",
+    "claude_code_version": "raised by hand, and no translation",
+    "unattended": "a replay runs no tools",
+    "replay": "said of a replay alone",
+}
+SPILLED = re.compile(r"/\S*/spill/[0-9a-f-]{36}/\d+-[0-9a-f]{8}\.txt")  # a file of the run's own
+SHOWN_CHARACTERS = 300
+BEFORE = 40  # characters of a line that are shown before those that differ
+
+
+class Difference(NamedTuple):
+    """The first line that is another now; `where` names the value, both lines are cut and safe to print."""
+
+    line: int
+    where: str
+    then: str
+    now: str
+
+
+class Side:
+    """The lines of one side, made comparable. `cwd` is where it ran, `called` what that is called on both sides."""
+
+    def __init__(self, cwd: str, called: str) -> None:
+        self._cwd = cwd
+        self._called = called
+        self._ids: dict[str, str] = {}
+
+    def read(self, raw: bytes) -> Any:
+        """A line as it is compared; what is no JSON is compared as text."""
+        try:
+            return self._value("", orjson.loads(raw))
+        except orjson.JSONDecodeError:
+            return self._text(raw.decode("utf-8", "replace").rstrip("\r\n"))
+
+    def _value(self, key: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self._value(name, inner) for name, inner in value.items() if name not in LEFT_OUT}
+        if isinstance(value, list):
+            return [self._value(key, inner) for inner in value]
+        if isinstance(value, str):
+            return self._ids.setdefault(value, f"<id {len(self._ids) + 1}>") if key in IDS else self._text(value)
+        return 0 if key.endswith("_ms") and value is not None else value
+
+    def _text(self, text: str) -> str:
+        if self._cwd and self._cwd in text:
+            text = text.replace(self._cwd, self._called)
+        return SPILLED.sub("<spilled>", text) if "/spill/" in text else text
+
+
+def split(said: bytes) -> list[bytes]:
+    """The lines of an output, whatever its format: a JSON array has one for each item."""
+    if said.startswith(b"["):
+        try:
+            items = orjson.loads(said)
+        except orjson.JSONDecodeError:
+            items = None
+        if isinstance(items, list):
+            return [orjson.dumps(item) for item in items]
+    lines = said.split(b"\n")
+    return lines[:-1] if not lines[-1] else lines
+
+
+def compare(number: int, then: Side, was: bytes | None, now: Side, said: bytes | None) -> Difference | None:
+    """The difference between two lines; None on one side is a line that is not there."""
+    if was is None or said is None:
+        missing = "no such line"
+        return Difference(number, "line", _shown(was, missing), _shown(said, missing))
+    one, other = then.read(was), now.read(said)
+    if one == other:
+        return None
+    where, was_value, is_value = _first(one, other, "")
+    return Difference(number, where or "line", _value_shown(was_value, is_value), _value_shown(is_value, was_value))
+
+
+def _first(one: Any, other: Any, where: str) -> tuple[str, Any, Any]:
+    """Where two values differ first."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in [*one, *(key for key in other if key not in one)]:
+            if key not in one or key not in other or one[key] != other[key]:
+                return _first(one.get(key, _Absent), other.get(key, _Absent), f"{where}.{key}" if where else key)
+    if isinstance(one, list) and isinstance(other, list):
+        for position in range(max(len(one), len(other))):
+            pair = [side[position] if position < len(side) else _Absent for side in (one, other)]
+            if pair[0] != pair[1]:
+                return _first(pair[0], pair[1], f"{where}[{position}]")
+    return where, one, other
+
+
+class _Absent:
+    """Stands for a value that is not there."""
+
+
+def _value_shown(value: Any, against: Any) -> str:
+    if value is _Absent:
+        return "not there"
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    other = against if isinstance(against, str) else text if against is _Absent else orjson.dumps(against).decode()
+    at = next((place for place, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
+    begin = max(0, at - BEFORE)
+    return ("…" if begin else "") + printable(text[begin : begin + SHOWN_CHARACTERS].replace("\n", "\\n"))
+
+
+def _shown(line: bytes | None, missing: str) -> str:
+    return missing if line is None else printable(line[:SHOWN_CHARACTERS].decode("utf-8", "replace"))

@@ -1,0 +1,358 @@
+"""One side of a recording, played again: what it says next, what it waits for, how it ends. Sans-IO.
+
+The other side is alive. Its lines are paired with those of the recording: a line is waited for where the recording has
+one, and ids that the other side makes up (of its requests, of its messages) are said back as they are now.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.cast import Record
+
+HEARD_LINES = 1000  # of the other side's that nothing waits for yet; more are dropped
+IDS = 1000  # that are said as they are now
+IDENTITY_CHARACTERS = 200  # of one id; a longer one is not said back
+
+SESSION = re.compile(rb'"session_id"\s*:\s*"([^"\\]{1,200})"')
+RESULT = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
+INTERRUPTS = ("control_request/interrupt", "interrupt")  # Claude's and Yume's
+ANSWERS = ("control_response", "tool_approval")  # the same: what is said to a question
+NEVER_ENDED = "the recording ends here: nobody knows how this went on"
+
+
+class Word(NamedTuple):
+    """What counts of a line that one side tells the other. `kind` is "" for what is no line of the protocol.
+
+    `identity` is the id of a request, of what is answered, or of a message; `verdict` what an answer says.
+    """
+
+    kind: str = ""
+    identity: str = ""
+    verdict: str = ""
+
+
+class Step(NamedTuple):
+    """What comes next: `say` data after a pause, `wait` for a line or for a signal, `end`, or `fail` with a reason.
+
+    `letter` is the stream that says it. `pause` is in seconds, as it was then; nothing to wait for has 0.
+    """
+
+    kind: str
+    pause: float = 0.0
+    letter: str = ""
+    data: bytes = b""
+    code: int | None = None
+    signal: str | None = None
+    reason: str = ""
+
+
+def read_word(line: bytes) -> Word:
+    """The word of one line, with or without its newline."""
+    if not line.lstrip().startswith(b"{"):
+        return Word()
+    try:
+        said = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return Word()
+    kind = said.get("type")
+    if kind == "control_request":
+        return Word(f"{kind}/{_of(said.get('request'), 'subtype')}", _of(said, "request_id"))
+    if kind == "control_response":
+        response = said.get("response")
+        verdict = _of(response, "subtype") if _of(response, "subtype") == "error" else ""
+        body = response.get("response") if isinstance(response, dict) else None
+        return Word(kind, _of(response, "request_id"), verdict or _of(body, "behavior"))
+    if kind == "tool_approval":
+        return Word(kind, _of(said, "id"), "allow" if said.get("approved") is True else "deny")
+    return Word(kind, _of(said, "uuid")) if isinstance(kind, str) else Word()
+
+
+def _of(table: Any, key: str) -> str:
+    value = table.get(key) if isinstance(table, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+class Script:
+    """The records of one side, in order: `said` are its streams, `told` is the stream that it hears.
+
+    `signals`: it waits for a signal where the recording has one. `session` is the id that its session has now.
+    """
+
+    def __init__(
+        self, records: Iterable[Record], *, said: str, told: str, signals: bool = False, session: str = ""
+    ) -> None:
+        self._records: Iterator[Record] = iter(records)
+        self._next: Record | None = None
+        self._said = said
+        self._told = told
+        self._signals = signals
+        self._session = session.encode()
+        self._sessions: tuple[bytes, bytes] | None = None
+        self._at = 0.0
+        self._begun = False
+        self._heard = deque[Word]()
+        self._texts = 0  # lines heard that are none of the protocol
+        self._closed = False
+        self._pair = b""  # of a recorded line, what was read of it
+        self._waiting: Word | None = None  # the recorded line that is waited for
+        self._ids: dict[bytes, bytes] = {}
+        self._unasked: set[bytes] = set()
+        self._answers = deque[bytes]()  # ours, to what the recording was never asked
+        self._protocol = self._busy = False
+        self._whole = True  # the last piece that was said ended its line
+        self._dropping = False
+        self._failed = False  # what the last result says
+        self._end: Step | None = None
+        self.jumps = 0  # how often it went on elsewhere than where it was
+
+    # -- what the other side does ---------------------------------------------------------------------------
+
+    def hear(self, line: bytes) -> None:
+        """A line of the other side's."""
+        word = read_word(line)
+        if not word.kind:
+            self._texts += 1
+        elif word.kind in INTERRUPTS:
+            self._interrupt(word)
+        elif len(self._heard) < HEARD_LINES:
+            self._heard.append(word)
+
+    def hang_up(self) -> None:
+        """The other side says nothing more: nothing is waited for."""
+        self._closed = True
+
+    def signal(self, name: str) -> None:
+        """A signal came: on with what is behind it in the recording, or the end that it has without a handler."""
+        self.jumps += 1
+        while (record := self._peek()) is not None and record.letter != "x":
+            self._take()
+            if record.letter == "n" and record.fact.get("kind") == "signal" and record.fact.get("signal") == name:
+                self._waiting = None
+                return
+        self._end = Step("end", signal=name)
+
+    def _interrupt(self, word: Word) -> None:
+        """On with what is behind the recorded interrupt of this turn; a turn that had none dies of it."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and waiting.kind in INTERRUPTS:
+            self._meet(waiting, word)
+            return
+        if not self._busy:
+            self._waiting = waiting
+            self._answer(word)
+            return
+        self.jumps += 1
+        while (record := self._peek()) is not None and record.letter != "x":
+            if record.letter == self._told:
+                told = self._read()
+                if told is not None and told.kind in INTERRUPTS:
+                    self._meet(told, word)
+                    return
+                if told is not None and told.kind == "user":
+                    break
+            else:
+                self._take()
+        self._answer(word)
+        self._end = Step("end", signal="SIGINT")
+
+    # -- what comes next ------------------------------------------------------------------------------------
+
+    def step(self) -> Step:
+        """What comes next. A wait is asked for again after something happened; anything else is done once."""
+        if self._answers:
+            return Step("say", letter=self._said[0], data=self._answers.popleft())
+        if self._end is not None:
+            return self._end
+        while True:
+            if self._waiting is not None:
+                if (step := self._meeting(self._waiting)) is not None:
+                    return step
+                continue
+            record = self._peek()
+            if record is None or record.letter == "x":
+                return self._ending(record)
+            if record.letter == self._told:
+                if (step := self._listen()) is not None:
+                    return step
+            elif record.letter == "n":
+                if (step := self._note(record)) is not None:
+                    return step
+            elif (step := self._say(record)) is not None:
+                return step
+
+    def give_up(self) -> None:
+        """What was waited for never came: on without it."""
+        record = self._peek()
+        if self._waiting is not None:
+            self._waiting = None
+        elif record is not None and record.letter == "n":
+            self._take()
+        else:
+            self._closed = True
+
+    def _peek(self) -> Record | None:
+        """The next record that counts."""
+        while self._next is None:
+            record = next(self._records, None)
+            if record is None or record.letter in self._said or record.letter in (self._told, "x", "n"):
+                self._next = record
+                break
+        return self._next
+
+    def _take(self) -> float:
+        """Go behind the next record; the seconds since the last one."""
+        record, self._next = self._next, None
+        assert record is not None
+        pause = record.at - self._at if self._begun else 0.0
+        self._at, self._begun = record.at, True
+        return max(pause, 0.0)
+
+    def _say(self, record: Record) -> Step | None:
+        pause, data = self._take(), record.data
+        if record.letter != self._said[0]:
+            return Step("say", pause, record.letter, data)
+        if self._whole and self._protocol:
+            self._dropping = b'"control_response"' in data and any(one in data for one in self._unasked)
+        if self._whole and RESULT.match(data) is not None:
+            self._busy = False
+            self._failed = b'"is_error":true' in data
+        self._whole = data.endswith(b"\n")
+        return None if self._dropping else Step("say", pause, record.letter, self._as_now(data))
+
+    def _as_now(self, data: bytes) -> bytes:
+        """A line with the ids that the other side has now."""
+        if self._ids and (b'"control_' in data or b'"isReplay"' in data):
+            for then, now in self._ids.items():
+                data = data.replace(then, now)
+        if self._session:
+            if self._sessions is None and (found := SESSION.search(data)) is not None:
+                self._sessions = found[1], self._session
+            if self._sessions is not None:
+                data = data.replace(*self._sessions)
+        return data
+
+    def _listen(self) -> Step | None:
+        """The recording was told something here."""
+        told = self._read()
+        if told is None:
+            return None
+        if told.kind:
+            self._protocol = True
+            self._waiting = told
+            return None
+        self._waiting = told  # a text: all of it is one
+        while (record := self._peek()) is not None and record.letter == self._told:
+            if read_word(record.data).kind:
+                break
+            self._take()
+        return None
+
+    def _read(self) -> Word | None:
+        """The recorded line that begins at the next record; None where it is not whole yet."""
+        record = self._peek()
+        assert record is not None
+        self._take()
+        self._pair += record.data
+        following = self._peek()
+        if not self._pair.endswith(b"\n") and following is not None and following.letter == self._told:
+            return None
+        line, self._pair = self._pair, b""
+        return read_word(line)
+
+    def _meeting(self, told: Word) -> Step | None:
+        """Whether the line that is waited for has come; None where the script can go on."""
+        if not told.kind:
+            if self._texts or self._closed or self._heard or self._protocol:
+                self._texts = 0
+                self._waiting = None
+                return None
+            return Step("wait", reason="a line")
+        for word in self._heard:
+            if word.kind == told.kind and (told.kind not in ANSWERS or word.identity == told.identity):
+                self._heard.remove(word)
+                self._waiting = None
+                return self._meet(told, word)
+        if self._closed or (told.kind.startswith("control_request/") and any(w.kind == "user" for w in self._heard)):
+            if len(self._unasked) < IDS:
+                self._unasked.add(_quoted(told.identity))
+            self._busy = self._busy or told.kind == "user"
+            self._waiting = None
+            return None
+        for word in [word for word in self._heard if word.kind.startswith("control_request/")]:
+            self._heard.remove(word)
+            self._answer(word)
+        if self._answers:
+            return Step("say", letter=self._said[0], data=self._answers.popleft())
+        return Step("wait", reason=told.kind)
+
+    def _meet(self, told: Word, word: Word) -> Step | None:
+        """A recorded line and the one that stands for it now."""
+        if told.kind == "user":
+            self._busy = True
+        if told.kind in ANSWERS and told.verdict and word.verdict and told.verdict != word.verdict:
+            reason = f"the recording goes on with {told.verdict}, and the answer is {word.verdict} now"
+            self._end = Step("fail", reason=reason)
+            return self._end
+        if told.identity and word.identity != told.identity and 0 < len(word.identity) <= IDENTITY_CHARACTERS:
+            self._ids[_quoted(told.identity)] = _quoted(word.identity)
+            if len(self._ids) > IDS:
+                del self._ids[next(iter(self._ids))]
+        return None
+
+    def _answer(self, word: Word) -> None:
+        """What the recording was not asked is granted: nothing of it is real."""
+        if word.kind.startswith("control_request/") and len(self._answers) < HEARD_LINES:
+            response = {"subtype": "success", "request_id": word.identity, "response": {}}
+            self._answers.append(orjson.dumps({"type": "control_response", "response": response}) + b"\n")
+
+    def _note(self, record: Record) -> Step | None:
+        if self._signals and record.fact.get("kind") == "signal":
+            return Step("wait", reason="signal")
+        self._next = None
+        return None
+
+    def _ending(self, record: Record | None) -> Step:
+        """How it ended. Who was told to go by the end of what it hears waits for that."""
+        if self._protocol and not self._busy and not self._closed:
+            if any(word.kind == "user" for word in self._heard):
+                return Step("fail", reason="the recording has no further message")
+            for word in self._heard:
+                self._answer(word)
+            self._heard.clear()
+            if self._answers:
+                return Step("say", letter=self._said[0], data=self._answers.popleft())
+            return Step("wait", reason="the end of stdin")
+        if record is None and self._said[0] == "O":
+            return Step("end", code=int(self._failed))
+        if record is None:
+            return Step("fail", reason=NEVER_ENDED)
+        pause = max(record.at - self._at, 0.0) if self._begun and not self._protocol else 0.0
+        code, signal = record.fact.get("code"), record.fact.get("signal")
+        if isinstance(signal, str):
+            return Step("end", pause, signal=signal)
+        return Step("end", pause, code=code if isinstance(code, int) else 0)
+
+
+def _quoted(identity: str) -> bytes:
+    return orjson.dumps(identity)
+
+
+def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:
+    """The records of the n-th child of a recording: its start, and its end last."""
+    count = 0
+    for record in records:
+        if record.letter == "s":
+            count += 1
+        if count == number:
+            yield record
+        if count > number or (count == number and record.letter == "x"):
+            return
+
+
+def of_frontend(records: Iterable[Record]) -> Iterator[Record]:
+    """The records of what the frontend said and saw; how a child ended is none of them."""
+    return (record for record in records if record.letter in "iOn")
