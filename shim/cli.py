@@ -20,6 +20,7 @@ from shim.cast_command import app as cast_app
 from shim.config import CHOICES
 from shim.draw import Drawing
 from shim.errors import ShimError
+from shim.export_command import export_cast
 from shim.install import DEFAULT_DIRECTORY, found_first, install, uninstall
 from shim.replay_command import replay
 from shim.translate import STDERR_BYTES, open_translation, parse_exit, translate
@@ -168,6 +169,9 @@ def translate_file(
 def _read(path: str) -> str:
     with open(path, "rb") as file:
         return file.read(STDERR_BYTES).decode("utf-8", "replace")
+
+
+app.command("export")(export_cast)
 
 
 @app.command()

@@ -6,6 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from flat import check_flat, translate_flat
+from rich_session import markdown_of_everything
 from support import FIXTURES, check_turns, fixture_cases, translate_case
 
 
@@ -25,6 +26,7 @@ def main() -> int:
             golden.unlink()
             changed += 1
             sys.stdout.write(f"removed  {golden.parent.parent.name}/{golden.parent.name}\n")
+    changed += accept(FIXTURES / "exports" / "everything.md", markdown_of_everything())
     sys.stdout.write(f"{changed} of {len(fixture_cases())} goldens changed; read the diff before you commit it\n")
     return 0
 

@@ -1,6 +1,6 @@
 """Which test holds which row of the threats page: who may hurt whom, and what prevents it.
 
-The row about scripts in exports has none: nothing is exported yet. Casts are not written yet either.
+Casts are not written yet.
 """
 
 import pytest
@@ -66,6 +66,17 @@ what a vendor prints is obeyed by a terminal
     test_threats.py::test_an_error_obeys_nothing
     test_threats.py::test_the_list_of_vendors_obeys_nothing
     test_draw.py::test_words_in_brackets_are_no_markup
+what a model or a vendor says is script or HTML in an export
+    test_export_html.py::test_the_browser_may_run_this_script_and_this_style_and_load_nothing
+    test_export_html.py::test_nothing_in_the_page_is_loaded_from_anywhere
+    test_export_html.py::test_hostile_words_change_nothing_about_the_page
+    test_export_html.py::test_the_data_has_the_words_and_none_of_the_characters_that_mean_something
+    test_export_html.py::test_a_character_that_is_obeyed_is_nowhere_in_the_page
+    test_export_markdown.py::test_hostile_words_leave_no_html_no_image_and_no_open_fence
+    test_export_markdown.py::test_nobody_is_mentioned_and_nothing_is_closed
+    test_export_markdown.py::test_a_fence_is_longer_than_any_in_its_text
+    test_export_markdown.py::test_a_character_that_is_obeyed_is_nowhere
+    test_export_command.py::test_a_link_is_never_written_through
 a frontend gets more permission than it asked for
     test_policy.py::test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it
     test_two_way.py::test_a_question_that_the_output_has_no_place_for_is_denied
@@ -79,6 +90,10 @@ a secret reaches a log, a transcript, an error or a spilled file
     test_threats.py::test_a_secret_never_reaches_a_transcript_where_all_is_redacted
     test_threats.py::test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted
     test_threats.py::test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted
+a secret reaches an export
+    test_export_html.py::test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted
+    test_export_html.py::test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole
+    test_export_markdown.py::test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted
 redaction itself changes what a user's file will hold
     test_threats.py::test_a_permission_input_is_never_redacted_and_goes_back_as_it_came
     test_threats.py::test_a_hooks_input_is_never_redacted

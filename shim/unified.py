@@ -1,0 +1,73 @@
+"""A call that changes a file as a unified diff: lines that begin with `@@`, `+`, `-` or a space."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# difflib takes time with the square of the lines; a longer change is shown as all old lines, then all new ones.
+COMPARED_LINES = 2000
+CONTEXT_LINES = 3
+EDITS = 200  # of one call; nobody reads more of them
+
+
+def diff_of(name: str, arguments: Mapping[str, Any], before: Any = None) -> str:
+    """What Edit, MultiEdit, Write or NotebookEdit change; "" for any other call.
+
+    `before` is the whole file as it was, where that is known: then the lines have their numbers.
+    """
+    before = before if isinstance(before, str) else ""
+    hunks: list[str] = []
+    if name == "Write" and isinstance(arguments.get("content"), str):
+        return "\n".join(_hunks(before, arguments["content"], 1))
+    for old, new in _edits(name, arguments):
+        found = before.find(old) if old else -1
+        line = before.count("\n", 0, found) + 1 if found >= 0 else 0
+        hunks += _hunks(old, new, line)
+        before = before.replace(old, new, 1) if found >= 0 else before
+    return "\n".join(hunks)
+
+
+def _edits(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    edits = arguments.get("edits")
+    if name == "NotebookEdit":
+        edits = [{"new_string": arguments.get("new_source")}]
+    elif name == "Edit":
+        edits = edits or [arguments]
+    elif name != "MultiEdit":
+        return
+    for edit in edits[:EDITS] if isinstance(edits, list) else ():
+        if isinstance(edit, Mapping):
+            old, new = edit.get("old_string") or "", edit.get("new_string") or ""
+            if isinstance(old, str) and isinstance(new, str):
+                yield old, new
+
+
+def _hunks(old: str, new: str, line: int) -> Iterator[str]:
+    """The hunks of one change, which begins at a line of the file (0: nobody knows)."""
+    before, after = old.split("\n") if old else [], new.split("\n") if new else []
+    if before[-1:] in ([], [""]) and after[-1:] in ([], [""]):
+        before, after = before[:-1], after[:-1]
+    if max(len(before), len(after)) > COMPARED_LINES:
+        yield "@@"
+        yield from (f"-{text}" for text in before)
+        yield from (f"+{text}" for text in after)
+        return
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=len(before) > 200)
+    for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
+        yield _head(group, line)
+        for tag, old_from, old_to, new_from, new_to in group:
+            if tag == "equal":
+                yield from (f" {text}" for text in before[old_from:old_to])
+                continue
+            yield from (f"-{text}" for text in before[old_from:old_to])
+            yield from (f"+{text}" for text in after[new_from:new_to])
+
+
+def _head(group: list[Any], line: int) -> str:
+    if not line:
+        return "@@"
+    first, last = group[0], group[-1]
+    begin, end, new_begin, new_end = first[1], last[2], first[3], last[4]
+    if end == begin:
+        return f"@@ -{line + begin - 1},0 +{line + new_begin},{new_end - new_begin} @@"
+    return f"@@ -{line + begin},{end - begin} +{line + new_begin},{new_end - new_begin} @@"

@@ -1,0 +1,145 @@
+"""`shim export`: which format, where to, and what a failure leaves behind."""
+
+import importlib
+import os
+import pty
+import stat
+import subprocess
+import sys
+
+import pytest
+from box import PATIENCE, SHIM
+from fake_secrets import BARE
+from rich_session import everything
+
+from shim.export_command import FORMATS
+
+SECRET = BARE["api-key"][0]
+
+
+@pytest.fixture
+def cast(box):
+    """A cast in the working directory; its name."""
+    path = box.cwd / "run.cast"
+    path.write_bytes(everything().prompt(f"and {SECRET}").cast())
+    return path.name
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_its_module_which_is_imported_when_it_is_asked_for(name):
+    try:
+        module = importlib.import_module(FORMATS[name])
+    except ModuleNotFoundError as missing:
+        assert missing.name == FORMATS[name]
+        pytest.skip(f"{FORMATS[name]} is not there yet")
+    assert callable(module.export)
+    code = f"import sys, shim.cli; assert {FORMATS[name]!r} not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], timeout=PATIENCE, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("to", "begin"), [("html", b"<!doctype html>"), ("markdown", b"# Make the list")])
+def test_a_pipe_gets_the_export(box, cast, to, begin):
+    done = box.shim("export", cast, "--to", to)
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout.startswith(begin)
+    assert box.shim("export", cast, "--to", to, "-o", "-").stdout == done.stdout
+
+
+@pytest.mark.parametrize("to", ["html", "markdown"])
+def test_secrets_are_blanked_unless_somebody_wants_them(box, cast, to):
+    assert SECRET.encode() not in box.shim("export", cast, "--to", to).stdout
+    assert SECRET.encode() in box.shim("export", cast, "--to", to, "--redact", "none").stdout
+
+
+def test_a_file_is_written_once_and_replaced_only_by_force(box, cast):
+    assert box.shim("export", cast, "--to", "markdown", "-o", "run.md").status == 0
+    path = box.cwd / "run.md"
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+    path.write_text("mine")
+    done = box.shim("export", cast, "--to", "markdown", "-o", "run.md")
+    assert (done.status, path.read_text()) == (1, "mine")
+    assert "run.md is there already" in done.stderr and "--force" in done.stderr
+    assert box.shim("export", cast, "--to", "markdown", "-o", "run.md", "--force").status == 0
+    assert path.read_text().startswith("# Make")
+    assert sorted(os.listdir(box.cwd)) == ["run.cast", "run.md"]
+
+
+def test_a_link_is_never_written_through(box, cast):
+    (box.cwd / "run.md").symlink_to("elsewhere")
+    assert box.shim("export", cast, "--to", "markdown", "-o", "run.md").status == 1
+    assert not (box.cwd / "elsewhere").exists()
+    assert box.shim("export", cast, "--to", "markdown", "-o", "run.md", "--force").status == 0
+    assert not (box.cwd / "elsewhere").exists() and not (box.cwd / "run.md").is_symlink()
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_what_is_no_cast_leaves_no_file_and_takes_none(box, force):
+    (box.cwd / "no.cast").write_text("hello\n")
+    if force:
+        (box.cwd / "x.html").write_text("mine")
+    done = box.shim("export", "no.cast", "--to", "html", "-o", "x.html", *force)
+    assert done.status == 1
+    assert "this is no cast" in done.stderr
+    assert sorted(os.listdir(box.cwd)) == ["no.cast", *(["x.html"] if force else [])]
+    assert not force or (box.cwd / "x.html").read_text() == "mine"
+
+
+def test_a_folder_that_is_not_there_is_an_error_with_its_name(box, cast):
+    done = box.shim("export", cast, "--to", "html", "-o", "no/such/x.html")
+    assert done.status == 1
+    assert "no/such/x.html cannot be written: No such file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--to", "pdf"), "'pdf' is none of html, markdown, ndjson"),
+        (("--to", "html", "--redact", "some"), "'some'"),
+        ((), "--to"),
+    ],
+)
+def test_a_wrong_call_is_exit_2(box, cast, words, said):
+    done = box.shim("export", cast, *words)
+    assert done.status == 2
+    assert said in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_page_is_nothing_for_a_terminal_and_markdown_is(box, cast):
+    for to, status in (("html", 2), ("markdown", 0)):
+        primary, secondary = pty.openpty()
+        process = subprocess.Popen(
+            [*SHIM, "export", cast, "--to", to],
+            stdout=secondary,
+            stderr=subprocess.PIPE,
+            cwd=box.cwd,
+            env=box.environment(),
+        )
+        os.close(secondary)
+        said = b""
+        try:
+            while chunk := os.read(primary, 65536):
+                said += chunk
+        except OSError:  # the end of a terminal
+            pass
+        os.close(primary)
+        _, complaint = process.communicate(timeout=PATIENCE)
+        assert process.returncode == status
+        assert said.startswith(b"# Make" if to == "markdown" else b"")
+        assert (b"nothing for a terminal" in complaint) is (to == "html")
+
+
+def test_a_reader_that_goes_away_is_no_failure(box, cast):
+    process = subprocess.Popen(
+        [*SHIM, "export", cast, "--to", "html"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=box.cwd,
+        env=box.environment(),
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.wait(timeout=PATIENCE) == 0
+    assert process.stderr.read() == b""
+    process.stderr.close()

@@ -1,0 +1,315 @@
+"""A session as a page: what stands in the file. What a browser makes of it is tested in tests/e2e."""
+
+import base64
+import hashlib
+import json
+import os
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from casting import cast_of_case
+from fake_secrets import SECRETS
+from rich_session import Script, everything, long
+from support import as_parameters, fixture_cases
+
+from shim.export_html import ASSETS, SCRIPTS, TIMELINE_SPANS, export
+from shim.exported import SHORTEST_CHARACTERS, TEXT_CHARACTERS
+
+ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!-- <script>",
+    "]]><img src=x onerror=alert(1)>",
+    "[click](javascript:alert(1)) <a href='javascript:alert(1)'>x</a>",
+    "![p](https://evil.example/pixel.png) <link rel=stylesheet href=//evil.example>",
+    "{{script}} {{style}} {{data}} {{rules}}",
+    "a\u2028b\u2029c &amp; &lt;",
+    ESCAPES,
+]
+
+
+class Page(HTMLParser):
+    """The elements of a page with their attributes, and what stands in scripts and styles."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self.data = data
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: dict[str, list[str]] = {"script": [], "style": [], "title": []}
+        self._open = ""
+        self.feed(data.decode())
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._open = tag if tag in self.inside else ""
+        if self._open:
+            self.inside[tag].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.inside[self._open][-1] += data
+
+    @property
+    def session(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.inside["script"][0])
+        return found
+
+    def steps(self, kind: str) -> list[dict[str, Any]]:
+        return [step for step in self.session["steps"] if step["kind"] == kind]
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """Export a cast as a page."""
+
+    def call(cast: bytes, *, redact: bool = True) -> Page:
+        path = tmp_path / "run.cast"
+        path.write_bytes(cast)
+        said: list[bytes] = []
+        export(str(path), said.append, redact=redact)
+        return Page(b"".join(said))
+
+    return call
+
+
+def hostile(words: str) -> bytes:
+    """A session in which every place that a vendor fills says the words."""
+    script = Script().prompt(words).init(model=words, cwd=words)
+    script.message({"type": "thinking", "thinking": words}, {"type": "text", "text": words})
+    call = script.call(words, {"command": words, words: words, "deep": {words: [words]}})
+    script.result_of(call, words, failed=True)
+    edit = script.call("Edit", {"file_path": words, "old_string": words, "new_string": f"{words}."})
+    script.asks(edit, words, {"command": words}, 1.0, {"behavior": words, "message": words})
+    script.result_of(edit, words, tool_use_result={"originalFile": words})
+    script.says(
+        "assistant",
+        error="x",
+        message={"id": "e", "model": "<synthetic>", "content": [{"type": "text", "text": words}]},
+    )
+    script.note(words, sample=words).says("system", subtype=words, text=words)
+    return script.result(words, is_error=True, errors=[words], shim={"repairs": {words: 1}, "vendor": words}).cast(
+        vendor=words, vendor_version=words, cwd=words, shim=words, started=words
+    )
+
+
+# -- one file that runs nothing but its own script ------------------------------------------------------------------
+
+
+def digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_the_browser_may_run_this_script_and_this_style_and_load_nothing(exported):
+    page = exported(everything().cast())
+    _, script = page.inside["script"]
+    (style,) = page.inside["style"]
+    (rules,) = [found["content"] for tag, found in page.elements if found.get("http-equiv")]
+    assert dict(rule.strip().split(" ", 1) for rule in str(rules).split(";")) == {
+        "default-src": "'none'",
+        "script-src": digest(script),
+        "style-src": digest(style),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    assert [found for tag, found in page.elements if tag == "script"] == [
+        {"type": "application/json", "id": "data"},
+        {},
+    ]
+
+
+def test_nothing_in_the_page_is_loaded_from_anywhere(exported):
+    page = exported(everything().cast())
+    for tag, found in page.elements:
+        assert tag not in ("img", "iframe", "object", "embed", "form", "base"), tag
+        for name in ("src", "href", "action", "data"):
+            assert str(found.get(name, "#")).startswith(("#", "data:,")), (tag, found)
+        assert not [name for name in found if name.startswith("on") or name == "style"], (tag, found)
+    style, script = page.inside["style"][0], page.inside["script"][1]
+    assert "url(" not in style and "@import" not in style
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "fetch(",
+        "XMLHttp",
+        "new Function",
+    ):
+        assert word not in script
+
+
+def test_no_asset_ends_the_element_that_it_stands_in():
+    for name in (*SCRIPTS, "page.css"):
+        with open(os.path.join(ASSETS, name), encoding="utf-8", newline="") as file:
+            content = file.read()
+        assert "</" not in content and "<!--" not in content and "\r" not in content, name
+
+
+# -- what a vendor says is data -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_hostile_words_change_nothing_about_the_page(exported, words):
+    calm, page = exported(hostile("calm")), exported(hostile(words))
+    assert page.elements == calm.elements
+    assert page.inside["style"] == calm.inside["style"]
+    assert page.inside["script"][1:] == calm.inside["script"][1:]
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_the_data_has_the_words_and_none_of_the_characters_that_mean_something(exported, words):
+    page = exported(hostile(words))
+    raw = page.inside["script"][0]
+    assert not set("<>&\u2028\u2029") & set(raw)
+    (prompt,) = page.steps("prompt")
+    shown = prompt["text"]
+    assert (
+        shown.replace("\\x1b", "\x1b")
+        .replace("\\x07", "\x07")
+        .replace("\\x9b", "\x9b")
+        .replace("\\u202e", "\u202e")
+        .replace("\\x7f", "\x7f")
+        .replace("\\u2028", "\u2028")
+        .replace("\\u2029", "\u2029")
+        == words
+    )
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"])
+def test_a_character_that_is_obeyed_is_nowhere_in_the_page(exported, character):
+    page = exported(hostile(f"a{character}b"))
+    assert character not in page.data.decode()
+    said = json.dumps(page.session, ensure_ascii=False)
+    assert character not in said and character not in json.loads(json.dumps(said))
+
+
+def test_markup_in_the_prompt_is_text_in_the_title(exported):
+    page = exported(Script().prompt("</title><script>alert(1)</script>").init().result("x").cast())
+    assert page.inside["title"] == ["</title><script>alert(1)</script>"]
+    assert [tag for tag, _ in page.elements].count("script") == 2
+
+
+# -- secrets --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+def test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted(exported, kind, before, secret, behind):
+    cast = hostile(f"x {before}{secret}{behind} y")
+    said = exported(cast).data.decode()
+    for form in (secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret))[3:-3]):
+        assert form not in said
+    assert "[REDACTED:" in said
+    kept = exported(cast, redact=False)
+    assert secret in kept.steps("prompt")[0]["text"]
+
+
+def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(exported):
+    secret = next(secret for kind, _, secret, _ in SECRETS if kind == "api-key")
+    script = Script().prompt("x").init()
+    script._event(type="message_start", message={"id": "m"})
+    for at in range(0, len(secret), 7):
+        script._event(type="content_block_delta", delta={"type": "text_delta", "text": secret[at : at + 7]})
+    script._event(type="content_block_stop")
+    page = exported(script.result("x").cast())
+    assert page.steps("text")[0]["text"] == "[REDACTED:api-key]"
+    assert "1 secret was redacted: 1 api-key." in page.session["notes"]
+
+
+# -- what is shown --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_every_fixture_has_its_page(exported, case):
+    page = exported(cast_of_case(case))
+    steps = page.session["steps"]
+    assert [step["number"] for step in steps] == list(range(1, len(steps) + 1))
+    assert all(step["at"] <= later["at"] for step, later in pairwise(steps))
+
+
+def test_one_of_everything_is_told(exported):
+    page = exported(everything().cast())
+    kinds = {step["kind"] for step in page.session["steps"]}
+    assert kinds == {"prompt", "start", "thinking", "text", "call", "question", "answer", "note", "error", "result"}
+    outcomes = {(call["name"], call["outcome"]) for call in page.steps("call")}
+    assert {("Read", "ok"), ("Bash", "failed"), ("Bash", "denied"), ("Write", "ok")} <= outcomes
+    (edit,) = [call for call in page.steps("call") if call["name"] == "Edit"]
+    assert edit["diff"].split("\n") == [
+        "@@ -5,2 +5,3 @@",
+        "+    authors = {author.id: author for author in db.authors(posts)}",
+        "     for post in posts:",
+        "-        post.author = db.author(post.author_id)",
+        "+        post.author = authors[post.author_id]",
+    ]
+    assert [name for name, _ in edit["fields"]] == ["file_path"]
+    assert page.session["totals"]["repairs"] == {"glued_line": 1}
+    assert page.session["title"] == "Make the list of posts faster."
+
+
+def test_a_nested_agent_stands_under_its_call(exported):
+    page = exported(everything().cast())
+    (task,) = [call for call in page.steps("call") if call["name"] == "Task"]
+    nested = [step for step in page.session["steps"] if step.get("depth")]
+    assert {step["above"] for step in nested} == {task["number"]}
+    assert len(nested) == 3
+
+
+def test_a_streamed_text_knows_how_it_grew(exported):
+    page = exported(everything().cast())
+    growth = page.steps("text")[0]["growth"]
+    assert growth == sorted(growth) and growth[-1][1] == 1000
+    assert growth[-1][0] <= page.steps("text")[0]["until"] - page.steps("text")[0]["at"]
+
+
+def test_a_cast_that_was_cut_off_is_shown_as_far_as_it_goes_and_says_so(exported):
+    whole = everything().cast()
+    for size in range(len(whole) // 7, len(whole), len(whole) // 7):
+        page = exported(whole[:size])
+        assert page.session["notes"][0].startswith("The recording was cut off")
+        assert page.session["steps"]
+    assert exported(whole).session["notes"] == []
+
+
+# -- limits ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(exported):
+    script = Script().prompt("x").init()
+    call = script.call("Bash", {"command": "yes"})
+    script.result_of(call, "begin" + "y" * 100_000 + "end")
+    page = exported(script.result("x").cast())
+    (step,) = page.steps("call")
+    head, left, tail = step["output"]
+    assert head.startswith("begin") and tail.endswith("end")
+    assert (len(head) + len(tail), left) == (TEXT_CHARACTERS, 100_008 - TEXT_CHARACTERS)
+    assert page.session["notes"] == ["Texts are cut to 20,000 characters; each says how many were left out."]
+
+
+def test_a_session_of_2000_events_is_a_page_of_less_than_5_mb(exported):
+    page = exported(long().cast())
+    assert len(page.data) < 5_000_000
+    assert len(page.session["spans"]) <= TIMELINE_SPANS
+    assert len(page.steps("call")) == 500
+
+
+def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(exported):
+    script = Script().prompt("x").init()
+    for number in range(3000):
+        call = script.call("Bash", {"command": f"{number}"})
+        script.wait(0.1).result_of(call, f"{number} " * 2000)
+    page = exported(script.result("x").cast())
+    assert len(page.data) < 5_500_000
+    outputs = [step["output"] for step in page.steps("call")]
+    assert len(outputs) == 3000
+    assert all(SHORTEST_CHARACTERS <= len(head) + len(tail) <= TEXT_CHARACTERS for head, _, tail in outputs)
+    assert all(
+        len(head) + left + len(tail) == 2000 * (len(str(number)) + 1)
+        for number, (head, left, tail) in enumerate(outputs)
+    )
