@@ -69,7 +69,7 @@ class Verifier:
         self._size = 0
         self._long = False
         self._readable = True  # the first line was that of a cast
-        self._broken = False  # a checkpoint did not match
+        self._broken = False  # a checkpoint did not match, or something stands behind the last one
         self._ended = 0  # the line of the last checkpoint
         self._children: set[int] = set()
         self._child: tuple[object, int] | None = None  # the one that runs, and where it began
@@ -81,10 +81,15 @@ class Verifier:
         return not self._kept[DAMAGE]
 
     @property
+    def chained(self) -> bool:
+        """Whether every checkpoint that is there matches: then what is damaged was written so."""
+        return self._readable and not self._broken
+
+    @property
     def state(self) -> str:
-        """`intact`, `damaged`, or `cut off` where that is all."""
-        if self.intact:
-            return "intact"
+        """`intact`, `damaged`, `cut off` where that is all, or `unreadable`: no cast, or of a later version."""
+        if self.intact or not self._readable:
+            return "intact" if self.intact else "unreadable"
         return "cut off" if self.cut and self._kept[DAMAGE] == 1 else "damaged"
 
     def feed(self, chunk: bytes) -> None:
@@ -108,6 +113,7 @@ class Verifier:
             self._found(min(self.proved + 1, max(last, 1)), max(last, 1), DAMAGE, "cut", self._cut_text(last))
         else:
             if last > self._ended:
+                self._broken = True
                 told = "behind the last checkpoint: nothing proves what stands there"
                 self._found(self._ended + 1, last, DAMAGE, "behind", told)
             self._settle()

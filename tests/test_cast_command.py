@@ -2,10 +2,14 @@
 
 import json
 import os
+import re
+import subprocess
 from pathlib import Path
 
+import fake_secrets
 import pytest
-from casting import cast_of
+from box import PATIENCE, SHIM, Box, Done
+from casting import cast_of, read_cast, stream_of
 from support import ROOT
 
 from shim.cast_command import app
@@ -91,24 +95,262 @@ def test_a_pipe_in_a_folder_of_casts_does_not_hang_us(shim, folder):
     assert b"pipe.cast" not in shim("cast", "verify", str(folder))[1]
 
 
-# -- what a terminal obeys ----------------------------------------------------------------------------------------
+# -- redact -----------------------------------------------------------------------------------------------------
 
-HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J[red]evil[/red]\u202e\x9b31m"
+SECRET = fake_secrets.BARE["github-token"][0]
+OWN = "ACME-123456"
 
 
-def test_what_is_verified_obeys_nothing(shim, inside):
-    path = inside.path / "evil[bold]\x1b[31m.cast"
-    lines = cast_of([], end=False) + f'[0.1,{json.dumps(HOSTILE)},""]\n{{{HOSTILE}\n{HOSTILE}\n'.encode()
-    path.write_bytes(lines)
-    status, said, _ = shim("cast", "verify", str(path))
+def secret_cast(**header) -> bytes:
+    """A cast with a known secret and one of a person's own in every place, and split over lines."""
+    say = [json.dumps({"type": "text", "text": text}).encode() + b"\n" for text in (f"an {OWN[:6]}", f"{OWN[6:]} .")]
+    return cast_of(
+        [
+            (0.0, "i", f"my {OWN}\n".encode()),
+            (0.1, "s", {"child": 1, "turn": 1, "argv": ["pi", OWN], "cwd": f"/home/{OWN}"}),
+            (0.2, "I", f"{OWN}\n".encode()),
+            (0.3, "o", json.dumps({"key": SECRET, "own": OWN, OWN: 1}).encode() + b"\n"),
+            (0.4, "o", say[0]),
+            (0.5, "o", say[1]),
+            (0.6, "e", f"\u00fc {OWN} ".encode("latin-1") + b"\n"),
+            (0.7, "n", {"kind": "note", "sample": OWN}),
+            (0.8, "O", json.dumps({"text": f"{OWN} and {SECRET}"}).encode() + b"\n"),
+            (0.9, "x", {"child": 1, "code": 0, "signal": None}),
+        ],
+        **{"argv": ["-p", f"about {OWN}"], "cwd": f"/home/{OWN}", **header},
+    )
+
+
+@pytest.fixture
+def secrets(inside) -> Path:
+    path = inside.path / "run.cast"
+    path.write_bytes(secret_cast())
+    return path
+
+
+def without_chain(data: bytes) -> list[bytes]:
+    return [line for line in data.splitlines() if not line.startswith(b'["h"')]
+
+
+def test_what_is_known_and_what_is_said_is_blanked_everywhere(shim, secrets):
+    output = secrets.with_name("clean.cast")
+    before = secrets.read_bytes()
+    words = ("--pattern", "ACME-[0-9]{6}", "-o", str(output))
+    status, said, _ = shim("cast", "redact", str(secrets), *words)
+    assert status == 0 and secrets.read_bytes() == before
+    clean = output.read_bytes()
+    assert SECRET.encode() not in clean and OWN.encode() not in clean
+    _, records = read_cast(clean)
+    assert OWN[6:].encode() not in stream_of(records, "o"), "also where it was split over lines"
+    assert OWN.encode() not in stream_of(records, "e"), "also in base64"
+    assert said.decode().startswith(f"{output}: ") and "github-token" in said.decode() and "pattern" in said.decode()
+
+
+def test_the_new_cast_is_a_cast(shim, secrets):
+    output = secrets.with_name("clean.cast")
+    assert shim("cast", "redact", str(secrets), "--text", OWN, "-o", str(output))[0] == 0
+    assert shim("cast", "verify", str(output))[0] == 0
+    reader, records = read_cast(output.read_bytes())
+    assert reader.header.swept and reader.header.redact == "casts"
+    _, before = read_cast(secrets.read_bytes())
+    assert [(record.at, record.letter) for record in records] == [(record.at, record.letter) for record in before]
+    assert output.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_cast_becomes_the_new_one_only_where_that_is_said(shim, secrets):
+    before = secrets.read_bytes()
+    for words in ((), ("--in-place", "-o", str(secrets.with_name("x"))), ("-o", str(secrets))):
+        assert shim("cast", "redact", str(secrets), *words)[0] in (1, 2)
+        assert secrets.read_bytes() == before
+    secrets.chmod(0o644)
+    status, said, _ = shim("cast", "redact", str(secrets), "--in-place", "--json")
+    counts = json.loads(said)["counts"]
+    assert status == 0 and counts["github-token"] >= 2
+    assert SECRET.encode() not in secrets.read_bytes() and OWN.encode() in secrets.read_bytes()
+    assert secrets.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(secrets.parent).count("run.cast") == 1 and not list(secrets.parent.glob("*.tmp"))
+
+
+def test_what_has_no_secret_says_so_and_stays_the_same(shim, inside):
+    path, output = inside.path / "run.cast", inside.path / "clean.cast"
+    path.write_bytes(cast_of([(0.0, "i", b"hello\n")], redact="casts"))
+    assert shim("cast", "redact", str(path), "-o", str(output))[1] == f"{output}: nothing was found\n".encode()
+    assert without_chain(output.read_bytes())[1:] == without_chain(path.read_bytes())[1:]
+
+
+def test_once_more_finds_nothing(shim, secrets):
+    one, other = secrets.with_name("one.cast"), secrets.with_name("other.cast")
+    shim("cast", "redact", str(secrets), "--text", OWN, "-o", str(one))
+    status, said, _ = shim("cast", "redact", str(one), "--text", OWN, "-o", str(other))
+    assert (status, said) == (0, f"{other}: nothing was found\n".encode())
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_nothing_is_written_through_a_link_or_over_a_file(shim, secrets):
+    victim = secrets.with_name("victim")
+    victim.write_text("mine", encoding="utf-8")
+    link, dangling = secrets.with_name("link.cast"), secrets.with_name("dangling")
+    link.symlink_to(secrets)
+    dangling.symlink_to(secrets.with_name("nowhere"))
+    before = secrets.read_bytes()
+    status, _, complaint = shim("cast", "redact", str(link), "--in-place")
+    assert status == 1 and "is a link" in complaint
+    for target in (victim, dangling):
+        status, _, complaint = shim("cast", "redact", str(secrets), "-o", str(target))
+        assert status == 1 and "cannot be made" in complaint
+    assert victim.read_text(encoding="utf-8") == "mine" and secrets.read_bytes() == before
+    assert not secrets.with_name("nowhere").exists() and link.is_symlink()
+
+
+def test_damage_is_not_hidden_behind_a_new_chain(shim, secrets):
+    secrets.write_bytes(secrets.read_bytes().replace(b"about", b"abuot"))
+    output = secrets.with_name("clean.cast")
+    status, _, complaint = shim("cast", "redact", str(secrets), "-o", str(output))
+    assert status == 1 and "is damaged" in complaint and not output.exists()
+    assert shim("cast", "redact", str(secrets), "-o", str(output), "--force")[0] == 0
+
+
+def test_a_cast_that_may_still_be_recorded_is_not_replaced(shim, secrets):
+    secrets.write_bytes(secret_cast()[:-60])
+    before = secrets.read_bytes()
+    status, _, complaint = shim("cast", "redact", str(secrets), "--in-place")
+    assert status == 1 and "still being recorded" in complaint and secrets.read_bytes() == before
+    assert shim("cast", "redact", str(secrets), "-o", str(secrets.with_name("clean.cast")))[0] == 0
+    assert shim("cast", "redact", str(secrets), "--in-place", "--force")[0] == 0
+    assert SECRET.encode() not in secrets.read_bytes()
+
+
+def test_a_wrong_expression_writes_nothing(shim, secrets):
+    output = secrets.with_name("clean.cast")
+    status, said, complaint = shim("cast", "redact", str(secrets), "--pattern", "(", "-o", str(output))
+    assert (status, said) == (1, b"") and "no regular expression" in complaint
+    assert not output.exists()
+
+
+def test_an_expression_that_takes_for_ever_leaves_everything_as_it_was(shim, secrets, monkeypatch):
+    monkeypatch.setattr("shim.cast_search.SEARCH_SECONDS", 0.05)
+    secrets.write_bytes(cast_of([(0.0, "i", b"a" * 60 + b"!\n")]))
+    before = secrets.read_bytes()
+    status, _, complaint = shim("cast", "redact", str(secrets), "--pattern", "(a+)+$", "--in-place")
+    assert status == 1 and "took more than" in complaint
+    assert secrets.read_bytes() == before and os.listdir(secrets.parent).count("run.cast") == 1
+
+
+# -- fixture ----------------------------------------------------------------------------------------------------
+
+
+def test_a_case_is_cut_and_what_is_left_to_do_is_said(shim, secrets):
+    to = secrets.with_name("fixtures")
+    words = ("cast", "fixture", str(secrets), "--to", str(to), "--name", "own", "--redact", "casts")
+    status, said, complaint = shim(*words)
+    assert (status, complaint) == (0, "")
+    assert said.decode().splitlines()[0].startswith(f"wrote {to}/pi/own; ")
+    assert "scenario and pins" in said.decode()
+    assert sorted(os.listdir(to / "pi" / "own")) == ["case.toml", "claude.ndjson", "vendor.ndjson"]
+    assert not any(SECRET in path.read_text(errors="replace") for path in (to / "pi" / "own").iterdir())
+    assert shim(*words)[0] == 1, "it is there already"
+
+
+def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(shim, secrets):
+    status, said, complaint = shim("cast", "fixture", str(secrets), "--to", str(secrets.with_name("fixtures")))
+    assert (status, said) == (1, b"")
+    assert "without blanking secrets" in complaint and "--redact none" in complaint
+    assert shim("cast", "fixture", str(secrets), "--to", str(secrets.parent), "--redact", "some")[0] == 2
+
+
+# -- what a terminal obeys, and what rich takes for markup ---------------------------------------------------------
+
+HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x1b[38;5;201m[red]evil[/red]\u202e\x9b31m"
+
+
+@pytest.fixture(params=["piped", "terminal"])
+def watched(request, box):
+    """Run `shim cast …` and give back its status and what a person sees of it, with our own colours taken out."""
+
+    def call(*arguments: str) -> tuple[int, str]:
+        if request.param == "piped":
+            done = box.shim("cast", *arguments)
+            said = done.stdout.decode() + done.stderr
+        else:
+            status, said = on_terminal(box, "cast", *arguments)
+            done = Done(status, b"", "")
+        assert "\x1b[38;5;201m" not in said and "\x1b[2J" not in said
+        said = re.sub("\x1b\\[[0-9;]*m", "", said).replace("\r\n", "\n")
+        assert "\n" in said and all(character.isprintable() or character == "\n" for character in said), ascii(said)
+        return done.status, said
+
+    return call
+
+
+def on_terminal(box: Box, *arguments: str) -> tuple[int, str]:
+    """`shim ARGUMENTS` with a terminal for its output, which is small."""
+    ours, its = os.openpty()
+    try:
+        environment = {**box.environment(), "TERM": "xterm-256color", "COLUMNS": "300"}
+        command = [*SHIM, *arguments]
+        done = subprocess.run(
+            command, stdout=its, stderr=its, env=environment, cwd=box.cwd, timeout=PATIENCE, check=False
+        )
+        os.close(its)
+        said = b""
+        try:
+            while chunk := os.read(ours, 65536):
+                said += chunk
+        except OSError:  # the end of a terminal
+            pass
+        return done.returncode, said.decode()
+    finally:
+        os.close(ours)
+
+
+@pytest.fixture
+def hostile(box) -> str:
+    """A cast that is hostile in everything that is quoted of it, and in its name."""
+    path = box.path / "evil[bold]\x1b[38;5;201m\x9b2J.cast"
+    started = {"child": HOSTILE, "turn": HOSTILE, "argv": [HOSTILE], "cwd": HOSTILE, "vendor": HOSTILE}
+    ended = {"child": HOSTILE, "code": HOSTILE, "signal": HOSTILE}
+    moments = [
+        (0.0, "s", started),
+        (0.1, "e", HOSTILE.encode()),
+        (0.2, "x", ended),
+        (0.3, "s", started),
+        (0.4, "o", f"{HOSTILE} {SECRET}\n".encode()),
+        (0.5, "x", ended),
+        (0.6, "n", {"kind": HOSTILE}),
+    ]
+    header = dict.fromkeys(("vendor", "vendor_version", "cwd", "redact", "started", "shim"), HOSTILE)
+    path.write_bytes(cast_of(moments, **header, argv=[HOSTILE]))
+    return str(path)
+
+
+def test_what_is_verified_obeys_nothing(watched, hostile):
+    lines = f'[0.1,{json.dumps(HOSTILE)},""]\n{{{HOSTILE}\n{HOSTILE}\n'.encode()
+    Path(hostile).write_bytes(cast_of([], end=False) + lines)
+    status, said = watched("verify", hostile)
     assert status == 1
-    obeys_nothing(said.decode())
-    assert "[red]evil[/red]" in said.decode() and "evil[bold]\\x1b[31m.cast" in said.decode()
+    assert "[red]evil[/red]" in said and "evil[bold]\\x1b[38;5;201m\\x9b2J.cast" in said
 
 
-def obeys_nothing(text: str) -> None:
-    """Assert that a terminal shows every character of it."""
-    assert "\n" in text and all(character.isprintable() or character == "\n" for character in text), ascii(text)
+def test_what_is_redacted_obeys_nothing(watched, hostile):
+    status, said = watched("redact", hostile, "--text", HOSTILE, "-o", f"{hostile}[red].cast")
+    assert status == 0
+    assert "evil[bold]\\x1b[38;5;201m\\x9b2J.cast[red].cast: " in said
+    for words in (("--pattern", f"({HOSTILE}"), ("--text", "[/]")):
+        status, said = watched("redact", hostile, *words, "--in-place")
+        assert status == 1 and ("no regular expression" in said or "[/]" in said)
+
+
+def test_what_is_cut_obeys_nothing(watched, hostile, box):
+    to = f"{box.path}/to [red]\x1b[38;5;201m"
+    status, said = watched("fixture", hostile, "--to", to, "--redact", "none")
+    assert status == 1 and "2 of its children fit" in said and "evil[bold]\\x1b" in said
+    path = box.path / "one.cast"
+    child = {"child": 1, "turn": 1, "argv": [HOSTILE], "cwd": HOSTILE}
+    path.write_bytes(cast_of([(0.0, "s", child), (0.1, "e", HOSTILE.encode())], vendor_version=HOSTILE, vendor="pi"))
+    status, said = watched("fixture", str(path), "--to", to, "--redact", "none")
+    assert status == 0 and "to [red]\\x1b[38;5;201m/pi/one" in said
+    facts = Path(to, "pi", "one", "case.toml").read_text(encoding="utf-8")
+    assert facts.replace("\n", "").isprintable()
 
 
 def test_nothing_for_people_is_imported_before_it_is_needed():

@@ -204,6 +204,13 @@ def test_a_file_that_is_no_cast_is_just_that() -> None:
 def test_a_cast_of_a_later_version_is_not_judged() -> None:
     ((_, _, severity, kind),) = found(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2'))
     assert (severity, kind) == ("damage", "no_cast")
+    assert verified(SMALL.replace(b'{"shimcast":1', b'{"shimcast":2')).state == "unreadable"
+
+
+def test_what_was_written_wrong_is_not_what_was_changed_later() -> None:
+    assert verified(SMALL).chained and verified(SMALL[:-9]).chained
+    assert verified(cast_with("{broken")).chained, "the chain holds, whatever it holds"
+    assert not verified(SMALL + b"more").chained and not verified(SMALL.replace(b"hello", b"jello")).chained
 
 
 def test_a_line_that_no_reader_takes_is_named_and_not_held() -> None:

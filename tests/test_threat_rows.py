@@ -25,6 +25,8 @@ a vendor's ids become file names or arguments
     test_threats.py::test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument
     test_threats.py::test_an_id_in_a_state_file_that_somebody_changed_is_not_used
     test_transcript.py::test_an_id_that_is_no_uuid_is_never_a_file_name
+    test_cast_fixture.py::test_no_vendor_of_a_header_leaves_the_folder_of_fixtures
+    test_cast_fixture.py::test_no_name_leaves_the_folder_of_the_vendor
 the working directory chooses what is run
     test_threats.py::test_a_program_in_the_working_directory_is_not_found
     test_threats.py::test_a_relative_path_in_a_setting_is_refused
@@ -41,6 +43,8 @@ state is a link, somebody else's, or shared
     test_state.py::test_a_pipe_in_the_place_of_a_file_does_not_hang_us
     test_transcript.py::test_a_link_in_the_place_of_the_file_is_not_followed
     test_install.py::test_a_link_is_never_written_through
+    test_cast_command.py::test_nothing_is_written_through_a_link_or_over_a_file
+    test_cast_fixture.py::test_a_folder_that_is_there_is_left_alone
     test_threats.py::test_a_turn_goes_on_where_no_state_can_be_kept
     test_death.py::test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn
 an event is forged inside a line that had to be mended
@@ -61,11 +65,17 @@ a line, a kind, an id, a depth or stderr never ends
     test_inbound.py::test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on
     test_inbound.py::test_a_longer_line_of_the_frontends_is_skipped_and_said_so
     test_hostile.py::test_what_can_be_repaired_changes_nothing_that_is_said
+    test_cast_verify.py::test_a_line_that_no_reader_takes_is_named_and_not_held
+    test_cast_verify.py::test_a_flood_of_findings_is_counted_and_not_kept
+    test_cast_search.py::test_an_expression_that_takes_for_ever_is_given_up
 what a vendor prints is obeyed by a terminal
     test_threats.py::test_what_a_person_watches_obeys_nothing
     test_threats.py::test_an_error_obeys_nothing
     test_threats.py::test_the_list_of_vendors_obeys_nothing
     test_draw.py::test_words_in_brackets_are_no_markup
+    test_cast_command.py::test_what_is_verified_obeys_nothing
+    test_cast_command.py::test_what_is_redacted_obeys_nothing
+    test_cast_command.py::test_what_is_cut_obeys_nothing
 what a model or a vendor says is script or HTML in an export
     test_export_html.py::test_the_browser_may_run_this_script_and_this_style_and_load_nothing
     test_export_html.py::test_nothing_in_the_page_is_loaded_from_anywhere
@@ -90,6 +100,8 @@ a secret reaches a log, a transcript, an error or a spilled file
     test_threats.py::test_a_secret_never_reaches_a_transcript_where_all_is_redacted
     test_threats.py::test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted
     test_threats.py::test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted
+    test_cast_command.py::test_what_is_known_and_what_is_said_is_blanked_everywhere
+    test_cast_fixture.py::test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how
 a secret reaches an export
     test_export_html.py::test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted
     test_export_html.py::test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole

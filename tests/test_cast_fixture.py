@@ -1,0 +1,193 @@
+"""A fixture that is cut out of a cast: the child's bytes and facts, in a folder that the tests take as it is."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fake_secrets
+import pytest
+import support
+from casting import cast_of, cast_of_case
+from support import Case, as_parameters, check_turns, fixture_cases, translate_case
+
+from shim.cast import CastError
+from shim.cast_fixture import STDIN_BYTES, TO_FILL, cut_fixture, toml
+
+SECRET = fake_secrets.BARE["github-token"][0]
+ENDED = {"child": 1, "code": 3, "signal": None}
+WHOLE = (fixture for fixture in fixture_cases() if "make" not in fixture.facts)
+
+
+def start(child: int = 1, turn: int = 1, **facts: Any) -> dict[str, Any]:
+    return {"child": child, "turn": turn, "argv": ["/usr/local/bin/pi", "--mode", "json"], "cwd": "/home/user", **facts}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of fixtures of its own, which the helpers of the tests read in place of ours."""
+    fixtures = tmp_path / "fixtures"
+    monkeypatch.setattr(support, "FIXTURES", fixtures)
+    fixture_cases.cache_clear()
+    yield fixtures
+    fixture_cases.cache_clear()
+
+
+def written(tmp_path: Path, data: bytes, name: str = "run.cast") -> str:
+    """A cast in a file."""
+    path = tmp_path / name
+    path.write_bytes(data)
+    return str(path)
+
+
+def facts_of(folder: str) -> dict[str, Any]:
+    return tomllib.loads((Path(folder) / "case.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(**as_parameters(WHOLE))
+def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(case: Case, place: Path, tmp_path: Path) -> None:
+    argv = ["-p", "--output-format", "stream-json", "--verbose", *["--include-partial-messages"] * case.partial, "hi"]
+    path = written(tmp_path, cast_of_case(case, argv=argv))
+    made = cut_fixture(path, str(place), redact="none", name="again")
+    (again,) = fixture_cases()
+    assert (again.name, str(again.folder), again.vendor) == (f"{case.vendor}/again", made.folder, case.vendor)
+    assert again.data == case.data
+    assert (again.exit, again.stderr, again.partial) == (case.exit, case.stderr, case.partial)
+    said, _ = translate_case(again)
+    assert said == again.golden.read_bytes() == translate_case(case)[0]
+    check_turns(said, again.partial, passthrough=again.passthrough)
+
+
+def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_person(tmp_path: Path) -> None:
+    moments = [(0.0, "s", start()), (0.1, "I", b"one\n"), (0.2, "I", b"two\n"), (0.3, "o", b"{}\n"), (0.4, "x", ENDED)]
+    path = written(tmp_path, cast_of(moments, vendor_version="0.87.1"))
+    facts = facts_of(cut_fixture(path, str(tmp_path), redact="none").folder)
+    assert facts == {
+        "source": "recorded",
+        "cli": "pi 0.87.1",
+        "scenario": facts["scenario"],
+        "pins": facts["pins"],
+        "argv": ["pi", "--mode", "json"],
+        "stdin": ["one", "two"],
+        "exit": 3,
+        "stderr": "",
+    }
+    assert facts["scenario"].startswith(TO_FILL) and facts["pins"].startswith(TO_FILL)
+
+
+def test_what_is_not_known_is_a_gap(tmp_path: Path) -> None:
+    moments = [(0.0, "s", start()), (0.1, "I", b"x" * STDIN_BYTES + b"\n"), (0.2, "o", b"{}\n")]
+    path = written(tmp_path, cast_of(moments, end=False))
+    facts = facts_of(cut_fixture(path, str(tmp_path), redact="none").folder)
+    assert "exit" not in facts and "stdin" not in facts
+    assert facts["gap"].split("; ") == [
+        "the recording was cut off",
+        "nobody knows how the program ended",
+        f"its stdin of {STDIN_BYTES + 1} bytes is left out",
+    ]
+
+
+def test_one_child_of_several_is_chosen(tmp_path: Path) -> None:
+    moments = []
+    for child, turn in ((1, 1), (2, 2), (3, 2)):
+        line = b'{"n":%d}\n' % child
+        moments += [(child, "s", start(child, turn)), (child, "o", line), (child, "x", {**ENDED, "child": child})]
+    path = written(tmp_path, cast_of(moments))
+
+    def cut(name: str, **which: int) -> bytes:
+        made = cut_fixture(path, str(tmp_path), redact="none", name=name, **which)
+        return (Path(made.folder) / "vendor.ndjson").read_bytes()
+
+    assert cut("third", child=3) == b'{"n":3}\n'
+    assert cut("first", turn=1) == b'{"n":1}\n'
+    with pytest.raises(CastError, match=r"2 of its children fit; it has 1 \(turn 1, 8 bytes\), 2"):
+        cut("second", turn=2)
+    with pytest.raises(CastError, match="none of its children fits"):
+        cut("fourth", child=4)
+    with pytest.raises(CastError, match="3 of its children fit"):
+        cut("all")
+    assert sorted(folder.name for folder in (tmp_path / "pi").iterdir()) == ["first", "third"]
+
+
+ONE = [(0.0, "s", start()), (0.1, "o", b'{"key":"%s"}\n' % SECRET.encode()), (0.2, "x", ENDED)]
+
+
+def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(tmp_path: Path) -> None:
+    path = written(tmp_path, cast_of(ONE, redact="none"))
+    with pytest.raises(CastError, match="without blanking") as error:
+        cut_fixture(path, str(tmp_path))
+    assert "--redact none" in error.value.hint
+    assert not (tmp_path / "pi").exists()
+    made = cut_fixture(path, str(tmp_path), redact="none", name="with")
+    assert SECRET in (Path(made.folder) / "vendor.ndjson").read_text() and made.redacted == {}
+    made = cut_fixture(path, str(tmp_path), redact="casts", name="without")
+    assert dict(made.redacted) == {"github-token": 1}
+    assert sorted(file.name for file in Path(made.folder).iterdir()) == ["case.toml", "claude.ndjson", "vendor.ndjson"]
+    assert not any(SECRET in file.read_text() for file in Path(made.folder).iterdir())
+
+
+@pytest.mark.parametrize("kind", ["casts", "all"])
+def test_what_was_missed_when_it_was_recorded_is_blanked_when_it_is_cut(tmp_path: Path, kind: str) -> None:
+    made = cut_fixture(written(tmp_path, cast_of(ONE, redact=kind)), str(tmp_path))
+    assert SECRET not in (Path(made.folder) / "vendor.ndjson").read_text()
+
+
+def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    path = written(tmp_path, cast_of(ONE))
+    (tmp_path / "pi" / "run").mkdir(parents=True)
+    with pytest.raises(CastError, match="is there already"):
+        cut_fixture(path, str(tmp_path), redact="none")
+    (tmp_path / "pi" / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CastError, match="is there already"):
+        cut_fixture(path, str(tmp_path), redact="none", name="link")
+    assert not (tmp_path / "elsewhere").exists() and not list((tmp_path / "pi" / "run").iterdir())
+
+
+def test_a_damaged_cast_is_no_evidence(tmp_path: Path) -> None:
+    path = written(tmp_path, cast_of(ONE).replace(b"key", b"kez"))
+    with pytest.raises(CastError, match="is damaged"):
+        cut_fixture(path, str(tmp_path), redact="none")
+
+
+def test_a_run_that_started_nothing_has_no_fixture(tmp_path: Path) -> None:
+    with pytest.raises(CastError, match="has no child"):
+        cut_fixture(written(tmp_path, cast_of([])), str(tmp_path), redact="none")
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "-x", "a/b", ".", "..", "a\x1b[31m", "a:b"])
+def test_no_name_leaves_the_folder_of_the_vendor(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CastError, match="no name for a case"):
+        cut_fixture(written(tmp_path, cast_of(ONE)), str(tmp_path), redact="none", name=name)
+
+
+@pytest.mark.parametrize("vendor", ["../evil", "/tmp/evil", "", "a/b", ".."])
+def test_no_vendor_of_a_header_leaves_the_folder_of_fixtures(tmp_path: Path, vendor: str) -> None:
+    with pytest.raises(CastError, match="no vendor's name"):
+        cut_fixture(written(tmp_path, cast_of(ONE, vendor=vendor)), str(tmp_path / "to"), redact="none")
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_vendor_that_is_not_known_has_no_golden(tmp_path: Path) -> None:
+    made = cut_fixture(written(tmp_path, cast_of(ONE, vendor="novel")), str(tmp_path), redact="none")
+    assert not made.golden and sorted(file.name for file in Path(made.folder).iterdir()) == [
+        "case.toml",
+        "vendor.ndjson",
+    ]
+
+
+def test_what_could_not_be_finished_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shim.cast_fixture._golden", full)
+    with pytest.raises(CastError, match="cannot be written: No space left"):
+        cut_fixture(written(tmp_path, cast_of(ONE)), str(tmp_path), redact="none")
+    assert not list((tmp_path / "pi").iterdir())
+
+
+@pytest.mark.parametrize(
+    "value", ["", 'a"b\\c\n\r\t\x00\x1f\x7f\x9f\u2028\u202eü\U0001f600', ["x", "\x7f"], [], 3, True]
+)
+def test_what_is_written_as_toml_is_read_the_same_and_obeyed_by_no_terminal(value: object) -> None:
+    assert tomllib.loads(f"key = {toml(value)}\n") == {"key": value}
+    assert toml(value).isprintable()

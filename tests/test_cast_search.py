@@ -1,0 +1,82 @@
+"""What a person calls a secret: expressions and words of their own, and what an expression may cost."""
+
+import json
+import signal
+
+import pytest
+
+from shim import cast_search
+from shim.cast import CastError
+from shim.cast_search import PATTERN_CHARACTERS, PATTERNS, Search
+
+
+def found(text: str, *patterns: str, texts: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    """What is found in a text, and as what."""
+    return [(text[start:end], mark) for start, end, mark in Search(patterns, texts)(text)]
+
+
+def test_an_expression_finds_all_that_it_matches() -> None:
+    said = found("id ACME-123456 and ACME-654321, not ACME-1", "ACME-[0-9]{6}")
+    assert said == [("ACME-123456", "[REDACTED:pattern]"), ("ACME-654321", "[REDACTED:pattern]")]
+
+
+def test_words_are_no_expression() -> None:
+    assert found("is it 1.5e3 or 1x5e3?", texts=("1.5e3",)) == [("1.5e3", "[REDACTED:text]")]
+
+
+def test_the_longer_of_two_words_is_found() -> None:
+    assert found("moonlight sonata", texts=("moonlight", "moonlight sonata")) == [
+        ("moonlight sonata", "[REDACTED:text]")
+    ]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_words_are_found_where_json_in_a_text_writes_them(depth: int, ascii_only: bool) -> None:
+    written = secret = 'a "quoted" M\u00f6nd\n\\'
+    for _ in range(depth):
+        written = json.dumps(written, ensure_ascii=ascii_only)[1:-1]
+    assert found(f"before {written} behind", texts=(secret,)) == [(written, "[REDACTED:text]")]
+
+
+def test_what_matches_nothing_takes_nothing_away() -> None:
+    assert found("abc", "(?=b)|z") == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("(", "no regular expression"),
+        ("[", "no regular expression"),
+        ("a{99999999999}", "no regular expression"),
+        ("(?P<x", "no regular expression"),
+        ("x*", "matches nothing at all"),
+        ("", "matches nothing at all"),
+        ("a" * (PATTERN_CHARACTERS + 1), "1001 characters"),
+        ("(\x1b[2J[red]", "no regular expression"),
+    ],
+)
+def test_an_expression_that_cannot_be_meant_is_named(pattern: str, said: str) -> None:
+    with pytest.raises(CastError, match=said) as error:
+        Search([pattern], [])
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["", "abc", "x" * (PATTERN_CHARACTERS + 1)])
+def test_a_text_that_stands_everywhere_or_nowhere_is_named(text: str) -> None:
+    with pytest.raises(CastError, match="characters"):
+        Search([], [text])
+
+
+def test_there_is_a_bound_to_how_many_there_are() -> None:
+    with pytest.raises(CastError, match="too many"):
+        Search(["aaaa"] * PATTERNS, ["bbbb"])
+
+
+def test_an_expression_that_takes_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cast_search, "SEARCH_SECONDS", 0.05)
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(CastError, match="took more than"), Search(["(a+)+$"], []).bounded() as search:
+        search("a" * 60 + "!")
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
