@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.account import printable
+from shim.cast_stats import stats_of
+from shim.cast_tables import list_casts
 
 app = typer.Typer(
     name="cast",
@@ -119,6 +121,10 @@ def fixture(
         _say(
             console, "fill in scenario and pins in case.toml; there is no golden, because its vendor is not known here"
         )
+
+
+app.command("list")(list_casts)
+app.command("stats")(stats_of)
 
 
 def _where(first: int, last: int) -> str:

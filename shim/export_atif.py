@@ -13,7 +13,7 @@ from shim import __version__
 from shim.dumping import dump
 from shim.redact import Redactor
 from shim.story import Step, text_of
-from shim.trace import Item, Reply
+from shim.trace import Item, Reply, cause_of
 from shim.traces import Traced
 
 VERSION = "ATIF-v1.8"
@@ -255,11 +255,9 @@ class _Document:
 
 def _failure(result: Mapping[str, Any]) -> dict[str, Any]:
     """A turn that failed, as the result says it."""
-    shim = result.get("shim")
-    cause = shim.get("cause") if isinstance(shim, Mapping) else None
-    facts = {"subtype": result.get("subtype"), "cause": cause, "errors": result.get("errors")}
+    facts = {"subtype": result.get("subtype"), "cause": cause_of(result), "errors": result.get("errors")}
     extra = {"error": True} | {name: value for name, value in facts.items() if value}
-    return {"source": "system", "message": f"the turn failed: {cause or result.get('subtype')}", "extra": extra}
+    return {"source": "system", "message": f"the turn failed: {facts['cause']}", "extra": extra}
 
 
 def _call(call: Step) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import orjson
 from shim.dumping import dump
 from shim.redact import Redactor
 from shim.story import Step, text_of
-from shim.trace import Reply
+from shim.trace import Reply, cause_of
 from shim.traces import Traced
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
@@ -165,8 +165,6 @@ class Spans:
             asked, text = self._prompts.popleft()
             self._open(max(asked, at)).prompts(text)
         facts: Mapping[str, Any] = {} if result is None else result.facts
-        shim = facts.get("shim")
-        cause = shim.get("cause") if isinstance(shim, Mapping) else None
         attributes = self._common("invoke_agent", self._traced.header.vendor)
         if self._traced.model:
             attributes["gen_ai.request.model"] = self._traced.model
@@ -176,15 +174,15 @@ class Spans:
             attributes["shim.session.cost_usd"] = float(cost)
         if isinstance(turns, int):
             attributes["shim.turn.replies"] = turns
-        failed = result is None or bool(facts.get("is_error"))
-        if failed:
-            attributes["error.type"] = "cut_off" if result is None else str(cause or facts.get("subtype") or "_OTHER")
+        cause = "cut_off" if result is None else cause_of(facts)
+        if cause:
+            attributes["error.type"] = cause
         if self._content:
             said = [{"role": "user", "parts": [{"type": "text", "content": text}]} for text in turn.asked]
             attributes |= {"gen_ai.input.messages": self._json(said)} if said else {}
             if result is not None and result.text:
                 parts = [{"type": "text", "content": result.text}]
-                answer = {"role": "assistant", "parts": parts, "finish_reason": "error" if failed else "stop"}
+                answer = {"role": "assistant", "parts": parts, "finish_reason": "error" if cause else "stop"}
                 attributes["gen_ai.output.messages"] = self._json([answer])
         span = self._span(
             number,
@@ -194,7 +192,7 @@ class Spans:
             CLIENT,
             (turn.begin, at),
             attributes,
-            failed=failed,
+            failed=bool(cause),
         )
         return span._replace(events=tuple(turn.events), dropped=turn.dropped)
 
