@@ -80,7 +80,7 @@ def session_with(secret: str) -> bytes:
     start = {"type": "message_start", "message": {"id": "m2", "model": "m-1", "usage": {}}}
     half = len(secret) // 2
     events = [
-        init(cwd=f"/home/{secret}"),
+        init(cwd=f"/home/{secret}", session_id=f"s {secret} s", model=f"m {secret} m"),
         assistant("m1", thinking(f"hm {secret} hm"), text(f"so {secret} so"), call("c1", command=f"echo {secret}")),
         {"type": "control_request", "request_id": "r1", "request": question},
         answer("c1", [text(f"it was {secret} .")], failed=True),
