@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.account import printable
+from shim.dumping import dump
 from shim.errors import FrontendError
 from shim.lines import LineSplitter
 
@@ -78,10 +79,15 @@ class Encoder:
 
     def header(self, facts: Mapping[str, Any]) -> bytes:
         """The first line; `facts` are its keys but `shimcast`."""
-        return self._chain.add([orjson.dumps({"shimcast": VERSION, **facts}) + b"\n"])
+        return self._chain.add([dump({"shimcast": VERSION, **facts}) + b"\n"])
 
     def stream(self, letter: str, at: float, chunk: bytes) -> bytes:
-        """The records of what a stream brought: whole lines, and pieces of one that is too long."""
+        """The records of what a stream brought: whole lines, and pieces of one that is too long.
+
+        No bytes: nothing comes behind what has no newline yet.
+        """
+        if not chunk:
+            return self.flush(letter, at)
         rest = self._rests.get(letter, b"")
         lines = (rest + chunk if rest else chunk).split(b"\n")
         rest = lines.pop()
@@ -100,12 +106,16 @@ class Encoder:
 
     def fact(self, letter: str, at: float, fact: Mapping[str, Any]) -> bytes:
         """A child's start, a note, or its end, before which stands what it left unfinished."""
-        rests = b"".join(self.flush(stream, at) for stream in "oe") if letter == "x" else b""
-        return rests + self._chain.add([b'[%s,"%s",%s]\n' % (self._delay(at), letter.encode(), orjson.dumps(fact))])
+        rests = b"".join(self.flush(stream, at) for stream in "Ioe") if letter == "x" else b""
+        return rests + self._chain.add([b'[%s,"%s",%s]\n' % (self._delay(at), letter.encode(), dump(fact))])
+
+    def rests(self, at: float) -> bytes:
+        """Whatever is unfinished."""
+        return b"".join([self.flush(letter, at) for letter in list(self._rests)])
 
     def end(self, at: float) -> bytes:
         """Whatever is unfinished, and the last checkpoint."""
-        return b"".join([self.flush(letter, at) for letter in list(self._rests)]) + self._chain.end()
+        return self.rests(at) + self._chain.end()
 
     def _whole(self, letter: str, at: float, lines: list[bytes]) -> list[bytes]:
         """The records of whole lines: one test and one join for all of them, where nothing is odd."""

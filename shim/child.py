@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -17,6 +17,9 @@ from shim import guard, strays
 from shim.ending import Exit
 from shim.tail import Tail
 from shim.translate import signal_name
+
+if TYPE_CHECKING:
+    from shim.recorder import Track
 
 WINDOWS = os.name == "nt"  # windows.py stands for the process group there; never run
 CHUNK_BYTES = 256 * 1024
@@ -93,10 +96,16 @@ def _signal_group(process: "subprocess.Popen[bytes]", name: str) -> None:
 
 
 class Child:
-    """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end."""
+    """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end.
 
-    def __init__(self, process: "subprocess.Popen[bytes]", stdin: bytes, tail: Tail | None = None) -> None:
+    `track` records what it says and is told.
+    """
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", stdin: bytes, tail: Tail | None = None, track: "Track | None" = None
+    ) -> None:
         self._process = process
+        self._track = track
         self._stdin = stdin
         self._saying = anyio.Lock()
         self.tail = tail or Tail()
@@ -111,15 +120,21 @@ class Child:
     async def read(self) -> bytes:
         """The next bytes of its stdout, b"" at the end."""
         assert self._process.stdout is not None
-        return await _read(self._process.stdout.fileno())
+        chunk = await _read(self._process.stdout.fileno())
+        if self._track is not None:
+            self._track.said("o", chunk)
+        return chunk
 
     def read_ready(self) -> bytes:
         """What of its stdout is there already, b"" when nothing is."""
         assert self._process.stdout is not None
         try:
-            return os.read(self._process.stdout.fileno(), CHUNK_BYTES)
+            chunk = os.read(self._process.stdout.fileno(), CHUNK_BYTES)
         except OSError:
             return b""
+        if self._track is not None:
+            self._track.said("o", chunk)
+        return chunk
 
     async def feed(self) -> None:
         """Write its stdin and close it; a child that does not want it is no error."""
@@ -136,7 +151,10 @@ class Child:
             try:
                 while view and pipe is not None and not pipe.closed:
                     try:
-                        view = view[os.write(pipe.fileno(), view) :]
+                        count = os.write(pipe.fileno(), view)
+                        if self._track is not None:
+                            self._track.told(bytes(view[:count]))
+                        view = view[count:]
                     except BlockingIOError:
                         await anyio.wait_writable(pipe.fileno())
             except OSError:
@@ -145,6 +163,8 @@ class Child:
     def hang_up(self) -> None:
         """Close its stdin: nothing more will be said."""
         if self._process.stdin is not None:
+            if self._track is not None:
+                self._track.told(b"")
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
@@ -153,8 +173,12 @@ class Child:
         assert self._process.stderr is not None
         try:
             while chunk := await _read(self._process.stderr.fileno()):
+                if self._track is not None:
+                    self._track.said("e", chunk)
                 self.tail.add(chunk)
                 copy(chunk)
+            if self._track is not None:
+                self._track.said("e", b"")
         finally:
             self.drained.set()
 
@@ -167,6 +191,8 @@ class Child:
             strays.end(self._strays)
             guard.dismiss(self._process.pid)
             self.exit = Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
+            if self._track is not None:
+                self._track.ended(self.exit)
         return self.exit
 
     async def _gone(self) -> None:
@@ -189,6 +215,8 @@ class Child:
         if self._process.returncode is None:
             self._terminated = self._terminated or name == "SIGTERM"
             self._strays.update(strays.descendants(self._process.pid))
+            if self._track is not None:
+                self._track.signalled(name)
             _signal_group(self._process, name)
 
     async def stop(self, first: str = "SIGTERM") -> None:
@@ -225,6 +253,8 @@ class Child:
     def close(self) -> None:
         """Let go of its pipes."""
         guard.dismiss(self._process.pid)
+        if self._track is not None:
+            self._track.close(self._process)
         _close_pipes(self._process)
 
 

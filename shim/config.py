@@ -17,6 +17,7 @@ from shim.lines import INBOUND_BYTES
 
 CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
 
+RECORD_BYTES, LEAST_RECORD_BYTES = 10**9, 10_000  # of a cast: a day of a chatty vendor; less holds no turn
 LARGEST = 2**53  # of a number in the settings: seconds and bytes stay far below
 
 Table = Mapping[str, Any]
@@ -51,6 +52,9 @@ class Settings(NamedTuple):
     max_inbound_bytes: int = INBOUND_BYTES
     timeouts: Mapping[str, float] = {}
     redact: str = ""
+    record: str = ""
+    record_strict: bool = False
+    record_max_bytes: int = RECORD_BYTES
 
     def redaction(self) -> str:
         """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface page)."""
@@ -74,8 +78,7 @@ REDACTION = {"claude": "casts", "yume": "all"}
 TIMEOUTS = {"first_byte_timeout": 120.0, "idle_timeout": 900.0, "tool_timeout": 3600.0}
 TIMEOUT_VARIABLES = {"idle_timeout": "SHIM_IDLE_TIMEOUT", "tool_timeout": "SHIM_TOOL_TIMEOUT"}
 
-# Key → what it may be. Keys of later chapters (recording, limits, redaction) are known, so that one file serves all
-# versions; what they mean is checked where they are used.
+# Key → what it may be.
 _TEXT, _TEXTS, _NUMBER, _SECONDS, _SWITCH, _TABLE, _NAMES = (
     "a string",
     "a list of strings",
@@ -148,6 +151,9 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
         vendor=(named,) if isinstance(named, str) else tuple(named),
         dialect=dialect.name,
         redact=_choice("redact", None, environment, table, ""),
+        record=_record(path, table),
+        record_strict=bool(table.get("record_strict", False)),
+        record_max_bytes=_record_bytes(path, table),
         terminator=_choice("terminator", invocation.shim_terminator, environment, table, "auto"),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
@@ -184,6 +190,32 @@ def _inbound_bytes(path: str, table: Table) -> int:
     if value < LEAST_LINE_BYTES:
         raise _mistake(path, "max_inbound_bytes", value, f"a number of bytes, at least {LEAST_LINE_BYTES}")
     return int(value)
+
+
+def _record_bytes(path: str, table: Table) -> int:
+    """No recording becomes larger."""
+    value = table.get("record_max_bytes", RECORD_BYTES)
+    if not LEAST_RECORD_BYTES <= value <= LARGEST:
+        raise _mistake(path, "record_max_bytes", value, f"a number of bytes, at least {LEAST_RECORD_BYTES}")
+    return int(value)
+
+
+def _record(path: str, table: Table) -> str:
+    """Where runs are recorded. A file of settings has no working directory to begin at."""
+    value = str(table.get("record", ""))
+    if not value or os.path.isabs(value):
+        return value
+    home = os.path.expanduser("~")
+    if value.startswith("~/") and os.path.isabs(home):
+        return home + value[1:]
+    raise _mistake(path, "record", value, "an absolute path, or one that begins with ~/")
+
+
+def record_path(
+    invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str], settings: Settings
+) -> str:
+    """Where this run is recorded, first that says; "" for nowhere."""
+    return invocation.shim_record or environment.get("SHIM_RECORD") or installed.get("record") or settings.record
 
 
 def _timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[str, float]:

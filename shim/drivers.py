@@ -156,6 +156,8 @@ class ChildDriver:
         turn, name = translation.turn, self._patience
         seconds, waiting = self._launcher.timeouts[name], open_calls(turn)
         text = f"{self._launcher.vendor.name} said nothing for {seconds:g} s ({name})"
+        if self._launcher.recorder is not None:
+            self._launcher.recorder.note("timeout", name=name, seconds=seconds)
         if not turn.stated:  # a real claude that gave its result may have had more to do; that result stands
             turn.stopped(text + (f" while these calls were open: {waiting}" if waiting else ""), "stall")
         self._stalled = True
@@ -242,6 +244,8 @@ class ChildDriver:
         if not self._launcher.retries or self._again or self._interrupted or self._stalled or translation.finished:
             return False
         self._again = translation.retry(child_exit, stderr)
+        if self._again and self._launcher.recorder is not None:
+            self._launcher.recorder.note("retry")
         if self._again:
             tell(f"{self._launcher.vendor.name}: the stream was cut; the message is said once more\n")
         return self._again

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from shim import argv, beginning, config
 from shim.account import printable
@@ -20,6 +21,9 @@ from shim.terms import Terms
 from shim.translate import fresh_identity, open_pen, signal_name, write_all
 from shim.translation import Translation
 from shim.translator import Translator
+
+if TYPE_CHECKING:
+    from shim.recorder import Recorder
 
 NOT_FOUND_STATUS = 127  # with text output only; frontends that read JSON get a result and 1 (surface page)
 SIGNAL_STATUS = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -77,11 +81,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     try:
         invocation = argv.parse(arguments, dialect=chosen or baked or "claude")
     except FrontendError as error:
-        complain(error)
-        if (chosen or baked) == "yume":  # it waits for a result whatever was wrong
-            flat = Invocation(output_format="stream-json", shim_dialect="yume")
-            return refuse(flat, error, error.cause, lambda: bool(beginning.heard))
-        return 1
+        return _misread(error, arguments, installed, yume=(chosen or baked) == "yume")
     if invocation.version or invocation.help or invocation.subcommand:
         beginning.forget()
     if invocation.version:
@@ -92,35 +92,91 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         return answer(invocation, installed)
     if baked and not (chosen or invocation.shim_dialect):
         invocation = invocation._replace(shim_dialect=baked)
-    return serve(invocation, lambda: Start(invocation, installed))
+    return serve(
+        invocation,
+        lambda: Start(invocation, installed, arguments),
+        record=lambda: record_refusal(invocation, installed, arguments),
+    )
 
 
-def serve(invocation: Invocation, start: Callable[[], Start], shown: str = "") -> int:
+def _misread(error: FrontendError, arguments: Sequence[str], installed: Mapping[str, str], *, yume: bool) -> int:
+    """Tell what is wrong with the arguments; who speaks Yume's dialect waits for a result whatever it is."""
+    complain(error)
+    flat = Invocation(output_format="stream-json", shim_dialect="yume") if yume else Invocation()
+    recorder = record_refusal(flat, installed, arguments)
+    try:
+        return refuse(flat, error, error.cause, lambda: bool(beginning.heard), "", recorder) if yume else 1
+    finally:
+        if recorder is not None:
+            recorder.close()
+
+
+def serve(
+    invocation: Invocation,
+    start: Callable[[], Start],
+    shown: str = "",
+    *,
+    record: Callable[[], "Recorder | None"] = lambda: None,
+) -> int:
     """Run a conversation; whatever keeps it from beginning is told. The exit status.
 
-    `shown` is the frontend's own name for the session, where that is no UUID.
+    `shown` is the frontend's own name for the session, where that is no UUID; `record` records what did not come as
+    far as a recording of its own.
     """
     signals = Signals()
+    started: Start | None = None
+    recorder: Recorder | None = None
     try:
         signals.listen()
-        return start().run(signals)
-    except StoppedError as stopped:
-        cause: Cause = "interrupted" if stopped.number == signal.SIGINT else "signal"
-        refuse(invocation, stopped, cause, signals.ended, shown)
-        return SIGNAL_STATUS[signal.Signals(stopped.number)]
-    except ArgumentError as error:
+        started = start()
+        recorder = started.recorder
+        return started.run(signals)
+    except Exception as error:
         signals.started = True
+        if started is None:
+            recorder = record()
+        return _failed(invocation, error, signals, shown, recorder)
+    finally:
+        if recorder is not None:
+            recorder.close()
+
+
+def _failed(invocation: Invocation, error: Exception, signals: Signals, shown: str, recorder: "Recorder | None") -> int:
+    """Tell what kept a conversation from beginning; the exit status."""
+    if isinstance(error, StoppedError):
+        cause: Cause = "interrupted" if error.number == signal.SIGINT else "signal"
+        refuse(invocation, error, cause, signals.ended, shown, recorder)
+        return SIGNAL_STATUS[signal.Signals(error.number)]
+    if not isinstance(error, ShimError):  # our own bug: a frontend is still told (threats, last row)
+        error, cause = ShimError(f"the shim failed: {error!r}", hint="please report this"), "internal"
+    else:
+        cause = error.cause
+    complain(error)
+    if isinstance(error, ArgumentError) and dialect_of(invocation) != "yume":
+        if recorder is not None:
+            recorder.note("refused", text=str(error), cause=cause)
+        return 1
+    return refuse(invocation, error, cause, signals.ended, shown, recorder)
+
+
+def record_refusal(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> "Recorder | None":
+    """What records a run that was refused before it came to a vendor, where one is known."""
+    try:
+        settings = config.load(invocation, os.environ)
+    except FrontendError:  # they may be what it was refused for
+        settings = config.Settings(dialect=dialect_of(invocation))
+    path = config.record_path(invocation, os.environ, installed, settings)
+    if not path:
+        return None
+    from shim.recording import open_recorder
+
+    try:
+        return open_recorder(
+            path, "none", settings, arguments=arguments, environment=os.environ, cwd=working_directory()
+        )
+    except FrontendError as error:
         complain(error)
-        return refuse(invocation, error, error.cause, signals.ended, shown) if dialect_of(invocation) == "yume" else 1
-    except ShimError as error:
-        signals.started = True
-        complain(error)
-        return refuse(invocation, error, error.cause, signals.ended, shown)
-    except Exception as mistake:  # our own bug: a frontend is still told (threats, last row)
-        signals.started = True
-        ours = ShimError(f"the shim failed: {mistake!r}", hint="please report this")
-        complain(ours)
-        return refuse(invocation, ours, "internal", signals.ended, shown)
+        return None
 
 
 def fill_standard_files() -> None:
@@ -149,11 +205,20 @@ def dialect_of(invocation: Invocation) -> str:
         return "claude"
 
 
-def refuse(invocation: Invocation, error: ShimError, cause: Cause, stopped: Callable[[], bool], shown: str = "") -> int:
+def refuse(
+    invocation: Invocation,
+    error: ShimError,
+    cause: Cause,
+    stopped: Callable[[], bool],
+    shown: str = "",
+    recorder: "Recorder | None" = None,
+) -> int:
     """A turn that cannot start still ends in a result that says why, where the output format has one.
 
     `stopped` says whether we were told to end: then it is not waited for who does not read it.
     """
+    if recorder is not None:
+        recorder.note("refused", text=str(error), cause=cause)
     if invocation.output_format == "text":
         return NOT_FOUND_STATUS if isinstance(error, VendorError) else 1
     fresh, identity = fresh_identity()
@@ -185,5 +250,7 @@ def refuse(invocation: Invocation, error: ShimError, cause: Cause, stopped: Call
     try:
         insist(1, lines, stopped)
     except OSError:
-        pass
+        return 1
+    if recorder is not None:
+        recorder.stream("O", lines)
     return 1

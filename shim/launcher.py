@@ -29,17 +29,22 @@ if TYPE_CHECKING:
     import subprocess
 
     from shim.pen import Pen
+    from shim.recorder import Recorder, Track
     from shim.redact import Stream
     from shim.spill import Spill
     from shim.turn import Turn
 
 
 class Started(NamedTuple):
-    """A child that was started, what its stdin is to be given, and what keeps its stderr (None: all as it is)."""
+    """A child that was started, what its stdin is to be given, and what keeps its stderr (None: all as it is).
+
+    `track` is what records it.
+    """
 
     process: "subprocess.Popen[bytes]"
     stdin: bytes
     tail: Tail | None = None
+    track: "Track | None" = None
 
 
 class Launcher:
@@ -60,8 +65,10 @@ class Launcher:
         pen: "Pen",
         known: store.Session | None,
         log: Log,
+        recorder: "Recorder | None" = None,
     ) -> None:
         self.vendor = vendor
+        self.recorder = recorder
         self.settings = settings
         self.end_grace = settings.end_grace
         self.retries = DIALECTS[settings.dialect].retries
@@ -83,6 +90,7 @@ class Launcher:
         self._variant: str | None = None
         self._answered = False
         self._told: Turn | None = None  # the last turn whose secrets were counted on stderr
+        self._noted: Turn | None = None  # the last turn whose account was recorded
         self._started = False
         self._listens = False
         self._spill: Spill | None = None
@@ -139,7 +147,8 @@ class Launcher:
         process = children.spawn(command, environment, self.cwd, feed=listens or bool(launch.stdin))
         self._started = True
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
-        return Started(process, launch.stdin, self._tail())
+        track = None if self.recorder is None else self.recorder.child(command, self.cwd)
+        return Started(process, launch.stdin, self._tail(), track)
 
     def again(self, translation: Translation) -> None:
         """The next child answers the same message: in the vendor's session, if there is one to go on with."""
@@ -274,7 +283,10 @@ class Launcher:
             from shim.spill import Spill
 
             self._spill = self._spill or Spill(self.environment, self.facts.session_id)
-            return self._spill.keep(text)
+            path = self._spill.keep(text)
+            if self.recorder is not None:
+                self.recorder.note("spill", path=path, characters=len(text))
+            return path
         except Exception:  # on a full disk not even an import is certain, and a copy must not cost the original
             return None
 
@@ -296,6 +308,7 @@ class Launcher:
             facts: dict[str, Any] = {"cause": turn.cause, "account": translation.account.report()}
             self._log("turn ended", **facts)
             self._tell_redacted(translation)
+            self.note_account(translation)
         self.facts.known_model, self.facts.cost = turn.model, conversation.cost
         place = self.vendor.place() if self.vendor.place is not None else None
         own = place or conversation.vendor_session
@@ -310,6 +323,12 @@ class Launcher:
         created = self._known.created if self._known else 0.0
         session = store.Session(self.vendor.name, own, self.cwd, turn.model, created)
         store.remember(conversation.session_id, session, self.environment)
+
+    def note_account(self, translation: Translation) -> None:
+        """Record once for a turn what was mended in it, and what nobody understood."""
+        if self.recorder is not None and translation.turn is not self._noted:
+            self._noted = translation.turn
+            self.recorder.account(translation.account)
 
     def _tell_redacted(self, translation: Translation) -> None:
         """Say once for a turn how many secrets were left out, where a person reads our stderr."""

@@ -2,11 +2,16 @@
 
 import gc
 import signal
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 
+from shim.errors import MachineError
 from shim.sinks import Output
+
+if TYPE_CHECKING:
+    from shim.recorder import Recorder
 
 LAST_WORDS_SECONDS = 0.2  # for the result of a turn that a SIGTERM ended, if stdout takes it (surface page)
 
@@ -17,8 +22,10 @@ STATUS_OF_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
 class Loop:
     """`_work` is cancelled (through `_working`) when a signal ends us or nobody reads our stdout any more."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, recorder: "Recorder | None" = None) -> None:
         self._output = output
+        self._recorder = recorder
+        self._fault: Exception | None = None
         self._working = anyio.CancelScope()
         self._stopped_by: str | None = None
         self._ending = False
@@ -31,6 +38,8 @@ class Loop:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._signals, tasks, pending)
             tasks.start_soon(self._frontend_gone)
+            if self._recorder is not None and self._recorder.strict:
+                tasks.start_soon(self._recording_failed, self._recorder)
             status = await self._work(tasks)
             tasks.cancel_scope.cancel()
         return status or int(self._output.broken)
@@ -48,6 +57,11 @@ class Loop:
         self._gone = True
         self._working.cancel()
 
+    async def _recording_failed(self, recorder: "Recorder") -> None:
+        """A turn that must be recorded ends where it is not."""
+        self._fault = MachineError(await recorder.failed())
+        self._working.cancel()
+
     async def _signals(self, tasks: TaskGroup, pending: list[int]) -> None:
         wanted = [number for number in WANTED if signal.getsignal(number) is not signal.SIG_IGN]
         with anyio.open_signal_receiver(*wanted) as received:
@@ -57,9 +71,16 @@ class Loop:
                 self._signal(caught.name, tasks)
 
     def _signal(self, name: str, tasks: TaskGroup) -> None:
+        if self._recorder is not None:
+            self._recorder.note("caught", signal=name)
         if name in STATUS_OF_SIGNAL:
             self._stopped_by = name
             self._working.cancel()
         elif not self._ending:
             self._ending = True
             self._interrupt(tasks)
+
+
+def said_of(error: Exception) -> str:
+    """Why a turn ends that did nothing wrong: the machine's fault in its own words, or ours."""
+    return str(error) if isinstance(error, MachineError) else f"the shim failed: {error!r}"

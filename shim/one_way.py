@@ -32,7 +32,7 @@ class OneWay(ChildDriver):
             await self._refuse(message, error)
             return
         self._interrupted = self._stalled = self._again = False
-        child = Child(started.process, started.stdin, started.tail)
+        child = Child(*started)
         try:
             self.translation = translation = self._launcher.translation(self.translation)
             self._listen(translation, message)
@@ -57,7 +57,7 @@ class OneWay(ChildDriver):
         except ShimError as error:
             await self._give_up(translation, error)
             return
-        child = Child(started.process, started.stdin, started.tail)
+        child = Child(*started)
         try:
             await self._serve(child, translation)
         finally:

@@ -2,11 +2,15 @@
 
 import os
 import select
+from typing import TYPE_CHECKING
 
 from shim.argv import Invocation
 from shim.early import tell
 from shim.errors import ArgumentError, FrontendError
 from shim.lines import INBOUND_BYTES
+
+if TYPE_CHECKING:
+    from shim.recorder import Recorder
 
 SILENT_SECONDS = 3.0  # for a pipe that is open and says nothing, beside a prompt (contract P20)
 PATIENT_SECONDS = 600.0  # for the same pipe when the prompt can only come from it
@@ -21,10 +25,12 @@ SLOW_STDIN = (
 )
 
 
-def read_prompt(invocation: Invocation, descriptor: int = 0, limit: int = INBOUND_BYTES) -> str:
+def read_prompt(
+    invocation: Invocation, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Recorder | None" = None
+) -> str:
     """The prompt. ArgumentError when there is none, FrontendError when no program could be given it."""
     given = invocation.prompt or ""
-    piped = _piped(descriptor, bool(given), limit)
+    piped = _piped(descriptor, bool(given), limit, recorder)
     prompt = "\n".join(part for part in (given, piped) if part.strip())
     if not prompt:
         if invocation.swallowed:
@@ -60,7 +66,7 @@ def _read(path: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _piped(descriptor: int, have_prompt: bool, limit: int) -> str:
+def _piped(descriptor: int, have_prompt: bool, limit: int, recorder: "Recorder | None") -> str:
     """What stdin holds, "" for a terminal, a closed one, and one that stays silent."""
     try:
         if os.isatty(descriptor):
@@ -82,6 +88,8 @@ def _piped(descriptor: int, have_prompt: bool, limit: int) -> str:
             chunk = os.read(descriptor, CHUNK_BYTES)
         except OSError:
             break
+        if recorder is not None:
+            recorder.stream("i", chunk)
         if not chunk:
             break
         parts.append(chunk)

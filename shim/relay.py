@@ -19,12 +19,13 @@ from shim.ending import open_calls
 from shim.failures import Cause
 from shim.frame import CLOSED, NEW
 from shim.lines import LineSplitter
-from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
+from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
 from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
 from shim.translation import Translation
 
 if TYPE_CHECKING:
+    from shim.recorder import Recorder
     from shim.redact import Stream
 
 # What the frontend's and the child's lines are looked at for: who waits for whom. Nothing else of them is read.
@@ -55,9 +56,12 @@ class Relay(Loop):
         end_grace: float,
         timeouts: Mapping[str, float],
         stream: "Stream | None" = None,
+        note: Callable[[Translation], None] = lambda translation: None,
+        recorder: "Recorder | None" = None,
     ) -> None:
-        """`stream` takes the secrets out of the child's stderr."""
-        super().__init__(output)
+        """`stream` takes the secrets out of the child's stderr, `note` hears of turns that are over."""
+        super().__init__(output, recorder)
+        self._note = note
         self._child = child
         self._translation = translation
         self._source = source
@@ -79,7 +83,6 @@ class Relay(Loop):
         self._asking: set[bytes] = set()  # the questions that nobody answered yet
         self._answered: object = None  # the last turn that has its result
         self._patience = ""
-        self._fault: Exception | None = None
 
     async def _work(self, tasks: TaskGroup) -> int:
         for work in (self._copy, self._drain, self._watch):
@@ -96,8 +99,8 @@ class Relay(Loop):
             self._gone = True
         except Exception as error:  # our own mistake: the frontend still gets its one result
             self._fault = error
-            await self._last_words(f"the shim failed: {error!r}", "internal")
-            tell(f"the shim failed: {error!r}\n")
+            await self._last_words(said_of(error), "internal")
+            tell(f"{said_of(error)}\n")
         if self._stopped_by is not None:
             self._child.signal("SIGTERM")
             await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
@@ -211,6 +214,7 @@ class Relay(Loop):
             said += translation.finish()
         if translation.finished and self._answered is not translation.turn:
             self._answered = translation.turn
+            self._note(translation)
             self._awaited = False
             self._asking.clear()
             strays.reap(self._child.pids)
@@ -228,6 +232,8 @@ class Relay(Loop):
     async def _stall(self) -> None:
         """It said nothing for too long: it is interrupted, then ended."""
         turn = self._translation.turn
+        if self._recorder is not None:
+            self._recorder.note("timeout", name=self._patience, seconds=self._timeouts[self._patience])
         reason = f"claude said nothing for {self._timeouts[self._patience]:g} s ({self._patience})"
         if turn.open:
             reason += f" while these calls were open: {open_calls(turn)}"

@@ -17,6 +17,7 @@ from shim.messages import Message
 
 if TYPE_CHECKING:
     from shim.control import Control
+    from shim.recorder import Recorder
     from shim.sinks import Output
     from shim.source import Source
     from shim.transcript import Transcript
@@ -57,7 +58,8 @@ class Run:
 
             async def turn() -> int:
                 output = self._output()
-                session = Session(OneWay(launcher, output, started=started), output, first=Message(prompt))
+                driver = OneWay(launcher, output, started=started)
+                session = Session(driver, output, first=Message(prompt), recorder=launcher.recorder)
                 return await session.run(self._signals.pending)
 
             return anyio.run(turn)
@@ -81,8 +83,9 @@ class Run:
         if not answers:
             control.closed()
         elif source is None:
-            source = Source(limit=self._launcher.settings.max_inbound_bytes)
-            _answer_at_once(control, source)
+            recorder = self._launcher.recorder
+            source = Source(limit=self._launcher.settings.max_inbound_bytes, recorder=recorder)
+            _answer_at_once(control, source, recorder)
         strays.adopt()
         import anyio
 
@@ -98,7 +101,8 @@ class Run:
                     if self._listens
                     else OneWay(self._launcher, output, control)
                 )
-                session = Session(driver, output, first=first, control=control, source=source)
+                recorder = self._launcher.recorder
+                session = Session(driver, output, first=first, control=control, source=source, recorder=recorder)
                 status = await session.run(self._signals.pending)
                 tasks.cancel_scope.cancel()
             return status
@@ -134,15 +138,17 @@ class Run:
 
         async def conversation() -> int:
             relay = Relay(
-                children.Child(started.process, b"", started.tail),
+                children.Child(*started._replace(stdin=b"")),
                 launcher.translation(None),
                 self._output(),
-                Source(),
+                Source(recorder=launcher.recorder),
                 plain=plain,
                 interrupt=launcher.vendor.interrupt,
                 end_grace=launcher.end_grace,
                 timeouts=launcher.timeouts,
                 stream=launcher.stream(),
+                note=launcher.note_account,
+                recorder=launcher.recorder,
             )
             return await relay.run(self._signals.pending)
 
@@ -164,7 +170,7 @@ class Run:
         return Output(
             invocation.output_format,
             verbose=invocation.verbose,
-            stdout=Stdout(),
+            stdout=Stdout(recorder=self._launcher.recorder),
             transcript=self._transcript,
             history=self._launcher.pen.history,
         )
@@ -174,7 +180,7 @@ class Run:
             self._transcript.close()
 
 
-def _answer_at_once(control: "Control", source: "Source") -> None:
+def _answer_at_once(control: "Control", source: "Source", recorder: "Recorder | None") -> None:
     """What a frontend asks before its first message is answered before anyio is imported (contract C1)."""
     lines = source.hear()
     while lines and b'"control_request"' in lines[0]:
@@ -182,10 +188,14 @@ def _answer_at_once(control: "Control", source: "Source") -> None:
     for complaint in control.complaints:
         tell(complaint)
     control.complaints.clear()
+    data = control.take()
     try:
-        control.give_back(offer(1, control.take()))
+        rest = offer(1, data)
     except OSError:
         return  # the loop finds out too, and ends
+    control.give_back(rest)
+    if recorder is not None:
+        recorder.stream("O", data[: len(data) - len(rest)])
 
 
 def _minted() -> Callable[[], str]:

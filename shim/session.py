@@ -4,6 +4,7 @@ One message on the command line, or many on stdin, a child a turn or one for all
 """
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -14,10 +15,13 @@ from shim.drivers import Driver
 from shim.early import tell
 from shim.failures import Cause
 from shim.lines import INBOUND_BYTES
-from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop
+from shim.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
 from shim.messages import Message
 from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
+
+if TYPE_CHECKING:
+    from shim.recorder import Recorder
 
 # That wait for their turn. Beyond both the frontend's stdin is not read on, and then neither an answer nor an interrupt
 # is heard: a frontend that writes a few messages ahead must not come there, one that never stops must.
@@ -39,8 +43,9 @@ class Session(Loop):
         first: Message | None = None,
         control: Control | None = None,
         source: Source | None = None,
+        recorder: "Recorder | None" = None,
     ) -> None:
-        super().__init__(output)
+        super().__init__(output, recorder)
         self._driver = driver
         self._control = control
         self._source = source
@@ -51,7 +56,6 @@ class Session(Loop):
         self._listening = source is not None
         self._news = anyio.Event()
         self._running = False
-        self._fault: Exception | None = None
 
     async def _work(self, tasks: TaskGroup) -> int:
         """The turns; a frontend that leaves and a mistake of ours end the child too."""
@@ -83,6 +87,8 @@ class Session(Loop):
     async def _turns(self) -> None:
         while (message := await self._next()) is not None:
             self._running = True
+            if self._recorder is not None:
+                self._recorder.turn += 1
             await self._control_lines()
             self._output.asked(message)
             await self._driver.turn(message)
@@ -187,7 +193,7 @@ class Session(Loop):
     async def _failed(self, error: Exception) -> None:
         """Our own mistake: the frontend still gets its one result."""
         try:
-            await self._last_words(f"the shim failed: {error!r}", "internal")
+            await self._last_words(said_of(error), "internal")
         except Exception as another:
             tell(f"the shim failed: {another!r}\n")
 

@@ -16,6 +16,7 @@ from shim.turn import Turn
 
 if TYPE_CHECKING:
     from shim.pen import Pen
+    from shim.recorder import Recorder
 
 WHOLE_BYTES = 1024 * 1024
 
@@ -32,8 +33,9 @@ class Stdout:
     the reader that has gone, it is the disk that is full.
     """
 
-    def __init__(self, descriptor: int = 1) -> None:
+    def __init__(self, descriptor: int = 1, recorder: "Recorder | None" = None) -> None:
         self.broken = False
+        self._recorder = recorder
         self._descriptor = descriptor
         self._unwritten = b""
         self._socket: socket.socket | None = None
@@ -79,7 +81,8 @@ class Stdout:
 
         When this is cancelled half-way the rest comes first in the next call: a line is never cut.
         """
-        view = memoryview(self._unwritten + data)
+        whole = self._unwritten + data if self._unwritten else data
+        view = memoryview(whole)
         try:
             while view:
                 if self._wait_first:
@@ -95,6 +98,14 @@ class Stdout:
             raise FrontendGoneError(str(error)) from None
         finally:
             self._unwritten = bytes(view)
+            if self._recorder is not None:
+                self._note(whole[: len(whole) - len(view)] if view else whole, self._recorder)
+
+    def _note(self, taken: bytes, recorder: "Recorder") -> None:
+        if taken:
+            recorder.stream("O", taken)
+            if not taken.endswith(b"\n"):
+                recorder.stream("O", b"")
 
 
 class Output:

@@ -6,8 +6,12 @@ anyio is imported when the loop reads: what is there already is heard, and answe
 import os
 import select
 import stat
+from typing import TYPE_CHECKING
 
 from shim.lines import INBOUND_BYTES, LineSplitter
+
+if TYPE_CHECKING:
+    from shim.recorder import Recorder
 
 CHUNK_BYTES = 256 * 1024
 
@@ -15,9 +19,10 @@ CHUNK_BYTES = 256 * 1024
 class Source:
     """File descriptor 0. A pipe, a socket or a terminal is waited for; a file is never waited for long."""
 
-    def __init__(self, descriptor: int = 0, limit: int = INBOUND_BYTES) -> None:
+    def __init__(self, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Recorder | None" = None) -> None:
         """A line of more than `limit` bytes is skipped, and so much may wait for its turn."""
         self.limit = limit
+        self._recorder = recorder
         self.lines = LineSplitter(limit)
         self.heard: list[bytes] = []
         self._descriptor = descriptor
@@ -33,6 +38,8 @@ class Source:
             chunk = os.read(self._descriptor, CHUNK_BYTES)
         except OSError:
             return []
+        if self._recorder is not None:
+            self._recorder.stream("i", chunk)
         self.heard = list(self.lines.feed(chunk))
         return self.heard
 
@@ -45,6 +52,9 @@ class Source:
         else:
             await anyio.lowlevel.checkpoint()
         try:
-            return os.read(self._descriptor, CHUNK_BYTES)
+            chunk = os.read(self._descriptor, CHUNK_BYTES)
         except OSError:
             return b""
+        if self._recorder is not None:
+            self._recorder.stream("i", chunk)
+        return chunk

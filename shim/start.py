@@ -5,7 +5,7 @@ frontend is answered first, and no child exists before its first message.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shim import config, store
@@ -29,6 +29,7 @@ from shim.vendors import VENDORS, find
 
 if TYPE_CHECKING:
     from shim.pen import Pen
+    from shim.recorder import Recorder
     from shim.replay_choice import Takes
     from shim.vendor import Vendor
 
@@ -59,7 +60,9 @@ def terminator(invocation: Invocation, setting: str) -> str:
 class Start:
     """One conversation, from its invocation."""
 
-    def __init__(self, invocation: Invocation, installed: Mapping[str, str]) -> None:
+    def __init__(self, invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str] = ()) -> None:
+        """`arguments` are the words that the invocation was read from, for who records the run."""
+        self.recorder: Recorder | None = None
         self.environment: Mapping[str, str] = os.environ
         self.cwd = working_directory()
         if not self.cwd:
@@ -89,6 +92,12 @@ class Start:
                 hint="choose the mode default, or a vendor that asks (`shim vendors`)",
             )
         self.mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
+        if path := config.record_path(invocation, self.environment, installed, self.settings):
+            from shim.recording import open_recorder
+
+            self.recorder = open_recorder(
+                path, self.vendor.name, self.settings, arguments=arguments, environment=self.environment, cwd=self.cwd
+            )
 
     def _resumed(self, invocation: Invocation) -> tuple[str | None, store.Session | None]:
         """The session that goes on: the one that is named, or the last one of this directory."""
@@ -178,7 +187,7 @@ class Start:
         return run.one_message(self._prompt())
 
     def _prompt(self) -> str:
-        return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes)
+        return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)
 
     def _check_session(self) -> None:
         """A session has one vendor, exists if it is to go on, and does not if it is to begin (contract F6, F7)."""
@@ -228,6 +237,7 @@ class Start:
             pen=self._pen(identity),
             known=self.resumed,
             log=self.log,
+            recorder=self.recorder,
         )
         facts.policy = launcher.policy()
         return launcher

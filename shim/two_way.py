@@ -116,7 +116,7 @@ class TwoWay(ChildDriver):
         started = self._launcher.start(message.text, listens=True)
         self._heard = False
         self._deadline = float("inf")
-        self._child = child = Child(started.process, b"", started.tail)
+        self._child = child = Child(*started._replace(stdin=b""))
         self.translation = translation = translation or self._launcher.translation(self.translation)
         self._draining = anyio.CancelScope()
         self._tasks.start_soon(self._drain, child, self._draining)

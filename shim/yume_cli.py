@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from shim import __version__, beginning
 from shim.account import printable
 from shim.argv import Invocation
-from shim.dropin import fill_standard_files, said, serve
+from shim.dropin import fill_standard_files, record_refusal, said, serve
 from shim.early import tell
 from shim.errors import FrontendError
 from shim.ids import parse_uuid
@@ -40,10 +40,10 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
             subcommand="auth", subcommand_args=call.words or ("status",), shim_vendor=call.vendor or None
         )
         return answer(asked, installed)
-    return _start(call, installed)
+    return _start(call, installed, arguments)
 
 
-def _start(call: Call, installed: Mapping[str, str]) -> int:
+def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
     for note in call.notes:
         tell(printable(f"{call.vendor or 'yume-cli'}: {note}\n"))
     invocation = call.invocation()
@@ -55,4 +55,9 @@ def _start(call: Call, installed: Mapping[str, str]) -> int:
     except FrontendError:  # it is told again below, where that has its result
         name, refused = "", invocation
     shown = name if parse_uuid(name) is None else ""
-    return serve(refused, lambda: YumeStart(call, invocation, installed), shown)
+    return serve(
+        refused,
+        lambda: YumeStart(call, invocation, installed, arguments),
+        shown,
+        record=lambda: record_refusal(refused, installed, arguments),
+    )

@@ -6,7 +6,7 @@ them stdin is shows in its first line.
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shim import store
@@ -34,7 +34,9 @@ FRAMES = (b"user", b"interrupt", b"set_permission_mode", b"tool_approval")
 class YumeStart(Start):
     """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a result."""
 
-    def __init__(self, call: Call, invocation: Invocation, installed: Mapping[str, str]) -> None:
+    def __init__(
+        self, call: Call, invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str] = ()
+    ) -> None:
         if played(Invocation(), os.environ) is not None:  # whoever the provider is, nobody is asked
             call, invocation = call._replace(provider=""), invocation._replace(shim_vendor=None)
         if call.vendor and call.vendor not in VENDORS:
@@ -47,7 +49,7 @@ class YumeStart(Start):
                 raise FrontendError(f"the folder {call.cwd} cannot be entered: {error.strerror}") from None
         self._shown = ""
         invocation = self._in_session(call, invocation)
-        super().__init__(_in_mode(call, invocation), installed)
+        super().__init__(_in_mode(call, invocation), installed, arguments)
         self._asks = self.invocation.permission_prompt_tool == "stdio"
         self._stays = self._heard = False
         self._text = call.prompt
@@ -95,6 +97,8 @@ class YumeStart(Start):
         data, most = b"", self.settings.max_inbound_bytes
         frames = False
         while chunk := os.read(0, CHUNK_BYTES):
+            if self.recorder is not None:
+                self.recorder.stream("i", chunk)
             data += chunk
             if len(data) > most:
                 raise FrontendError(f"the prompt on stdin is larger than {most} bytes", hint=LARGER)
@@ -107,7 +111,7 @@ class YumeStart(Start):
             self._asks, self._heard = False, True  # stdin was the prompt: nobody is there to be asked
             return
         self._stays = True
-        self._source = Source(limit=most)
+        self._source = Source(limit=most, recorder=self.recorder)
         self._source.heard = list(self._source.lines.feed(data))
         self.invocation = self.invocation._replace(input_format="stream-json")
 

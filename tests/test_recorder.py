@@ -1,0 +1,216 @@
+"""The sink that fails alone: what writes may be slow, short or broken, and nobody waits for it."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from casting import HEADER, read_cast, stream_of
+from fake_secrets import random
+
+from shim import recorder as recorders
+from shim.account import Account
+from shim.ending import Exit
+from shim.recorder import Limits, Recorder
+
+SECRET = f"sk-ant-api03-{random(80)}"
+
+
+@pytest.fixture
+def record(tmp_path: Path):
+    """A recorder into a file of the test's, and how to read what stands there."""
+    path = tmp_path / "one.cast"
+
+    def make(write: Callable[[int, bytes], int] = os.write, *, clean: bool = False, **limits):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        options = {"most": 10**9} | limits
+        return Recorder(file, str(path), HEADER, limits=Limits(**options), clean=clean, write=write)
+
+    make.read = lambda: read_cast(path.read_bytes())
+    make.path = path
+    return make
+
+
+class Hung:
+    """A disk that takes nothing until it is let go."""
+
+    def __init__(self) -> None:
+        self.called, self.free = threading.Event(), threading.Event()
+
+    def __call__(self, file: int, data: bytes) -> int:
+        self.called.set()
+        self.free.wait(10)
+        return len(data)
+
+
+def test_what_is_handed_over_comes_out_in_its_order(record):
+    recorder = record()
+    track = recorder.child(["vendor", "-p"], "/home/user")
+    recorder.stream("i", b"one\n")
+    track.told(b"two")
+    track.said("o", b"three\nfo")
+    track.said("e", b"five\n")
+    track.said("o", b"ur\n")
+    track.ended(Exit(code=3))
+    for letter in "oe":
+        track.said(letter, b"")
+    track.told(b"too late")
+    recorder.close()
+    reader, records = record.read()
+    assert [record.letter for record in records] == ["s", "i", "o", "e", "o", "I", "x"] and reader.ended
+    assert (stream_of(records, "o"), stream_of(records, "I")) == (b"three\nfour\n", b"two")
+    assert records[0].fact == {"child": 1, "turn": 1, "argv": ["vendor", "-p"], "cwd": "/home/user"}
+    assert records[-1].fact == {"child": 1, "code": 3, "signal": None}
+
+
+def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(record):
+    recorder = record(lambda file, data: os.write(file, data[:7]))
+    recorder.stream("o", b"line\n" * 200)
+    recorder.close()
+    assert stream_of(record.read()[1], "o") == b"line\n" * 200
+
+
+def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, monkeypatch):
+    monkeypatch.setattr(recorders, "STUCK_SECONDS", 0.01)
+    hung = Hung()
+    recorder = record(hung)
+    assert hung.called.wait(10)
+    for _ in range(1000):  # each would wait for ever
+        recorder.stream("o", b"line\n")
+        recorder.note("kind")
+    recorder.close()
+    assert not hung.free.is_set() and "the disk is too slow" in capfd.readouterr().err
+    recorder.close()
+    hung.free.set()
+    assert recorder._done.wait(10)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, monkeypatch):
+    monkeypatch.setattr(recorders, "QUEUE_BYTES", 1000)
+    hung = Hung()
+    recorder = record(hung)
+    assert hung.called.wait(10)
+    for _ in range(1000):
+        recorder.stream("o", b"line\n")
+    assert recorder._queue.qsize() < 300
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1 and "the disk is too slow; the turn goes on without it" in said
+    hung.free.set()
+    recorder.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_what_was_handed_over_before_the_disk_was_too_slow_is_a_whole_cast(record, monkeypatch):
+    monkeypatch.setattr(recorders, "QUEUE_MOMENTS", 10)
+    started = threading.Event()
+
+    def slow(file, data):
+        started.wait(10)
+        return os.write(file, data)
+
+    recorder = record(slow)
+    for number in range(50):
+        recorder.stream("o", b"%d\n" % number)
+    started.set()
+    recorder.close()
+    reader, records = record.read()
+    assert reader.ended and records[-1].fact["kind"] == "limit"
+    assert stream_of(records, "o").startswith(b"0\n1\n") and len(records) < 20
+
+
+def test_a_write_that_fails_ends_the_recording_and_says_so_once(record, capfd):
+    def full(file, data):
+        raise OSError(28, "No space left on device")
+
+    recorder = record(full)
+    assert recorder._done.wait(10)
+    for _ in range(10):
+        recorder.stream("o", b"line\n")
+    recorder.close()
+    said = capfd.readouterr().err
+    assert said == f"the recording {record.path} stopped: No space left on device; the turn goes on without it\n"
+    assert recorder._queue.qsize() <= 11
+
+
+def test_a_mistake_of_ours_ends_the_recording_and_nothing_else(record, capfd):
+    recorder = record()
+    recorder.stream("o", "no bytes")
+    recorder.close()
+    assert "stopped: the shim failed: TypeError" in capfd.readouterr().err
+
+
+@pytest.mark.anyio
+async def test_who_must_not_go_on_hears_of_it(record, capfd):
+    def full(file, data):
+        raise OSError(28, "No space left on device")
+
+    recorder = record(full, strict=True)
+    with anyio.fail_after(10):
+        assert "No space left on device" in await recorder.failed()
+    recorder.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_what_showed_later_is_swept_at_the_end(record):
+    recorder = record(clean=True)
+    for part in (SECRET[:30], SECRET[30:]):
+        recorder.stream("o", b'{"text":"%s"}\n' % part.encode())
+    recorder.close()
+    reader, records = record.read()
+    assert stream_of(records, "o") == b'{"text":"[REDACTED:anthropic-key]"}\n{"text":""}\n'
+    assert reader.header.swept and reader.ended
+    assert records[-1].fact == {"kind": "redaction", "counts": {"anthropic-key": 1}}
+    assert os.listdir(record.path.parent) == ["one.cast"]
+
+
+def test_a_sweep_that_cannot_be_made_says_what_to_do(record, capfd):
+    recorder = record(clean=True)
+    for part in (SECRET[:30], SECRET[30:]):
+        recorder.stream("o", b'{"text":"%s"}\n' % part.encode())
+    record.path.unlink()
+    recorder.close()
+    said = capfd.readouterr().err
+    assert "a secret that was split over lines is still in" in said and "shim cast redact" in said
+
+
+def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
+    recorder = record()
+    recorder.child(["one"], "/")
+    recorder.child(["two"], "/").said("o", b"x\n")
+    recorder.close()
+    facts = [(record.letter, record.fact["child"]) for record in record.read()[1] if record.letter in "sx"]
+    assert facts == [("s", 1), ("x", 1), ("s", 2), ("x", 2)]
+
+
+def test_an_account_is_notes(record):
+    recorder, account = record(), Account()
+    account.repaired("not_json", "x")
+    account.unknown_event("odd")
+    recorder.turn = 2
+    recorder.account(account)
+    recorder.close()
+    assert [dict(record.fact) for record in record.read()[1]] == [
+        {"kind": "repair", "repair": "not_json", "count": 1, "turn": 2},
+        {"kind": "unknown_event", "event": "odd", "count": 1, "turn": 2},
+    ]
+
+
+def test_words_that_are_no_text_are_recorded_as_far_as_they_are(record):
+    recorder = record()
+    recorder.child(["a\udcff", "b"], "/home/\udcfe")
+    recorder.close()
+    assert record.read()[1][0].fact["argv"][1] == "b"
+
+
+def test_the_moments_are_those_of_their_arrival(record):
+    recorder = record()
+    began = time.monotonic()
+    recorder.stream("o", b"x\n")
+    spent = time.monotonic() - recorder._began
+    recorder.close()
+    at = record.read()[1][0].at
+    assert began - recorder._began - 0.001 <= at <= spent + 0.001
