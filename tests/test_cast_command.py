@@ -90,9 +90,9 @@ def test_a_folder_without_casts_is_an_error(shim, inside):
     assert "has no casts" in complaint
 
 
-def test_a_pipe_in_a_folder_of_casts_does_not_hang_us(shim, folder):
+def test_a_pipe_in_a_folder_of_casts_does_not_hang_us(box, folder):
     os.mkfifo(folder / "pipe.cast")
-    assert b"pipe.cast" not in shim("cast", "verify", str(folder))[1]
+    assert b"pipe.cast" not in box.shim("cast", "verify", str(folder)).stdout
 
 
 # -- redact -----------------------------------------------------------------------------------------------------
@@ -144,6 +144,24 @@ def test_what_is_known_and_what_is_said_is_blanked_everywhere(shim, secrets):
     assert OWN[6:].encode() not in stream_of(records, "o"), "also where it was split over lines"
     assert OWN.encode() not in stream_of(records, "e"), "also in base64"
     assert said.decode().startswith(f"{output}: ") and "github-token" in said.decode() and "pattern" in said.decode()
+
+
+@pytest.mark.parametrize("kind", fake_secrets.BARE)
+def test_every_kind_that_is_known_is_blanked_in_every_stream(shim, inside, kind):
+    path = inside.path / "run.cast"
+    said = "".join(json.dumps({"text": f"a {secret} b"}) + "\n" for secret in fake_secrets.BARE[kind]).encode()
+    plain = "".join(f"plain {secret} text\n" for secret in fake_secrets.BARE[kind]).encode()
+    child = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/"}
+    moments = [(0.0, "s", child), *((0.1, letter, data) for letter in "iIoOe" for data in (said, plain))]
+    path.write_bytes(cast_of(moments))
+    status, told, _ = shim("cast", "redact", str(path), "--in-place", "--json")
+    assert status == 0 and json.loads(told)["counts"][kind] >= 10
+    _, records = read_cast(path.read_bytes())
+    for letter in "iIoOe":
+        stream = stream_of(records, letter)
+        for secret in fake_secrets.BARE[kind]:
+            for line in secret.split("\n"):
+                assert len(line) < 12 or line.encode() not in stream
 
 
 def test_the_new_cast_is_a_cast(shim, secrets):

@@ -109,6 +109,24 @@ def test_one_child_of_several_is_chosen(tmp_path: Path) -> None:
     assert sorted(folder.name for folder in (tmp_path / "pi").iterdir()) == ["first", "third"]
 
 
+def test_what_stands_behind_the_end_of_a_child_is_not_its_own(tmp_path: Path) -> None:
+    path = written(tmp_path, cast_of([*ONE, (0.3, "o", b"late\n"), (0.4, "e", b"late\n")]))
+    made = cut_fixture(path, str(tmp_path), redact="none")
+    assert b"late" not in (Path(made.folder) / "vendor.ndjson").read_bytes() and facts_of(made.folder)["stderr"] == ""
+
+
+@pytest.mark.parametrize("where", ["argv", "stdin", "stderr", "vendor_version"])
+def test_a_secret_is_in_no_fact_either(tmp_path: Path, where: str) -> None:
+    argv = ["pi", SECRET] if where == "argv" else ["pi"]
+    moments = [(0.0, "s", start(argv=argv)), (0.1, "o", b"{}\n"), (0.2, "x", ENDED)]
+    if where in ("stdin", "stderr"):
+        moments.insert(1, (0.1, "I" if where == "stdin" else "e", f"a {SECRET}\n".encode()))
+    version = SECRET if where == "vendor_version" else "1"
+    path = written(tmp_path, cast_of(moments, vendor_version=version))
+    text = (Path(cut_fixture(path, str(tmp_path), redact="casts").folder) / "case.toml").read_text()
+    assert SECRET not in text and "[REDACTED:github-token]" in text
+
+
 ONE = [(0.0, "s", start()), (0.1, "o", b'{"key":"%s"}\n' % SECRET.encode()), (0.2, "x", ENDED)]
 
 

@@ -80,3 +80,9 @@ def test_an_expression_that_takes_for_ever_is_given_up(monkeypatch: pytest.Monke
         search("a" * 60 + "!")
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_search_that_is_over_is_not_interrupted_later() -> None:
+    with Search(["a+b"], []).bounded() as search:
+        assert search("aab")
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
