@@ -14,7 +14,7 @@ from shim.cast_tables import list_casts
 
 app = typer.Typer(
     name="cast",
-    help="Recordings: check them, blank more, cut fixtures out.",
+    help="Recordings: check them, blank more, cut fixtures out, list them, add them up.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -18,6 +18,7 @@ from shim.casts import Cast, invocation_of
 from shim.ending import Exit
 from shim.errors import FrontendError
 from shim.ids import vendor_id, vendor_name
+from shim.redact import summary
 from shim.tail import Tail
 from shim.translate import CHUNK_BYTES, open_translation, parse_exit
 
@@ -151,7 +152,7 @@ def _make(folder: str, path: str, redact: bool, run: Run, vendor: str, facts: Fa
         redacted = rewrite(source, path).counts
         run = next(cleaned for cleaned in _runs(path) if cleaned.ordinal == run.ordinal)
         if redacted:
-            facts.gaps.append(f"{sum(redacted.values())} secrets are blanked")
+            facts.gaps.append(summary(dict(redacted)))
     with _create(folder, BYTES) as file:
         for record in _records(path, run):
             if record.letter == "o":

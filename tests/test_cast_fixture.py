@@ -140,6 +140,7 @@ def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(tmp_path: Path)
     assert SECRET in (Path(made.folder) / "vendor.ndjson").read_text() and made.redacted == {}
     made = cut_fixture(path, str(tmp_path), redact="casts", name="without")
     assert dict(made.redacted) == {"github-token": 1}
+    assert facts_of(made.folder)["gap"] == "1 secret was redacted: 1 github-token"
     assert sorted(file.name for file in Path(made.folder).iterdir()) == ["case.toml", "claude.ndjson", "vendor.ndjson"]
     assert not any(SECRET in file.read_text() for file in Path(made.folder).iterdir())
 
