@@ -23,7 +23,7 @@ DEPTH = 20  # of agents started by agents; a deeper one is told as if the main o
 Write = Callable[[bytes], None]
 
 # Notes about the conversation itself; the others are about the machinery.
-_NOTES = ("api_retry", "compact_boundary", "interrupt")
+_NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
 
 
 def export(path: str, write: Write, *, redact: bool) -> None:
@@ -161,16 +161,18 @@ class _Document:
         if item.kind == "prompt":
             return when | {"source": "user", "message": item.text}
         if item.kind == "error":
-            return when | {"source": "system", "message": item.text, "extra": {"error": True}}
+            kind = item.facts.get("error")
+            extra = {"error": kind if isinstance(kind, str) else True}
+            return when | {"source": "system", "message": item.text, "extra": extra}
         if item.kind == "result" and item.facts.get("is_error"):
             return when | _failure(item.facts)
         if item.kind != "note":
             return None
-        if not item.facts:  # said in the user's name: an interrupt, what a nested agent is asked
+        if item.name == "user":  # said in the user's name: an interrupt, what a nested agent is asked
             return when | {"source": "user", "message": item.text}
-        if item.text not in _NOTES:
+        if item.name not in _NOTES:
             return None
-        known = ("attempt", "max_retries", "error", "compact_metadata")
+        known = ("attempt", "max_retries", "error", "compact_metadata", "model")
         extra = {name: item.facts[name] for name in known if item.facts.get(name) is not None}
         return when | {"source": "system", "message": item.text} | ({"extra": extra} if extra else {})
 

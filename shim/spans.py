@@ -139,7 +139,7 @@ class Spans:
                 self._prompts.append((step.at, step.text))
             self._ask(lane, "user", [{"type": "text", "content": step.text}])
         elif step.kind in ("note", "error", "answer") and self._turn is not None:
-            words = step.kind == "error" or not step.facts  # somebody's, not a name of ours or Claude's
+            words = step.kind == "error" or step.name == "user"  # somebody's, not a name of ours or Claude's
             what = step.kind if words and not self._content else step.text
             self._turn.happened(self._traced.nanoseconds(step.at), self._clean(what), step.kind)
 

@@ -69,12 +69,13 @@ SCHEMA = record(
     final_metrics=FINAL,
     subagent_trajectories=array({"$ref": "#"}),
 )
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 AGENT_ONLY = ("model_name", "reasoning_content", "tool_calls", "metrics")
 
 
 def check_trajectory(trajectory: dict[str, Any]) -> None:
     """Assert all that the format asks of a trajectory."""
-    jsonschema.validate(trajectory, SCHEMA)
+    VALIDATOR.validate(trajectory)
     _check_rules(trajectory)
 
 

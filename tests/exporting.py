@@ -60,6 +60,11 @@ def answer(identity: str, content: Any = "done", *, failed: bool = False, parent
     return {"type": "user", "message": {"role": "user", "content": [block]}, "parent_tool_use_id": parent}
 
 
+def spoken(words: str, parent: str | None = None) -> dict[str, Any]:
+    """A line that is said in the user's name."""
+    return {"type": "user", "message": {"role": "user", "content": [text(words)]}, "parent_tool_use_id": parent}
+
+
 def result(**facts: Any) -> dict[str, Any]:
     return {"type": "result", "subtype": "success", "is_error": False, "result": "done", "usage": {}} | facts
 
@@ -89,6 +94,7 @@ def session_with(secret: str) -> bytes:
         delta(f"{secret[half:]} pieces"),
         {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}, "parent_tool_use_id": None},
         assistant("m2", text(f"in two {secret} pieces")),
+        spoken(f"the user said {secret} ."),
         assistant("m3", text(f"it failed: {secret}"), model="<synthetic>") | {"error": "unknown"},
         result(is_error=True, subtype="error_during_execution", errors=[f"no {secret} there"], result=secret),
     ]

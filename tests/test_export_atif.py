@@ -17,6 +17,7 @@ from exporting import (
     said,
     session,
     session_with,
+    spoken,
     text,
     thinking,
 )
@@ -138,6 +139,25 @@ def test_a_failure_is_told(tmp_path):
     assert (first["source"], first["message"]) == ("system", "no key")
     assert second["message"] == "the turn failed: auth"
     assert second["extra"]["errors"] == ["no key"]
+
+
+def test_what_is_said_in_the_users_name_is_a_users_step(tmp_path):
+    events = (init(), assistant("m1", text("so")), spoken("[Request interrupted by user]"), result())
+    found = trajectory(tmp_path, session(*((float(at), event) for at, event in enumerate(events))))
+    assert [(step["source"], step["message"]) for step in found["steps"]] == [
+        ("user", "say hello"),
+        ("agent", "so"),
+        ("user", "[Request interrupted by user]"),
+    ]
+
+
+def test_what_happened_to_the_conversation_is_a_systems_step(tmp_path):
+    retry = {"type": "system", "subtype": "api_retry", "attempt": 2, "max_retries": 10, "error": "overloaded"}
+    hook = {"type": "system", "subtype": "hook_response", "exit_code": 1}
+    found = trajectory(tmp_path, session((0.0, init()), (1.0, retry), (1.0, hook), (2.0, result())))
+    (step,) = found["steps"][1:]
+    assert (step["source"], step["message"]) == ("system", "api_retry")
+    assert step["extra"] == {"attempt": 2, "max_retries": 10, "error": "overloaded"}
 
 
 def test_a_cast_in_which_nothing_was_said_has_its_one_step(tmp_path):

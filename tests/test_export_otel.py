@@ -17,6 +17,7 @@ from exporting import (
     said,
     session,
     session_with,
+    spoken,
     text,
     thinking,
 )
@@ -120,7 +121,7 @@ def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
     assert facts["gen_ai.usage.cache_read.input_tokens"] == 4
     assert facts["shim.session.cost_usd"] == 0.25
     assert first["name"] == "chat claude-opus-5-5" and facts_of(first)["gen_ai.provider.name"] == "anthropic"
-    assert int(first["endTimeUnixNano"]) - int(first["startTimeUnixNano"]) == 1_000_000_000
+    assert int(first["endTimeUnixNano"]) - int(first["startTimeUnixNano"]) == 1_500_000_000
     answered = facts_of(second)
     assert answered["gen_ai.response.finish_reasons"] == {"values": [{"stringValue": "stop"}]}
     assert (answered["gen_ai.response.id"], answered["gen_ai.response.model"]) == ("m2", "m-1")
@@ -134,7 +135,9 @@ def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
 
 def test_what_was_said_is_left_out_unless_asked_for(tmp_path):
     error = assistant("m3", text("It broke: a b."), model="<synthetic>") | {"error": "unknown"}
-    cast = session(*TURN[:-1], (3.2, error), (3.5, result(is_error=True, errors=["It broke: a b."])))
+    cast = session(
+        *TURN[:-1], (3.1, spoken("hm hm")), (3.2, error), (3.5, result(is_error=True, errors=["It broke: a b."]))
+    )
     plain = json.dumps(spans_of(tmp_path, cast))
     for words in ("say hello", "I look", "hm", "ls", "a b", "Two files"):
         assert f'"{words}' not in plain and f"{words}." not in plain

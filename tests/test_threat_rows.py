@@ -73,6 +73,8 @@ what a vendor prints is obeyed by a terminal
     test_threats.py::test_an_error_obeys_nothing
     test_threats.py::test_the_list_of_vendors_obeys_nothing
     test_draw.py::test_words_in_brackets_are_no_markup
+    test_cast_list.py::test_nothing_that_stands_in_a_recording_is_obeyed
+    test_cast_stats.py::test_markup_and_escapes_of_a_recording_are_text
     test_cast_command.py::test_what_is_verified_obeys_nothing
     test_cast_command.py::test_what_is_redacted_obeys_nothing
     test_cast_command.py::test_what_is_cut_obeys_nothing
@@ -87,6 +89,8 @@ what a model or a vendor says is script or HTML in an export
     test_export_markdown.py::test_a_fence_is_longer_than_any_in_its_text
     test_export_markdown.py::test_a_character_that_is_obeyed_is_nowhere
     test_export_command.py::test_a_link_is_never_written_through
+    test_cast_stats.py::test_markup_and_escapes_of_a_recording_are_text
+    test_cast_stats.py::test_a_page_has_all_of_it_and_runs_nothing
 a frontend gets more permission than it asked for
     test_policy.py::test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it
     test_two_way.py::test_a_question_that_the_output_has_no_place_for_is_denied
@@ -106,6 +110,10 @@ a secret reaches an export
     test_export_html.py::test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted
     test_export_html.py::test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole
     test_export_markdown.py::test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted
+    test_export_ndjson.py::test_no_secret_is_exported
+    test_export_atif.py::test_no_secret_is_exported
+    test_export_otel.py::test_no_secret_is_exported
+    test_cast_list.py::test_a_secret_in_a_prompt_is_not_listed
 redaction itself changes what a user's file will hold
     test_threats.py::test_a_permission_input_is_never_redacted_and_goes_back_as_it_came
     test_threats.py::test_a_hooks_input_is_never_redacted
