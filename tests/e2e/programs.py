@@ -36,7 +36,11 @@ PINS: Mapping[str, str] = json.loads(Path(__file__).with_name("package.json").re
 PYTHON_PINS: Mapping[str, str] = {
     "newest": "claude-agent-sdk==0.2.186",
     "oldest": "claude-agent-sdk==0.1.0",  # of the 0.1 line
+    "otlp": "opentelemetry-exporter-otlp-proto-http==1.45.2",
+    "pydantic": "pydantic==2.14.3",  # all that Harbor's models of a trajectory need
 }
+# Its models and its validator, without the hundred packages and the Python that the rest of it wants.
+HARBOR = "harbor==0.25.0"
 CLAUDE = "claude"  # not a package of npm's
 
 
@@ -80,6 +84,14 @@ def python_folder(pin: str) -> Path:
     """A folder for PYTHONPATH with the pinned package and what it needs."""
     requirement = PYTHON_PINS[pin]
     return _cached(requirement.replace("==", "-"), requirement, lambda new: _pip_install(new, requirement))
+
+
+@functools.cache
+def harbor_folders() -> str:
+    """A PYTHONPATH with Harbor's validator of trajectories."""
+    bare = ("--no-deps", "--ignore-requires-python")
+    harbor = _cached(HARBOR.replace("==", "-"), HARBOR, lambda new: _pip_install(new, HARBOR, *bare))
+    return f"{harbor}{os.pathsep}{python_folder('pydantic')}"
 
 
 def node_folder() -> Path:

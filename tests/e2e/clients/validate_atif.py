@@ -1,0 +1,14 @@
+"""Harbor's own validator over the files that are named; prints what it finds wrong, as JSON."""
+
+import json
+import sys
+from pathlib import Path
+
+from harbor.utils.trajectory_validator import TrajectoryValidator
+
+found = {}
+for name in sys.argv[1:]:
+    validator = TrajectoryValidator()
+    if not validator.validate(Path(name)):
+        found[name] = validator.errors
+sys.stdout.write(json.dumps(found))

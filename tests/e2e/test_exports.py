@@ -1,0 +1,168 @@
+"""What is exported, as those read it whose formats they are: Harbor's validator, OpenTelemetry's protobuf and SDK."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import harbor_folders, python_folder
+
+TESTS = Path(__file__).resolve().parent.parent
+CLIENTS = Path(__file__).with_name("clients")
+SECONDS = 120.0  # for one program over some hundred files
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def casts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A cast of every fixture, by the fixture's name."""
+    sys.path.append(str(TESTS))  # behind our own modules
+    from casting import cast_of_case
+    from support import fixture_cases
+
+    folder = tmp_path_factory.mktemp("casts")
+    found = {}
+    for case in fixture_cases():
+        found[case.name] = folder / f"{case.name.replace('/', '-')}.cast"
+        found[case.name].write_bytes(cast_of_case(case))
+    return found
+
+
+def run(script: str, *words: str, path: str, stdin: bytes = b"") -> Any:
+    """What a client prints, as JSON."""
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "default"}
+    command = [sys.executable, "-P", str(CLIENTS / script), *words]
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=SECONDS, env=environment, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def exported(export: Any, cast: Path, **options: Any) -> bytes:
+    said: list[bytes] = []
+    export(str(cast), said.append, redact=False, **options)
+    return b"".join(said)
+
+
+def test_harbors_own_validator_takes_a_trajectory_of_every_fixture(casts: dict[str, Path], tmp_path: Path) -> None:
+    from shim.export_atif import export
+
+    files = []
+    for name, cast in casts.items():
+        file = tmp_path / f"{name.replace('/', '-')}.json"
+        file.write_bytes(exported(export, cast))
+        files.append(str(file))
+    assert len(files) > 250
+    assert run("validate_atif.py", *files, path=harbor_folders()) == {}
+
+
+def test_harbors_own_validator_refuses_what_is_no_trajectory(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.json"
+    file.write_text('{"schema_version": "ATIF-v1.8", "agent": {"name": "a", "version": "1"}, "steps": []}')
+    assert list(run("validate_atif.py", str(file), path=harbor_folders())) == [str(file)]
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_opentelemetrys_own_protobuf_reads_the_spans(casts: dict[str, Path], content: bool) -> None:
+    from shim.export_otel import export
+
+    for name in ("claude/2.1.327-tool-agent", "pi/1.5.2-bash", "cursor/handmade-err-auth", "cake/2026-07-parallel"):
+        said = exported(export, casts[name], content=content)
+        read = run("read_otlp.py", "json", path=str(python_folder("otlp")), stdin=said)
+        assert spans_of(read) and len(spans_of(read)) == len(spans_of(json.loads(said)))
+
+
+def spans_of(document: Any) -> list[Any]:
+    return [
+        span for resource in document["resourceSpans"] for scope in resource["scopeSpans"] for span in scope["spans"]
+    ]
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes OTLP over HTTP, or refuses it."""
+
+    taken: list[tuple[str, str, bytes]]
+    status = 200
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.taken.append((self.path, self.headers["Content-Type"], body))
+        self.send_response(self.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.fixture(params=[200])
+def collector(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[tuple[str, str, bytes]]]]:
+    handler = type("Handler", (Collector,), {"taken": [], "status": request.param})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", handler.taken  # type: ignore[attr-defined]
+    server.shutdown()
+    server.server_close()
+    thread.join(timeout=10)
+
+
+SEND = """
+import json, sys
+from shim.errors import ShimError
+from shim.export_otel_send import send
+try:
+    print(json.dumps(send(sys.argv[1], sys.argv[2], redact=False, content=True)))
+except ShimError as error:
+    print(json.dumps({"error": str(error), "hint": error.hint}))
+"""
+
+
+def sent(cast: Path, url: str) -> Any:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    environment |= {"PYTHONPATH": str(python_folder("otlp")), "NO_PROXY": "127.0.0.1"}
+    command = [sys.executable, "-P", "-c", SEND, str(cast), url]
+    done = subprocess.run(command, capture_output=True, timeout=SECONDS, env=environment, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def test_the_sdk_sends_a_collector_the_spans_that_the_file_has(
+    casts: dict[str, Path], collector: tuple[str, list[tuple[str, str, bytes]]]
+) -> None:
+    from shim.export_otel import export
+
+    url, taken = collector
+    for name in ("claude/2.1.327-tool-agent", "pi/1.5.2-bash"):
+        taken.clear()
+        in_file = run(
+            "read_otlp.py", "json", path=str(python_folder("otlp")), stdin=exported(export, casts[name], content=True)
+        )
+        assert sent(casts[name], url) == len(spans_of(in_file))
+        ((path, kind, body),) = taken
+        assert (path, kind) == ("/v1/traces", "application/x-protobuf")
+        received = run("read_otlp.py", "protobuf", path=str(python_folder("otlp")), stdin=body)
+        assert [comparable(span) for span in spans_of(received)] == [comparable(span) for span in spans_of(in_file)]
+        assert received["resourceSpans"][0]["resource"] == in_file["resourceSpans"][0]["resource"]
+
+
+def comparable(span: dict[str, Any]) -> dict[str, Any]:
+    """A span without what the SDK adds: flags, and an empty status."""
+    kept = {name: value for name, value in span.items() if name != "flags" and value != {}}
+    return kept | {"attributes": sorted(span["attributes"], key=lambda each: str(each["key"]))}
+
+
+@pytest.mark.parametrize("collector", [400], indirect=True)
+def test_a_collector_that_refuses_is_an_error(
+    casts: dict[str, Path], collector: tuple[str, list[tuple[str, str, bytes]]]
+) -> None:
+    said = sent(casts["pi/1.5.2-bash"], collector[0])
+    assert "did not take the spans" in said["error"] and said["hint"]
