@@ -1,5 +1,6 @@
 """`shim export`: a recording as something else, for somebody else."""
 
+import functools
 import importlib
 import os
 import sys
@@ -28,6 +29,10 @@ def export_cast(
     output: Annotated[str, typer.Option("--output", "-o", help="The file to write; - is stdout.")] = "-",
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
     redact: Annotated[str, typer.Option(help="all: secrets are blanked; none: as recorded.")] = "all",
+    content: Annotated[bool, typer.Option("--content", help="otel: what was said too, not only what happened.")] = (
+        False
+    ),
+    endpoint: Annotated[str | None, typer.Option(help="otel: an OTLP collector to send to, instead of a file.")] = None,
 ) -> None:
     """Write a recording in another format: one file, whole in itself.
 
@@ -37,9 +42,19 @@ def export_cast(
         raise typer.BadParameter(f"{to!r} is none of {', '.join(FORMATS)}", param_hint="--to")
     if redact not in REDACT:
         raise typer.BadParameter(f"{redact!r} is none of {', '.join(REDACT)}", param_hint="--redact")
+    if (content or endpoint is not None) and to != "otel":
+        raise typer.BadParameter("these are for --to otel", param_hint="--content, --endpoint")
+    if endpoint is not None:
+        from shim.export_otel_send import send
+
+        count = send(cast, endpoint, redact=redact != "none", content=content)
+        sys.stderr.write(f"{count} spans were sent\n")
+        return
     if output == "-" and to not in FOR_EYES and sys.stdout.isatty():
         raise typer.BadParameter(f"{to} is nothing for a terminal: name a file, or use a pipe", param_hint="-o")
     export: Callable[..., None] = importlib.import_module(FORMATS[to]).export
+    if content:
+        export = functools.partial(export, content=True)
     if output == "-":
         _to_stdout(export, cast, redact != "none")
     else:

@@ -3,6 +3,7 @@
 from urllib.parse import urlsplit, urlunsplit
 
 from shim import __version__
+from shim.account import printable
 from shim.errors import FrontendError, MachineError
 from shim.spans import CLIENT, SCHEMA, SCOPE, Span, Spans
 
@@ -60,7 +61,7 @@ def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> in
         nonlocal sent
         if batch and exporter.export(batch) is not SpanExportResult.SUCCESS:
             raise MachineError(
-                f"the collector at {url} did not take the spans ({sent} were sent before)",
+                f"the collector at {urlsplit(url).hostname} did not take the spans ({sent} were sent before)",
                 hint="is it running, and does it take OTLP over HTTP there?",
             )
         sent += len(batch)
@@ -80,5 +81,5 @@ def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> in
 def _url(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise FrontendError(f"{endpoint!r} is no http or https URL", hint="--endpoint http://localhost:4318")
+        raise FrontendError(f"{printable(endpoint)!r} is no http or https URL", hint="--endpoint http://localhost:4318")
     return urlunsplit(parts._replace(path=TRACES)) if parts.path in ("", "/") else endpoint

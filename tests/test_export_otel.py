@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 from casting import cast_of, cast_of_case
@@ -229,6 +230,24 @@ def test_no_secret_is_exported(secret, content, tmp_path):
 def test_a_file_that_is_no_cast_is_an_error(tmp_path):
     with pytest.raises(CastError, match="no cast"):
         exported(export, tmp_path, said(init()))
+
+
+def test_the_command_leaves_out_what_was_said_unless_asked(shim, inside):
+    file = inside.path / "one.cast"
+    file.write_bytes(session(*TURN))
+    status, plain, _ = shim("export", str(file), "--to", "otel")
+    assert status == 0 and b"gen_ai.input.messages" not in plain
+    assert b"gen_ai.input.messages" in shim("export", str(file), "--to", "otel", "--content")[1]
+    status, said, complaint = shim("export", str(file), "--to", "atif", "--content")
+    assert (status, said) == (2, b"") and "--to otel" in complaint
+
+
+def test_sending_without_the_extra_says_how_to_get_it(shim, inside, monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    file = inside.path / "one.cast"
+    file.write_bytes(session(*TURN))
+    status, said, complaint = shim("export", str(file), "--to", "otel", "--endpoint", "http://127.0.0.1:9")
+    assert (status, said) == (1, b"") and "claude-shim[otel]" in complaint
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "file:///etc/passwd", "", "https://"])
