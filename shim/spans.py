@@ -25,6 +25,8 @@ SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 SCOPE = "claude-shim"
 INTERNAL, CLIENT = 1, 3  # span kinds
 EVENTS = 100  # of a span: what happened beside the conversation
+CALLERS = 10_000  # calls of a session that may have started an agent
+STARTERS = ("Task", "Agent")  # Claude's tools that do
 QUEUED = 1000  # prompts that wait for their turn
 MESSAGES = 1000  # that a reply may be an answer to: results of tools, mostly
 
@@ -89,7 +91,7 @@ class Spans:
         self._prompts: deque[tuple[float, str]] = deque(maxlen=QUEUED)
         self._asked: dict[str, list[dict[str, Any]]] = {}  # lane → what its next reply answers
         self._nested: dict[str, _Nested] = {}
-        self._agents: dict[str, str] = {}  # a call → what the agent is called that it starts
+        self._callers: dict[str, _Caller] = {}  # the calls that may have started an agent
         facts = {
             "service.name": "claude-shim",
             "service.version": header.shim,
@@ -110,18 +112,18 @@ class Spans:
         if self._turn is not None:
             yield self._invoked(last, None)
         for lane, nested in self._nested.items():
-            agent = self._agents.get(lane, "subagent")
+            agent, caller = self._agent(lane), self._callers.get(lane)
             common = self._common("invoke_agent", agent)
             when = (nested.begin, nested.end)
-            inside = f"call {lane}"
+            inside = caller.key if caller is not None and caller.turn == nested.turn else "turn"
             yield self._span(nested.turn, f"agent {lane}", inside, f"invoke_agent {agent}", INTERNAL, when, common)
 
     # -- items -------------------------------------------------------------------------------------------------
 
     def _replied(self, lane: str, reply: Reply) -> Iterator[Span]:
-        if not lane:
+        if not lane or not self._done:
             self._open(reply.at)
-        number = max(self._done, 1) if self._turn is None else self._turn.number
+        number = self._done if self._turn is None else self._turn.number
         nested = self._nested.setdefault(lane, _Nested(number, reply.at, reply.until)) if lane else None
         if nested is not None:  # in the background it may outlive its turn
             number = nested.turn
@@ -197,7 +199,7 @@ class Spans:
         return span._replace(events=tuple(turn.events), dropped=turn.dropped)
 
     def _chat(self, lane: str, turn: int, reply: Reply) -> Span:
-        agent = self._agents.get(lane, "subagent") if lane else self._traced.header.vendor
+        agent = self._agent(lane) if lane else self._traced.header.vendor
         attributes = self._common("chat", agent)
         model = reply.model or self._traced.model
         if model:
@@ -226,9 +228,9 @@ class Spans:
     def _called(self, lane: str, turn: int, call: Step) -> Span:
         attributes = self._common("execute_tool", "")
         attributes |= {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.call, "gen_ai.tool.type": "function"}
-        kind = call.input.get("subagent_type") if isinstance(call.input, Mapping) else None
-        if isinstance(kind, str) and kind:
-            self._agents[call.call] = kind
+        key, kind = f"call {call.number}", call.input.get("subagent_type")
+        if (call.call in self._nested or kind or call.name in STARTERS) and len(self._callers) < CALLERS:
+            self._callers[call.call] = _Caller(turn, key, kind if isinstance(kind, str) else "")
         failed = call.outcome in CALL_ERRORS
         if failed:
             attributes["error.type"] = CALL_ERRORS[call.outcome]
@@ -241,7 +243,12 @@ class Spans:
         inside = f"agent {lane}" if lane else "turn"
         name = f"execute_tool {call.name}"
         when = (call.at, until)
-        return self._span(turn, f"call {call.call}", inside, name, INTERNAL, when, attributes, failed=failed)
+        return self._span(turn, key, inside, name, INTERNAL, when, attributes, failed=failed)
+
+    def _agent(self, lane: str) -> str:
+        """What a nested agent is called."""
+        caller = self._callers.get(lane)
+        return (caller.agent if caller is not None else "") or "subagent"
 
     def _common(self, operation: str, agent: str) -> dict[str, Value]:
         traced, model = self._traced, self._traced.model.rpartition("/")[2].lower()
@@ -283,6 +290,14 @@ class Spans:
         if self._redactor is None or isinstance(value, bool | int | float):
             return value
         return self._redactor.value(value)
+
+
+class _Caller(NamedTuple):
+    """A call that may have started an agent: its turn, its span, and what the agent is called."""
+
+    turn: int
+    key: str
+    agent: str
 
 
 @dataclass(slots=True)
