@@ -221,6 +221,7 @@ class Reader:
         self.header: Header | None = None
         self.count = 0  # lines so far
         self.skipped = 0  # of them, those that nobody can read
+        self.torn = 0  # of these, the last one, if it has no end
         self.ended = False  # the last checkpoint was there
 
     def feed(self, chunk: bytes) -> list[Record]:
@@ -237,7 +238,8 @@ class Reader:
         """The file is at its end: a last line without its newline was cut off, and is no record."""
         if self.header is None:
             raise CastError("this is no cast: it has no first line", hint="`shim claude --shim-record FILE` makes one")
-        self.skipped += len(self._lines.close())
+        self.torn = len(self._lines.close())
+        self.skipped += self.torn
 
     def _pass_long(self) -> None:
         self.count += self._lines.skipped

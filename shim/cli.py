@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from typing import Annotated
 
@@ -18,11 +17,12 @@ from shim.account import printable
 from shim.capabilities import describe_all
 from shim.cast_command import app as cast_app
 from shim.config import CHOICES
-from shim.draw import Drawing
 from shim.errors import ShimError
 from shim.export_command import export_cast
 from shim.install import DEFAULT_DIRECTORY, found_first, install, uninstall
 from shim.replay_command import replay
+from shim.show import draw_run, open_console
+from shim.show_command import show_cast
 from shim.translate import STDERR_BYTES, open_translation, parse_exit, translate
 from shim.vendors import find
 
@@ -96,20 +96,12 @@ def _draw(flags: list[str], prompt: str) -> int:
     """Start the drop-in and draw its stream; its exit status."""
     command = [sys.executable, "-I", "-m", "shim", "claude", "-p", "--output-format", "stream-json", "--verbose"]
     command += ["--include-partial-messages", "--shim-dialect", "claude", *flags, "--", prompt]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     # The terminal sends an interrupt to both; the drop-in ends the turn and says so, and we draw it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    drawing = Drawing(Console(highlight=False))
-    assert process.stdout is not None
-    for line in process.stdout:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict):
-            drawing.event(event)
-    drawing.close()
-    return process.wait()
+    return draw_run(command, prompt, open_console())
+
+
+app.command("show")(show_cast)
 
 
 @app.command("translate")

@@ -7,7 +7,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from flat import check_flat, translate_flat
 from rich_session import markdown_of_everything
-from support import FIXTURES, check_turns, fixture_cases, translate_case
+from showing import GOLDENS, goldens
+from support import FIXTURES, ROOT, check_turns, fixture_cases, translate_case
 
 
 def main() -> int:
@@ -27,7 +28,15 @@ def main() -> int:
             changed += 1
             sys.stdout.write(f"removed  {golden.parent.parent.name}/{golden.parent.name}\n")
     changed += accept(FIXTURES / "exports" / "everything.md", markdown_of_everything())
-    sys.stdout.write(f"{changed} of {len(fixture_cases())} goldens changed; read the diff before you commit it\n")
+    shown = {GOLDENS / f"{name}.txt": text.encode() for name, text in goldens().items()}
+    changed += sum(accept(golden, text) for golden, text in shown.items())
+    for golden in sorted(set(GOLDENS.glob("*.txt")) - set(shown)):
+        golden.unlink()
+        changed += 1
+        sys.stdout.write(f"removed  {golden.name}\n")
+    sys.stdout.write(
+        f"{changed} of {len(fixture_cases()) + len(shown)} goldens changed; read the diff before you commit it\n"
+    )
     return 0
 
 
@@ -36,8 +45,9 @@ def accept(golden: Path, said: bytes) -> bool:
     old = golden.read_bytes() if golden.exists() else None
     if said == old:
         return False
+    golden.parent.mkdir(parents=True, exist_ok=True)
     golden.write_bytes(said)
-    name = golden.relative_to(FIXTURES)
+    name = golden.relative_to(FIXTURES if golden.is_relative_to(FIXTURES) else ROOT)
     sys.stdout.write(f"{'new    ' if old is None else 'changed'}  {name}\n")
     return True
 

@@ -1,27 +1,34 @@
-"""A turn drawn for a person."""
+"""A session drawn for a person: each kind of step, in a pipe."""
 
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
-from support import Stage, case, parse, translate_case
+from support import case, parse, translate_case
+from telling import INIT, Event, call, delta, result, returned, said, start, text
 
-from shim.draw import ARGUMENT_CHARACTERS, OUTPUT_LINES, Drawing, shown, text_of
+from shim.draw import ARGUMENT_CHARACTERS, ARGUMENT_LINES, DIFF_LINES, OUTPUT_LINES, Drawing, shown
+from shim.story import Story
 
-INIT = {"type": "system", "subtype": "init", "model": "m1", "cwd": "/repo", "shim": {"vendor": "demo"}}
 
-
-def drawn(*events, terminal=False):
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=200, highlight=False, color_system=None)
-    drawing = Drawing(console)
-    for event in events:
-        drawing.event(event)
+def drawn(*events: Event, **options: Any) -> str:
+    """What is drawn of events a second after each other."""
+    console, story = Console(file=io.StringIO(), _environ={}), Story()
+    drawing = Drawing(console, story, **options)
+    for at, event in enumerate(events):
+        for change in story.event(at, event):
+            drawing.change(change)
+    for change in story.close(len(events)):
+        drawing.change(change)
     drawing.close()
+    assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-def result(**facts):
-    return {"type": "result", "is_error": False, "num_turns": 1, "duration_ms": 1500, "usage": {}} | facts
+def rows(*events: Event, **options: Any) -> list[str]:
+    """The lines that say something."""
+    return [row for row in drawn(*events, **options).split("\n") if row]
 
 
 def test_a_turn_is_drawn_from_its_first_line_to_its_totals():
@@ -29,68 +36,130 @@ def test_a_turn_is_drawn_from_its_first_line_to_its_totals():
     text = drawn(*parse(said))
     assert "● Bash" in text and "✓" in text
     assert "asking anybody" in text
-    assert text.splitlines()[-1].startswith("done · ")
+    assert "✓ done · 2 steps" in text
 
 
-def test_text_streams_as_it_comes():
-    stage = Stage(partial=True)
-    stage.turn.text("Hel")
-    stage.turn.text("lo")
-    stage.turn.thinking("hm")
-    stage.turn.ended()
-    stage.turn.closed(None, "")
-    text = drawn(*stage.lines())
-    assert "Hello\nhm\n" in text
+def test_a_text_in_fragments_is_one_text():
+    assert "Hello\n\n" in drawn(start(), delta("Hel"), delta("lo"), said(text("Hello")))
 
 
 def test_words_in_brackets_are_no_markup():
-    delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "[bold]x[/bold] [link=http://e]y"}}
-    call = {"type": "tool_use", "id": "t", "name": "[red]T", "input": {"command": "[/]"}}
-    output = {"type": "tool_result", "tool_use_id": "t", "content": "[green]z"}
-    text = drawn(
-        INIT | {"model": "[blink]m"},
-        {"type": "stream_event", "event": delta},
-        {"type": "assistant", "message": {"content": [call]}},
-        {"type": "user", "message": {"content": [output]}},
-    )
-    for word in ("[bold]x[/bold] [link=http://e]y", "[red]T", "[/]", "[green]z", "[blink]m"):
-        assert word in text
+    shown = drawn(INIT | {"model": "[blink]m"}, said(text("[bold]x[/bold]"), call("t", "[red]T", command="[/]")))
+    for word in ("[bold]x[/bold]", "[red]T", "[/]", "[blink]m"):
+        assert word in shown
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_escapes_are_shown_and_not_obeyed(terminal):
-    evil = "\x1b]52;c;eA==\x07\x9b31m\u202e"
-    delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": evil}}
-    text = drawn(INIT | {"cwd": evil}, {"type": "stream_event", "event": delta}, result(errors=[evil], is_error=True))
-    assert "\x1b]" not in text and "\x9b" not in text and "\u202e" not in text and "\x07" not in text
-    assert "\\x1b]52;c;eA==\\x07\\x9b31m\\u202e" in text
+def test_a_failure_says_why_once():
+    wrong = said(text("API Error: no key"), error="server_error")
+    wrong["message"]["model"] = "<synthetic>"
+    ended = result(is_error=True, errors=["API Error: no key"], shim={"cause": "auth"})
+    assert rows(wrong, ended)[:2] == ["API Error: no key", "✗ failed: auth · 1.0 s · 10 tokens in, 5 out · $0.0000"]
+    assert rows(result(is_error=True, errors=["no key"], shim={"cause": "auth"}))[0] == "no key"
+    assert rows(result(is_error=True, result="refused", subtype="success", terminal_reason="api_error"))[:2] == [
+        "refused",
+        "✗ failed: api_error · 0.0 s · 10 tokens in, 5 out · $0.0000",
+    ]
 
 
-def test_a_failure_says_why():
-    text = drawn(INIT, result(is_error=True, errors=["no key"], shim={"cause": "auth"}))
-    assert "no key" in text and "failed: auth" in text
-
-
-def test_totals_count_tokens_and_money():
-    text = drawn(result(usage={"input_tokens": 10, "output_tokens": 5, "x": "y"}, total_cost_usd=0.5))
-    assert text == "done · 1 turns · 1.5 s · 15 tokens · $0.5000\n"
+def test_totals_count_tokens_and_money_and_the_cost_of_a_turn_is_its_own():
+    usage = {"input_tokens": 1000, "output_tokens": 5, "cache_read_input_tokens": 500, "x": "y"}
+    shown = rows(result(0.5, usage=usage, num_turns=1), result(0.75, num_turns=3))
+    assert shown[0] == "✓ done · 1 step · 0.0 s · 1,500 tokens in (500 cached), 5 out · $0.5000"
+    assert shown[1] == "✓ done · 3 steps · 0.0 s · 10 tokens in, 5 out · $0.2500"
+    assert shown[2].startswith("session: 2 turns · 1,510 tokens in (500 cached), 10 out · $0.7500")
 
 
 def test_of_a_long_output_the_first_lines_are_shown_and_the_rest_is_counted():
-    output = {"type": "tool_result", "content": "\n".join(f"line {number}" for number in range(20))}
-    text = drawn({"type": "user", "message": {"content": [output]}})
-    assert f"line {OUTPUT_LINES - 1}" in text and f"line {OUTPUT_LINES}\n" not in text
-    assert f"{20 - OUTPUT_LINES} more lines" in text
+    events = said(call("a")), returned("a", "\n".join(f"line {number}" for number in range(20)))
+    shown = drawn(*events)
+    assert f"line {OUTPUT_LINES - 1}\n" in shown and f"line {OUTPUT_LINES}\n" not in shown
+    assert f"… {20 - OUTPUT_LINES} more lines" in shown
+    assert "line 19\n" in drawn(*events, full=True)
+
+
+def test_of_a_long_line_the_beginning_is_shown_and_the_rest_is_counted():
+    shown = drawn(said(call("a")), returned("a", "x" * 500))
+    assert f"    {'x' * ARGUMENT_CHARACTERS}… ({500 - ARGUMENT_CHARACTERS} more characters)\n" in shown
+
+
+def test_a_command_of_many_lines_is_cut_like_its_output():
+    shown = drawn(said(call("a", command="\n".join(map(str, range(50))))))
+    assert f"    {ARGUMENT_LINES - 1}\n    … {50 - ARGUMENT_LINES} more lines\n" in shown
+
+
+def test_thinking_is_folded_to_its_first_line_unless_all_of_it_is_wanted():
+    thought = said({"type": "thinking", "thinking": "One.\nTwo.\n\nThree."})
+    assert rows(thought)[0] == "∴ One.  (2 more lines)"
+    assert rows(thought, thinking=True)[:3] == ["∴ One.", "Two.", "Three."]
+    assert rows(said({"type": "redacted_thinking", "data": "x"}))[0] == "∴ (thinking that is not shown)"
+
+
+def test_an_edit_is_drawn_as_the_patch_that_was_made_else_as_the_one_that_was_asked_for():
+    edit = {"file_path": "/a", "old_string": "x", "new_string": "y"}
+    patch = {"oldStart": 7, "oldLines": 2, "newStart": 7, "newLines": 2, "lines": [" a", "-x", "+y"]}
+    made = rows(said(call("a", "Edit", **edit)), returned("a", "updated", extra={"structuredPatch": [patch]}))
+    assert made[2:6] == ["    @@ -7,2 +7,2 @@", "      a", "    - x", "    + y"]
+    asked = rows(said(call("a", "Edit", **edit)), returned("a", "updated"))
+    assert asked[2:4] == ["    - x", "    + y"] and "updated" not in "".join(asked)
+    failed = rows(said(call("a", "Edit", **edit)), returned("a", "no such text", failed=True))
+    assert failed[2:5] == ["    - x", "    + y", "    no such text"]
+
+
+def test_a_long_diff_is_cut_and_counted():
+    events = said(call("a", "Write", file_path="/a", content="x\n" * 100)), returned("a", "written")
+    assert f"    … {100 - DIFF_LINES} more lines" in rows(*events)
+    assert len([row for row in rows(*events, full=True) if row == "    + x"]) == 100
+
+
+def test_a_list_of_things_to_do_is_a_list():
+    todos = [{"content": "one", "status": "completed"}, {"content": "two", "status": "in_progress"}, {"content": "3"}]
+    assert rows(said(call("a", "TodoWrite", todos=todos)))[:4] == ["● TodoWrite", "    ☑ one", "    ▸ two", "    ☐ 3"]
+
+
+def test_a_nested_agent_stands_under_the_call_that_it_serves():
+    nested = said(text("I look."), call("b", "Grep", pattern="x"), parent="t")
+    deeper = said(call("c", "Read", file_path="/a"), parent="b")
+    shown = rows(said(call("t", "Task", description="count")), nested, deeper, returned("b"), returned("t"))
+    assert shown[:7] == [
+        "● Task  count",
+        "    I look.",
+        "    ● Grep  x",
+        "        ● Read  /a",
+        "      ✓ Grep x · 2.0 s",
+        "        out",
+        "  ✓ Task count · 4.0 s",
+    ]
+
+
+def test_the_outcome_of_a_call_that_does_not_stand_above_it_names_the_call():
+    shown = rows(said(call("a", command="one"), call("b", command="two")), returned("b"), returned("a", failed=True))
+    assert shown == [
+        "● Bash  one",
+        "● Bash  two",
+        "  ✓ 1.0 s",
+        "    out",
+        "  ✗ Bash one · 2.0 s",
+        "    out",
+        *shown[-2:],
+    ]
 
 
 def test_what_happens_beside_the_conversation_is_a_line():
-    text = drawn(
-        {"type": "system", "subtype": "api_retry", "attempt": 2},
+    shown = rows(
+        {"type": "system", "subtype": "api_retry", "attempt": 2, "max_retries": 3, "error": "overloaded"},
         {"type": "system", "subtype": "compact_boundary"},
-        {"type": "system", "subtype": "anything"},
+        {"type": "system", "subtype": "any_thing", "color": "blue", "uuid": "u"},
         {"type": "nobody knows"},
     )
-    assert text.splitlines() == ["the model is asked again (2)", "the context was shortened"]
+    assert shown[:3] == [
+        "· the model is asked again (2 of 3): overloaded",
+        "· the context was shortened (auto)",
+        "· any thing: color blue",
+    ]
+
+
+def test_a_session_that_does_nothing_is_drawn_as_nothing():
+    assert drawn() == ""
 
 
 @pytest.mark.parametrize(
@@ -101,16 +170,8 @@ def test_what_happens_beside_the_conversation_is_a_line():
         ({"a": 1, "b": [2]}, "a=1, b=[2]"),
         ({"command": 7}, "command=7"),
         ({}, ""),
-        ({"command": "x" * 500}, "x" * ARGUMENT_CHARACTERS + "…"),
+        ({"command": "x" * 500}, "x" * ARGUMENT_CHARACTERS + f"… ({500 - ARGUMENT_CHARACTERS} more characters)"),
     ],
 )
 def test_arguments_are_one_line(arguments, expected):
     assert shown(arguments) == expected
-
-
-def test_a_result_of_several_blocks_is_text():
-    assert text_of([{"type": "text", "text": "a"}, {"type": "image"}]) == "a\n[image]"
-
-
-def test_a_result_without_content_is_no_word():
-    assert text_of(None) == ""

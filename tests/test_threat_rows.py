@@ -75,6 +75,11 @@ what a vendor prints is obeyed by a terminal
     test_draw.py::test_words_in_brackets_are_no_markup
     test_cast_list.py::test_nothing_that_stands_in_a_recording_is_obeyed
     test_cast_stats.py::test_markup_and_escapes_of_a_recording_are_text
+    test_show.py::test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown
+    test_show.py::test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_followed
+    test_show.py::test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs
+    test_show.py::test_links_images_html_and_entities_of_a_markdown_text_are_words
+    test_show.py::test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links
     test_cast_command.py::test_what_is_verified_obeys_nothing
     test_cast_command.py::test_what_is_redacted_obeys_nothing
     test_cast_command.py::test_what_is_cut_obeys_nothing

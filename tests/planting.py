@@ -1,0 +1,87 @@
+"""What a hostile vendor may try on a terminal, planted everywhere in a session."""
+
+import re
+from typing import Any
+
+from casting import Moment, cast_of
+from showing import line
+from telling import answer, asked, call, delta, result, returned, said, start, text, user
+
+# Escapes, a clipboard, a link, eight-bit controls, a change of direction, a return to the line's beginning.
+EVIL = "\x1b[31m\x1b]52;c;eA==\x07\x1b]8;;http://evil.example\x1b\\x\x9b2J\u202eb\u2066\r\x08\x7f"
+MARKUP = "[red]m[/red] [link=http://evil.example]l[/link] [/]"
+TRICKS = (
+    "[https://good.example](https://evil.example) ![p](https://track.example/p.png) <script>a</script> "
+    "<https://auto.example> &#27;[31m &#x202e; **b**\n\n<div>html</div>\n\n````\n```\ninside\n````\n\nafter\n"
+)
+BAD = EVIL + MARKUP
+SEEN = ("[red]m[/red]", "[link=http://evil.example]l[/link]", "\\x1b]52;c;eA==", "\\x9b2J", "\\u202e")
+
+SGR = r"\x1b\[[0-9;]*m"
+LIVE = r"\x1b\[\?25[lh]|\x1b\[2K|\x1b\[\d*A|\r"  # a spinner: the cursor, a line wiped, a line up
+
+
+def obeyed(drawn: str, *, live: bool = False) -> list[str]:
+    """What of a drawing a terminal would obey, apart from rich's own colours and, `live`, its spinner."""
+    rest = re.sub(f"{SGR}|{LIVE}" if live else SGR, "", drawn)
+    return re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", rest)
+
+
+def events() -> list[dict[str, Any]]:
+    """A turn in which every string is bad."""
+    shim = {"vendor": BAD, "unattended": True}
+    wrong = said(text(BAD), error=BAD, reply="w")
+    wrong["message"]["model"] = "<synthetic>"
+    todos = [{"content": BAD, "status": BAD}]
+    edit = {"file_path": BAD, "old_string": BAD, "new_string": BAD + "!"}
+    patch = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-" + BAD, "+" + BAD]}
+    return [
+        {"type": "system", "subtype": "init", "session_id": BAD, "model": BAD, "cwd": BAD, "shim": shim},
+        said({"type": "thinking", "thinking": BAD + "\n" + BAD}),
+        start("t"),
+        delta(BAD + "\n\n"),
+        delta(TRICKS),
+        said(text(BAD + "\n\n" + TRICKS), reply="t"),
+        said(call("a", BAD, **{BAD: BAD, "command": BAD})),
+        asked("q" + BAD, "a", BAD, **{BAD: BAD}),
+        returned("a", [{"type": "text", "text": BAD}, {"type": BAD}], failed=True),
+        said(call("e", "Edit", **edit), call("f", "Edit", **edit), call("t", "TodoWrite", todos=todos)),
+        returned("e", BAD, extra={"structuredPatch": [patch]}),
+        returned("f", BAD, failed=True),
+        said(call("n", "Task", prompt=BAD), call("o", BAD)),
+        said(text(BAD + TRICKS), call("m", BAD, **{BAD: [BAD]}), parent="n", reply="u"),
+        user(BAD),
+        {"type": "system", "subtype": BAD, BAD: BAD},
+        {"type": "system", "subtype": "api_retry", "attempt": BAD, "max_retries": BAD, "error": BAD},
+        {"type": "system", "subtype": "informational", "content": BAD},
+        {"type": "system", "subtype": "task_started", "description": BAD},
+        {"type": "rate_limit_event", "rate_limit_info": {"status": BAD}},
+        returned("nobody's", BAD),
+        wrong,
+        result(
+            is_error=True,
+            subtype=BAD,
+            errors=[BAD],
+            shim={"vendor": BAD, "cause": BAD, "repairs": {BAD: 1}, "unknown_events": {BAD: 2}},
+        ),
+    ]
+
+
+def planted() -> bytes:
+    """The same as a cast, with a bad header, a bad prompt and bad answers."""
+    argv = ["--output-format", "stream-json", "--input-format", "stream-json"]
+    denied = answer("q" + BAD, "deny")
+    denied["response"]["response"]["message"] = BAD
+    moments: list[Moment] = [
+        (0.1, "i", line(user(BAD + TRICKS))),
+        (0.2, "s", {"child": BAD, "argv": [BAD]}),
+        (0.3, "I", BAD.encode() + b"\n"),
+        (0.4, "o", BAD.encode() + b"\xff\xfe\n"),
+        (0.5, "e", BAD.encode() + b"\n"),
+        (0.6, "n", {"kind": BAD, BAD: BAD}),
+    ]
+    moments += [(number, "O", line(event)) for number, event in enumerate(events(), 1)]
+    moments.insert(14, (8.5, "i", line(denied)))
+    moments.append((90.0, "i", line({"type": "control_request", "request": {"subtype": "set_model", "model": BAD}})))
+    header = dict.fromkeys(("started", "shim", "vendor_version", "cwd", "platform"), BAD)
+    return cast_of(moments, argv=argv, vendor=BAD, **header)

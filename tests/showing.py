@@ -1,0 +1,132 @@
+"""Casts that are shown, and what is shown of them."""
+
+import io
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from casting import Moment, cast_of, cast_of_case
+from rich.console import Console
+from support import ROOT, case
+from telling import INIT, answer, asked, call, delta, result, returned, said, start, streamed, text, user
+
+from shim.show import show
+
+GOLDENS = ROOT / "tests" / "golden" / "show"
+
+# What each of them has to show: an edit with its patch, a failure, calls at the same time, nested and background
+# agents, retries, repairs, a list of todos, every kind of call.
+CASES = (
+    "claude/2.1.327-api-err529",
+    "claude/2.1.327-denied-bash",
+    "claude/2.1.327-tool-agent",
+    "claude/2.1.327-tool-edit",
+    "cursor/handmade-tool-zoo",
+    "pi/1.5.2-bash-fail",
+    "pi/1.5.2-edit-multi",
+    "pi/1.5.2-parallel",
+    "pi/1.5.2-think-tool",
+    "pi/seed-auto-retry",
+    "qwen/0.24.4-todo-enabled",
+    "qwen/handmade-subagent-foreground",
+    "torture/pi-noise-lines",
+)
+MARKDOWN = """# A heading
+
+Some **bold** words and a [link](https://example.com/a?b).
+
+```python
+def greet(name: str) -> str:
+    return name
+```
+
+- one
+- two
+"""
+
+
+def line(event: Any) -> bytes:
+    """An event as a line."""
+    return json.dumps(event).encode() + b"\n"
+
+
+def conversation() -> bytes:
+    """Two turns of a conversation, with every kind of step that a fixture does not have."""
+    argv = ["--output-format", "stream-json", "--input-format", "stream-json", "--include-partial-messages"]
+    thought = {"type": "thinking", "thinking": "First I look around.\nThen I do it.\n\nThen I am done."}
+    edit = {"file_path": "/repo/a.py", "old_string": "a = 1\nb = 2\n", "new_string": "a = 1\nb = 3\nc = 4\n"}
+    compacted = {"type": "system", "subtype": "compact_boundary"} | {
+        "compact_metadata": {"trigger": "auto", "pre_tokens": 150000}
+    }
+    interrupt = {"type": "control_request", "request_id": "i", "request": {"subtype": "interrupt"}}
+    moments: list[tuple[float, str, Any]] = [
+        (0.1, "i", user("make it better\nand quickly")),
+        (0.3, "O", INIT | {"shim": {"vendor": "pi", "unattended": True}}),
+        (1.0, "O", said(thought)),
+        (1.2, "O", start()),
+        (1.2, "O", delta(MARKDOWN[:40])),
+        (2.4, "O", delta(MARKDOWN[40:])),
+        (2.4, "O", said(text(MARKDOWN))),
+        (2.4, "O", streamed("content_block_stop")),
+        (3.0, "O", said(call("b", command="for i in 1 2 3\ndo echo $i\ndone", description="count", timeout=5000))),
+        (5.0, "O", returned("b", "\n".join(map(str, range(1, 31))))),
+        (5.5, "O", said(call("e", "Edit", **edit))),
+        (5.6, "O", asked("q", "e", "Edit", **edit)),
+        (7.1, "i", answer("q", "allow")),
+        (8.0, "O", returned("e", "The file has been updated")),
+        (8.2, "O", said(call("w", "Write", file_path="/repo/new.py", content="x = 1\ny = 2\n"))),
+        (8.3, "O", asked("r", "w", "Write", file_path="/repo/new.py")),
+        (9.0, "i", answer("r", "deny")),
+        (9.1, "O", returned("w", "the person said no", failed=True)),
+        (9.2, "O", compacted),
+        (9.3, "n", {"kind": "timeout", "seconds": 5}),
+        (10.0, "O", result(0.12, num_turns=4, shim={"cause": "clean", "repairs": {"not_json": 2}})),
+        (70.0, "i", user("once more")),
+        (70.5, "O", said(text("I will."), call("s", command="sleep 100"))),
+        (95.0, "i", interrupt),
+        (95.2, "O", result(0.15, num_turns=2, is_error=True, subtype="error_during_execution", errors=["stopped"])),
+    ]
+    lines: list[Moment] = [(at, letter, fact if letter == "n" else line(fact)) for at, letter, fact in moments]
+    lines.insert(2, (0.2, "s", {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/repo"}))
+    lines.insert(3, (0.25, "I", b"make it better\n"))
+    lines.insert(4, (0.27, "o", b'{"type":"session","caf\xe9":1}\n'))
+    lines.insert(5, (0.28, "e", b"a warning without an end"))
+    lines.append((96.0, "x", {"child": 1, "code": 0, "signal": None}))
+    return cast_of(lines, argv=argv, vendor_version="0.87.1")
+
+
+def drawn(cast: bytes | Path, *, terminal: bool = False, width: int = 100, **options: Any) -> str:
+    """What is shown of a cast, in a terminal or in a pipe."""
+    console = Console(
+        file=io.StringIO(), force_terminal=terminal, width=width, highlight=False, markup=False, emoji=False,
+        color_system="standard" if terminal else None, _environ={},
+    )  # fmt: skip
+    if isinstance(cast, Path):
+        show(str(cast), console, **options)
+    else:
+        with tempfile.NamedTemporaryFile(suffix=".cast") as file:
+            file.write(cast)
+            file.flush()
+            show(file.name, console, **options)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def goldens() -> dict[str, str]:
+    """What is shown in a pipe, by the name of its golden."""
+    found = {name.replace("/", "-"): drawn(cast_of_case(case(name))) for name in CASES}
+    found["conversation"] = drawn(conversation())
+    found["conversation-full"] = drawn(conversation(), full=True, thinking=True)
+    found["conversation-raw"] = drawn(conversation(), raw=True)
+    found["conversation-raw-160-columns"] = unstyled(drawn(conversation(), terminal=True, width=160, raw=True))
+    return found
+
+
+SGR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def unstyled(drawn: str) -> str:
+    """What a terminal shows, without its colours."""
+    return "\n".join(line.rstrip() for line in SGR.sub("", drawn).split("\n"))

@@ -1,0 +1,62 @@
+"""What a call changed in a file, line by line."""
+
+from typing import Any
+
+import pytest
+
+from shim.edits import COMPARED_LINES, compared, edit_of
+from shim.steps import Step
+
+
+def edited(name: str, extra: Any = None, **arguments: Any) -> list[str] | None:
+    lines = edit_of(Step(1, "call", 0.0, name=name, input=arguments, extra=extra))
+    return None if lines is None else [f"{line.sign}{line.text}" for line in lines]
+
+
+def test_lines_that_both_texts_have_are_said_once():
+    assert edited("Edit", old_string="a\nb\nc\n", new_string="a\nB\nc\n") == [" a", "-b", "+B", " c"]
+
+
+def test_between_two_places_there_is_a_gap():
+    old = "\n".join(map(str, range(30)))
+    lines = edited("Edit", old_string=old, new_string=old.replace("3\n", "x\n", 1).replace("27", "y"))
+    assert lines is not None and lines.count("@…") == 1
+
+
+def test_a_whole_text_is_new_lines():
+    assert edited("Write", content="a\nb\n") == ["+a", "+b"]
+    assert edited("NotebookEdit", new_source="a") == ["+a"]
+    assert edited("Write", content="") == []
+
+
+def test_several_edits_stand_below_each_other():
+    edits = [{"old_string": "a", "new_string": "b"}, {"old_string": "", "new_string": "c\n"}]
+    assert edited("MultiEdit", edits=edits) == ["-a", "+b", "@…", "+c"]
+
+
+def test_a_patch_that_was_made_is_believed_more_than_what_was_asked_for():
+    hunk = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-x", "+y", "\\ No newline"]}
+    assert edited("Edit", {"structuredPatch": [hunk]}, old_string="a", new_string="b") == [
+        "@@@ -1,1 +1,1 @@",
+        "-x",
+        "+y",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "arguments"),
+    [
+        ("Bash", None, {"old_string": "a"}),
+        ("MultiEdit", None, {"edits": 5}),
+        ("MultiEdit", None, {}),
+        ("Edit", {"structuredPatch": [{"oldStart": "x"}]}, {"old_string": "a", "new_string": "b"}),
+        ("Edit", {"structuredPatch": 7}, {}),
+    ],
+)
+def test_what_is_no_edit_or_of_another_shape_is_none(name: str, extra: Any, arguments: dict[str, Any]) -> None:
+    assert edited(name, extra, **arguments) is None
+
+
+def test_texts_too_long_to_be_compared_are_said_whole():
+    lines = list(compared("a\n" * COMPARED_LINES, "a\n" * 5))
+    assert len(lines) == COMPARED_LINES + 5

@@ -1,0 +1,341 @@
+"""`shim show`: a recording as a person reads it, however it ends and whoever wrote it."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from casting import HEADER, cast_of, cast_of_case
+from planting import BAD, SEEN, TRICKS, events, obeyed, planted
+from rich.console import Console
+from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line, unstyled
+from support import case
+from telling import INIT, call, delta, result, returned, said, start, text
+
+from shim.cast import CastError
+from shim.raw import PLAIN_CHARACTERS
+from shim.show import draw_run
+
+WHOLE = conversation()
+CUT = "the recording was cut off here"
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, str]:
+    return goldens()
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in GOLDENS.glob("*.txt")))
+def test_a_session_in_a_pipe_is_its_golden(shown: dict[str, str], name: str) -> None:
+    assert shown[name] == (GOLDENS / f"{name}.txt").read_bytes().decode()
+
+
+def test_every_session_that_is_shown_has_its_golden(shown: dict[str, str]) -> None:
+    assert set(shown) == {path.stem for path in GOLDENS.glob("*.txt")}
+
+
+def test_in_a_pipe_nothing_depends_on_the_width_and_nothing_is_coloured() -> None:
+    assert drawn(WHOLE, width=40) == drawn(WHOLE, width=200)
+    assert drawn(WHOLE, width=40, raw=True) == drawn(WHOLE, width=200, raw=True)
+    assert "\x1b" not in drawn(WHOLE)
+
+
+def test_in_a_terminal_markdown_is_drawn_and_lines_go_on_where_they_began() -> None:
+    lines = unstyled(drawn(WHOLE, terminal=True, width=60)).split("\n")
+    assert "A heading" in lines and "Some bold words and a link (https://example.com/a?b)." in lines
+    assert max(map(len, lines)) <= 60
+    long = said(call("a", command="ls"), call("b", "Task", description="d"), call("c", command="word " * 30, x="y"))
+    nested = long | {"parent_tool_use_id": None}
+    lines = unstyled(drawn(cast_of([(1, "O", line(nested))]), terminal=True, width=60)).split("\n")
+    assert max(map(len, lines)) <= 60
+
+
+def test_edits_are_coloured() -> None:
+    assert "\x1b[31m- b = 2\x1b[0m" in drawn(WHOLE, terminal=True)
+    assert "\x1b[32m+ b = 3\x1b[0m" in drawn(WHOLE, terminal=True)
+
+
+# -- recordings that are not whole ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*CASES[:3], "conversation"])
+def test_a_cast_that_is_cut_off_anywhere_still_shows(name: str, tmp_path: Path) -> None:
+    data = WHOLE if name == "conversation" else cast_of_case(case(name))
+    header = data.index(b"\n") + 1
+    ends = [at + 1 for at in range(header, len(data) - 1) if data[at : at + 1] == b"\n"]
+    middles = [(one + other) // 2 for one, other in zip([header, *ends], [*ends, len(data)], strict=True)]
+    whole = drawn(data).split("\n")
+    for end in [header, *ends, *middles]:
+        lines = drawn(data[:end]).split("\n")
+        assert CUT in lines
+        assert lines[0] == whole[0]
+        assert CUT in drawn(data[:end], raw=True)
+    assert CUT not in whole
+
+
+def test_a_header_that_is_cut_off_is_no_cast() -> None:
+    with pytest.raises(CastError, match="no cast"):
+        drawn(WHOLE[:50])
+
+
+def test_lines_that_are_damaged_are_counted_and_the_others_shown() -> None:
+    lines = WHOLE.split(b"\n")
+    lines[3], lines[9] = lines[3][:20], b"\xff" + lines[9]
+    shown = drawn(b"\n".join(lines))
+    assert "2 lines of the recording cannot be read: `shim cast verify` says where" in shown
+    assert CUT not in shown and "Bash" in shown
+
+
+def test_a_call_that_was_running_when_the_recording_was_cut_has_no_answer() -> None:
+    cut = cast_of([(1, "O", line(said(call("a", command="ls")))), (3, "O", line(INIT))], end=False)
+    assert "… Bash ls · unanswered · 2.0 s" in drawn(cut)
+
+
+# -- one that is still being written ----------------------------------------------------------------------------
+
+
+class Writer:
+    """Somebody who writes the next piece of a recording whenever it is waited for."""
+
+    def __init__(self, path: Path, *steps: bytes | Callable[[], Any]) -> None:
+        self._path = path
+        self._steps = list(steps)
+        self.waits = 0
+        self.seen: list[str] = []
+        self.console = Console(file=io.StringIO(), _environ={})
+
+    def sleep(self, seconds: float) -> None:
+        self.waits += 1
+        assert 0 < seconds <= 0.2 and isinstance(self.console.file, io.StringIO)
+        self.seen.append(self.console.file.getvalue())
+        step = self._steps.pop(0)
+        if isinstance(step, bytes):
+            with self._path.open("ab") as file:
+                file.write(step)
+        else:
+            step()
+
+
+def follow(path: Path, monkeypatch: pytest.MonkeyPatch, *steps: bytes | Callable[[], Any], **options: Any) -> Writer:
+    from shim.show import show
+
+    writer = Writer(path, *steps)
+    monkeypatch.setattr("shim.show.time.sleep", writer.sleep)
+    show(str(path), writer.console, follow=True, **options)
+    assert isinstance(writer.console.file, io.StringIO)
+    writer.seen.append(writer.console.file.getvalue())
+    return writer
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A recording of which two thirds are written."""
+    path = tmp_path / "a.cast"
+    path.write_bytes(WHOLE[: len(WHOLE) // 3])
+    return path
+
+
+def test_a_recording_is_followed_until_its_last_checkpoint(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    third = len(WHOLE) // 3
+    writer = follow(begun, monkeypatch, b"", WHOLE[third : 2 * third], b"", WHOLE[2 * third :])
+    assert writer.seen[-1] == drawn(WHOLE)
+    sizes = [len(text) for text in writer.seen]
+    assert sizes[0] == sizes[1] < sizes[2] == sizes[3] < sizes[4]
+    assert writer.waits == 4
+
+
+def test_a_recording_that_is_whole_is_not_waited_for(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun.write_bytes(WHOLE)
+    assert follow(begun, monkeypatch).waits == 0
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_an_interrupt_ends_following(begun: Path, monkeypatch: pytest.MonkeyPatch, raw: bool) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    writer = follow(begun, monkeypatch, interrupt, raw=raw)
+    assert CUT not in writer.seen[-1]
+    assert raw or "░ model" in writer.seen[-1]
+
+
+def test_a_recording_that_goes_away_is_not_waited_for(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = follow(begun, monkeypatch, begun.unlink)
+    assert "the file is gone" in writer.seen[-1]
+
+
+def test_a_recording_that_is_replaced_by_itself_without_secrets_is_at_its_end(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept = begun.with_suffix(".new")
+    swept.write_bytes(WHOLE)
+
+    def replace() -> None:
+        with begun.open("ab") as file:
+            file.write(WHOLE[len(WHOLE) // 3 :][: -(len(b'["h","","end"]\n') + 64)])
+        os.replace(swept, begun)
+
+    assert follow(begun, monkeypatch, replace).seen[-1] == drawn(WHOLE)
+
+
+# -- both wires -------------------------------------------------------------------------------------------------
+
+
+def test_each_record_has_its_time_and_its_direction() -> None:
+    lines = drawn(WHOLE, raw=True).split("\n")
+    assert [(row[:9].strip(), row[10:20].strip()) for row in lines[1:6]] == [
+        ("0.1000", "frontend →"),
+        ("0.3000", "→ frontend"),
+        ("0.3000", "start"),
+        ("0.3000", "→ child"),
+        ("0.3000", "child →"),
+    ]
+
+
+def test_a_long_line_is_cut_and_counted_unless_all_of_it_is_wanted() -> None:
+    cast = cast_of([(1, "O", b"x" * 5000 + b"\n")])
+    row = drawn(cast, raw=True).split("\n")[1]
+    assert len(row) < PLAIN_CHARACTERS + 30 and row.endswith(f"… (+{5000 - PLAIN_CHARACTERS})")
+    assert "x" * 5000 in drawn(cast, raw=True, full=True)
+
+
+# -- a run ------------------------------------------------------------------------------------------------------
+
+
+def run_of(*lines: bytes, terminal: bool = False, width: int = 100, prompt: str = "hi") -> tuple[int, str]:
+    """What is drawn of a run whose drop-in prints these lines, and its status."""
+    console = Console(
+        file=io.StringIO(), force_terminal=terminal, width=width, highlight=False, markup=False, emoji=False,
+        color_system="standard" if terminal else None, _environ={},
+    )  # fmt: skip
+    program = f"import sys; sys.stdout.buffer.write({b''.join(lines)!r}); sys.exit(3)"
+    status = draw_run([sys.executable, "-c", program], prompt, console)
+    assert isinstance(console.file, io.StringIO)
+    return status, console.file.getvalue()
+
+
+def test_a_run_is_drawn_like_its_recording() -> None:
+    stream = [INIT, start(), delta("He"), delta("llo"), said(text("Hello")), said(call("a", command="ls"))]
+    lines = [line(event) for event in (*stream, returned("a", "x"), result(0.1))]
+    status, shown = run_of(*lines, b"no event\n", prompt="say hello")
+    assert status == 3
+    recorded = drawn(cast_of((0.01, "O", part) for part in lines))
+    keep = "> say hello", "Hello", "● Bash  ls", "    x", "claude · m · /repo"
+    assert [row for row in shown.split("\n") if row in keep] == [row for row in recorded.split("\n") if row in keep]
+    assert "Hello" in shown and "✓ done" in shown
+
+
+def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
+    _, shown = run_of(line(INIT), line(start()), *(line(delta(word)) for word in ("One ", "**two**")), terminal=True)
+    assert "waiting for the agent" in shown
+
+
+# -- what a vendor may try on a terminal ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("options", [{}, {"full": True, "thinking": True}, {"raw": True}], ids=["show", "full", "raw"])
+def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown(options: dict[str, Any], terminal: bool) -> None:
+    shown = drawn(planted(), terminal=terminal, width=4000, **options)
+    assert obeyed(shown) == []
+    assert terminal or "\x1b" not in shown
+    for word in SEEN:
+        assert word in unstyled(shown)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("raw", [False, True])
+def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bool, terminal: bool
+) -> None:
+    cast = tmp_path / "a.cast"
+    cast.write_bytes(planted()[:-20])
+    monkeypatch.setattr("shim.show.time.sleep", lambda _: cast.unlink())
+    shown = drawn(cast, terminal=terminal, width=4000, follow=True, raw=raw)
+    assert obeyed(shown, live=terminal) == []
+    for word in SEEN:
+        assert word in unstyled(shown)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs(terminal: bool) -> None:
+    _, shown = run_of(*map(line, events()), terminal=terminal, width=4000, prompt=BAD)
+    assert obeyed(shown, live=terminal) == []
+    for word in SEEN:
+        assert word in unstyled(shown)
+
+
+def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
+    shown = unstyled(drawn(cast_of([(1, "O", line(said(text(TRICKS))))]), terminal=True, width=4000))
+    for word in (
+        "https://good.example (https://evil.example)",
+        "https://track.example/p.png",
+        "<script>a</script>",
+        "<https://auto.example>",
+        "&#27;[31m &#x202e;",
+        "<div>html</div>",
+        "inside",
+        "after",
+    ):
+        assert word in shown
+    assert "**b**" not in shown
+
+
+def test_a_text_too_long_for_markdown_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shim.paper.MARKDOWN_CHARACTERS", 50)
+    assert "**bold**" in drawn(cast_of([(1, "O", line(said(text(MARKDOWN))))]), terminal=True)
+
+
+def test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links() -> None:
+    from rich.control import Control
+    from rich.text import Text
+
+    from shim.paper import Shown
+
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", _environ={})
+    console.print(Shown(Control.bell()), Shown(Text("a\x1b]b", style="bold link http://evil.example")))
+    assert isinstance(console.file, io.StringIO)
+    assert obeyed(console.file.getvalue()) == [] and "evil" not in console.file.getvalue()
+
+
+# -- the command ------------------------------------------------------------------------------------------------
+
+
+def shim_show(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "shim", "show", *words], capture_output=True, text=True, **options)
+
+
+def test_the_command_shows_a_cast(tmp_path: Path) -> None:
+    (tmp_path / "a.cast").write_bytes(WHOLE)
+    done = shim_show(str(tmp_path / "a.cast"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, drawn(WHOLE), "")
+
+
+@pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"{}\n", "no cast"), (b"", "no first line")])
+def test_what_is_no_cast_is_said_so(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    if content is not None:
+        (tmp_path / "a.cast").write_bytes(content)
+    done = shim_show(str(tmp_path / "a.cast"))
+    assert done.returncode == 1 and reason in done.stderr and not done.stdout
+
+
+def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
+    (tmp_path / "a.cast").write_bytes(cast_of((n, "O", line(said(text("word " * 50)))) for n in range(20_000)))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shim", "show", str(tmp_path / "a.cast")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 0
+
+
+def test_the_header_of_a_cast_is_its_title() -> None:
+    assert drawn(cast_of([], end=True)).startswith(f"pi · {HEADER['cwd']} · 2026-11-20 10:00:00 UTC · shim 0.1.0")
