@@ -185,7 +185,7 @@ class Child:
     async def ended(self) -> Exit:
         """Wait for its end, then end what is left of its group; how it ended."""
         if self.exit is None:
-            await self._gone()
+            await self.gone()
             _signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
             strays.end(self._strays)
@@ -195,7 +195,8 @@ class Child:
                 self._track.ended(self.exit)
         return self.exit
 
-    async def _gone(self) -> None:
+    async def gone(self) -> None:
+        """Wait for its end, and leave what it left behind as it is."""
         with contextlib.suppress(AttributeError, OSError):
             descriptor = os.pidfd_open(self._process.pid)
             try:

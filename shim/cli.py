@@ -17,6 +17,7 @@ from shim.account import printable
 from shim.capabilities import describe_all
 from shim.cast_command import app as cast_app
 from shim.config import CHOICES
+from shim.conform_command import check_conformance
 from shim.errors import ShimError
 from shim.export_command import export_cast
 from shim.install import DEFAULT_DIRECTORY, found_first, install, uninstall
@@ -38,6 +39,7 @@ app.add_typer(cast_app)
 
 
 app.command("replay")(replay)
+app.command("conform", context_settings={"allow_interspersed_args": False})(check_conformance)
 
 
 def run(arguments: list[str]) -> None:

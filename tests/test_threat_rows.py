@@ -83,6 +83,8 @@ what a vendor prints is obeyed by a terminal
     test_cast_command.py::test_what_is_verified_obeys_nothing
     test_cast_command.py::test_what_is_redacted_obeys_nothing
     test_cast_command.py::test_what_is_cut_obeys_nothing
+    test_conform.py::test_a_person_gets_a_table_that_obeys_nothing
+    test_conform.py::test_a_command_line_that_is_hostile_obeys_nothing
 what a model or a vendor says is script or HTML in an export
     test_export_html.py::test_the_browser_may_run_this_script_and_this_style_and_load_nothing
     test_export_html.py::test_nothing_in_the_page_is_loaded_from_anywhere

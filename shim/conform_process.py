@@ -1,0 +1,373 @@
+"""One run of a claude-like command, held as a frontend holds it: what was sent, what came and when, how it ended.
+
+Everything is bounded: each wait by the patience that the user gave, stdout by the limits below, stderr by its head and
+tail. Whatever happens, the process is ended with its group.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from subprocess import Popen
+from typing import Any
+
+import anyio
+
+from shim import strays
+from shim.child import Child, spawn
+
+# A turn that says one word prints some ten lines; thinking, tools and partial messages make it some hundred.
+STDOUT_BYTES = 16 * 1024 * 1024
+STDOUT_LINES = 100_000
+LAST_BYTES_SECONDS = 1.0  # for its last bytes, when it has ended and something else holds its stdout
+SURVIVE_SECONDS = 3.0  # for what it started to be gone after it
+TERMINATE_SECONDS = 2.0  # for one that did not end by itself, before it is killed
+KILL_SECONDS = 1.0
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of its stdout: when it came, its bytes without the newline, and its JSON or what is wrong with it."""
+
+    at: float
+    raw: bytes
+    value: Any = None
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What was written to its stdin, and how many lines it had printed until then."""
+
+    at: float
+    data: bytes
+    position: int
+
+
+@dataclass
+class Run:
+    """All that is known of one run. Times are seconds since its start.
+
+    `exit` is its status, negative for a signal, None when it had to be ended by us; `stuck` then says what was waited
+    for. `over` is what was still waited for when it closed its stdout by itself.
+    """
+
+    name: str
+    frontend: str
+    argv: tuple[str, ...]
+    lines: list[Line] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    stdout: bytearray = field(default_factory=bytearray)
+    stderr: str = ""
+    exit: int | None = None
+    stuck: str = ""
+    over: str = ""
+    flooded: bool = False
+    signalled: str = ""
+    closed_at: float | None = None
+    ended_at: float | None = None
+    below: int = 0
+    survivors: int = 0
+    marks: dict[str, int] = field(default_factory=dict)
+    unstartable: str = ""
+
+    @property
+    def objects(self) -> list[Object]:
+        """The lines that are JSON objects."""
+        return [line.value for line in self.lines if isinstance(line.value, dict)]
+
+    def of_type(self, *kinds: str) -> list[Object]:
+        """The objects of some types."""
+        return [value for value in self.objects if value.get("type") in kinds]
+
+    def answer_to(self, identity: str) -> Object | None:
+        """The `response` of the control_response to a request, if it came."""
+        for value in self.of_type("control_response"):
+            response = value.get("response")
+            if isinstance(response, dict) and response.get("request_id") == identity:
+                return response
+        return None
+
+
+class _OverError(Exception):
+    """It closed its stdout, or printed too much, before the awaited came."""
+
+
+class _StuckError(Exception):
+    """The awaited did not come in time."""
+
+
+Answer = Callable[[Object], Object | None]
+Wanted = Callable[[Object], bool]
+
+
+def is_result(value: Object) -> bool:
+    """Whether a line ends a turn."""
+    return value.get("type") == "result"
+
+
+def answer_to(subtype: str) -> str:
+    """The words for a control request's answer, where it was waited for."""
+    return f"the answer to {subtype}"
+
+
+class Wire:
+    """What a script has of the process: its stdin, what came of its stdout, and signals.
+
+    `answer` makes the response to a control_request of its own, as an SDK would; None leaves it unanswered.
+    """
+
+    def __init__(self, run: Run, process: "Popen[bytes]", child: Child, patience: float) -> None:
+        self.run = run
+        self.answer: Answer = lambda request: {}
+        self.patience = patience
+        self._process = process
+        self._child = child
+        self._began = time.monotonic()
+        self._news = anyio.Event()
+        self._reading = anyio.CancelScope()
+        self.drained = anyio.Event()
+        self._finished = anyio.Event()
+        self._ended = False
+        self._mark = 0
+        self._asked = 0
+        self._below: dict[int, bytes] = {}
+
+    def now(self) -> float:
+        """Seconds since its start."""
+        return time.monotonic() - self._began
+
+    async def send(self, *values: Object) -> None:
+        """Lines on its stdin, in one write."""
+        await self.send_bytes(b"".join(json.dumps(value).encode() + b"\n" for value in values))
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Bytes on its stdin."""
+        self.run.sent.append(Sent(self.now(), data, len(self.run.lines)))
+        with anyio.move_on_after(self.patience) as scope:
+            await self._child.say(data)
+        if scope.cancelled_caught:
+            raise _StuckError("it to read its stdin")
+
+    async def ask(self, subtype: str, **fields: Any) -> Object:
+        """A control request, and the `response` of its answer."""
+        identity = await self.request(subtype, **fields)
+        await self.until(lambda value: _answers(value, identity), answer_to(subtype), 0)
+        response = self.run.answer_to(identity)
+        assert response is not None
+        return response
+
+    async def request(self, subtype: str, **fields: Any) -> str:
+        """A control request, its answer not waited for; its id."""
+        self._asked += 1
+        identity = f"conform_{self._asked}_{subtype}"
+        await self.send({"type": "control_request", "request_id": identity, "request": {"subtype": subtype, **fields}})
+        return identity
+
+    async def until(self, wanted: Wanted, what: str, since: int | None = None) -> Object:
+        """The next line that is wanted: behind the last one that was, or from line `since` on."""
+        position = self._mark if since is None else since
+        with anyio.move_on_after(self.patience):
+            while True:
+                while position < len(self.run.lines):
+                    value = self.run.lines[position].value
+                    position += 1
+                    if isinstance(value, dict) and wanted(value):
+                        if since is None:
+                            self._mark = position
+                        return value
+                if self._ended:
+                    raise _OverError(what)
+                await self._news.wait()
+        raise _StuckError(what)
+
+    async def to_end(self) -> None:
+        """Wait until it closes its stdout by itself."""
+        with anyio.move_on_after(self.patience):
+            await self.drained.wait()
+            return
+        raise _StuckError("its end")
+
+    def mark(self, name: str) -> None:
+        """Remember how many lines came until now."""
+        self.run.marks[name] = len(self.run.lines)
+
+    def close(self) -> None:
+        """Close its stdin."""
+        if self.run.closed_at is None:
+            self.run.closed_at = self.now()
+            self._child.hang_up()
+
+    async def stop_reading(self) -> None:
+        """Close our end of its stdout, as a frontend does that has seen enough."""
+        self._reading.cancel()
+        await self.drained.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def signal(self, name: str) -> None:
+        """A signal to the process alone, as a frontend sends it. What runs below it is remembered."""
+        self.run.signalled = name
+        self.mark("signalled")
+        self._below = strays.descendants(self._process.pid)
+        self.run.below = len(self._below)
+        with contextlib.suppress(OSError):
+            os.kill(self._process.pid, getattr(signal, name))
+
+    async def read(self) -> None:
+        """Read its stdout to the end, and answer what it asks."""
+        with self._reading:
+            await self._read()
+        self._ended = True
+        self._wake()
+        self.drained.set()
+
+    async def _read(self) -> None:
+        stdout, taken = self.run.stdout, 0
+        while chunk := await self._child.read():
+            searched = len(stdout)
+            stdout += chunk
+            while (end := stdout.find(b"\n", max(taken, searched))) >= 0:
+                await self._take(bytes(stdout[taken:end]))
+                taken = end + 1
+            if len(stdout) > STDOUT_BYTES or len(self.run.lines) > STDOUT_LINES:
+                self.run.flooded = True
+                self._finished.set()
+                return
+            self._wake()
+        if taken < len(stdout):
+            await self._take(bytes(stdout[taken:]))
+
+    def _wake(self) -> None:
+        self._news, news = anyio.Event(), self._news
+        news.set()
+
+    async def _take(self, raw: bytes) -> None:
+        line = read_line(self.now(), raw)
+        self.run.lines.append(line)
+        value = line.value
+        if isinstance(value, dict) and value.get("type") == "control_request" and self.run.closed_at is None:
+            request = value.get("request")
+            body = self.answer(request if isinstance(request, dict) else {})
+            if body is not None:
+                response = {"subtype": "success", "request_id": value.get("request_id"), "response": body}
+                await self.send({"type": "control_response", "response": response})
+
+    async def finish(self, script: Callable[["Wire"], Awaitable[None]]) -> None:
+        """Play the script, then wait for the end of the process."""
+        try:
+            await script(self)
+        except _OverError as missing:
+            self.run.over = str(missing)
+        except _StuckError as missing:
+            self.run.stuck = str(missing)
+            return
+        with anyio.move_on_after(self.patience):
+            await self._finished.wait()
+        if self.run.ended_at is None:
+            self.run.stuck = "" if self.run.flooded else "its end"
+            return
+        await self._look_below()
+        ended = await self._child.ended()
+        self.run.exit = -getattr(signal, ended.signal, 1) if ended.signal else ended.code
+
+    async def watch(self) -> None:
+        """Notice its end, and wait no longer for a stdout that something else holds open."""
+        with contextlib.suppress(ChildProcessError):  # we ended it ourselves meanwhile
+            await self._child.gone()
+        self.run.ended_at = self.now()
+        with anyio.move_on_after(LAST_BYTES_SECONDS):
+            await self.drained.wait()
+        self._reading.cancel()
+        self._finished.set()
+
+    async def _look_below(self) -> None:
+        """Whether what it had started when it was signalled went with it."""
+        with anyio.move_on_after(SURVIVE_SECONDS):
+            while _alive(self._below):
+                await anyio.sleep(0.05)
+        self.run.survivors = _alive(self._below)
+        strays.end(self._below)
+
+
+def _answers(value: Object, identity: str) -> bool:
+    response = value.get("response")
+    return value.get("type") == "control_response" and (
+        isinstance(response, dict) and response.get("request_id") == identity
+    )
+
+
+def _alive(processes: Mapping[int, bytes]) -> int:
+    """How many of them run still; one that only waits to be reaped does not."""
+    count = 0
+    for pid, born in processes.items():
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+            count += words[19] == born and words[0] not in (b"Z", b"X")
+    return count
+
+
+def read_line(at: float, raw: bytes) -> Line:
+    """A line as the strictest of the clients reads it."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return Line(at, raw, None, f"byte {error.start} is not UTF-8")
+    if not text.strip():
+        return Line(at, raw, None, "it is blank")
+    try:
+        return Line(at, raw, json.loads(text, parse_constant=_no_constant))
+    except (ValueError, RecursionError) as error:
+        return Line(at, raw, None, f"it is not JSON: {error}")
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+async def hold(
+    run: Run,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    script: Callable[[Wire], Awaitable[None]],
+    patience: float,
+    *,
+    feed: bool,
+) -> None:
+    """Start the command, play the script, and fill `run`. A ShimError when it cannot be started."""
+    process = spawn([*command, *run.argv], environment, cwd, feed=feed)
+    child = Child(process, b"")
+    wire = Wire(run, process, child, patience)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wire.read)
+            tasks.start_soon(wire.watch)
+            tasks.start_soon(child.drain)
+            await wire.finish(script)
+            await _end(child)
+            with anyio.move_on_after(LAST_BYTES_SECONDS):
+                await child.drained.wait()
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(child)
+        run.stderr = child.tail.text()
+        child.close()
+
+
+async def _end(child: Child) -> None:
+    """End it with its group and what it has started, unless it ended by itself.
+
+    Not `Child.stop`: that ends whatever lost its parent below us, and other runs are below us too.
+    """
+    for name, seconds in (("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)):
+        if child.exit is None:
+            child.signal(name)
+            with anyio.move_on_after(seconds):
+                await child.ended()

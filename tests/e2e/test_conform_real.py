@@ -1,0 +1,84 @@
+"""`shim conform` over real programs: what the real claude does is right, and ours does it too.
+
+A rule that the real one breaks is a wrong rule, whatever a page says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from clis import Cli
+from place import Place
+from vendor_setups import CLAUDE_ITSELF, PI, QWEN
+
+from shim.conform import conform
+from shim.conform_runs import Options
+from shim.conform_seen import Finding
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+pytestmark = pytest.mark.e2e
+
+PROMPTS = {"prompt": "[[text]] hi", "tool_prompt": "[[shell]] touch conform.txt", "long_prompt": "[[slow]]"}
+FAILING = PROMPTS | {"prompt": "[[error]] 401"}
+PATIENCE = 60.0
+QUESTIONS = {"questions-stand-behind-their-calls", "denied", "allowed", "questions-are-taken-back"}
+only_real = pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True)], ids=str)
+
+
+def findings(place: Place, prompts: Mapping[str, str], **options: bool) -> dict[str, Finding]:
+    """Every rule's finding, by its name. The place's environment is the user's."""
+    found = conform([str(place.claude)], place.environment, os.getcwd(), Options(**options, **prompts), PATIENCE)
+    return {finding.rule.name: finding for finding in found}
+
+
+def told(found: Mapping[str, Finding], verdict: str, *levels: str) -> dict[str, str]:
+    """The rules of some levels with a verdict, each with what was found."""
+    return {
+        name: json.dumps(finding.as_json(), ensure_ascii=False)
+        for name, finding in found.items()
+        if finding.verdict == verdict and finding.rule.level in (levels or ("MUST", "SHOULD"))
+    }
+
+
+@only_real
+def test_the_real_claude_keeps_every_must(place: Place) -> None:
+    """The test of the test. SHOULDs are its own to break: it loses the result of a SIGINT now and then (P17)."""
+    found = findings(place, PROMPTS, drop_in=False)
+    assert told(found, "fail", "MUST") == {}
+    assert set(told(found, "fail")) <= {"sigint-says-so"}
+    # It starts no process to talk to its model, and no request of it fails here.
+    assert set(told(found, "skipped")) == {"nothing-survives", "api-failures"}
+
+
+@only_real
+def test_a_real_failure_of_the_api_keeps_its_rule(place: Place) -> None:
+    found = findings(place, FAILING, drop_in=False)
+    assert found["api-failures"].verdict == "pass", found["api-failures"]
+    assert found["errors-exit-1"].verdict == "pass" and found["errors-are-last"].verdict == "pass"
+    assert told(found, "fail", "MUST") == {}
+
+
+@pytest.mark.parametrize("cli", [Cli(QWEN)], ids=str)
+def test_ours_over_a_vendor_that_asks_keeps_every_rule(place: Place) -> None:
+    found = findings(place, PROMPTS)
+    assert told(found, "fail") == {}
+    assert set(told(found, "skipped")) == {"api-failures"}
+
+
+@pytest.mark.parametrize("cli", [Cli(PI)], ids=str)
+def test_ours_over_a_vendor_that_asks_nobody_keeps_every_rule(place: Place) -> None:
+    found = findings(place, PROMPTS)
+    assert told(found, "fail") == {}
+    assert set(told(found, "skipped")) == {"api-failures"} | QUESTIONS
+
+
+@pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF)], ids=str)
+def test_ours_over_the_real_claude_keeps_every_rule(place: Place) -> None:
+    found = findings(place, PROMPTS)
+    assert told(found, "fail") == {}

@@ -1,0 +1,650 @@
+"""A claude-like command that keeps every rule of the contract which can be seen from outside.
+
+FAKE_DEFECT names the one thing that it does wrong. Run with `-I -S`: a start costs nothing. It answers at once; a
+prompt that asks for a file makes a call, one that asks to count goes on until it is interrupted.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import uuid
+
+DEFECT = os.environ.get("FAKE_DEFECT", "")
+VARIADIC = ("--allowedTools", "--disallowedTools", "--tools", "--add-dir", "--mcp-config", "--betas")
+SINGLE = [
+    "--output-format",
+    "--input-format",
+    "--model",
+    "--permission-mode",
+    "--session-id",
+    "--resume",
+    "--max-turns",
+    "--system-prompt",
+    "--permission-prompt-tool",
+]
+FLAGS = [
+    "-p",
+    "--print",
+    "--verbose",
+    "--include-partial-messages",
+    "--replay-user-messages",
+    "--fork-session",
+    "--continue",
+]
+TOOLS = ["Bash", "Read", "Write"]
+USAGE = dict.fromkeys(("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), 1)
+WAIT_SECONDS = 10.0  # for a signal or a reader that leaves, when conformance forgot us
+LONG = "x" * 1_100_000
+REPLAY = {
+    "set_max_thinking_tokens": None, "get_context_usage": {}, "get_settings": {}, "apply_flag_settings": None,
+    "stop_task": {}, "get_session_cost": {}, "list_permission_rules": {}, "background_tasks": {}, "get_usage": {},
+    "mcp_status": {"mcpServers": []}, "mcp_set_servers": {"added": [], "removed": [], "errors": {}},
+    "list_models": {"models": []}, "cancel_async_message": {"cancelled": False},
+    "get_binary_version": {"version": "2.1.0"}, "rewind_files": "File rewinding is not enabled.",
+    "mcp_reconnect": "Server not found: x", "mcp_toggle": "Server not found: x",
+}  # fmt: skip
+
+
+def broken(name):
+    return name == DEFECT
+
+
+# Defects of one kind of line: what is done to it on its way out.
+def _pop(*keys):
+    def change(line):
+        for key in keys[:-1]:
+            line = line[key]
+        line.pop(keys[-1])
+
+    return change
+
+
+def _set(value, *keys):
+    def change(line):
+        for key in keys[:-1]:
+            line = line[key]
+        line[keys[-1]] = value
+
+    return change
+
+
+CHANGES = {
+    "no-uuid": ("assistant", _pop("uuid")),
+    "other-session-id": ("assistant", _set("another", "session_id")),
+    "init-without-tools": ("init", _pop("tools")),
+    "init-with-a-tool-text": ("init", _set("Bash", "tools")),
+    "result-without-usage": ("result", _pop("usage")),
+    "result-with-a-duration-text": ("result", _set("1", "duration_ms")),
+    "result-without-text": ("result", _pop("result")),
+    "no-message-id": ("assistant", _pop("message", "id")),
+    "no-counts": ("assistant", _set({}, "message", "usage")),
+    "no-parent": ("assistant", _pop("parent_tool_use_id")),
+    "two-blocks": ("assistant", lambda line: line["message"]["content"].append({"type": "text", "text": ""})),
+    "stop-reason": ("assistant", _set("end_turn", "message", "stop_reason")),
+    "text-without-text": ("assistant", lambda line: line["message"]["content"][0].pop("text", None)),
+    "result-without-content": ("tool", lambda line: line["message"]["content"][0].pop("content")),
+    "result-of-nobody": ("tool", lambda line: line["message"]["content"][0].update(tool_use_id="toolu_none")),
+    "no-tool-use-result": ("tool", _pop("tool_use_result")),
+    "event-without-parent": ("stream_event", _pop("parent_tool_use_id")),
+    "content-is-text": ("assistant", _set("hello", "message", "content")),
+    "message-is-text": ("assistant", _set("hello", "message")),
+}
+# Bytes that a defect prints behind the init of a turn.
+NOISE = {
+    "noise": b"debug: hello\n",
+    "null": b"null\n",
+    "array": b"[1]\n",
+    "no-type": b'{"a":1}\n',
+    "half-line": b'{"type":"system","subty\n',
+    "nan": b'{"type":"system","subtype":"x","n":NaN}\n',
+    "bad-utf8": b'{"type":"system","subtype":"\xff"}\n',
+    "long-line": b'{"type":"system","subtype":"%s"}\n' % LONG.encode(),
+    "long-for-yume": b'{"type":"system","subtype":"%s"}\n' % LONG[:150_000].encode(),
+    "end-line": b'{"type":"end"}\n',
+    "type-last": b'{"subtype":"x","type":"conform"}\n',
+    "unasked-event": b'{"type":"stream_event","event":{"type":"message_stop"},"parent_tool_use_id":null}\n',
+    "escapes": b'{"type":"\x1b[31m\\u001b]52;c;ZXZpbA==\\u0007[red]x[/red]\\u202e"\n',
+    "deep": b"[" * 100_000 + b"\n",
+}  # fmt: skip
+
+
+class Fake:
+    def __init__(self, flags, prompt):
+        self.flags, self.prompt = flags, prompt
+        self.output = flags.get("--output-format", "text")
+        self.partial = "--include-partial-messages" in flags
+        self.sdk = flags.get("--input-format") == "stream-json"
+        self.model, self.mode = flags.get("--model", "m1"), flags.get("--permission-mode", "default")
+        self.session = str(uuid.uuid4())
+        self.failed = False
+        self.said = []
+        self.waiting = []
+        self.stopped = False
+        self.hooks = {}
+
+    # -- lines out -----------------------------------------------------------------------------------------------
+
+    def emit(self, kind, **fields):
+        line = {"type": kind, **fields, "session_id": self.session, "uuid": str(uuid.uuid4())} | {
+            key: fields[key] for key in ("uuid",) if key in fields
+        }
+        self.change(kind, line)
+        if self.output == "stream-json":
+            write(json.dumps(line).encode() + b"\n")
+        self.said.append(line)
+        return line
+
+    def change(self, kind, line):
+        wanted, change = CHANGES.get(DEFECT, (None, None))
+        actual = "init" if line.get("subtype") == "init" else kind
+        if kind == "user" and "tool_use_result" in line:
+            actual = "tool"
+        if wanted == actual:
+            change(line)
+
+    def event(self, **event):
+        if self.partial:
+            self.emit("stream_event", event=event, parent_tool_use_id=None)
+
+    def init(self):
+        tools = list(TOOLS)
+        if "--tools" in self.flags and not broken("tools-kept"):
+            tools = [name for name in tools if name in self.flags["--tools"]]
+        for rule in self.flags.get("--disallowedTools", ()):
+            name = rule.partition("(")[0] if broken("specifier-removes") else rule
+            if name in tools and not broken("disallowed-kept"):
+                tools.remove(name)
+        if not broken("no-init"):
+            facts = {"mcp_servers": [], "slash_commands": [], "apiKeySource": "none", "model": self.model}
+            self.emit("system", subtype="init", cwd=os.getcwd(), tools=tools, permissionMode=self.mode, **facts)
+        if self.output == "stream-json":
+            write(NOISE.get(DEFECT, b""))
+
+    def block(self, block, index=0):
+        kind = block["type"]
+        message = {"id": self.reply, "type": "message", "role": "assistant", "model": self.model, "content": [block]}
+        message |= {"stop_reason": None, "stop_sequence": None, "usage": USAGE}
+        empty = {"text": {"text": ""}, "tool_use": {"input": {}}}[kind]
+        self.event(type="content_block_start", index=index, content_block=block | empty)
+        text = block["text"] if kind == "text" else json.dumps(block["input"])
+        name = "text" if kind == "text" else "partial_json"
+        for part in (text[:3], text[3:] + ("more" if broken("deltas-differ") and kind == "text" else "")):
+            delta = {"type": f"{'text' if kind == 'text' else 'input_json'}_delta", name: part}
+            self.event(type="content_block_delta", index=index + broken("other-index"), delta=delta)
+        if broken("line-behind-block"):
+            self.event(type="content_block_stop", index=index)
+        self.emit("assistant", message=message, parent_tool_use_id=None)
+        if not broken("line-behind-block") and not broken("block-stays-open"):
+            self.event(type="content_block_stop", index=index)
+
+    def begin_reply(self):
+        self.reply = f"msg_{uuid.uuid4().hex[:8]}"
+        start = {"id": "other" if broken("other-message") else self.reply, "type": "message", "role": "assistant"}
+        if not broken("start-without-usage"):
+            start["usage"] = USAGE
+        if not broken("no-message-start"):
+            self.event(type="message_start", message=start)
+
+    def end_reply(self, reason="end_turn"):
+        usage = {} if broken("delta-without-usage") else {"output_tokens": 1}
+        self.event(type="message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage=usage)
+        if not broken("no-message-stop"):
+            self.event(type="message_stop")
+
+    def result(self, text="", subtype="success", errors=None, failed=False):
+        self.failed = failed or errors is not None
+        said = {"result": text} if errors is None else {"errors": errors}
+        counts = {
+            "duration_ms": 1,
+            "duration_api_ms": 1,
+            "num_turns": 0 if self.session == self.flags.get("NOBODY") else 1,
+        }
+        facts = {"stop_reason": None, "total_cost_usd": 0, "usage": USAGE, "modelUsage": {}, "permission_denials": []}
+        if broken("no-result"):
+            return
+        self.emit("result", subtype=subtype, is_error=self.failed, **said, **counts, **facts)
+        if broken("two-results"):
+            self.emit("result", subtype=subtype, is_error=self.failed, **said, **counts, **facts)
+        if broken("talk-behind-result"):
+            self.emit("user", message={"role": "user", "content": "x"}, parent_tool_use_id=None)
+        if self.output == "stream-json" and (
+            (not self.sdk and not broken("no-terminator")) or (broken("stop-behind-error") and self.failed)
+        ):
+            write(b'{"type":"message_stop"}\n')
+
+    # -- turns ---------------------------------------------------------------------------------------------------
+
+    def turn(self, prompt, echo=None):
+        if broken("state-running"):
+            self.emit("system", subtype="session_state_changed", state="running")
+        self.init()
+        if echo is not None and "--replay-user-messages" in self.flags and not broken("no-replay"):
+            self.emit("user", message=echo["message"], uuid=echo.get("uuid", str(uuid.uuid4())), isReplay=True)
+        if broken("says-escapes"):
+            prompt = "\x1b]52;c;ZXZpbA==\x07[red]x[/red]\u202e"
+        if DEFECT.startswith("api-"):
+            message = {"id": "m", "type": "message", "role": "assistant", "model": "<synthetic>", "usage": USAGE}
+            message |= {"content": [{"type": "text", "text": "API Error: 500"}], "stop_reason": "stop_sequence"}
+            if not broken("api-silent"):
+                self.emit("assistant", message=message, parent_tool_use_id=None, error="server_error")
+            self.result("API Error: 500", failed=True)
+        elif "Count" in prompt:
+            self.count()
+        elif "file" in prompt:
+            self.write_file()
+        else:
+            self.begin_reply()
+            self.block({"type": "text", "text": "ready"})
+            self.end_reply()
+            if broken("nobody-reads"):
+                self.wait_for_reader_to_leave()
+            self.result("ready")
+
+    def wait_for_reader_to_leave(self):
+        poll = select.poll()
+        poll.register(1, select.POLLERR)
+        if poll.poll(WAIT_SECONDS * 1000):
+            os.write(1, b"x" * 10)  # BrokenPipeError, and nobody catches it
+
+    def count(self):
+        if not self.sdk:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+            child = subprocess.Popen(["sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL)
+        self.begin_reply()
+        self.event(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
+        self.event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "1 2"})
+        if self.sdk:
+            while not self.stopped and (line := self.next_line()) is not None:
+                self.heed(line)
+        else:
+            caught = signal.sigtimedwait({signal.SIGTERM, signal.SIGINT}, WAIT_SECONDS)
+            if not broken("orphan"):
+                child.kill()
+                child.wait()
+            if caught and caught.si_signo == signal.SIGTERM:
+                sys.exit(0 if broken("sigterm-0") else 143)
+        self.stopped = False
+        self.reply_cut()
+        if broken("interrupt-ignored"):
+            self.result("1 2 3")
+            return
+        if not broken("no-interrupt-line") and not (broken("sigint-silent") and not self.sdk):
+            content = [{"type": "text", "text": "[Request interrupted by user]"}]
+            self.emit("user", message={"role": "user", "content": content}, parent_tool_use_id=None)
+        subtype = "error_max_turns" if broken("interrupt-other-result") else "error_during_execution"
+        self.result(subtype=subtype, errors=["interrupted"])
+        if not self.sdk:
+            self.failed = broken("sigint-1")
+
+    def reply_cut(self):
+        message = {"id": self.reply, "type": "message", "role": "assistant", "model": self.model, "usage": USAGE}
+        message |= {"content": [{"type": "text", "text": "1 2"}], "stop_reason": None, "stop_sequence": None}
+        self.emit("assistant", message=message, parent_tool_use_id=None)
+        self.event(type="content_block_stop", index=0)
+        self.end_reply(None)
+
+    def write_file(self):
+        identity = f"toolu_{uuid.uuid4().hex[:8]}"
+        given = {"file_path": "conform.txt", "content": "conform"}
+        self.begin_reply()
+        call = {"type": "tool_use", "id": identity, "name": "Write", "input": given}
+        if broken("call-without-input"):
+            call["input"] = "text"
+        answer = None
+        if broken("question-first"):
+            answer = self.question(identity, given)
+        self.block(call)
+        self.end_reply("tool_use")
+        if answer is None:
+            answer = self.question(identity, given)
+        if self.stopped:
+            self.stopped = False
+            self.tool_result(identity, "interrupted", True)
+            self.emit(
+                "user",
+                message={
+                    "role": "user",
+                    "content": [{"type": "text", "text": "[Request interrupted by user for tool use]"}],
+                },
+            )
+            self.result(subtype="error_during_execution", errors=["interrupted"])
+            return
+        allowed = answer.get("behavior") == "allow"
+        if not broken("call-unanswered"):
+            self.tool_result(identity, "written" if allowed else answer.get("message", "denied"), not allowed)
+        if self.flags.get("--max-turns") == "1" and not broken("no-limit"):
+            self.result(subtype="error_max_turns", errors=["Reached maximum number of turns (1)"])
+            return
+        self.begin_reply()
+        self.block({"type": "text", "text": "done"})
+        self.end_reply()
+        if "Stop" in self.hooks and not broken("no-stop-hook"):
+            self.ask("hook_callback", callback_id="conform_stop", input={"hook_event_name": "Stop"})
+        self.result("done")
+
+    def tool_result(self, identity, content, failed):
+        if broken("denial-unsaid") and failed:
+            content = "no"
+        if broken("denies-all"):
+            content, failed = "conform: denied, to see that it is", True
+        said = f"Error: {content}" if failed else {"filePath": "conform.txt", "content": "conform"}
+        block = {"type": "tool_result", "tool_use_id": identity, "content": content, "is_error": failed}
+        self.emit("user", message={"role": "user", "content": [block]}, parent_tool_use_id=None, tool_use_result=said)
+
+    def question(self, identity, given):
+        if "PreToolUse" in self.hooks and not broken("no-pre-hook"):
+            event = {} if broken("hook-without-event") else {"hook_event_name": "PreToolUse"}
+            self.ask("hook_callback", callback_id="conform_before", input=event)
+        if "--permission-prompt-tool" not in self.flags and not (broken("asks-unasked") and self.sdk):
+            return {"behavior": "allow"}
+        return self.ask("can_use_tool", tool_name="Write", input=given, tool_use_id=identity)
+
+    # -- the control protocol ------------------------------------------------------------------------------------
+
+    def ask(self, subtype, **fields):
+        identity = str(uuid.uuid4())
+        line = {"type": "control_request", "request_id": identity, "request": {"subtype": subtype, **fields}}
+        write(json.dumps(line).encode() + b"\n")
+        while (line := self.next_line()) is not None:
+            if line.get("type") == "control_response" and line["response"]["request_id"] == identity:
+                return line["response"]["response"]
+            self.heed(line, question=identity)
+            if self.stopped:
+                break
+        return {}
+
+    def next_line(self):
+        while raw := sys.stdin.buffer.readline():
+            if not raw.strip():
+                if broken("blank-is-fatal"):
+                    sys.exit(1)
+                continue
+            if not raw.endswith(b"\n") and broken("last-line-lost"):
+                return None
+            try:
+                return json.loads(raw)
+            except ValueError:
+                if broken("not-json-is-fatal"):
+                    sys.exit(1)
+        return None
+
+    def heed(self, line, question=None):
+        kind = line.get("type")
+        if kind == "user" and isinstance(line.get("message"), dict):
+            self.waiting.append(line)
+        elif kind == "control_request" and isinstance(line.get("request"), dict):
+            self.answer(line, question)
+
+    def answer(self, line, question):
+        request, identity = line["request"], line.get("request_id")
+        subtype = request.get("subtype")
+        body, error = None, None
+        if subtype == "initialize":
+            self.hooks = request.get("hooks") or {}
+            self.asked = getattr(self, "asked", 0) + 1
+            body = {"commands": [], "agents": [], "output_style": "default", "available_output_styles": ["default"]}
+            model = {"value": "default", "displayName": "Default", "description": "d"}
+            body |= {"models": [] if broken("no-models") else [model], "account": {}}
+            if broken("no-account"):
+                body.pop("account")
+            if self.asked > 1 and broken("initialize-once"):
+                body = {}
+            error = "no" if broken("initialize-error") else None
+        elif subtype == "interrupt":
+            body = {"still_queued": []}
+            if broken("no-interrupt"):
+                error = "no"
+            elif question and not broken("question-stays"):
+                write(json.dumps({"type": "control_cancel_request", "request_id": question}).encode() + b"\n")
+            if broken("idle-interrupt-talks"):
+                self.emit("user", message={"role": "user", "content": "[Request interrupted by user]"})
+            self.stopped = True
+        elif subtype == "set_model":
+            body = {} if broken("set-model-silent") else {"model": "m2" if broken("set-model-lost") else self.model}
+        elif subtype == "set_permission_mode":
+            body, error = self.set_mode(request["mode"])
+        elif subtype in REPLAY:
+            body = REPLAY[subtype]
+            if isinstance(body, str):
+                body, error = None, body
+            if broken("mcp-status-empty") and subtype == "mcp_status":
+                body = {}
+            if broken("rewinds") and subtype == "rewind_files":
+                error = None
+        elif broken("unknown-unanswered"):
+            return
+        elif not broken("unknown-succeeds"):
+            error = f"Unsupported control request subtype: {subtype}"
+        if identity is None and broken("no-id-unanswered"):
+            return
+        if broken("wrong-id") and subtype != "initialize":
+            identity = "another"
+        response = {"subtype": "success", "request_id": identity, "response": body}
+        if error is not None:
+            response = {"subtype": "error", "request_id": identity, "error": error}
+            if broken("error-without-text"):
+                response.pop("error")
+        write(json.dumps({"type": "control_response", "response": response}).encode() + b"\n")
+        if subtype == "set_permission_mode" and error is None and not broken("mode-unsaid"):
+            self.emit("system", subtype="status", status=None, permissionMode=self.mode)
+
+    def set_mode(self, mode):
+        if mode not in ("default", "plan", "acceptEdits") and not broken("any-mode"):
+            return None, "Cannot set permission mode"
+        if broken("mode-refused"):
+            return None, "this agent has no such mode"
+        if not broken("mode-lost"):
+            self.mode = mode
+        return {"mode": mode}, None
+
+    def converse(self):
+        if broken("early-init"):
+            self.init()
+        if broken("takes-positional") and self.prompt:
+            self.turn(self.prompt)
+        ended = False
+        while not ended or self.waiting:
+            if not self.waiting:
+                line = self.next_line()
+                ended = line is None
+                if line is not None:
+                    if (line.get("type") == "conform_unknown_type" and broken("unknown-type-is-fatal")) or (
+                        line.get("type") == "user" and "message" not in line and broken("no-message-is-fatal")
+                    ):
+                        return 1
+                    self.heed(line)
+                    self.stopped = False
+                continue
+            message = self.waiting.pop(0)
+            content = message["message"]["content"]
+            if isinstance(content, list):
+                if broken("blocks-ignored"):
+                    continue
+                content = content[0]["text"]
+            while "--replay-user-messages" in self.flags and not ended and not self.waiting:
+                line = self.next_line()  # what came together is known before the first of it is answered
+                ended = line is None
+                if line is not None:
+                    self.heed(line)
+            if self.waiting and broken("last-first"):
+                self.waiting, message = [message], self.waiting[0]
+            self.turn(content, message)
+            if broken("one-message-only") or broken("leaves-after-result"):
+                break
+            if broken("leaves-after-interrupt") and self.failed:
+                break
+        if DEFECT == "no-newline" and self.said:
+            write(b'{"type":"conform"}')
+        return self.status()
+
+    def status(self):
+        if broken("error-exit-0"):
+            return 0
+        return 1 if broken("good-exit-1") else int(self.failed)
+
+
+def write(data):
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def refuse(sentence):
+    sys.stderr.write(sentence + "\n")
+    sys.exit(0 if broken("mistakes-exit-0") else 1)
+
+
+def parse(words):
+    flags, positional, words = {}, [], list(words)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            positional += words
+            break
+        name, joined, value = word.partition("=")
+        if not word.startswith("-"):
+            positional.append(word)
+        elif joined and broken("no-equals"):
+            refuse(f"error: unknown option '{word}'")
+        elif name in VARIADIC:
+            given = flags.setdefault(name, [])
+            if joined:
+                given.append(value)
+            elif broken("not-variadic"):
+                given.append(words.pop(0))
+            else:
+                while words and not words[0].startswith("-"):
+                    given.append(words.pop(0))
+        elif name in SINGLE:
+            flags[name] = value if joined else words.pop(0)
+        elif name in FLAGS:
+            flags[name] = True
+        elif broken("strict-flags"):
+            refuse(f"error: unknown option '{word}'")
+    return flags, next((word for word in positional if word), "")
+
+
+def doors(words):
+    if "--version" in words or "-v" in words:
+        if broken("version-reads"):
+            sys.stdin.read()
+        if broken("version-only-first") and words[0] != "--version":
+            return
+        write(
+            {"version-text": b"claude 2.1\n", "version-old": b"1.9.9 (Claude Code)\n"}.get(
+                DEFECT, b"2.1.0 (Claude Code)\n"
+            )
+        )
+        sys.exit(0)
+    if words == ["--help"]:
+        write(b"" if broken("no-help") else " ".join((*VARIADIC, *SINGLE, *FLAGS)).encode() + b"\n")
+        sys.exit(0)
+    if words[:1] == ["auth"]:
+        write(
+            b"ready\n"
+            if broken("auth-is-a-prompt")
+            else b'{"loggedIn": %s}\n' % (b"{}" if broken("auth-unsaid") else b"true")
+        )
+        sys.exit(int(broken("auth-exit-1")))
+
+
+def check(flags, prompt):
+    """The mistakes that the real one refuses."""
+    output, stream = flags.get("--output-format", "text"), flags.get("--input-format")
+    if output not in ("text", "json", "stream-json") and not broken("bad-values-pass"):
+        refuse("error: option '--output-format <format>' argument is invalid")
+    if flags.get("--permission-mode", "plan") not in ("default", "plan", "acceptEdits") and not broken(
+        "bad-values-pass"
+    ):
+        refuse("" if broken("bad-values-silent") else "error: option '--permission-mode <mode>' argument is invalid")
+    for name, wrong in {
+        "--include-partial-messages": output != "stream-json",
+        "--replay-user-messages": stream is None,
+    }.items():
+        if name in flags and wrong and not broken("flags-alone-pass"):
+            refuse(f"Error: {name} requires more")
+    if stream and output != "stream-json":
+        refuse("Error: --input-format=stream-json requires output-format=stream-json.")
+    if output == "stream-json" and "--verbose" not in flags and broken("wants-verbose"):
+        refuse("Error: it requires --verbose")
+    if not ({"-p", "--print"} & flags.keys()) and broken("needs-print"):
+        refuse("Error: this is not a terminal")
+
+
+def sessions(fake, flags):
+    """Which session it is; those that were held are the lines of a file in the working directory."""
+    try:
+        with open(".held") as file:
+            held = file.read().split()
+    except OSError:
+        held = []
+    chosen, resumed = flags.get("--session-id"), flags.get("--resume")
+    if chosen is not None and len(chosen) != 36:
+        refuse("Error: Invalid session ID. Must be a valid UUID.")
+    if chosen and resumed and "--fork-session" not in flags:
+        refuse("Error: --session-id with --continue or --resume also needs --fork-session.")
+    if chosen in held and not broken("session-twice"):
+        refuse(f"Error: Session ID {chosen} is already in use.")
+    if resumed and resumed not in held and not broken("unknown-resumes"):
+        sentence = f"No conversation found with session ID: {resumed}"
+        if fake.output == "stream-json" or broken("unknown-in-text"):
+            fake.session, fake.output, flags["NOBODY"] = resumed, "stream-json", resumed
+            if broken("unknown-with-init"):
+                fake.init()
+            fake.result(subtype="error_during_execution", errors=[sentence])
+        if not broken("unknown-unsaid"):
+            sys.stderr.write(sentence + "\n")
+        sys.exit(int(not broken("error-exit-0")))
+    if chosen and not broken("other-session"):
+        fake.session = chosen
+    elif resumed and ("--fork-session" not in flags or broken("fork-is-the-same")):
+        fake.session = resumed
+    elif "--continue" in flags and held and not broken("continue-begins"):
+        fake.session = held[-1]
+    with open(".held", "a") as file:
+        file.write(fake.session + "\n")
+
+
+def main():
+    words = sys.argv[1:]
+    doors(words)
+    flags, prompt = parse(words)
+    check(flags, prompt)
+    fake = Fake(flags, prompt)
+    sessions(fake, flags)
+    if fake.sdk:
+        sys.exit(fake.converse())
+    if (not prompt and not broken("stdin-unread")) or broken("waits-for-stdin"):
+        prompt += sys.stdin.read().strip()
+    if not prompt and not broken("no-prompt-passes"):
+        refuse("Error: Input must be provided either through stdin or as a prompt argument when using --print")
+    try:
+        fake.turn(prompt)
+    except BrokenPipeError:
+        if broken("nobody-reads"):
+            raise
+        sys.stdout = None
+        os._exit(0)
+    if fake.output == "text":
+        write(
+            b""
+            if broken("text-empty")
+            else json.dumps(fake.said[-1]).encode()
+            if broken("text-is-json")
+            else b"ready\n"
+        )
+    elif fake.output == "json" and "--verbose" in flags:
+        write(json.dumps(fake.said[-1] if broken("verbose-is-one") else fake.said).encode())
+    elif fake.output == "json":
+        write(
+            b"".join(
+                json.dumps(line).encode() + b"\n" for line in (fake.said if broken("json-is-many") else fake.said[-1:])
+            )
+        )
+    sys.exit(fake.status())
+
+
+if __name__ == "__main__":
+    main()
