@@ -334,7 +334,7 @@ async def outputs(bench: Bench) -> None:
     prompt = bench.options.prompt
 
     async def on_stdin(wire: Wire) -> None:
-        await wire.send_bytes(prompt.encode() + b"\n")
+        await wire.send_bytes(prompt.encode())
         wire.close()
 
     await bench.hold("text", "yume", "--allowedTools=Read", prompt)
