@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from shim.account import printable
@@ -132,16 +133,14 @@ class Player:
         self._due = self._clock()
 
     def _pause(self, seconds: float) -> None:
-        """Let a pause pass; what happens meanwhile is heard."""
-        if not self._speed:
-            while self._take(0.0):
-                pass
-            return
-        self._due += min(seconds / self._speed, self._most)
-        while (left := self._due - self._clock()) > 0:
-            self._take(left)
-        while self._take(0.0):
-            pass
+        """Let a pause pass; what happens meanwhile is heard, and may end it."""
+        script, jumps = self._script, self._script.jumps
+        self._due = self._due + min(seconds / self._speed, self._most) if self._speed else self._clock()
+        while script.jumps == jumps:
+            left = self._due - self._clock()
+            if not self._take(max(left, 0.0)) and left <= 0:
+                return
+        self._due = self._clock()
 
     def _take(self, seconds: float) -> bool:
         events = self._hear(seconds)
@@ -190,11 +189,12 @@ def script_of(wanted: Wanted) -> Script:
     if wanted.side == "claude":
         return Script(of_frontend(records), said="O", told="i")
     child = of_child(records, wanted.child)
-    if next(child, None) is None:
+    first = next(child, None)
+    if first is None:
         raise CastError(
             f"this recording has no child number {wanted.child}", hint="`shim show CAST` tells what happened in it"
         )
-    return Script(child, said="oe", told="I", signals=wanted.signals, session=wanted.session)
+    return Script(chain((first,), child), said="oe", told="I", signals=wanted.signals, session=wanted.session)
 
 
 # -- the program ------------------------------------------------------------------------------------------------

@@ -14,12 +14,15 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
+import orjson
+
 from shim.account import printable
 from shim.cast import CastError, Header
 from shim.config import CHOICES
 from shim.replay import open_cast
 from shim.replay_choice import SUFFIX, invocation_of
 from shim.replay_difference import Difference, Side, compare, split
+from shim.replay_script import read_word
 
 LINE_SECONDS = 20.0  # for a line that is to come; nothing is computed for so long where no vendor runs
 QUIET_SECONDS = 2.0  # then it may be that stdin was at its end by now
@@ -226,7 +229,7 @@ def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Runn
     number, left = 0, len(told)
     for letter, line in [*moments, ("end", b"")]:
         if letter == "i":
-            running.tell(line)
+            running.tell(_as_now(line, *sides))
             left -= 1
             continue
         if letter == "end":
@@ -242,6 +245,13 @@ def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Runn
         if difference is not None:
             return Checked(path, "differs", number, difference)
     return Checked(path, "ok", number)
+
+
+def _as_now(line: bytes, then: Side, now: Side) -> bytes:
+    """A line of the frontend's, with the id of the question that it answers as it is now."""
+    identity = read_word(line).identity
+    asked = now.called(then.number(identity))
+    return line.replace(orjson.dumps(identity), orjson.dumps(asked)) if asked else line
 
 
 def _next(running: _Running, *, last: bool) -> bytes | None:

@@ -49,7 +49,7 @@ class Side:
 
     def __init__(self, cwd: str, called: str) -> None:
         self._cwd = cwd
-        self._called = called
+        self._home = called
         self._ids: dict[str, str] = {}
 
     def read(self, raw: bytes) -> Any:
@@ -58,6 +58,14 @@ class Side:
             return self._value("", orjson.loads(raw))
         except orjson.JSONDecodeError:
             return self._text(raw.decode("utf-8", "replace").rstrip("\r\n"))
+
+    def number(self, identity: str) -> str:
+        """What an id is called on both sides, "" when it was never said."""
+        return self._ids.get(identity, "")
+
+    def called(self, number: str) -> str:
+        """The id that is called so here, "" when there is none."""
+        return next((identity for identity, name in self._ids.items() if name == number), "") if number else ""
 
     def _value(self, key: str, value: Any) -> Any:
         if isinstance(value, dict):
@@ -70,7 +78,7 @@ class Side:
 
     def _text(self, text: str) -> str:
         if self._cwd and self._cwd in text:
-            text = text.replace(self._cwd, self._called)
+            text = text.replace(self._cwd, self._home)
         return SPILLED.sub("<spilled>", text) if "/spill/" in text else text
 
 
@@ -93,22 +101,28 @@ def compare(number: int, then: Side, was: bytes | None, now: Side, said: bytes |
         missing = "no such line"
         return Difference(number, "line", _shown(was, missing), _shown(said, missing))
     one, other = then.read(was), now.read(said)
-    if one == other:
+    if _same(one, other):
         return None
     where, was_value, is_value = _first(one, other, "")
     return Difference(number, where or "line", _value_shown(was_value, is_value), _value_shown(is_value, was_value))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON, in whatever order their keys stand; 1 is not true."""
+    dumped = (orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in (one, other))
+    return next(dumped) == next(dumped)
 
 
 def _first(one: Any, other: Any, where: str) -> tuple[str, Any, Any]:
     """Where two values differ first."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in [*one, *(key for key in other if key not in one)]:
-            if key not in one or key not in other or one[key] != other[key]:
+            if key not in one or key not in other or not _same(one[key], other[key]):
                 return _first(one.get(key, _Absent), other.get(key, _Absent), f"{where}.{key}" if where else key)
     if isinstance(one, list) and isinstance(other, list):
         for position in range(max(len(one), len(other))):
             pair = [side[position] if position < len(side) else _Absent for side in (one, other)]
-            if pair[0] != pair[1]:
+            if _Absent in pair or not _same(*pair):
                 return _first(pair[0], pair[1], f"{where}[{position}]")
     return where, one, other
 

@@ -17,7 +17,7 @@ HEARD_LINES = 1000  # of the other side's that nothing waits for yet; more are d
 IDS = 1000  # that are said as they are now
 IDENTITY_CHARACTERS = 200  # of one id; a longer one is not said back
 
-SESSION = re.compile(rb'"session_id"\s*:\s*"([^"\\]{1,200})"')
+SESSION = re.compile(rb'"session_id"\s*:\s*("[0-9a-fA-F-]{36}")')
 RESULT = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
 INTERRUPTS = ("control_request/interrupt", "interrupt")  # Claude's and Yume's
 ANSWERS = ("control_response", "tool_approval")  # the same: what is said to a question
@@ -90,10 +90,9 @@ class Script:
         self._said = said
         self._told = told
         self._signals = signals
-        self._session = session.encode()
+        self._session = _quoted(session) if session else b""
         self._sessions: tuple[bytes, bytes] | None = None
         self._at = 0.0
-        self._begun = False
         self._heard = deque[Word]()
         self._texts = 0  # lines heard that are none of the protocol
         self._closed = False
@@ -103,6 +102,7 @@ class Script:
         self._unasked: set[bytes] = set()
         self._answers = deque[bytes]()  # ours, to what the recording was never asked
         self._protocol = self._busy = False
+        self._settled = False  # the turn is over when what was handed out is said
         self._whole = True  # the last piece that was said ended its line
         self._dropping = False
         self._failed = False  # what the last result says
@@ -127,13 +127,18 @@ class Script:
 
     def signal(self, name: str) -> None:
         """A signal came: on with what is behind it in the recording, or the end that it has without a handler."""
-        self.jumps += 1
+        self._jump()
         while (record := self._peek()) is not None and record.letter != "x":
             self._take()
             if record.letter == "n" and record.fact.get("kind") == "signal" and record.fact.get("signal") == name:
                 self._waiting = None
                 return
         self._end = Step("end", signal=name)
+
+    def _jump(self) -> None:
+        """It goes on elsewhere; what was handed out last is not said."""
+        self.jumps += 1
+        self._settled = False
 
     def _interrupt(self, word: Word) -> None:
         """On with what is behind the recorded interrupt of this turn; a turn that had none dies of it."""
@@ -145,7 +150,7 @@ class Script:
             self._waiting = waiting
             self._answer(word)
             return
-        self.jumps += 1
+        self._jump()
         while (record := self._peek()) is not None and record.letter != "x":
             if record.letter == self._told:
                 told = self._read()
@@ -163,6 +168,8 @@ class Script:
 
     def step(self) -> Step:
         """What comes next. A wait is asked for again after something happened; anything else is done once."""
+        if self._settled:
+            self._busy = self._settled = False
         if self._answers:
             return Step("say", letter=self._said[0], data=self._answers.popleft())
         if self._end is not None:
@@ -198,7 +205,9 @@ class Script:
         """The next record that counts."""
         while self._next is None:
             record = next(self._records, None)
-            if record is None or record.letter in self._said or record.letter in (self._told, "x", "n"):
+            if record is not None and record.letter == "s":
+                self._at = record.at
+            elif record is None or record.letter in self._said or record.letter in (self._told, "x", "n"):
                 self._next = record
                 break
         return self._next
@@ -207,8 +216,7 @@ class Script:
         """Go behind the next record; the seconds since the last one."""
         record, self._next = self._next, None
         assert record is not None
-        pause = record.at - self._at if self._begun else 0.0
-        self._at, self._begun = record.at, True
+        pause, self._at = record.at - self._at, record.at
         return max(pause, 0.0)
 
     def _say(self, record: Record) -> Step | None:
@@ -218,7 +226,7 @@ class Script:
         if self._whole and self._protocol:
             self._dropping = b'"control_response"' in data and any(one in data for one in self._unasked)
         if self._whole and RESULT.match(data) is not None:
-            self._busy = False
+            self._settled = True
             self._failed = b'"is_error":true' in data
         self._whole = data.endswith(b"\n")
         return None if self._dropping else Step("say", pause, record.letter, self._as_now(data))
@@ -330,7 +338,7 @@ class Script:
             return Step("end", code=int(self._failed))
         if record is None:
             return Step("fail", reason=NEVER_ENDED)
-        pause = max(record.at - self._at, 0.0) if self._begun and not self._protocol else 0.0
+        pause = 0.0 if self._protocol else max(record.at - self._at, 0.0)
         code, signal = record.fact.get("code"), record.fact.get("signal")
         if isinstance(signal, str):
             return Step("end", pause, signal=signal)

@@ -18,6 +18,13 @@ a prompt begins with a dash or an @, is a megabyte, has NUL
     test_threats.py::test_a_system_prompt_with_nul_is_an_error_and_no_crash
     test_unstartable.py::test_a_prompt_of_three_megabytes_reaches_every_vendor
     test_unstartable.py::test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size
+a recording that is played is trusted, or chosen by somebody else
+    test_replay.py::test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recording
+    test_replay.py::test_a_path_that_is_no_recording_is_refused_in_a_result
+    test_replay.py::test_a_pipe_in_the_place_of_a_cast_is_not_waited_for
+    test_replay_choice.py::test_a_session_of_a_vendors_own_is_not_taken_over
+    test_replay_script.py::test_lines_that_nothing_waits_for_are_bounded
+    test_replay_script.py::test_a_line_that_never_comes_is_not_waited_for_for_ever
 a frontend's ids and names are paths or flags
     test_threats.py::test_ids_and_names_are_no_paths_and_no_flags
     test_threats.py::test_a_session_id_that_is_no_uuid_is_refused
@@ -72,6 +79,10 @@ what a vendor prints is obeyed by a terminal
     test_threats.py::test_what_a_person_watches_obeys_nothing
     test_threats.py::test_an_error_obeys_nothing
     test_threats.py::test_the_list_of_vendors_obeys_nothing
+    test_replay.py::test_what_is_no_cast_ends_in_a_sentence
+    test_replay.py::test_a_cast_of_an_unknown_vendor_is_refused_and_its_name_obeys_nothing
+    test_replay_choice.py::test_a_prompt_that_nobody_recorded_is_an_error_that_lists_what_is_there
+    test_replay_check.py::test_a_difference_is_shown_with_its_line_and_its_place
     test_draw.py::test_words_in_brackets_are_no_markup
     test_cast_list.py::test_nothing_that_stands_in_a_recording_is_obeyed
     test_cast_stats.py::test_markup_and_escapes_of_a_recording_are_text

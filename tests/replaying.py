@@ -1,0 +1,86 @@
+"""Recordings played without a process: a clock that is turned by hand, and another side that says its lines in time."""
+
+import json
+from collections.abc import Iterable
+
+from casting import Moment, cast_of, read_cast
+
+from shim.replay import Event, Player
+from shim.replay_script import Script, Step, of_child
+
+START: Moment = (0.0, "s", {"child": 1, "turn": 1, "argv": ["qwen"], "cwd": "/w"})
+
+
+def end(at: float, code: int | None = 0, signal: str | None = None, child: int = 1) -> Moment:
+    """The end of a child."""
+    return at, "x", {"child": child, "code": code, "signal": signal}
+
+
+def signalled(at: float, name: str) -> Moment:
+    """The note of a signal that was sent to a child."""
+    return at, "n", {"kind": "signal", "child": 1, "signal": name}
+
+
+def line(event: object) -> bytes:
+    """An event as a line."""
+    return json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+
+def request(identity: str, subtype: str, **fields: object) -> bytes:
+    """A control request."""
+    return line({"type": "control_request", "request_id": identity, "request": {"subtype": subtype, **fields}})
+
+
+def response(identity: str, **body: object) -> bytes:
+    """An answer to one."""
+    return line(
+        {"type": "control_response", "response": {"subtype": "success", "request_id": identity, "response": body}}
+    )
+
+
+def user(text: str, **fields: object) -> bytes:
+    """A message of the user's."""
+    return line({"type": "user", "message": {"role": "user", "content": text}, **fields})
+
+
+RESULT = line({"type": "result", "subtype": "success", "is_error": False, "result": "done"})
+
+
+def script_of(moments: Iterable[Moment], *, child: int = 1, **options: object) -> Script:
+    """The script of a child of a recording that is made of `moments`."""
+    _, records = read_cast(cast_of(moments))
+    arguments = {"said": "oe", "told": "I", **options}
+    return Script(of_child(records, child), **arguments)  # type: ignore[arg-type]
+
+
+class Room:
+    """Where a script is played. `said` is what came, and when; `heard` is what the other side does, and when."""
+
+    def __init__(self, *heard: tuple[float, str, bytes]) -> None:
+        self.now = 0.0
+        self.said: list[tuple[float, str, bytes]] = []
+        self._heard = list(heard)
+        self.patience: list[float] = []
+
+    def hear(self, seconds: float) -> list[Event] | None:
+        """What Player asks for."""
+        self.patience.append(seconds)
+        if self._heard and self._heard[0][0] <= self.now + seconds:
+            at, kind, data = self._heard.pop(0)
+            self.now = max(self.now, at)
+            return [(kind, data)]
+        self.now += seconds
+        return None
+
+    def write(self, letter: str, data: bytes) -> None:
+        """What Player says."""
+        self.said.append((round(self.now, 3), letter, data))
+
+    def play(self, script: Script, speed: float = 1.0, max_gap: float | None = None) -> Step:
+        """To the end."""
+        player = Player(script, hear=self.hear, write=self.write, speed=speed, max_gap=max_gap, clock=lambda: self.now)
+        return player.play()
+
+    @property
+    def stdout(self) -> bytes:
+        return b"".join(data for _, letter, data in self.said if letter != "e")

@@ -1,0 +1,279 @@
+"""A recording played as a program, and as the child of the drop-in: real processes, at once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from box import PATIENCE, STREAM, Box
+from casting import cast_of, cast_of_case, read_cast, stream_of
+from replaying import START, end, line, request, response, signalled, user
+from support import as_parameters, brief, case
+
+from shim import replay
+from shim.replay import Wanted, read_words, words_of
+
+HELLO = case("demo/session")
+ENDS = [None, 0, 1, 3, 127, "SIGTERM", "SIGINT", "SIGKILL", "SIGSEGV", "SIG_DFL", "SIGNONSENSE"]
+
+
+def kept(box: Box, data: bytes, name: str = "session.cast") -> str:
+    """A cast in the box; its path."""
+    path = box.path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    return str(path)
+
+
+def run(box: Box, data: bytes, *words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    """`shim replay CAST --speed 0`, to its end."""
+    command = [sys.executable, "-P", "-m", "shim", "replay", kept(box, data), "--speed", "0", *words]
+    return subprocess.run(
+        command, input=stdin, capture_output=True, env=box.environment(), timeout=PATIENCE, check=False
+    )
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_it_ends_as_it_ended_then(box, how):
+    name = how if isinstance(how, str) else None
+    done = run(
+        box, cast_of([START, (0.1, "o", b"said\n"), (0.1, "e", b"bad\n"), end(0.2, None if name else how, name)])
+    )
+    assert done.stdout == b"said\n" and done.stderr == b"bad\n"
+    number = getattr(signal, name, None) if name and not name.startswith("SIG_") else None
+    assert done.returncode == (-number if number else 1 if name else how or 0)
+
+
+def test_as_claude_it_shows_the_frontends_view(box):
+    data = cast_of_case(HELLO)
+    done = run(box, data, "--as", "claude")
+    assert done.stdout == stream_of(read_cast(data)[1], "O") and done.returncode == 0
+
+
+@pytest.mark.parametrize("data", [b"", b"{}\n", b"no cast\n\x1b]52;c;x\x07", b'{"shimcast":99}\n'])
+def test_what_is_no_cast_ends_in_a_sentence(box, data):
+    done = run(box, data)
+    assert done.returncode == 1 and done.stdout == b""
+    assert done.stderr.count(b"\n") == 1 and b"cast" in done.stderr and b"\x1b" not in done.stderr
+
+
+def test_a_child_that_was_not_there_is_a_sentence_too(box):
+    done = run(box, cast_of_case(HELLO), "--child", "7")
+    assert done.returncode == 1 and b"no child number 7" in done.stderr
+
+
+def test_a_pipe_in_the_place_of_a_cast_is_not_waited_for(box):
+    os.mkfifo(box.path / "pipe")
+    done = box.shim("replay", str(box.path / "pipe"))
+    assert done.status == 1 and "no file" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--as", "frontend"], ["--speed", "-1"], ["--child", "0"]])
+def test_a_mistake_in_the_arguments_is_usage(box, words):
+    assert run(box, cast_of_case(HELLO), *words).returncode == 2
+
+
+def test_a_reader_that_goes_is_no_failure(box):
+    big = cast_of([START, *[(0.1, "o", b"x" * 100_000 + b"\n") for _ in range(50)], end(0.2)])
+    command = [sys.executable, "-I", "-m", "shim.replay", f"--cast={kept(box, big)}", "--speed=0", "--"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 0 and process.stderr.read() == b""
+
+
+def test_its_arguments_are_read_as_they_were_written():
+    wanted = Wanted("/a b=c.cast", "claude", 3, 0.0, 1.5, True, "id")
+    assert read_words([*words_of(wanted), "--speed=7"]) == wanted
+    assert read_words(words_of(Wanted("x"))) == Wanted("x")
+
+
+def test_events_come_in_their_order_and_a_line_without_its_end_is_one(monkeypatch):
+    reader, writer = os.pipe()
+    hearing = replay.Hearing(reader)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    hearing.listen()
+    os.write(writer, b"one\ntw")
+    assert hearing.next(PATIENCE) == [("line", b"one")]
+    os.close(writer)
+    assert hearing.next(PATIENCE) == [("line", b"tw"), ("end", b"")]
+    assert hearing.next(0.0) is None
+    os.close(reader)
+
+
+# -- in the drop-in ------------------------------------------------------------------------------------------------
+
+
+def ask(box: Box, data: bytes, *words: str, stdin: bytes = b"", **environment: str | None):
+    """One turn of the drop-in that plays a cast."""
+    chosen = {"SHIM_VENDOR": f"replay:{kept(box, data)}", "SHIM_REPLAY_SPEED": "0", **environment}
+    return box.claude("-p", *STREAM, *words, stdin=stdin, **chosen)
+
+
+@pytest.mark.parametrize(
+    **as_parameters([case(name) for name in ("demo/session", "pi/1.5.2-bash", "qwen/0.24.4-text")])
+)
+def test_a_frontend_sees_what_it_saw(box, case):
+    partial = ["--include-partial-messages"] if case.partial else []
+    done = ask(box, cast_of_case(case), *partial, "say hello")
+    _, records = read_cast(cast_of_case(case))
+    then = [json.loads(raw) for raw in stream_of(records, "O").splitlines()]
+    assert brief(done.lines) == brief(then)
+    assert done.init["shim"]["vendor"] == case.vendor and done.init["shim"]["replay"] is True
+    assert done.init["shim"]["unattended"] is False and done.result["shim"]["replay"] is True
+
+
+def test_nothing_of_a_vendor_is_needed_and_nothing_of_its_settings_taken(box):
+    done = ask(
+        box,
+        cast_of_case(case("pi/1.5.2-bash")),
+        "hi",
+        SHIM_BIN="/nowhere",
+        SHIM_ARGS="--speed=1 --cast=/x",
+        PATH="/nowhere",
+    )
+    assert done.status == 0 and done.result["result"]
+
+
+@pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits", "dontAsk", "bypassPermissions"])
+def test_every_mode_may_pass_because_nothing_runs(box, mode):
+    assert ask(box, cast_of_case(case("pi/1.5.2-bash")), "hi", "--permission-mode", mode).status == 0
+
+
+def test_no_vendor_is_started_whatever_the_model_says(box):
+    done = ask(box, cast_of_case(case("pi/1.5.2-bash")), "hi", "--model", "qwen:some")
+    assert done.status == 0 and done.init["shim"]["vendor"] == "pi" and done.init["model"] == "some"
+
+
+def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recording(box):
+    path = kept(box, cast_of_case(HELLO))
+    done = box.claude("-p", *STREAM, "hi", "--model", f"replay:{path}", SHIM_VENDOR="demo")
+    assert "replay" not in done.result["shim"]
+    box.settings(f'vendor = "replay:{path}"')
+    done = box.claude("-p", *STREAM, "hi")
+    assert done.status == 1 and "SHIM_VENDOR or --shim-vendor alone" in done.stderr
+    box.settings("")
+    done = box.shim("--installed", f"vendor=replay:{path}", "claude", "-p", *STREAM, "hi")
+    assert done.status == 1 and "SHIM_VENDOR or --shim-vendor alone" in done.stderr
+    assert box.shim("install", "--vendor", f"replay:{path}").status == 1
+
+
+def test_our_own_flag_names_one_and_stands_above_the_environment(box):
+    path = kept(box, cast_of_case(HELLO))
+    done = box.claude("-p", *STREAM, "hi", "--shim-vendor", f"replay:{path}", SHIM_VENDOR="pi", SHIM_REPLAY_SPEED="0")
+    assert done.init["shim"] == {"vendor": "demo", "unattended": False, "replay": True}
+    done = box.claude("-p", *STREAM, "hi", "--shim-vendor", "pi", SHIM_VENDOR=f"replay:{path}")
+    assert done.cause == "not_found" and "pi" in done.stderr
+
+
+@pytest.mark.parametrize("named", ["", "/nowhere.cast", "/dev/zero", "~/x.cast", "pipe", "."])
+def test_a_path_that_is_no_recording_is_refused_in_a_result(box, named):
+    os.mkfifo(box.cwd / "pipe")
+    done = box.claude("-p", *STREAM, "hi", SHIM_VENDOR=f"replay:{named}")
+    assert done.status == 1 and done.result["is_error"] and "hint:" in done.stderr
+
+
+def test_a_cast_of_an_unknown_vendor_is_refused_and_its_name_obeys_nothing(box):
+    done = ask(box, cast_of_case(HELLO, vendor="\x1b]52;c;x\x07"), "hi")
+    assert done.status == 1 and "no vendor here" in done.stderr and "\x1b" not in done.stderr
+
+
+def test_a_speed_that_is_none_is_named(box):
+    done = ask(box, cast_of_case(HELLO), "hi", SHIM_REPLAY_SPEED="fast")
+    assert done.status == 1 and "SHIM_REPLAY_SPEED is 'fast'" in done.stderr
+
+
+QWEN_INIT = line(
+    {"type": "system", "subtype": "init", "session_id": "11111111-1111-4111-8111-111111111111", "model": "m"}
+)
+QWEN_RESULT = line({"type": "result", "subtype": "success", "is_error": False, "result": "done", "duration_ms": 1})
+CALL = {"type": "tool_use", "id": "c1", "name": "run_shell_command", "input": {"command": "ls"}}
+
+
+def reply(*blocks):
+    """A reply of qwen's."""
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    return line({"type": "assistant", "message": {"id": "m", "model": "m", "content": list(blocks), "usage": usage}})
+
+
+def qwen_cast(verdict="allow"):
+    """Two messages to a qwen that stays; the first one asks for a permission."""
+    question = request("q1", "can_use_tool", tool_name="run_shell_command", tool_use_id="c1", input={"command": "ls"})
+    content = [{"type": "tool_result", "tool_use_id": "c1", "content": "file", "is_error": False}]
+    moments = [
+        START,
+        (0.0, "I", request("shim-1", "initialize") + user("one")),
+        (0.1, "o", response("shim-1") + QWEN_INIT + reply(CALL) + question),
+        (5.0, "I", response("q1", behavior=verdict)),
+        (5.1, "o", line({"type": "user", "message": {"role": "user", "content": content}})),
+        (5.2, "o", reply({"type": "text", "text": "first"}) + QWEN_RESULT),
+        (9.0, "I", user("two")),
+        (9.1, "o", QWEN_INIT + reply({"type": "text", "text": "second"}) + QWEN_RESULT),
+        end(10.0),
+    ]
+    argv = ["--output-format", "stream-json", "--verbose", "--input-format", "stream-json"]
+    frontend = [(0.0, "i", user("one") + user("two"))]
+    return cast_of([*frontend, *moments], vendor="qwen", argv=argv)
+
+
+TALK = (*STREAM, "--input-format", "stream-json", "--permission-prompt-tool", "stdio")
+
+
+def talking(box, data, *words):
+    """A conversation of the drop-in that plays a cast."""
+    environment = {"SHIM_VENDOR": f"replay:{kept(box, data)}", "SHIM_REPLAY_SPEED": "0"}
+    return box.running(*TALK, *words, stdin=subprocess.PIPE, environment=environment)
+
+
+def test_permissions_and_messages_go_to_a_child_that_stays(box):
+    with talking(box, qwen_cast()) as running:
+        running.say({"type": "control_request", "request_id": "r1", "request": {"subtype": "initialize"}})
+        running.say(json.loads(user("one")))
+        asked = running.read_until(b'"can_use_tool"').split(b"\n")
+        question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
+        answer = {"behavior": "allow", "updatedInput": question["request"]["input"]}
+        running.say(json.loads(response(question["request_id"], **answer)))
+        running.read_until(b'"result":"first"')
+        running.say(json.loads(user("two")))
+        running.read_until(b'"result":"second"')
+        done = running.hang_up()
+    assert done.status == 0
+    assert [one["result"] for one in done.lines if one["type"] == "result"] == ["first", "second"]
+
+
+def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box):
+    with talking(box, qwen_cast()) as running:
+        running.say(json.loads(user("one")))
+        asked = running.read_until(b'"can_use_tool"').split(b"\n")
+        question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
+        running.say(json.loads(response(question["request_id"], behavior="deny", message="no")))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert done.result["is_error"] and "goes on with allow" in json.dumps(done.result)
+
+
+def test_a_message_more_than_was_recorded_ends_in_not_found(box):
+    with talking(box, cast_of_case(case("pi/1.5.2-plain"))) as running:
+        running.say(json.loads(user("one")))
+        running.read_until(b'"type":"result"')
+        running.say(json.loads(user("two")))
+        running.read_until(b'"not_found"')
+        done = running.hang_up()
+    assert "no further one" in json.dumps(done.lines[-1])
+
+
+def test_an_interrupt_goes_to_what_was_recorded_behind_it(box):
+    head = case("pi/1.5.2-sigint-stream").data
+    data = cast_of(
+        [START, (0.1, "o", head), signalled(1.0, "SIGINT"), (1.1, "e", b"Bye\n"), end(1.2, None, "SIGINT")], vendor="pi"
+    )
+    with talking(box, data, "--include-partial-messages") as running:
+        running.say(json.loads(user("one")))
+        running.read_until(b'"stream_event"')
+        running.say({"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}})
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert done.result["subtype"] == "error_during_execution" and done.result["shim"]["cause"] == "interrupted"

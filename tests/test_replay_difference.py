@@ -1,0 +1,54 @@
+"""What was said then against what is said now, line by line."""
+
+import pytest
+from replaying import line
+
+from shim.replay_difference import Side, compare, split
+
+
+def difference(then, now):
+    return compare(1, Side("/then", "<cwd>"), line(then), Side("/now", "<cwd>"), line(now))
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ({"uuid": "a", "session_id": "b"}, {"uuid": "c", "session_id": "d"}),
+        ({"duration_ms": 12, "ttft_ms": 3}, {"duration_ms": 1, "ttft_ms": 9}),
+        ({"cwd": "/then", "text": "in /then/file"}, {"cwd": "/now", "text": "in /now/file"}),
+        ({"shim": {"unattended": True}}, {"shim": {"unattended": False, "replay": True}}),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"claude_code_version": "1"}, {"claude_code_version": "2"}),
+    ],
+)
+def test_what_differs_from_run_to_run_is_no_difference(then, now):
+    assert difference(then, now) is None
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "where"),
+    [
+        ({"text": "a"}, {"text": "b"}, "text"),
+        ({"m": {"c": [{"t": 1}]}}, {"m": {"c": [{"t": 2}]}}, "m.c[0].t"),
+        ({"m": [1]}, {"m": [1, 2]}, "m[1]"),
+        ({"m": 1}, {}, "m"),
+        ({"duration_ms": None}, {"duration_ms": 1}, "duration_ms"),
+        ({"uuid": "a", "request_id": "a"}, {"uuid": "a", "request_id": "b"}, "request_id"),
+        ({"m": True}, {"m": 1}, "m"),
+    ],
+)
+def test_what_is_another_is_named(then, now, where):
+    found = difference(then, now)
+    assert found is not None and found.where == where
+
+
+def test_what_belonged_together_has_to_belong_together():
+    then, now = Side("", ""), Side("", "")
+    pairs = [(b'{"id":"a"}', b'{"id":"x"}'), (b'{"id":"b"}', b'{"id":"y"}'), (b'{"id":"a"}', b'{"id":"y"}')]
+    found = [compare(number, then, *([was, now, said])) for number, (was, said) in enumerate(pairs)]
+    assert found[:2] == [None, None] and found[2] is not None
+
+
+def test_an_output_of_any_format_is_lines():
+    assert split(b'[{"a":1},{"b":2}]') == [b'{"a":1}', b'{"b":2}']
+    assert split(b"a\nb\n") == [b"a", b"b"] and split(b"a\nb") == [b"a", b"b"] and split(b"[no") == [b"[no"]

@@ -1,0 +1,296 @@
+"""One side of a recording, played again: no process, no clock but the test's."""
+
+import pytest
+from casting import cast_of_case, read_cast, stream_of
+from replaying import RESULT, START, Room, end, line, request, response, script_of, signalled, user
+from support import as_parameters, fixture_cases
+from torture_cases import cases as torture_cases
+
+from shim.replay import LINE_SECONDS, SIGNAL_SECONDS
+from shim.replay_script import HEARD_LINES, NEVER_ENDED, Script, of_child, of_frontend, read_word
+
+ASKS = request("q1", "can_use_tool", tool_name="Bash")
+HELLO = response("shim-1", ok=True)
+
+
+def conversation(*behind):
+    """A child that was told to begin and one message, with what came behind that."""
+    return [START, (0.0, "I", request("shim-1", "initialize")), (0.1, "o", HELLO), (0.2, "I", user("hi")), *behind]
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_a_fixture_is_played_byte_for_byte(case):
+    _, records = read_cast(cast_of_case(case))
+    room = Room()
+    step = room.play(Script(of_child(records, 1), said="oe", told="I"))
+    assert room.stdout == case.data == stream_of(records, "o")
+    assert b"".join(data for _, letter, data in room.said if letter == "e") == case.stderr.encode()
+    if case.exit is not None:
+        assert (step.kind, step.signal, step.code or 0) == ("end", case.exit.signal, case.exit.code or 0)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in torture_cases() if len(case.data) < 3_000_000], ids=lambda it: it.name
+)
+def test_torture_is_played_byte_for_byte(case):
+    room = Room()
+    room.play(script_of([START, (0.1, "o", case.data), end(0.2)]))
+    assert room.stdout == case.data
+
+
+def test_pauses_are_those_of_the_recording():
+    moments = [START, (1.0, "o", b"a\n"), (3.5, "e", b"b\n"), (3.5, "o", b"c\n"), end(4.0)]
+    room = Room()
+    room.play(script_of(moments))
+    assert [at for at, _, _ in room.said] == [1.0, 3.5, 3.5]
+    assert room.now == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("speed", "most", "times"), [(2.0, None, [0.5, 5.5]), (0.0, None, [0, 0]), (1.0, 2.0, [1, 3])])
+def test_pauses_can_be_shortened(speed, most, times):
+    room = Room()
+    room.play(script_of([START, (1.0, "o", b"a\n"), (11.0, "o", b"b\n"), end(11.0)]), speed, most)
+    assert [at for at, _, _ in room.said] == times
+
+
+def test_a_slow_reader_does_not_make_the_rest_late():
+    """What a pause lost is made good by the next."""
+    room = Room()
+    script = script_of([START, (1.0, "o", b"a\n"), (2.0, "o", b"b\n"), (3.0, "o", b"c\n"), end(3.0)])
+    write = room.write
+
+    def slow(letter, data):
+        write(letter, data)
+        room.now += 0.5
+
+    room.write = slow
+    room.play(script)
+    assert [at for at, _, _ in room.said] == [1.0, 2.0, 3.0]
+
+
+def test_a_line_is_waited_for_where_the_recording_was_told_one():
+    room = Room((5.0, "line", request("shim-1", "initialize")), (60.0, "line", user("hi")), (70.0, "end", b""))
+    room.play(script_of(conversation((0.5, "o", RESULT), end(9.0))))
+    assert [(at, data) for at, _, data in room.said] == [(5.1, HELLO), (60.3, RESULT)]
+
+
+def test_an_answer_has_the_id_of_the_request_as_it_is_now():
+    room = Room((1.0, "line", request("mine", "initialize")), (2.0, "line", user("hi")), (3.0, "end", b""))
+    room.play(script_of(conversation((0.5, "o", RESULT), end(9.0))))
+    assert room.stdout == HELLO.replace(b"shim-1", b"mine") + RESULT
+
+
+def test_a_message_is_said_back_with_its_id_as_it_is_now():
+    echo = line({"type": "user", "uuid": "then", "isReplay": True})
+    moments = [START, (0.0, "I", user("hi", uuid="then")), (0.1, "o", echo + RESULT), end(0.2)]
+    room = Room((0.0, "line", user("hi", uuid="now")), (0.0, "end", b""))
+    room.play(script_of(moments))
+    assert room.stdout == echo.replace(b"then", b"now") + RESULT
+
+
+def test_a_session_has_the_id_that_the_frontend_chose():
+    then, now = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+    said = line({"type": "system", "session_id": then}) + line({"type": "assistant", "session_id": then, "text": then})
+    room = Room()
+    room.play(script_of([START, (0.1, "o", said), end(0.2)], session=now))
+    assert room.stdout == said.replace(then.encode(), now.encode())
+
+
+def test_the_same_permission_goes_on_and_another_ends_it():
+    moments = conversation((0.5, "o", ASKS), (4.0, "I", response("q1", behavior="allow")), (4.1, "o", RESULT), end(5.0))
+    first = [(0.0, "line", request("shim-1", "initialize")), (0.0, "line", user("hi"))]
+    room = Room(*first, (9.0, "line", response("q1", behavior="allow", updatedInput={})), (9.5, "end", b""))
+    assert room.play(script_of(moments)).kind == "end"
+    assert room.stdout == HELLO + ASKS + RESULT
+    room = Room(*first, (9.0, "line", response("q1", behavior="deny", message="no")))
+    step = room.play(script_of(moments))
+    assert step.kind == "fail" and "allow" in step.reason and "deny" in step.reason
+    assert room.stdout == HELLO + ASKS
+
+
+def test_answers_in_another_order_are_the_same_answers():
+    ask = [request(name, "can_use_tool") for name in ("q1", "q2")]
+    answers = [response(name, behavior="allow") for name in ("q1", "q2")]
+    moments = [START, (0.0, "I", user("hi")), (0.1, "o", b"".join(ask)), (1.0, "I", b"".join(answers))]
+    room = Room((0.0, "line", user("hi")), (1.0, "line", answers[1]), (2.0, "line", answers[0]), (3.0, "end", b""))
+    assert room.play(script_of([*moments, (1.1, "o", RESULT), end(2.0)])).kind == "end"
+    assert room.stdout.endswith(RESULT)
+
+
+def test_an_answer_that_the_recording_never_had_is_no_obstacle():
+    moments = conversation((0.5, "o", ASKS), (0.6, "o", RESULT), end(1.0))
+    room = Room(
+        (0.0, "line", request("shim-1", "initialize")),
+        (0.0, "line", user("hi")),
+        (0.4, "line", response("q1", behavior="deny")),
+        (2.0, "end", b""),
+    )
+    assert room.play(script_of(moments)).kind == "end"
+    assert room.stdout == HELLO + ASKS + RESULT
+
+
+def test_what_the_recording_was_never_asked_is_granted():
+    room = Room(
+        (0.0, "line", request("shim-1", "initialize")),
+        (0.1, "line", request("m", "set_model", model="x")),
+        (1.0, "line", user("hi")),
+        (2.0, "end", b""),
+    )
+    room.play(script_of(conversation((0.5, "o", RESULT), end(1.0))))
+    granted = line({"type": "control_response", "response": {"subtype": "success", "request_id": "m", "response": {}}})
+    assert room.stdout == HELLO + granted + RESULT
+
+
+def test_what_only_the_recording_was_asked_is_not_waited_for_and_not_answered():
+    asked = [(0.1, "I", request("m", "set_model")), (0.2, "o", response("m"))]
+    room = Room((0.0, "line", user("hi")), (1.0, "end", b""))
+    room.play(script_of([START, *asked, (0.3, "I", user("hi")), (0.4, "o", RESULT), end(1.0)]))
+    assert room.stdout == RESULT
+
+
+CUT = line({"type": "result", "subtype": "error_during_execution", "is_error": True})
+
+
+def test_an_interrupt_goes_on_with_what_is_behind_the_recorded_one():
+    late = [(2.0 + step, "o", b"late\n") for step in range(5)]
+    interrupted = [(9.0, "I", request("i", "interrupt")), (9.2, "o", response("i")), (9.3, "o", CUT), end(10.0)]
+    room = Room(
+        (0.0, "line", request("shim-1", "initialize")),
+        (0.0, "line", user("hi")),
+        (0.5, "line", request("mine", "interrupt")),
+        (3.0, "end", b""),
+    )
+    room.play(script_of(conversation(*late, *interrupted)))
+    assert room.stdout == HELLO + response("mine") + CUT
+    assert [at for at, _, _ in room.said] == [0.1, 0.7, 0.8]
+
+
+def test_a_turn_that_was_never_interrupted_dies_of_it():
+    room = Room(
+        (0.0, "line", request("shim-1", "initialize")),
+        (0.0, "line", user("hi")),
+        (0.5, "line", request("mine", "interrupt")),
+    )
+    step = room.play(script_of(conversation((5.0, "o", RESULT), end(6.0))))
+    assert (step.kind, step.signal) == ("end", "SIGINT")
+    assert room.stdout.startswith(HELLO) and RESULT not in room.stdout
+
+
+def test_an_interrupt_between_two_turns_is_answered_and_changes_nothing():
+    room = Room(
+        (0.0, "line", request("shim-1", "initialize")),
+        (0.5, "line", request("mine", "interrupt")),
+        (1.0, "line", user("hi")),
+        (3.0, "end", b""),
+    )
+    assert room.play(script_of(conversation((0.5, "o", RESULT), end(6.0)))).code == 0
+    assert b"mine" in room.stdout and room.stdout.endswith(RESULT)
+
+
+def signal_run(**options):
+    moments = [START, (1.0, "o", b"a\n"), (5.0, "o", b"b\n"), signalled(6.0, "SIGINT"), (6.5, "o", b"cut\n")]
+    return script_of([*moments, end(7.0, None, "SIGINT")], **options)
+
+
+def test_a_signal_goes_on_with_what_is_behind_the_recorded_one():
+    room = Room((2.0, "signal", b"SIGINT"))
+    step = room.play(signal_run(signals=True))
+    assert room.said == [(1.0, "o", b"a\n"), (2.5, "o", b"cut\n")]
+    assert step.signal == "SIGINT" and room.now == pytest.approx(3.0)
+
+
+def test_a_signal_that_the_recording_had_not_ends_it():
+    room = Room((2.0, "signal", b"SIGTERM"))
+    step = room.play(signal_run(signals=True))
+    assert (step.kind, step.signal, room.stdout) == ("end", "SIGTERM", b"a\n")
+
+
+def test_a_recorded_signal_is_waited_for_but_not_for_ever():
+    room = Room()
+    room.play(signal_run(signals=True))
+    assert SIGNAL_SECONDS in room.patience and room.stdout == b"a\nb\ncut\n"
+    room = Room()
+    room.play(signal_run())
+    assert SIGNAL_SECONDS not in room.patience and room.stdout == b"a\nb\ncut\n"
+
+
+def test_a_line_that_never_comes_is_not_waited_for_for_ever():
+    room = Room()
+    room.play(script_of(conversation((0.5, "o", RESULT), end(1.0))))
+    assert room.now > LINE_SECONDS and room.stdout == HELLO + RESULT
+
+
+def test_the_end_of_stdin_lets_nothing_wait():
+    room = Room((0.0, "end", b""))
+    assert room.play(script_of(conversation((0.5, "o", RESULT), end(1.0)))).code == 0
+    assert room.now < 2.0
+
+
+def test_a_text_on_stdin_is_one_thing_to_be_told():
+    moments = [START, (0.0, "I", b"two\nlines"), (0.1, "o", b"a\n"), end(0.2)]
+    room = Room((7.0, "line", b"another prompt"), (7.0, "end", b""))
+    room.play(script_of(moments))
+    assert room.said == [(7.1, "o", b"a\n")]
+
+
+def test_a_child_that_was_told_to_go_waits_for_that_and_one_that_fell_does_not():
+    told = [(0.0, "line", user("hi"))]
+    room = Room(*told, (50.0, "end", b""))
+    room.play(script_of([START, (0.0, "I", user("hi")), (0.1, "o", RESULT), end(9.0)]))
+    assert room.now == 50.0
+    room = Room(*told)
+    step = room.play(script_of([START, (0.0, "I", user("hi")), (0.1, "o", b"half"), end(9.0, None, "SIGSEGV")]))
+    assert step.signal == "SIGSEGV" and room.now < 10.0
+
+
+def test_a_message_more_than_the_recording_has_ends_in_a_word():
+    room = Room((0.0, "line", user("hi")), (1.0, "line", user("again")))
+    step = room.play(script_of([START, (0.0, "I", user("hi")), (0.1, "o", RESULT), end(9.0)]))
+    assert step.kind == "fail" and "no further message" in step.reason
+
+
+def test_a_recording_that_was_cut_off_is_played_to_there():
+    room = Room()
+    step = room.play(script_of([START, (0.1, "o", b"a\n")]))
+    assert (step.kind, step.reason, room.stdout) == ("fail", NEVER_ENDED, b"a\n")
+
+
+def test_each_child_has_its_own_part():
+    second = (2.0, "s", {"child": 2, "turn": 2, "argv": [], "cwd": "/"})
+    moments = [START, (0.1, "o", b"one\n"), end(1.0), second, (2.1, "o", b"two\n"), end(3.0, 3, child=2)]
+    room = Room()
+    assert room.play(script_of(moments, child=2)).code == 3
+    assert room.stdout == b"two\n"
+
+
+def test_as_claude_it_says_what_the_frontend_saw():
+    _, records = read_cast(cast_of_case(next(iter(fixture_cases("qwen")))))
+    room = Room()
+    assert room.play(Script(of_frontend(records), said="O", told="i")).code in (0, 1)
+    assert room.stdout == stream_of(records, "O") != b""
+
+
+def test_as_claude_its_exit_status_is_that_of_the_last_result():
+    from casting import cast_of
+
+    _, records = read_cast(
+        cast_of([(0.0, "i", user("hi")), (0.5, "O", RESULT), (1.0, "i", user("b")), (2.0, "O", CUT)])
+    )
+    room = Room((0.0, "line", user("hi")), (0.0, "line", user("b")), (9.0, "end", b""))
+    assert room.play(Script(of_frontend(records), said="O", told="i")).code == 1
+    assert room.stdout == RESULT + CUT
+
+
+def test_lines_that_nothing_waits_for_are_bounded():
+    script = script_of([START, (0.1, "o", b"a\n"), end(0.2)])
+    for number in range(3 * HEARD_LINES):
+        script.hear(request(str(number), "set_model"))
+        script.hear(request(str(number), "interrupt"))
+    assert len(script._heard) == len(script._answers) == HEARD_LINES
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"text", b"{", b"[1]", b'{"type":7}', b'{"type":"control_request","request":3}', b"{}"]
+)
+def test_a_line_of_any_kind_is_a_word_or_none(raw):
+    assert isinstance(read_word(raw).kind, str)
