@@ -4,13 +4,14 @@ import json
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import fake_secrets
 import pytest
-from box import PATIENCE, SHIM, Box, Done
+from box import PATIENCE, SHIM, STREAM, Box, Done
 from casting import cast_of, read_cast, stream_of
-from support import ROOT
+from support import ROOT, case
 
 from shim.cast_command import app
 
@@ -274,6 +275,25 @@ def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(shim, secrets):
     assert (status, said) == (1, b"")
     assert "without blanking secrets" in complaint and "--redact none" in complaint
     assert shim("cast", "fixture", str(secrets), "--to", str(secrets.parent), "--redact", "some")[0] == 2
+
+
+@pytest.mark.parametrize("name", ["pi/1.5.2-bash", "acai/2026-04-http401", "cursor/handmade-err-auth"])
+def test_a_run_that_was_recorded_is_cut_into_its_fixture(box, name):
+    """Record, verify, cut: the drop-in, a program that prints a fixture, and the fixture again."""
+    one = case(name)
+    path = box.path / "run.cast"
+    ended = ["leave", one.exit.code]
+    fake = box.fake(["cat", str(one.folder / "vendor.ndjson")], ["complain", one.stderr], ended)
+    record = ("--shim-record", str(path))
+    box.claude("-p", "hi", *STREAM, *record, SHIM_VENDOR=one.vendor, SHIM_BIN=fake, SHIM_REDACT="none")
+    assert box.shim("cast", "verify", str(path)).status == 0
+    assert (
+        box.shim("cast", "fixture", str(path), "--to", str(box.path), "--name", "cut", "--redact", "none").status == 0
+    )
+    folder = box.path / one.vendor / "cut"
+    assert (folder / "vendor.ndjson").read_bytes() == one.data
+    facts = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
+    assert (facts["exit"], facts["stderr"]) == (one.exit.code, one.stderr)
 
 
 # -- what a terminal obeys, and what rich takes for markup ---------------------------------------------------------
