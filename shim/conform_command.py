@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import nullcontext
 from enum import StrEnum
 from typing import Annotated
 
@@ -61,7 +62,9 @@ def check_conformance(
         tool_prompt=tool_prompt or TOOL_PROMPT,
         long_prompt=long_prompt or LONG_PROMPT,
     )
-    findings = conform(command, os.environ, os.getcwd(), options, timeout)
+    stderr = Console(stderr=True)
+    with stderr.status("it is started again and again, and watched") if stderr.is_terminal else nullcontext():
+        findings = conform(command, os.environ, os.getcwd(), options, timeout)
     if as_json:
         sys.stdout.write(report(command, findings))
     else:

@@ -392,21 +392,21 @@ def test_a_file_that_the_command_names_is_found_from_the_other_folder(inside):
 
 
 @pytest.fixture
-def tried(box):
-    """`shim conform ARGUMENTS -- FAKE`, with a defect of the fake."""
+def tried(shim, monkeypatch):
+    """`shim conform ARGUMENTS -- FAKE`, with a defect of the fake and the runs of a few chains."""
 
-    def run(*arguments, defect="", command=FAKE):
-        return box.shim(
-            "conform", *arguments, "--", *command, environment=box.environment(FAKE_DEFECT=defect, COLUMNS="300")
-        )
+    def run(*arguments, defect="", command=FAKE, chains=SESSIONS):
+        monkeypatch.setenv("FAKE_DEFECT", defect)
+        monkeypatch.setattr(conform, "CHAINS", [getattr(conform_runs, name) for name in chains])
+        return shim("conform", *arguments, "--", *command)
 
     return run
 
 
 def test_a_program_gets_an_object(tried):
-    done = tried("--json", "--frontend", "yume")
-    report = json.loads(done.stdout)
-    assert (done.status, done.stderr, report["passed"], report["command"]) == (0, "", True, FAKE)
+    status, said, complaint = tried("--json")
+    report = json.loads(said)
+    assert (status, complaint, report["passed"], report["command"]) == (0, "", True, FAKE)
     assert len(report["rules"]) == len(conform.RULES)
     first = report["rules"][0]
     assert (first["id"], first["level"], first["applies"], first["verdict"]) == ("P1", "MUST", "both", "pass")
@@ -414,38 +414,52 @@ def test_a_program_gets_an_object(tried):
 
 
 def test_a_must_that_is_broken_is_exit_1_with_its_evidence(tried):
-    done = tried("--json", "--frontend", "yume", defect="other-session")
-    (found,) = [rule for rule in json.loads(done.stdout)["rules"] if rule["rule"] == "chosen-session"]
-    assert (done.status, found["verdict"], found["evidence"]["run"]) == (1, "fail", "session")
+    status, said, _ = tried("--json", defect="other-session")
+    (found,) = [rule for rule in json.loads(said)["rules"] if rule["rule"] == "chosen-session"]
+    assert (status, found["verdict"], found["evidence"]["run"]) == (1, "fail", "session")
     assert "--session-id" in found["evidence"]["sent"] and '"session_id"' in found["evidence"]["came"]
 
 
 def test_a_should_that_is_broken_is_no_failure(tried):
-    done = tried("--json", "--frontend", "yume", defect="no-terminator")
-    assert (done.status, json.loads(done.stdout)["counts"]["SHOULD"]["fail"]) == (0, 1)
+    status, said, _ = tried("--json", defect="no-terminator")
+    assert (status, json.loads(said)["counts"]["SHOULD"]["fail"]) == (0, 1)
 
 
 def test_a_person_gets_a_table_that_obeys_nothing(tried):
-    done = tried("--frontend", "yume", "--timeout", "5", defect="escapes")
-    said = done.stdout.decode()
-    assert done.status == 1
-    visible(said)
-    assert "\\x1b[31m" in said and "[red]x[/red]" in said, "shown as text, and not as markup"
-    assert "P10" in said and "MUST" in said and "fail" in said and "broken" in said
+    status, said, _ = tried("--timeout", "5", defect="escapes")
+    text = said.decode()
+    assert status == 1
+    visible(text)
+    assert "\\x1b[31m" in text and "[red]x[/red]" in text, "shown as text, and not as markup"
+    assert "P10" in text and "MUST" in text and "fail" in text and "broken" in text
 
 
 def test_a_command_line_that_is_hostile_obeys_nothing(tried):
-    done = tried("--frontend", "yume", command=[*FAKE, ESCAPES])
-    visible(done.stdout.decode())
-    gone = tried(command=[f"nobody{ESCAPES}"])
-    assert gone.status == 1 and "hint: " in gone.stderr
-    visible(gone.stderr)
+    visible(tried(command=[*FAKE, ESCAPES], chains=MISTAKES)[1].decode())
+    status, _, complaint = tried(command=[f"nobody{ESCAPES}"])
+    assert status == 1 and "hint: " in complaint
+    visible(complaint)
 
 
 def test_a_rule_for_drop_ins_is_left_out_for_the_real_one(tried):
-    done = tried("--json", "--as", "real", "--frontend", "yume", defect="no-terminator")
-    assert all(rule["applies"] == "both" for rule in json.loads(done.stdout)["rules"])
-    assert done.status == 0
+    status, said, _ = tried("--json", "--as", "real", defect="no-terminator")
+    assert all(rule["applies"] == "both" for rule in json.loads(said)["rules"])
+    assert status == 0
+
+
+@pytest.mark.parametrize(("frontend", "made"), [("sdk", False), ("yume", True), ("all", True)])
+def test_how_it_is_started_is_a_choice(tried, frontend, made):
+    rules = json.loads(tried("--json", "--frontend", frontend)[1])["rules"]
+    (found,) = [rule for rule in rules if rule["rule"] == "chosen-session"]
+    assert (found["verdict"] == "pass") == made
+
+
+def test_what_is_asked_is_a_choice(shim, inside, monkeypatch):
+    monkeypatch.setattr(conform, "CHAINS", [conform_runs.outputs, conform_runs.ends])
+    seen = inside.path / "seen"
+    command = inside.program("claude", f'printf "%s\n" "$@" >> {seen}; exit 1\n')
+    shim("conform", "--prompt", "a one", "--tool-prompt", "a two", "--long-prompt", "a three", "--", command)
+    assert {"a one", "a two", "a three"} <= set(seen.read_text().splitlines())
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from clis import Cli
@@ -19,8 +17,6 @@ from vendor_setups import CLAUDE_ITSELF, PI, QWEN
 from shim.conform import conform
 from shim.conform_runs import Options
 from shim.conform_seen import Finding
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 pytestmark = pytest.mark.e2e
 
@@ -78,7 +74,13 @@ def test_ours_over_a_vendor_that_asks_nobody_keeps_every_rule(place: Place) -> N
     assert set(told(found, "skipped")) == {"api-failures"} | QUESTIONS
 
 
+# A real claude below us refuses these itself: what it refuses on stdin passes on to it, and a session that it does not
+# know, or has already, is told in the form of a turn of ours, with an init, and in text on stdout.
+REFUSED_BY_CLAUDE = {"bad-lines", "bad-sessions", "unknown-session", "unknown-session-in-text"}
+
+
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF)], ids=str)
-def test_ours_over_the_real_claude_keeps_every_rule(place: Place) -> None:
+def test_ours_over_the_real_claude_keeps_every_other_rule(place: Place) -> None:
     found = findings(place, PROMPTS)
-    assert told(found, "fail") == {}
+    assert set(told(found, "fail")) == REFUSED_BY_CLAUDE, told(found, "fail")
+    assert set(told(found, "skipped")) == {"api-failures"}
