@@ -52,9 +52,9 @@ def test_the_real_claude_keeps_every_must(place: Place) -> None:
     assert set(told(found, "skipped")) == {"nothing-survives", "api-failures"}
 
 
-@only_real
-def test_a_real_failure_of_the_api_keeps_its_rule(place: Place) -> None:
-    found = findings(place, FAILING, drop_in=False)
+@pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True), Cli(QWEN), Cli(PI)], ids=str)
+def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
+    found = findings(place, FAILING, drop_in=not cli.bare)
     assert found["api-failures"].verdict == "pass", found["api-failures"]
     assert found["errors-exit-1"].verdict == "pass" and found["errors-are-last"].verdict == "pass"
     assert told(found, "fail", "MUST") == {}
