@@ -203,6 +203,8 @@ class Chain:
 
 def _character(data: bytes, size: int) -> int:
     """Where to cut so that no character is cut, if the bytes are text."""
+    if size >= len(data):  # what comes next is not known yet
+        return size
     for back in range(4):
         if data[size - back] & 0xC0 != 0x80:
             return size - back

@@ -60,6 +60,7 @@ class Takes:
         self._pace = _pace(environment)
         self.place = ""
         self._vendor = ""
+        self._verbatim = False  # its lines pass as they are, so their session has to be the frontend's
 
     def vendor(self, prompt: str | None, resumed: str, *, flat: bool) -> Vendor:
         """The stand-in for the vendor that was recorded: with this prompt, or where the session is, else first."""
@@ -74,17 +75,20 @@ class Takes:
         self._vendor = name = first.header.vendor
         listens = any(take.listens for take in first.takes)
         try:
-            return find_recorded(name, self.launch, lambda: self.place, listens=listens, flat=flat)
+            vendor = find_recorded(name, self.launch, lambda: self.place, listens=listens, flat=flat)
         except FrontendError:
             shown = printable(name)[:40]
             raise FrontendError(f"{_shown(first)} was recorded with {shown!r}, which is no vendor here") from None
+        self._verbatim = vendor.passthrough and not flat
+        return vendor
 
     def launch(self, request: Request) -> Launch:
         """How the stand-in for the next child is started. VendorError when no recording answers the message."""
         take = self.choose(request.prompt, request.resume or "", asked=bool(request.invocation.json_schema))
         self.place = take.identity
         self._used.add(take.identity)
-        session = request.invocation.session_id or parse_uuid(request.invocation.resume or "") or ""
+        chosen = request.invocation.session_id or parse_uuid(request.invocation.resume or "") or ""
+        session = chosen if self._verbatim else ""
         speed, most = self._pace
         wanted = Wanted(take.path, child=take.child, speed=speed, max_gap=most, signals=True, session=session)
         return Launch(tuple(words_of(wanted)), b"" if request.listens else as_stdin(request.prompt))

@@ -32,6 +32,13 @@ def test_a_long_line_is_pieces_that_cut_no_character() -> None:
     assert stream_of(read_cast(cast_of([(0.0, "o", line)]))[1], "o") == line
 
 
+@pytest.mark.parametrize("data", [b"x" * PIECE_BYTES, b"x" * (PIECE_BYTES - 1) + "é".encode()[:1]])
+def test_a_chunk_that_ends_where_a_piece_does_is_recorded(data: bytes) -> None:
+    encoder = Encoder()
+    lines = encoder.header({}) + encoder.stream("o", 0.0, data) + encoder.stream("o", 0.1, b"y\n") + encoder.end(0.2)
+    assert stream_of(read_cast(lines)[1], "o") == data + b"y\n"
+
+
 def test_what_is_no_text_is_base64() -> None:
     lines = cast_of([(0.0, "o", b"\xff\n\xfe")]).splitlines()
     assert [json.loads(line)[1] for line in lines[1:-1]] == ["ob", "o-b"]
