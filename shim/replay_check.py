@@ -31,6 +31,9 @@ HELD_LINES = 10_000  # of its stdout that wait to be compared
 MOST_BYTES = 1024 * 1024 * 1024  # of a cast that is checked, as large as one is recorded
 OURS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
 FILES = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
+# Who was told the session's state had asked for it, and said in which of two ways (contract 5.13).
+STATE, HOST = b'"subtype":"session_state_changed"', b'"sdk_host_only":true'
+STATES = {False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", True: "CLAUDE_CODE_SDK_READS_SESSION_STATE"}
 Moment = tuple[str, bytes]
 
 
@@ -72,7 +75,9 @@ def check(path: str) -> Checked:
         folder = os.path.realpath(folder)
         for name in ("home", "work"):
             os.mkdir(os.path.join(folder, name))
-        running = _Running(_command(header), _environment(header, os.path.abspath(path), folder), folder + "/work")
+        running = _Running(
+            _command(header), _environment(header, moments, os.path.abspath(path), folder), folder + "/work"
+        )
         try:
             return _follow(path, header, moments, running, folder + "/work")
         finally:
@@ -125,7 +130,8 @@ def _command(header: Header) -> list[str]:
     return [sys.executable, "-I", "-m", "shim", door, *kept]
 
 
-def _environment(header: Header, path: str, folder: str) -> dict[str, str]:
+def _environment(header: Header, moments: Sequence[Moment], path: str, folder: str) -> dict[str, str]:
+    """What the drop-in sees. A recording has no values of variables; one that shows in what was said is set again."""
     home = os.path.join(folder, "home")
     chosen = {
         "HOME": home,
@@ -144,6 +150,9 @@ def _environment(header: Header, path: str, folder: str) -> dict[str, str]:
     entrypoint = header.environment.get("CLAUDE_CODE_ENTRYPOINT")
     if isinstance(entrypoint, str) and "\0" not in entrypoint:
         chosen["CLAUDE_CODE_ENTRYPOINT"] = entrypoint
+    states = [line for letter, line in moments if letter == "O" and STATE in line]
+    if states:
+        chosen[STATES[HOST in states[0]]] = "1"
     if os.name == "nt":
         chosen |= {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "TEMP") if name in os.environ}
     return chosen
@@ -211,7 +220,7 @@ class _Running:
 def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Running, cwd: str) -> Checked:
     """Tell what was told when it was told, compare what is said."""
     invocation = invocation_of(header)
-    sides = Side(header.cwd, "<cwd>"), Side(cwd, "<cwd>")
+    sides = Side(header.cwd, cwd), Side(header.cwd, cwd)
     streams = invocation.output_format == "stream-json"
     talks = invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
     talks = talks or header.dialect == "yume"

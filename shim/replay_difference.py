@@ -45,11 +45,13 @@ class Difference(NamedTuple):
 
 
 class Side:
-    """The lines of one side, made comparable. `cwd` is where it ran, `called` what that is called on both sides."""
+    """The lines of one side, made comparable. `places` are where it ran then and where it runs now.
 
-    def __init__(self, cwd: str, called: str) -> None:
-        self._cwd = cwd
-        self._home = called
+    Both are one place on both sides: the vendor names the one of then, the drop-in its own.
+    """
+
+    def __init__(self, *places: str) -> None:
+        self._places = sorted(filter(None, places), key=len, reverse=True)
         self._ids: dict[str, str] = {}
 
     def read(self, raw: bytes) -> Any:
@@ -77,8 +79,9 @@ class Side:
         return 0 if key.endswith("_ms") and value is not None else value
 
     def _text(self, text: str) -> str:
-        if self._cwd and self._cwd in text:
-            text = text.replace(self._cwd, self._home)
+        for place in self._places:
+            if place in text:
+                text = text.replace(place, "<cwd>")
         return SPILLED.sub("<spilled>", text) if "/spill/" in text else text
 
 

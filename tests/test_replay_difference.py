@@ -7,7 +7,7 @@ from shim.replay_difference import Side, compare, split
 
 
 def difference(then, now):
-    return compare(1, Side("/then", "<cwd>"), line(then), Side("/now", "<cwd>"), line(now))
+    return compare(1, Side("/then", "/now"), line(then), Side("/then", "/now"), line(now))
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,7 @@ def difference(then, now):
         ({"uuid": "a", "session_id": "b"}, {"uuid": "c", "session_id": "d"}),
         ({"duration_ms": 12, "ttft_ms": 3}, {"duration_ms": 1, "ttft_ms": 9}),
         ({"cwd": "/then", "text": "in /then/file"}, {"cwd": "/now", "text": "in /now/file"}),
+        ({"text": "in /then/file"}, {"text": "in /then/file"}),
         ({"shim": {"unattended": True}}, {"shim": {"unattended": False, "replay": True}}),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
         ({"claude_code_version": "1"}, {"claude_code_version": "2"}),
@@ -43,7 +44,7 @@ def test_what_is_another_is_named(then, now, where):
 
 
 def test_what_belonged_together_has_to_belong_together():
-    then, now = Side("", ""), Side("", "")
+    then, now = Side(), Side()
     pairs = [(b'{"id":"a"}', b'{"id":"x"}'), (b'{"id":"b"}', b'{"id":"y"}'), (b'{"id":"a"}', b'{"id":"y"}')]
     found = [compare(number, then, *([was, now, said])) for number, (was, said) in enumerate(pairs)]
     assert found[:2] == [None, None] and found[2] is not None
