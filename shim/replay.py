@@ -18,7 +18,7 @@ from typing import NamedTuple
 from shim.account import printable
 from shim.cast import CastError, Reader, Record
 from shim.lines import LineSplitter
-from shim.replay_script import Script, Step, of_child, of_frontend
+from shim.replay_script import Script, Step, from_message, of_child, of_frontend
 
 CHUNK_BYTES = 256 * 1024
 # For a line that the recording had: a person may come back tomorrow and press "allow".
@@ -35,6 +35,7 @@ Event = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signa
 class Wanted(NamedTuple):
     """What is to be played, and how. `child` is the n-th of the recording; `side` is vendor or claude.
 
+    `folder` has recordings that may be played instead, where one of them begins with the message that comes.
     `speed` 2 is twice as fast, 0 at once; no pause is longer than `max_gap` seconds, where that is not None.
     """
 
@@ -45,6 +46,7 @@ class Wanted(NamedTuple):
     max_gap: float | None = None
     signals: bool = False
     session: str = ""
+    folder: str = ""
 
 
 class Hearing:
@@ -194,7 +196,17 @@ def script_of(wanted: Wanted) -> Script:
         raise CastError(
             f"this recording has no child number {wanted.child}", hint="`shim show CAST` tells what happened in it"
         )
-    return Script(chain((first,), child), said="oe", told="I", signals=wanted.signals, session=wanted.session)
+    choose = (lambda line: _beginning_with(line, wanted)) if wanted.folder else None
+    script = chain((first,), child)
+    return Script(script, said="oe", told="I", signals=wanted.signals, session=wanted.session, choose=choose)
+
+
+def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[Record] | None:
+    """The records from the message on of the recording that begins with it."""
+    from shim.replay_choice import like
+
+    take = like(line, wanted.path, wanted.folder)
+    return None if take is None else from_message(of_child(records_of(take.path), take.child), "I")
 
 
 # -- the program ------------------------------------------------------------------------------------------------
@@ -273,6 +285,7 @@ def words_of(wanted: Wanted) -> list[str]:
         "--speed": repr(wanted.speed),
         "--max-gap": "" if wanted.max_gap is None else repr(wanted.max_gap),
         "--session": wanted.session,
+        "--folder": wanted.folder,
     }
     words = [f"{name}={value}" for name, value in options.items() if value]
     return [f"--cast={wanted.path}", *words, *(["--signals"] if wanted.signals else []), "--"]
@@ -290,6 +303,7 @@ def read_words(words: Sequence[str]) -> Wanted:
         max_gap=float(found["--max-gap"]) if "--max-gap" in found else None,
         signals="--signals" in found,
         session=found.get("--session", ""),
+        folder=found.get("--folder", ""),
     )
 
 

@@ -90,7 +90,8 @@ class Takes:
         chosen = request.invocation.session_id or parse_uuid(request.invocation.resume or "") or ""
         session = chosen if self._verbatim else ""
         speed, most = self._pace
-        wanted = Wanted(take.path, child=take.child, speed=speed, max_gap=most, signals=True, session=session)
+        folder = "" if self._alone or request.prompt else os.path.dirname(take.path)
+        wanted = Wanted(take.path, "vendor", take.child, speed, most, True, session, folder)
         return Launch(tuple(words_of(wanted)), b"" if request.listens else as_stdin(request.prompt))
 
     def choose(self, prompt: str, resumed: str, *, asked: bool = False) -> Take:
@@ -112,6 +113,10 @@ class Takes:
         if not same:
             raise VendorError(*self._nothing(prompt, [*before, *behind]))
         return same[0]
+
+    def only(self, vendor: str) -> None:
+        """No other vendor's recordings count."""
+        self._vendor = vendor
 
     def knows(self, session_id: str) -> bool:
         """Whether a session of this id was recorded."""
@@ -149,6 +154,20 @@ class Takes:
                 continue
             self._read.append(sitting)
             yield sitting
+
+
+def like(line: bytes, path: str, folder: str) -> Take | None:
+    """The child in a folder that was first told what this line says, of the same vendor as the one at `path`.
+
+    For who is started before the first message is known.
+    """
+    takes = Takes(folder, folder, {})
+    prompt = _message(line)
+    takes.only(read_sitting(path).header.vendor)
+    try:
+        return takes.choose(prompt, "") if prompt else None
+    except VendorError:
+        return None
 
 
 def _answers(take: Take, prompt: str, asked: bool) -> bool:

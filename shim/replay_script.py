@@ -6,7 +6,7 @@ one, and ids that the other side makes up (of its requests, of its messages) are
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import orjson
@@ -80,10 +80,19 @@ class Script:
     """The records of one side, in order: `said` are its streams, `told` is the stream that it hears.
 
     `signals`: it waits for a signal where the recording has one. `session` is the id that its session has now.
+    `choose` is given the first message as it is now, and gives the records from the message on that is like it, of
+    another recording too; None where no recording has one.
     """
 
     def __init__(
-        self, records: Iterable[Record], *, said: str, told: str, signals: bool = False, session: str = ""
+        self,
+        records: Iterable[Record],
+        *,
+        said: str,
+        told: str,
+        signals: bool = False,
+        session: str = "",
+        choose: Callable[[bytes], Iterator[Record] | None] | None = None,
     ) -> None:
         self._records: Iterator[Record] = iter(records)
         self._next: Record | None = None
@@ -93,6 +102,8 @@ class Script:
         self._session = _quoted(session) if session else b""
         self._sessions: tuple[bytes, bytes] | None = None
         self._at = 0.0
+        self._choose = choose
+        self._first = b""  # the first message, for who chooses by it
         self._heard = deque[Word]()
         self._texts = 0  # lines heard that are none of the protocol
         self._closed = False
@@ -119,6 +130,8 @@ class Script:
         elif word.kind in INTERRUPTS:
             self._interrupt(word)
         elif len(self._heard) < HEARD_LINES:
+            if word.kind == "user" and self._choose is not None:
+                self._first = self._first or line
             self._heard.append(word)
 
     def hang_up(self) -> None:
@@ -168,6 +181,8 @@ class Script:
 
     def step(self) -> Step:
         """What comes next. A wait is asked for again after something happened; anything else is done once."""
+        if self._waiting is not None and self._waiting.kind == "user" and self._first and not self._chosen():
+            return self._end or Step("fail")
         if self._settled:
             self._busy = self._settled = False
         if self._answers:
@@ -190,6 +205,17 @@ class Script:
                     return step
             elif (step := self._say(record)) is not None:
                 return step
+
+    def _chosen(self) -> bool:
+        """The first message has come: whether a recording has it, which goes on from there."""
+        choose, self._choose = self._choose, None
+        found = choose(self._first) if choose is not None else None
+        self._first = b""
+        if found is None:
+            self._end = Step("fail", reason="no recording there begins with this message")
+            return False
+        self._records, self._next, self._waiting = found, None, None
+        return True
 
     def give_up(self) -> None:
         """What was waited for never came: on without it."""
@@ -364,3 +390,11 @@ def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:
 def of_frontend(records: Iterable[Record]) -> Iterator[Record]:
     """The records of what the frontend said and saw; how a child ended is none of them."""
     return (record for record in records if record.letter in "iOn")
+
+
+def from_message(records: Iterator[Record], told: str) -> Iterator[Record]:
+    """The records of a child from the first message on that it was told; none where there is no such."""
+    for record in records:
+        if record.letter == told and read_word(record.data).kind == "user":
+            yield record
+            yield from records

@@ -5,7 +5,7 @@ import subprocess
 
 from box import STREAM
 from casting import cast_of, cast_of_case, read_cast, stream_of
-from replaying import START, end, user
+from replaying import START, end, line, request, response, user
 from support import case
 from test_replay import TALK, kept
 
@@ -145,3 +145,45 @@ def test_an_instruction_of_ours_behind_the_prompt_is_none_of_it(box):
     path = folder(box, ("a", PLAIN), ("b", BASH))
     takes = Takes(path, "/", {"HOME": "/"})
     assert takes.choose("b\n\nAnswer with JSON", "", asked=True).prompt == "b"
+
+
+# -- a child that is started before anybody said a word --------------------------------------------------------------
+
+
+def relayed(box, *prompts):
+    """A directory of conversations with a real claude, each of one message; its path."""
+    for number, prompt in enumerate(prompts):
+        init = {"type": "system", "subtype": "init", "session_id": SESSION, "model": "m", "tools": []}
+        result = {"type": "result", "subtype": "success", "is_error": False, "result": f"said {prompt}"}
+        ready, said = response("hello", commands=[]), line(init) + line({**result, "session_id": SESSION})
+        told = [(0.0, "I", request("hello", "initialize")), (0.1, "o", ready), (0.2, "I", user(prompt))]
+        data = cast_of(
+            [(0.0, "i", user(prompt)), START, *told, (0.3, "o", said), end(1.0)], vendor="claude", argv=LISTENS
+        )
+        kept(box, data, f"claudes/{number}.cast")
+    return str(box.path / "claudes")
+
+
+SESSION = "11111111-1111-4111-8111-111111111111"
+
+
+def relay(box, path, prompt):
+    """A conversation of one message with whoever is played there."""
+    environment = {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0"}
+    with box.running(*LISTENS, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say(json.loads(request("mine", "initialize")))
+        running.read_until(b'"mine"')
+        running.say(json.loads(user(prompt)))
+        running.read_until(b'"type":"result"')
+        return running.hang_up()
+
+
+def test_a_conversation_that_claude_holds_is_chosen_by_its_first_message(box):
+    path = relayed(box, "a", "b", "c")
+    assert relay(box, path, "b").result["result"] == "said b"
+    assert relay(box, path, "a").result["result"] == "said a"
+
+
+def test_a_first_message_that_no_recording_has_ends_in_an_error_that_says_so(box):
+    done = relay(box, relayed(box, "a"), "x\x1b[31m")
+    assert done.result["is_error"] and "no recording there begins with this message" in json.dumps(done.result)
