@@ -34,6 +34,7 @@ FILES = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
 # Who was told the session's state had asked for it, and said in which of two ways (contract 5.13).
 STATE, HOST = b'"subtype":"session_state_changed"', b'"sdk_host_only":true'
 STATES = {False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", True: "CLAUDE_CODE_SDK_READS_SESSION_STATE"}
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 Moment = tuple[str, bytes]
 
 
@@ -101,7 +102,9 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int]:
     children = 0
     for record in cast.records():
         children += record.letter == "s"
-        if record.letter in "iO":
+        if record.letter == "n" and record.fact.get("kind") == "caught" and record.fact.get("signal") in SIGNALS:
+            moments.append(("signal", str(record.fact["signal"]).encode()))
+        elif record.letter in "iO":
             line = rests.pop(record.letter, b"") + record.data
             if line.endswith(b"\n"):
                 moments.append((record.letter, line))
@@ -183,6 +186,11 @@ class _Running:
                 self._process.stdin.write(line)
                 self._process.stdin.flush()
 
+    def signal(self, name: str) -> None:
+        """Send it a signal that it was sent then."""
+        if self._process.poll() is None:
+            self._process.send_signal(getattr(signal, name))
+
     def hang_up(self) -> None:
         """Its stdin is at its end."""
         if self._process.stdin is not None:
@@ -225,10 +233,14 @@ def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Runn
     talks = invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
     talks = talks or header.dialect == "yume"
     told = [line for letter, line in moments if letter == "i"]
+    if not streams and any(letter == "signal" for letter, _ in moments):
+        return Checked(path, "skipped", reason="nobody sees in this format where a signal came")
     if not (talks and streams):
         for line in told:
             running.tell(line)
         running.hang_up()
+        told = []
+    if not streams:
         was = split(b"".join(line for letter, line in moments if letter == "O"))
         try:
             said = split(b"".join(_rest(running)))
@@ -237,9 +249,12 @@ def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Runn
         return _compared(path, was, said, sides)
     number, left = 0, len(told)
     for letter, line in [*moments, ("end", b"")]:
-        if letter == "i":
+        if letter == "i" and told:
             running.tell(_as_now(line, *sides))
             left -= 1
+        elif letter == "signal":
+            running.signal(line.decode())
+        if letter in ("i", "signal"):
             continue
         if letter == "end":
             running.hang_up()

@@ -99,6 +99,7 @@ class Script:
         self._said = said
         self._told = told
         self._signals = signals
+        self._kinds = ("signal",) if told == "I" else ("caught", "signal")  # of a note that a signal came
         self._session = _quoted(session) if session else b""
         self._sessions: tuple[bytes, bytes] | None = None
         self._at = 0.0
@@ -143,7 +144,8 @@ class Script:
         self._jump()
         while (record := self._peek()) is not None and record.letter != "x":
             self._take()
-            if record.letter == "n" and record.fact.get("kind") == "signal" and record.fact.get("signal") == name:
+            fact = record.fact
+            if record.letter == "n" and fact.get("kind") in self._kinds and fact.get("signal") == name:
                 self._waiting = None
                 return
         self._end = Step("end", signal=name)
