@@ -59,6 +59,7 @@ class _Document:
         self._agents: dict[str, str] = {}  # a call → what the agent is called that it starts
         self._waiting: list[bytes] = []
         self._begun = False
+        self._comma = b""
 
     def run(self) -> None:
         """Write it."""
@@ -128,15 +129,14 @@ class _Document:
         """Write what stands before the steps, and those that waited for it."""
         traced = self._traced
         if not self._begun:
-            self._begun, first = True, b""
+            self._begun = True
             head: dict[str, Any] = {"schema_version": VERSION, "session_id": traced.session or None}
             head["agent"] = self._agent(traced.header.vendor or "unknown", tools=True)
             self._write(self._dump({name: value for name, value in head.items() if value is not None})[:-1])
             self._write(b',"steps":[')
-        else:
-            first = b","
         if self._waiting:
-            self._write(first + b",".join(self._waiting))
+            self._write(self._comma + b",".join(self._waiting))
+            self._comma = b","
             self._waiting.clear()
 
     def _write_inner(self, outer: _Trajectory) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import orjson
 
+from shim.cast import CastError
 from shim.casts import Cast, Teller, invocation_of
+from shim.errors import ShimError
 from shim.redact import Redactor
 from shim.redacted_lines import RedactedLines
 from shim.story import Change, Story
@@ -37,7 +39,7 @@ class _Lines(Story):
 
 
 def export(path: str, write: Write, *, redact: bool) -> None:
-    """Write the stream of the cast at `path`. CastError when it is none, VendorError when nobody can translate it."""
+    """Write the stream of the cast at `path`. CastError when it is none, or when nobody can translate it."""
     cast = Cast(path)
     clean = _Clean(write) if redact else None
     say = write if clean is None else clean.feed
@@ -47,7 +49,10 @@ def export(path: str, write: Write, *, redact: bool) -> None:
             if record.letter == "O":
                 say(record.data)
     else:
-        find(cast.header.vendor)
+        try:
+            find(cast.header.vendor)
+        except ShimError as error:
+            raise CastError(f"the frontend was not given Claude's stream, and {error}", error.hint) from None
         teller = Teller(cast.header)
         teller.story = _Lines(say)
         for record in cast.records():

@@ -15,6 +15,7 @@ from test_export_otel import spans_of
 from shim import export_atif, export_ndjson
 from shim.cast import CastError
 from shim.summaries import run_of
+from shim.vendors import VENDORS
 
 OLD = sorted((FIXTURES / "casts").rglob("*.cast"))
 CASES = ("pi/1.5.2-bash", "claude/2.1.327-tool-agent", "qwen/0.24.4-in-two-turns", "cake/2026-07-parallel")
@@ -30,13 +31,15 @@ def check(folder: Path, cast: bytes) -> None:
     json.dumps(run.report())
     try:
         exported(export_ndjson.export, folder, cast)
-    except CastError:
-        assert run.state == "unreadable"
-        return
+    except CastError as error:
+        if run.state == "unreadable":
+            return
+        assert "was not given Claude's stream" in str(error)
     for redact in (False, True):
         check_trajectory(json.loads(exported(export_atif.export, folder, cast, redact=redact)))
         spans_of(folder, cast, redact=redact, content=True)
-        exported(export_ndjson.export, folder, cast, redact=redact)
+        if run.vendor in VENDORS:
+            exported(export_ndjson.export, folder, cast, redact=redact)
 
 
 def _written(folder: Path, cast: bytes) -> Path:
@@ -54,7 +57,7 @@ def test_there_are_kept_casts():
     assert OLD
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_was_changed_in_a_cast_it_is_exported(data, tmp_path):
     cast = bytearray(data.draw(st.sampled_from(CASTS)))
@@ -75,7 +78,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_an_events_fields_hold_it_is_exported(data, tmp_path):
     """A value somewhere in a line that the frontend saw is another one: of a real claude nobody knows them all."""

@@ -141,6 +141,13 @@ def test_a_failure_is_told(tmp_path):
     assert second["extra"]["errors"] == ["no key"]
 
 
+def test_a_session_that_begins_before_anybody_asks_is_told_too(tmp_path):
+    argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json"]
+    moments = [(0.0, init()), (1.0, assistant("m1", text("a"))), (2.0, assistant("m2", text("b"))), (3.0, result())]
+    found = trajectory(tmp_path, session(*moments, argv=argv))
+    assert [step["message"] for step in found["steps"]] == ["a", "b"]
+
+
 def test_what_is_said_in_the_users_name_is_a_users_step(tmp_path):
     events = (init(), assistant("m1", text("so")), spoken("[Request interrupted by user]"), result())
     found = trajectory(tmp_path, session(*((float(at), event) for at, event in enumerate(events))))

@@ -7,7 +7,6 @@ from exporting import SECRETS, delta, exported, said, session_with
 from support import Case, as_parameters, case, fixture_cases, parse
 
 from shim.cast import CastError
-from shim.errors import ShimError
 from shim.export_ndjson import export
 
 TEXT = ["-p", "--output-format", "text", "say hello"]
@@ -45,7 +44,7 @@ def test_yumes_lines_are_translated_anew_too(tmp_path):
 
 
 def test_a_vendor_that_nobody_here_knows_is_an_error_where_its_words_are_needed(tmp_path):
-    with pytest.raises(ShimError, match="nobody"):
+    with pytest.raises(CastError, match="not given Claude's stream, and 'nobody' is no vendor"):
         exported(export, tmp_path, cast_of([], vendor="nobody", argv=TEXT))
     assert exported(export, tmp_path, cast_of([(0.0, "O", b"{}\n")], vendor="nobody")) == b"{}\n"
 
