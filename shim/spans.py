@@ -214,7 +214,7 @@ class Spans:
             usage.pop("output_tokens", None)
         if any(usage.values()):
             attributes |= _usage(usage)
-        if reply.first is not None and reply.until > reply.first:
+        if reply.streamed and reply.first is not None:
             attributes["gen_ai.response.time_to_first_chunk"] = round(reply.first - reply.at, 6)
         if self._content:
             asked = self._asked.pop(lane, None)

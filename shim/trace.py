@@ -20,7 +20,7 @@ class Reply:
     """One answer of the model. Times are seconds since the beginning: `at` when it was asked, `first` when it began
     to speak, `until` when it was over. `parts` are its texts, thoughts and calls in their order.
 
-    `usage` has the names of Claude's; `whole` tells whether its output tokens are known to the last one.
+    `streamed`: it came in fragments. `usage` has the names of Claude's; `whole`: its output tokens are all known.
     `turn` counts the results of the session, from 1. `number` counts the replies.
     """
 
@@ -36,6 +36,7 @@ class Reply:
     parts: list[Step] = field(default_factory=list)
     usage: dict[str, int] = field(default_factory=dict)
     whole: bool = False
+    streamed: bool = False
     closed: bool = False
 
     @property
@@ -107,6 +108,7 @@ class Replies:
             reply = self._reply(at, parent)
             if reply is None or reply.identity != identity:
                 reply = self._begin(at, parent, identity)
+            reply.streamed = reply.streamed or streamed
             reply.model = str(message.get("model") or reply.model)
             reply.reason = str(message.get("stop_reason") or reply.reason)
             self._count(reply, message.get("usage"), whole=bool(message.get("stop_reason")))

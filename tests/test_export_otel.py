@@ -212,6 +212,12 @@ def test_the_first_word_of_a_streamed_reply_has_its_time(tmp_path):
     assert facts_of(chat)["gen_ai.response.time_to_first_chunk"] == 2.0
 
 
+def test_a_reply_that_was_not_streamed_has_no_first_chunk(tmp_path):
+    events = [(0.0, init()), (1.0, assistant("m1", text("a"))), (2.0, assistant("m1", text("b"))), (6.0, result())]
+    (chat,) = (span for span in spans_of(tmp_path, session(*events)) if span["name"].startswith("chat"))
+    assert "gen_ai.response.time_to_first_chunk" not in facts_of(chat)
+
+
 def test_what_happened_beside_is_bounded(tmp_path):
     notes = [(1.0, "n", {"kind": "repair"})] * (EVENTS + 7)
     turn = [(0.5, "O", said(init(), assistant("m1", text("a")))), *notes, (2.0, "O", said(result()))]
