@@ -36,6 +36,7 @@ bench: setup ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench_ends.py
 	@$(BIN)/python tests/bench_inbound.py
 	@$(BIN)/python tests/bench_limits.py
+	@$(BIN)/python tests/bench_show.py
 	@$(BIN)/python tests/e2e/bench_real.py
 
 # Seconds for both fuzzers together; FUZZ_SECONDS=3600 for a long night.

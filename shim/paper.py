@@ -1,22 +1,16 @@
 """What a session is drawn on: a terminal, or lines of plain text that are the same however wide anything is.
 
-Whatever is drawn is text, never markup, and has been through `printable` (threats: terminal). Markdown is read by a
-parser that knows no HTML, no images and no entities, and what it makes is looked through once more.
+Whatever is drawn is text, never markup, and has been through `printable` (threats: terminal). What reads Markdown is
+imported when there is some to be drawn.
 """
 
 import time
-from collections.abc import Iterable
 from typing import Any
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markdown import Heading, Markdown
 from rich.padding import Padding
-from rich.segment import Segment
 from rich.spinner import Spinner
-from rich.style import Style
 from rich.text import Text
 
 from shim.account import printable
@@ -25,53 +19,6 @@ MARKDOWN_CHARACTERS = 50_000  # of a text that is read as Markdown; a longer one
 PREVIEW_CHARACTERS = 4000  # of a text that is being said: its end
 PREVIEW_LINES = 12
 REFRESHES = 10  # in a second, while somebody is waited for
-
-_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-_PARSER.disable(["html_block", "html_inline", "image", "autolink", "entity", "reference"])
-
-
-class _LeftHeading(Heading):
-    """A heading where a text begins."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self.text.justify = "left"
-        yield self.text
-
-
-class SafeMarkdown(Markdown):
-    """A text of anybody's as Markdown: links as text with their address, HTML and images as they are written."""
-
-    elements = {**Markdown.elements, "heading_open": _LeftHeading}  # noqa: RUF012 - as rich has it
-
-    def __init__(self, source: str) -> None:
-        super().__init__("", code_theme="ansi_dark", hyperlinks=False)
-        self.markup = printable(source)
-        self.parsed = _PARSER.parse(self.markup)
-        _clean(self.parsed)
-
-
-def _clean(tokens: Iterable[Token]) -> None:
-    """What the parser made of escapes and addresses is looked through like any other text."""
-    for token in tokens:
-        token.content, token.info = printable(token.content), printable(token.info)
-        token.attrs = {key: printable(value) if isinstance(value, str) else value for key, value in token.attrs.items()}
-        _clean(token.children or ())
-
-
-class Shown:
-    """A drawing without control sequences and links, whatever drew it."""
-
-    def __init__(self, renderable: RenderableType) -> None:
-        self._renderable = renderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for text, style, control in console.render(self._renderable, options):
-            if not control:
-                yield Segment(printable(text), None if style is None else _unlinked(style))
-
-
-def _unlinked(style: Style) -> Style:
-    return style.update_link(None) if style.link else style
 
 
 class Paper:
@@ -115,6 +62,8 @@ class Paper:
         if not self.rich or len(source) > MARKDOWN_CHARACTERS:
             self.line(Text(printable(source)), indent)
             return
+        from shim.marked import SafeMarkdown, Shown
+
         self._console.print(Padding(Shown(SafeMarkdown(source)), (0, 0, 0, indent)))
 
     def flush(self) -> None:

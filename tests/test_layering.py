@@ -155,6 +155,7 @@ FRONT = {
     "dropin",
     "export_command",
     "manual",
+    "marked",
     "paper",
     "raw",
     "replay_command",

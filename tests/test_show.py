@@ -294,7 +294,7 @@ def test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links() -> Non
     from rich.control import Control
     from rich.text import Text
 
-    from shim.paper import Shown
+    from shim.marked import Shown
 
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", _environ={})
     console.print(Shown(Control.bell()), Shown(Text("a\x1b]b", style="bold link http://evil.example")))
