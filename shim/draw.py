@@ -253,7 +253,7 @@ class Drawing:
         self._wrong.clear()
         took = step.facts.get("duration_ms")
         seconds = step.at - (step.at if self._begun is None else self._begun)
-        if not seconds and isinstance(took, int | float):
+        if not seconds and isinstance(took, int | float) and 0 < took < 1e12:
             seconds = took / 1000
         cost = self._story.totals.cost
         for line in turn_line(step.facts, seconds, cost - self._cost):

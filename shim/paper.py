@@ -97,6 +97,7 @@ class Paper:
         parts: list[Any] = []
         if self._preview:
             lines = Text(printable(self._preview)).wrap(self._console, max(self._console.width, 10))
+            parts.append(Text(""))
             parts.append(Text("\n").join(lines[-PREVIEW_LINES:]))
         seconds = time.monotonic() - self._since
         self._spinner.update(text=Text(self._what + (f" {seconds:.0f} s" if seconds >= 2 else ""), style="dim"))

@@ -12,6 +12,7 @@ from shim.timeline import SPANS, Span, Spent, Timeline
 
 __all__ = ["SPANS", "TOKENS", "Change", "Kind", "Span", "Spent", "Step", "Story", "Totals", "text_of"]
 
+DOLLARS = 1e9  # what costs more is no price
 OPEN_CALLS = 10_000  # whose results may still come
 OPEN_BLOCKS = 1000  # that are being said at the same time, and those of one reply that wait for their line
 
@@ -80,7 +81,7 @@ class Story:
         try:
             for change in handler(self, self._now(at), event):
                 changes.append(change)
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError):
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError, ArithmeticError, RecursionError):
             pass
         return changes
 
@@ -233,7 +234,7 @@ class Story:
         totals.turns += 1
         totals.errors += bool(line.get("is_error"))
         cost = line.get("total_cost_usd")
-        if isinstance(cost, int | float):  # of the conversation so far
+        if isinstance(cost, int | float) and 0 <= cost < DOLLARS:  # of the conversation so far
             whose, before, so_far = self._costs
             if whose != (session := str(line.get("session_id"))):
                 before, so_far = before + so_far, 0.0

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from shim.edits import COMPARED_LINES, compared, edit_of
+from shim.edits import edit_of
 from shim.steps import Step
+
+HUNK = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-x", "+y", "\\ No newline"]}
 
 
 def edited(name: str, extra: Any = None, **arguments: Any) -> list[str] | None:
@@ -13,50 +15,45 @@ def edited(name: str, extra: Any = None, **arguments: Any) -> list[str] | None:
     return None if lines is None else [f"{line.sign}{line.text}" for line in lines]
 
 
-def test_lines_that_both_texts_have_are_said_once():
+def test_lines_that_both_texts_have_are_said_once() -> None:
     assert edited("Edit", old_string="a\nb\nc\n", new_string="a\nB\nc\n") == [" a", "-b", "+B", " c"]
 
 
-def test_between_two_places_there_is_a_gap():
+def test_between_two_places_there_is_a_gap() -> None:
     old = "\n".join(map(str, range(30)))
     lines = edited("Edit", old_string=old, new_string=old.replace("3\n", "x\n", 1).replace("27", "y"))
-    assert lines is not None and lines.count("@…") == 1
+    assert lines is not None and lines.count("@…") == 1 and lines[0] == " 0"
 
 
-def test_a_whole_text_is_new_lines():
+def test_where_the_file_is_known_a_place_has_its_lines() -> None:
+    lines = edited("Edit", {"originalFile": "1\n2\nold\n"}, old_string="old", new_string="new")
+    assert lines == ["@@@ -3,1 +3,1 @@", "-old", "+new"]
+
+
+def test_a_whole_text_is_new_lines() -> None:
     assert edited("Write", content="a\nb\n") == ["+a", "+b"]
     assert edited("NotebookEdit", new_source="a") == ["+a"]
     assert edited("Write", content="") == []
 
 
-def test_several_edits_stand_below_each_other():
+def test_several_edits_stand_below_each_other() -> None:
     edits = [{"old_string": "a", "new_string": "b"}, {"old_string": "", "new_string": "c\n"}]
     assert edited("MultiEdit", edits=edits) == ["-a", "+b", "@…", "+c"]
 
 
-def test_a_patch_that_was_made_is_believed_more_than_what_was_asked_for():
-    hunk = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-x", "+y", "\\ No newline"]}
-    assert edited("Edit", {"structuredPatch": [hunk]}, old_string="a", new_string="b") == [
-        "@@@ -1,1 +1,1 @@",
-        "-x",
-        "+y",
-    ]
+def test_a_patch_that_was_made_is_believed_more_than_what_was_asked_for() -> None:
+    patched = edited("Edit", {"structuredPatch": [HUNK]}, old_string="a", new_string="b")
+    assert patched == ["@@@ -1,1 +1,1 @@", "-x", "+y"]
 
 
 @pytest.mark.parametrize(
-    ("name", "extra", "arguments"),
+    ("name", "extra", "expected"),
     [
-        ("Bash", None, {"old_string": "a"}),
-        ("MultiEdit", None, {"edits": 5}),
-        ("MultiEdit", None, {}),
-        ("Edit", {"structuredPatch": [{"oldStart": "x"}]}, {"old_string": "a", "new_string": "b"}),
-        ("Edit", {"structuredPatch": 7}, {}),
+        ("Bash", None, None),
+        ("Edit", {"structuredPatch": [{"oldStart": "x"}]}, None),
+        ("Edit", {"structuredPatch": 7}, None),
+        ("Edit", 7, ["-a", "+b"]),
     ],
 )
-def test_what_is_no_edit_or_of_another_shape_is_none(name: str, extra: Any, arguments: dict[str, Any]) -> None:
-    assert edited(name, extra, **arguments) is None
-
-
-def test_texts_too_long_to_be_compared_are_said_whole():
-    lines = list(compared("a\n" * COMPARED_LINES, "a\n" * 5))
-    assert len(lines) == COMPARED_LINES + 5
+def test_what_is_no_edit_or_of_another_shape_is_none(name: str, extra: Any, expected: Any) -> None:
+    assert edited(name, extra, old_string="a", new_string="b") == expected

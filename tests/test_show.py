@@ -4,7 +4,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,14 @@ from casting import HEADER, cast_of, cast_of_case
 from planting import BAD, SEEN, TRICKS, events, obeyed, planted
 from rich.console import Console
 from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line, unstyled
-from support import case
+from support import Case, as_parameters, case, fixture_cases
 from telling import INIT, call, delta, result, returned, said, start, text
 
 from shim.cast import CastError
+from shim.draw import Drawing
 from shim.raw import PLAIN_CHARACTERS
 from shim.show import draw_run
+from shim.story import Story
 
 WHOLE = conversation()
 CUT = "the recording was cut off here"
@@ -339,3 +341,42 @@ def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
 
 def test_the_header_of_a_cast_is_its_title() -> None:
     assert drawn(cast_of([], end=True)).startswith(f"pi · {HEADER['cwd']} · 2026-11-20 10:00:00 UTC · shim 0.1.0")
+
+
+# -- whatever is recorded ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_whatever_was_recorded_is_drawn_and_not_obeyed(case: Case) -> None:
+    cast = cast_of_case(case)
+    assert obeyed(drawn(cast)) == []
+    assert obeyed(drawn(cast, terminal=True, width=80)) == []
+    assert obeyed(drawn(cast, terminal=True, width=160, raw=True)) == []
+
+
+ODD: tuple[Any, ...] = (None, 7, -1.5, True, "x", [], {}, [None, 7], {"a": {"b": 1}}, 10**400)
+
+
+def changed(value: Any, odd: Any) -> Iterator[Any]:
+    """Copies of a value, each with another part of it replaced."""
+    yield odd
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from ({**value, key: other} for other in changed(part, odd))
+    elif isinstance(value, list):
+        for at, part in enumerate(value):
+            yield from ([*value[:at], other, *value[at + 1 :]] for other in changed(part, odd))
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:20])
+def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -> None:
+    console = Console(file=io.StringIO(), _environ={})
+    for number, event in enumerate(events()):
+        for other in changed(event, odd):
+            story = Story()
+            drawing = Drawing(console, story)
+            lines = [*events()[:number][-3:], other, result(1)] if isinstance(other, dict) else []
+            for at, found in enumerate(lines):
+                for change in story.event(at, found):
+                    drawing.change(change)
+            drawing.close()

@@ -89,6 +89,7 @@ what a vendor prints is obeyed by a terminal
     test_show.py::test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown
     test_show.py::test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_followed
     test_show.py::test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs
+    test_show.py::test_whatever_was_recorded_is_drawn_and_not_obeyed
     test_show.py::test_links_images_html_and_entities_of_a_markdown_text_are_words
     test_show.py::test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links
     test_cast_command.py::test_what_is_verified_obeys_nothing
