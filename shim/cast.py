@@ -24,6 +24,10 @@ PIECE_BYTES = 1024 * 1024  # of one record: a longer line is several
 CHECKPOINT_LINES = 64  # no range of lines that a checkpoint proves is longer
 LINE_BYTES = 8 * 1024 * 1024  # of a line of a cast: a piece of control characters is six times as long in JSON
 DIGITS = 4  # of a time in seconds
+BETWEEN, _BETWEEN = "\x7f", b"\x7f"  # needs no escape in JSON, and is rare; a text that has it is taken line by line
+# That are hashed at once: for more, `hashlib` lets go of the interpreter, and a thread that records while another one
+# works would wait for it after each block.
+HASH_BYTES = 2047
 
 # A stream's letter, a line of it without its newline or a piece of one, and whether the newline follows.
 Clean = Callable[[str, bytes, bool], bytes]
@@ -75,7 +79,7 @@ class Encoder:
         self._clean = clean
         self._chain = Chain()
         self._said = 0.0
-        self._rests: dict[str, bytes] = {}
+        self._rests: dict[str, list[bytes]] = {}
 
     def header(self, facts: Mapping[str, Any]) -> bytes:
         """The first line; `facts` are its keys but `shimcast`."""
@@ -88,20 +92,32 @@ class Encoder:
         """
         if not chunk:
             return self.flush(letter, at)
-        rest = self._rests.get(letter, b"")
-        lines = (rest + chunk if rest else chunk).split(b"\n")
-        rest = lines.pop()
-        records = self._whole(letter, at, lines)
-        while len(rest) >= PIECE_BYTES:
-            size = _character(rest, PIECE_BYTES)
-            records.append(self._piece(letter, at, rest[:size], "-"))
-            rest = rest[size:]
-        self._rests[letter] = rest
-        return self._chain.add(records)
+        parts = self._rests.setdefault(letter, [])
+        end = chunk.rfind(b"\n") + 1
+        said = b""
+        if end:
+            whole = chunk if end == len(chunk) else chunk[:end]
+            if parts:
+                whole = b"".join([*parts, whole])
+                parts.clear()
+            said = self._whole(letter, at, whole)
+        if end < len(chunk):
+            parts.append(chunk[end:] if end else chunk)
+            if len(parts) > 1 and len(parts[-1]) > len(parts[-2]):  # a child may write byte by byte
+                parts[-2:] = [parts[-2] + parts[-1]]
+        if parts and sum(map(len, parts)) >= PIECE_BYTES:
+            rest, records = b"".join(parts), []
+            while len(rest) >= PIECE_BYTES:
+                size = _character(rest, PIECE_BYTES)
+                records.append(self._piece(letter, at, rest[:size], "-"))
+                rest = rest[size:]
+            parts[:] = [rest] if rest else []
+            said += self._chain.add(records)
+        return said
 
     def flush(self, letter: str, at: float) -> bytes:
         """The stream is at its end, or somebody else speaks: what has no newline yet."""
-        rest = self._rests.pop(letter, b"")
+        rest = b"".join(self._rests.pop(letter, ()))
         return self._chain.add([self._piece(letter, at, rest, "-")]) if rest else b""
 
     def fact(self, letter: str, at: float, fact: Mapping[str, Any]) -> bytes:
@@ -117,21 +133,36 @@ class Encoder:
         """Whatever is unfinished, and the last checkpoint."""
         return self.rests(at) + self._chain.end()
 
-    def _whole(self, letter: str, at: float, lines: list[bytes]) -> list[bytes]:
-        """The records of whole lines: one test and one join for all of them, where nothing is odd."""
-        records: list[bytes] = []
-        clean, begin = self._clean, b',"%s",' % letter.encode()
-        for line in lines:
-            if clean is not None or len(line) > PIECE_BYTES:
-                records += self._cut(letter, at, line)
-                continue
-            try:
-                text = orjson.dumps(line.decode())
-            except UnicodeDecodeError:
-                records.append(self._piece(letter, at, line, ""))
-                continue
-            records.append(b"[%s%s%s]\n" % (self._delay(at), begin, text))
-        return records
+    def _whole(self, letter: str, at: float, whole: bytes) -> bytes:
+        """The records of whole lines."""
+        lines = whole[:-1].split(b"\n") if self._clean is not None or len(whole) > PIECE_BYTES else []
+        if lines and max(map(len, lines)) > PIECE_BYTES:
+            return self._chain.add([record for line in lines for record in self._cut(letter, at, line)])
+        if self._clean is not None:
+            clean = [self._clean(letter, line, True) for line in lines]
+            if any(one is not other for one, other in zip(clean, lines, strict=True)):
+                whole = b"\n".join(clean) + b"\n"
+        try:
+            text = whole.decode()
+        except UnicodeDecodeError:
+            text = BETWEEN
+        return self._one_by_one(letter, at, whole) if BETWEEN in text else self._at_once(letter, at, text)
+
+    def _at_once(self, letter: str, at: float, text: str) -> bytes:
+        """Whole lines in which nothing is odd: dumped as one text, in which BETWEEN stands for their ends."""
+        records = orjson.dumps(text.replace("\n", BETWEEN))[1:-2].split(_BETWEEN)
+        between = b'"]\n[0,"%s","' % letter.encode()
+        said, done, begin = list[bytes](), 0, b"[%s" % self._delay(at)
+        while done < len(records):
+            part = records[done : done + self._chain.room]
+            done += len(part)
+            self._chain.block(b'%s,"%s","%s"]\n' % (begin, letter.encode(), between.join(part)), len(part), said)
+            begin = b"[0"
+        return b"".join(said)
+
+    def _one_by_one(self, letter: str, at: float, whole: bytes) -> bytes:
+        lines = whole[:-1].split(b"\n")
+        return self._chain.add([b"[%s,%s]\n" % (self._delay(at), coded(letter, line)) for line in lines])
 
     def _cut(self, letter: str, at: float, line: bytes) -> list[bytes]:
         """A line that is too long, in pieces."""
@@ -183,18 +214,31 @@ class Chain:
         """More lines, each with its newline."""
         said, at = list[bytes](), 0
         while at < len(lines):
-            part = lines[at : at + CHECKPOINT_LINES - self._proved]
+            part = lines[at : at + self.room]
             at += len(part)
-            self._proved += len(part)
-            block = b"".join(part)
-            self._hash.update(block)
-            said.append(block)
-            if self._proved == CHECKPOINT_LINES:
-                checkpoint = b'["h","%s"]\n' % self._hash.hexdigest().encode()
-                self._hash.update(checkpoint)
-                said.append(checkpoint)
-                self._proved = 0
+            self.block(b"".join(part), len(part), said)
         return b"".join(said)
+
+    @property
+    def room(self) -> int:
+        """How many lines fit in before the next checkpoint."""
+        return CHECKPOINT_LINES - self._proved
+
+    def block(self, block: bytes, count: int, said: list[bytes]) -> None:
+        """So many lines, no more than there is room for, are said, and the checkpoint behind them where one is due."""
+        said.append(block)
+        self._proved += count
+        if len(block) < HASH_BYTES:
+            self._hash.update(block)
+        else:
+            view = memoryview(block)
+            for start in range(0, len(block), HASH_BYTES):
+                self._hash.update(view[start : start + HASH_BYTES])
+        if self._proved == CHECKPOINT_LINES:
+            checkpoint = b'["h","%s"]\n' % self._hash.hexdigest().encode()
+            self._hash.update(checkpoint)
+            said.append(checkpoint)
+            self._proved = 0
 
     def end(self) -> bytes:
         """The last line."""

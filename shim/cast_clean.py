@@ -13,8 +13,8 @@ import orjson
 
 from shim.dumping import dump, exact, long_integers
 from shim.patterns import BEFORE_CHARACTERS, NAME_ENDS
-from shim.redact import CUT, Redactor
-from shim.seams import Entry, Seam, Span, count, cut_out, spans, starts_token
+from shim.redact import CUT, Redactor, signless
+from shim.seams import Entry, Place, Seam, Span, count, cut_out, spans
 
 # Texts in fragments that are followed at once: a vendor has a few dozen paths with texts. One that is not in the
 # middle of a secret gives its place away.
@@ -23,7 +23,8 @@ WINDOW_STRINGS, WINDOW_CHARACTERS = 10_000, 128 * 1024  # behind the first of a 
 SNAPSHOT_CHARACTERS = 4 * 1024 * 1024  # of texts that are printed again and again, each time longer
 EDITS, EDIT_CHARACTERS = 10_000, 16 * 1024 * 1024  # what waits for the end of the file
 OWN_CHARACTERS = 512  # the longest match of a pattern of the user's that is found across strings
-KNOWN, KNOWN_CHARACTERS = 4000, 64  # short strings that come again and hold nothing
+PLACES = 4000  # paths of keys that are told apart; below more of them strings are cleaned by themselves
+HARMLESS = 20_000  # strings in which nothing begins: most come again, in another line or in ours; their hashes
 
 # Keys whose strings are whole words: an id, a kind, a name. Nobody prints a text in pieces of these.
 _WHOLE = frozenset((
@@ -49,9 +50,10 @@ class Cleaner:
         self._search = search
         self._redactor = Redactor(self.counts)
         self._again = Redactor()  # what is looked at twice is counted once
-        self._seams: dict[tuple[str, ...], Seam] = {}
-        self._known: set[str] = set()  # keys
-        self._plain: set[str] = set()  # whole words
+        self._places: dict[str, Place] = {}  # of a stream's letter; of its lines that are no JSON, with a blank
+        self._told_apart = 0
+        self._seams: dict[Place, Seam] = {}
+        self._harmless: set[int] = set()
         self._current: Entry | None = None  # its record is still to be written
         self._snapshots = 0
         self._record = -1
@@ -65,13 +67,13 @@ class Cleaner:
         if data[:1] in (b"{", b"["):
             try:
                 value = orjson.loads(data)
-                clean = self._value(value, (letter,))
+                clean = self._value(value, self._places.get(letter) or self._top(letter))
             except (ValueError, RecursionError):
                 pass
             else:
                 return self._written(data, value, clean)
         text = data.decode("utf-8", "surrogateescape")
-        said = self._leaf(text + "\n" * whole, (letter, ""))
+        said = self._leaf(text + "\n" * whole, self._places.get(letter + " ") or self._top(letter + " "))
         said = said[:-1] if whole and said.endswith("\n") else said
         return data if said == text else said.encode("utf-8", "surrogateescape")
 
@@ -107,99 +109,110 @@ class Cleaner:
 
     # -- strings ------------------------------------------------------------------------------------------
 
-    def _value(self, value: Any, path: tuple[str, ...]) -> Any:
+    def _top(self, name: str) -> Place:
+        place = self._places[name] = Place(None, named=False, whole=False)
+        return place
+
+    def _place(self, above: Place, key: str) -> Place:
+        """Where a key leads to."""
+        found = self._own(key, self.counts)
+        own, named = cut_out(key, found) if found else None, key.lower().endswith(NAME_ENDS)
+        if self._told_apart >= PLACES:
+            return Place(own, named=named, whole=True)
+        self._told_apart += 1
+        place = above.below[key] = Place(own, named=named, whole=key in _WHOLE)
+        return place
+
+    def _value(self, value: Any, place: Place) -> Any:
         """A value of JSON without secrets: the same object when there are none. Strings are numbered as they come."""
         if value.__class__ is dict:
-            return self._table(value, path)
+            return self._table(value, place)
         if value.__class__ is list:
-            cleaned = [self._value(item, path) for item in value]
+            cleaned = [self._value(item, place) for item in value]
             return cleaned if any(one is not other for one, other in zip(cleaned, value, strict=True)) else value
         if value.__class__ is str:
-            return self._string(value, path)
+            self._number += 1
+            return self._string(value, place)
         return value
 
-    def _table(self, table: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-        cleaned, same, known = {}, True, self._known
+    def _table(self, table: dict[str, Any], above: Place) -> dict[str, Any]:
+        below, harmless = above.below, self._harmless
+        changed: dict[str, tuple[str, Any]] | None = None
         for key, item in table.items():
-            kind = item.__class__
-            if key in known:
-                own = key
-                if kind is str:
-                    said: Any = self._string(item, (*path, key))
-                else:
-                    said = self._value(item, (*path, key)) if kind is dict or kind is list else item
+            place = below.get(key) or self._place(above, key)
+            if item.__class__ is str:
+                self._number += 1
+                if hash(item) in harmless:
+                    if place.whole:
+                        continue
+                    seam = place.seam
+                    if seam is not None and not seam.entries:
+                        seam.pass_by(item)
+                        continue
+                said: Any = self._string(item, place)
+                if place.named and said is item:
+                    said = self._named(key, item)
+            elif item.__class__ is dict:
+                said = self._table(item, place)
+            elif item.__class__ is list:
+                said = self._value(item, place)
             else:
-                own = self._short(key)
-                own, said = self._named(own, key, item, path)
-            same = same and own is key and said is item
-            cleaned[own] = said
-        return table if same else cleaned
+                said = item
+            if said is not item or place.own is not None:
+                changed = {} if changed is None else changed
+                changed[key] = key if place.own is None else place.own, said
+        return table if changed is None else dict(changed.get(key, (key, item)) for key, item in table.items())
 
-    def _named(self, own: str, key: str, item: Any, path: tuple[str, ...]) -> tuple[str, Any]:
-        """The value of a key that may be the name of a secret, and is not known as another."""
-        if item.__class__ is not str:
-            return own, self._value(item, (*path, key))
-        said = self._string(item, (*path, key))
-        if said is item:
-            clean = next(iter(self._again.value({key: item}).values()))
-            if clean != item:
-                return own, next(iter(self._redactor.value({key: item}).values()))
-        return own, said
+    def _named(self, key: str, item: str) -> str:
+        """The value of a key that is the name of a secret."""
+        if next(iter(self._again.value({key: item}).values())) == item:
+            return item
+        said: str = next(iter(self._redactor.value({key: item}).values()))
+        return said
 
-    def _short(self, text: str) -> str:
-        """A key; one that holds nothing, and names nothing, is known from now on."""
-        said = self._redactor.text(text) if self._search is None else cut_out(text, self._own(text, self.counts))
-        if said != text:
-            return said
-        if len(self._known) < KNOWN and len(text) <= KNOWN_CHARACTERS and not text.lower().endswith(NAME_ENDS):
-            self._known.add(text)
-        return text
-
-    def _string(self, text: str, path: tuple[str, ...]) -> str:
-        self._number += 1
-        if path[-1] not in _WHOLE:
-            return self._leaf(text, path)
-        if text in self._plain:
-            return text
+    def _string(self, text: str, place: Place) -> str:
+        if not place.whole:
+            return self._leaf(text, place)
         if found := self._own(text, self.counts):
             return cut_out(text, found)
-        if len(text) <= KNOWN_CHARACTERS:
-            if len(self._plain) >= KNOWN:
-                self._plain.clear()
-            self._plain.add(text)
+        self._pass(text)
         return text
 
-    def _leaf(self, text: str, path: tuple[str, ...]) -> str:
+    def _pass(self, text: str) -> bool:
+        """Whether nothing begins in a text, whatever stands before it; it is known from now on."""
+        if self._search is not None or not signless(text):
+            return False
+        if len(self._harmless) >= HARMLESS:
+            self._harmless.clear()
+        self._harmless.add(hash(text))
+        return True
+
+    def _leaf(self, text: str, place: Place) -> str:
         """A string that may be a fragment."""
         if not text:
             return text
-        seam = self._seams.get(path) or self._open(path)
+        seam = place.seam or self._open(place)
         stream = seam.stream
         if not seam.entries and self._search is None:
-            if text in stream.harmless:
-                stream.passed(text)
-                seam.pass_by(text)
-                return text
-            said = stream.feed(text)
-            if said is text and not stream.busy and not starts_token(text):
+            if self._pass(text):
                 seam.pass_by(text)
                 self._forget(seam)
                 return text
-        else:
-            if seam.grows(text):
-                stream.flush()
-                self._resolve(seam)
-                seam.before.clear()
-            stream.feed(text)
+        elif seam.grows(text):
+            stream.flush()
+            self._resolve(seam)
+            seam.before.clear()
+        stream.feed(text)
         return self._enter(seam, text)
 
-    def _open(self, path: tuple[str, ...]) -> Seam:
+    def _open(self, place: Place) -> Seam:
         """A new seam; where there are enough, one that waits for nothing is given up."""
         seams = self._seams
         if len(seams) >= SEAMS:
             idle = next((known for known, seam in seams.items() if not seam.entries), next(iter(seams)))
             self._end(seams.pop(idle))
-        seam = seams[path] = Seam()
+            idle.seam = None
+        seam = seams[place] = place.seam = Seam()
         return seam
 
     def _end(self, seam: Seam) -> None:
@@ -251,7 +264,7 @@ class Cleaner:
             kept -= 1
             size += len(entries[kept].text)
         for entry in entries[:kept]:
-            seam.pass_by(entry.text)
+            seam.before.append(entry.text[-BEFORE_CHARACTERS:])
         seam.entries = entries[kept:]
         seam.size = sum(len(entry.text) for entry in seam.entries[1:])
 

@@ -131,6 +131,12 @@ class Redactor:
         return self.text(f'{before}{item}"')[len(before) : -1]
 
 
+def signless(text: str) -> bool:
+    """Whether no secret begins in a text, whatever stands before it."""
+    low = f"{START}{text}".lower()
+    return _SIGN.search(low, 1) is None and _TOKEN_ROOT.search(low) is None
+
+
 def _lowered(text: str) -> str:
     """Small letters, each where its letter was."""
     low = text.lower()

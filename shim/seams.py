@@ -3,14 +3,12 @@
 import re
 from collections import deque
 
-from shim.patterns import BEFORE_CHARACTERS, TOKENS, Pattern
-from shim.redact import ROOT, START, Stream
+from shim.patterns import BEFORE_CHARACTERS, Pattern
+from shim.redact import START, Stream
 
 SNAPSHOT_LEAST = 16  # no two fragments begin with so much of the same
 
 Span = tuple[int, int, str]  # where a secret stands in a text, and what is said in its place
-
-_BEGINNINGS = frozenset(stem[:ROOT] for pattern in TOKENS for stem in pattern.stems)
 
 
 class _Spans(Stream):
@@ -35,11 +33,6 @@ def spans(text: str) -> list[Span]:
     return stream.found
 
 
-def starts_token(text: str) -> bool:
-    """Whether a text begins as secrets do that count only behind what is neither letter nor digit."""
-    return text[:ROOT].lower() in _BEGINNINGS
-
-
 class Entry:
     """A string that may hold a piece of a secret: where it stands, what it was, what is written of it."""
 
@@ -62,6 +55,20 @@ def cut_out(text: str, found: list[Span]) -> str:
     return "".join(said) + text[done:]
 
 
+class Place:
+    """Where a key leads to.
+
+    `own` is what is said for the key where that holds a secret; `named`: it names one; `whole`: its strings are words.
+    """
+
+    __slots__ = ("below", "named", "own", "seam", "whole")
+
+    def __init__(self, own: str | None, *, named: bool, whole: bool) -> None:
+        self.own, self.named, self.whole = own, named, whole
+        self.below: dict[str, Place] = {}
+        self.seam: Seam | None = None
+
+
 class Seam:
     """The strings under one path, read as one text."""
 
@@ -81,8 +88,10 @@ class Seam:
         return SNAPSHOT_LEAST <= len(last) < len(text) and text.startswith(last)
 
     def pass_by(self, text: str) -> None:
-        """A string that is decided stands before the next one."""
-        self.before.append(text if len(text) <= BEFORE_CHARACTERS else text[-BEFORE_CHARACTERS:])
+        """A string in which nothing begins, while nothing is held back, stands before the next one."""
+        text = text if len(text) <= BEFORE_CHARACTERS else text[-BEFORE_CHARACTERS:]
+        self.stream.passed(text)
+        self.before.append(text)
 
 
 def count(counts: dict[str, int], mark: str) -> None:
