@@ -129,13 +129,13 @@ class Teller:
         letter = record.letter
         if letter == "i":
             return self._sent(record)
-        if letter == "n":
-            return self.story.note(at, record.fact)
         if letter == "e":
             self._stderr.add(record.data)
             return []
         changes = [] if self._asked else self._ask()
-        if letter == self._told == "O":
+        if letter == "n":
+            changes += self.story.note(at, record.fact)
+        elif letter == self._told == "O":
             changes += self._events(at, self._line(record))
         elif self._told == "o" and letter in "osx":
             changes += self._events(at, self._translated(record))

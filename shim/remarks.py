@@ -55,7 +55,28 @@ def _hook(facts: Facts) -> str:
     return f"the hook {facts.get('hook_name')} failed ({facts.get('exit_code')})" + (f": {why}" if why else "")
 
 
+def _limit(facts: Facts) -> str:
+    size = facts.get("bytes") or facts.get("queued")
+    return f"the recording stopped at its limit of {size:,} bytes" if isinstance(size, int) else ""
+
+
+def _blanked(facts: Facts) -> str:
+    return "blanked in the recording: " + ", ".join(f"{name} {count}" for name, count in facts["counts"].items())
+
+
 _SENTENCES: dict[str, Callable[[Facts], str]] = {
+    # the recorder's
+    "caught": lambda facts: f"the drop-in got {facts['signal']}",
+    "limit": _limit,
+    "redaction": _blanked,
+    "refused": lambda facts: f"refused: {facts['text']}",
+    "repair": lambda facts: f"repaired: {str(facts['repair']).replace('_', ' ')} {facts.get('count') or ''}".rstrip(),
+    "retry": lambda facts: "the reply broke off, so it is asked for again",
+    "signal": lambda facts: f"the agent's process got {facts['signal']}",
+    "spill": lambda facts: f"too large for a line: {facts['characters']:,} characters are in {facts['path']}",
+    "timeout": lambda facts: f"nothing came for {facts['seconds']} s ({facts['name']})",
+    "unknown_event": lambda facts: f"not understood: {facts['event']} {facts.get('count') or ''}".rstrip(),
+    # claude's
     "api_retry": _retry,
     "compact_boundary": _compacted,
     "hook_response": _hook,

@@ -17,6 +17,7 @@ _LOOKS: dict[Spent, tuple[str, str, str]] = {
     "tool": ("▓", "green", "tools"),
     "person": ("█", "yellow", "a person"),
 }
+SHORTEST = 0.05  # a session of less time has no bar
 BAR_LEAST = 20
 BAR_MOST = 100
 ERRORS_CHARACTERS = 2000
@@ -74,7 +75,7 @@ def _counted(counts: Mapping[str, Any]) -> str:
 def session_lines(story: Story, width: int) -> list[Text]:
     """The sums of a session, if it had more than one turn, and its timeline."""
     totals = story.totals
-    if totals.duration <= 0:
+    if totals.duration < SHORTEST:
         return []
     lines = [Text(_sums(totals))] if totals.turns > 1 else []
     bar = min(max(width - 2, BAR_LEAST), BAR_MOST)

@@ -375,3 +375,8 @@ def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(monke
     story, changes = told(cast_of([(n, "O", line) for n, line in enumerate(lines)]))
     assert story.totals.turns == 2
     assert [len(change.step.text) for change in changes if change.step.kind == "result"][::2] == [2_500_000, 10]
+
+
+def test_what_was_asked_stands_before_why_it_was_refused() -> None:
+    _, changes = told(cast_of([(0.1, "n", {"kind": "refused", "text": "no program"})]))
+    assert [change.step.kind for change in changes if change.what == "end"] == ["prompt", "note"]

@@ -1,0 +1,57 @@
+"""What is told beside the words and calls of a session, as sentences."""
+
+from typing import Any
+
+import pytest
+
+from shim.remarks import FACTS_CHARACTERS, remark
+from shim.steps import Step
+
+
+def note(kind: str, **facts: Any) -> str:
+    return remark(Step(1, "note", 0.0, name=kind, text=kind, facts=facts))
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "expected"),
+    [
+        ("api_retry", {"attempt": 1}, "the model is asked again (1)"),
+        (
+            "api_retry",
+            {"attempt": 1, "max_retries": 2, "retry_delay_ms": 527, "error": "overloaded", "error_status": 529},
+            "the model is asked again (1 of 2, after 0.5 s): overloaded 529",
+        ),
+        (
+            "compact_boundary",
+            {"compact_metadata": {"trigger": "manual", "pre_tokens": 12345}},
+            "the context was shortened (manual, 12,345 tokens before)",
+        ),
+        ("permission_denied", {"tool_name": "Bash", "message": "no"}, "Bash was refused: no"),
+        ("hook_response", {"hook_name": "h", "exit_code": 2, "stderr": "no"}, "the hook h failed (2): no"),
+        ("task_notification", {"status": "completed", "summary": "done"}, "in the background: completed: done"),
+        ("set_model", {"model": "sonnet"}, "another model: sonnet"),
+        ("set_model", {}, "another model: the default"),
+        ("interrupt", {}, "the person interrupted"),
+        ("refused", {"text": "no program", "cause": "not_found"}, "refused: no program"),
+        ("repair", {"repair": "not_json", "count": 2}, "repaired: not json 2"),
+        ("limit", {"bytes": 1000}, "the recording stopped at its limit of 1,000 bytes"),
+        ("spill", {"path": "/x", "characters": 2000}, "too large for a line: 2,000 characters are in /x"),
+        ("timeout", {"name": "idle_timeout", "seconds": 9}, "nothing came for 9 s (idle_timeout)"),
+        ("timeout", {"seconds": 9}, "timeout: seconds 9"),
+        ("something_new", {"uuid": "u", "colour": "blue", "empty": None}, "something new: colour blue"),
+    ],
+)
+def test_a_note_is_a_sentence_or_its_fields(name: str, facts: dict[str, Any], expected: str) -> None:
+    assert note(name, **facts) == expected
+
+
+def test_of_long_fields_the_beginning_is_said() -> None:
+    assert len(note("new", text="x" * 10_000)) < FACTS_CHARACTERS + 20
+
+
+def test_what_a_user_line_says_and_a_late_result_are_texts() -> None:
+    assert remark(Step(1, "note", 0.0, name="user", text="[Request interrupted by user]")) == (
+        "[Request interrupted by user]"
+    )
+    late = Step(1, "note", 0.0, name="late_result", output=[{"type": "text", "text": "out"}])
+    assert remark(late) == "a result that came late, or twice: out"
