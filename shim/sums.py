@@ -13,7 +13,7 @@ from shim.timeline import Span, Spent
 # Drawn so that they can be told apart without colours too; the later one is drawn over the earlier ones.
 _LOOKS: dict[Spent, tuple[str, str, str]] = {
     "idle": ("·", "dim", "idle"),
-    "model": ("░", "blue", "model"),
+    "model": ("░", "cyan", "model"),
     "tool": ("▓", "green", "tools"),
     "person": ("█", "yellow", "a person"),
 }
