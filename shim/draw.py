@@ -33,6 +33,7 @@ _SHOWN = ("command", "file_path", "pattern", "path", "url", "query", "descriptio
 # Arguments that are drawn in another way, or say nothing.
 _HIDDEN = frozenset(("old_string", "new_string", "content", "edits", "new_source", "todos"))
 
+_COUNTED = ("repair", "unknown_event", "redaction")  # notes whose counts a result says too
 _MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "denied": ("⊘", "yellow"), "unanswered": ("…", "yellow")}
 _SIGNS = {"+": "green", "-": "red", "@": "cyan", " ": "dim"}
 _TODO = {"completed": ("☑", "green"), "in_progress": ("▸", "yellow"), "pending": ("☐", "")}
@@ -56,6 +57,7 @@ class Drawing:
         self._last: tuple[str, int] = "", 0  # what was drawn last: its kind, its step
         self._begun: float | None = None  # when the turn began
         self._cost = 0.0
+        self._noted: set[str] = set()  # kinds of its notes, as far as its result would say them again
         self._wrong: list[str] = []  # errors that were drawn in this turn
 
     def change(self, change: Change) -> None:
@@ -234,6 +236,8 @@ class Drawing:
         self._last = "answer", step.number
 
     def _note(self, step: Step) -> None:
+        if step.name in _COUNTED:
+            self._noted.add(step.name)
         self._space("note", step)
         text = "\n".join(self._cut(remark(step)[: FULL_CHARACTERS if self._full else NOTE_CHARACTERS], ARGUMENT_LINES))
         self._paper.line(Text(f"· {text}", style="yellow"), self._indent(step))
@@ -256,9 +260,10 @@ class Drawing:
         if not seconds and isinstance(took, int | float) and 0 < took < 1e12:
             seconds = took / 1000
         cost = self._story.totals.cost
-        for line in turn_line(step.facts, seconds, cost - self._cost):
+        for line in turn_line(step.facts, seconds, cost - self._cost, self._noted):
             self._paper.line(line)
         self._cost, self._begun = cost, None
+        self._noted.clear()
 
     # -- where it stands -----------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The sums of a turn and of a session in a few lines, and a bar of where the time went."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from rich.text import Text
@@ -39,8 +39,8 @@ def tokens(counts: Mapping[str, Any]) -> str:
     return f"{into + read + written:,} tokens in{cached}, {out:,} out"
 
 
-def turn_line(facts: Mapping[str, Any], seconds: float, cost: float) -> Iterator[Text]:
-    """How a turn ended, and what it took."""
+def turn_line(facts: Mapping[str, Any], seconds: float, cost: float, noted: Container[str] = ()) -> Iterator[Text]:
+    """How a turn ended, and what it took. `noted` are the kinds of notes that it had: they are not said again."""
     shim = facts.get("shim")
     shim = shim if isinstance(shim, Mapping) else {}
     failed = bool(facts.get("is_error"))
@@ -55,8 +55,12 @@ def turn_line(facts: Mapping[str, Any], seconds: float, cost: float) -> Iterator
         f"${cost:.4f}",
     ]
     yield Text(" · ".join(filter(None, told)), style="red" if failed else "green")
-    for key, word in (("repairs", "repaired"), ("unknown_events", "not understood"), ("redacted", "blanked")):
-        if isinstance(counts := shim.get(key), Mapping) and counts:
+    for key, note, word in (
+        ("repairs", "repair", "repaired"),
+        ("unknown_events", "unknown_event", "not understood"),
+        ("redacted", "redaction", "blanked"),
+    ):
+        if isinstance(counts := shim.get(key), Mapping) and counts and note not in noted:
             yield Text(printable(f"{word}: {_counted(counts)}"), style="yellow")
 
 

@@ -158,6 +158,21 @@ def test_what_happens_beside_the_conversation_is_a_line():
     ]
 
 
+def test_a_repair_that_was_noted_is_not_said_again_with_the_result():
+    shim = {"repairs": {"not_json": 2}, "unknown_events": {"x": 1}}
+    console, story = Console(file=io.StringIO(), _environ={}), Story()
+    drawing = Drawing(console, story)
+    for change in story.note(0, {"kind": "repair", "repair": "not_json", "count": 2}) + story.event(
+        0, result(shim=shim)
+    ):
+        drawing.change(change)
+    for change in story.event(0, result(shim=shim)):
+        drawing.change(change)
+    assert isinstance(console.file, io.StringIO)
+    said = [row for row in console.file.getvalue().split("\n") if "not json" in row or "understood" in row]
+    assert said == ["· repaired: not json 2", "not understood: x 1", "repaired: not json 2", "not understood: x 1"]
+
+
 def test_a_session_that_does_nothing_is_drawn_as_nothing():
     assert drawn() == ""
 
