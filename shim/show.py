@@ -72,6 +72,7 @@ def show(
         drawing = _Session(console, cast.header, full=full, thinking=thinking, live=follow)
     if growing is not None:
         growing.waited = drawing.waited
+    drawing.flush()
     stopped = False
     try:
         for count, record in enumerate(cast.records(), 1):
