@@ -13,9 +13,12 @@ from rich.text import Text
 from shim.cast_tables import dollars, seconds, table_console
 
 if TYPE_CHECKING:
-    from shim.summary import Statistic
+    from shim.summary import Statistic, Times
 
-BAR = 24  # columns of the longest bar
+BAR, LEAST_BAR = 24, 4  # columns of the longest bar
+LEAST_NAME = 8  # columns of a name in any terminal
+TIMES = ("time", "median", "95 %")
+TOKENS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 TOOLS_SHOWN = 20  # of a vendor, in a terminal; --json and --to html have them all
 
 
@@ -62,35 +65,31 @@ def added_up(paths: list[str]) -> "tuple[Statistic, dict[str, Statistic]]":
 
 
 def _draw(console: Console, together: "Statistic", vendors: "dict[str, Statistic]") -> None:
-    longest = max((statistic.turns.total for statistic in vendors.values()), default=0.0)
-    table = _table("vendor", "runs", "turns", "calls", "failed", "denied", "tokens in", "out", "cost", "errors")
-    for name, statistic in [*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])]:
+    named = [*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])]
+    rows, spent = [], []
+    for name, statistic in named:
         calls, tokens = statistic.calls, statistic.tokens
-        given = sum(number for kind, number in tokens.items() if kind != "output_tokens")
-        times = statistic.turns
-        table.add_row(
-            Text(name, style="bold"),
-            *_numbers(statistic.runs, times.count, calls.calls, calls.failed, calls.denied, given),
-            *_numbers(tokens.get("output_tokens", 0)),
-            Text(dollars(statistic.cost)),
-            *_numbers(sum(statistic.causes.values())),
-            *(Text(seconds(number)) for number in (times.total, times.at(0.5), times.at(0.95))),
-            _bar(console, times.total if name in vendors else 0.0, longest),
-        )
-    console.print(table)
+        counts = (statistic.runs, statistic.turns.count, calls.calls, calls.failed, calls.denied)
+        failed = sum(statistic.causes.values())
+        share = statistic.turns.total if name in vendors else 0.0
+        rows.append(([Text(name), *_numbers(*counts, failed), *_times(statistic.turns)], share))
+        given = [tokens.get(kind, 0) for kind in TOKENS]
+        spent.append(([Text(name), *_numbers(*given), Text(dollars(statistic.cost))], 0.0))
+    _print(console, ("vendor", "runs", "turns", "calls", "failed", "denied", "errors", *TIMES), rows)
+    if together.tokens or together.cost:
+        console.print()
+        _print(console, ("tokens of", "input", "cache read", "cache written", "output", "cost"), spent)
     for name, statistic in vendors.items():
         _draw_tools(console, name, statistic)
-    unreadable = together.states.get("unreadable", 0)
-    for what, counts in (("errors", together.causes), ("repairs", together.repairs)):
-        if counts:
+    for what, numbers in (("errors", together.causes), ("repairs", together.repairs)):
+        if numbers:
             console.print()
-            told = ", ".join(f"{name} {number}" for name, number in sorted(counts.items(), key=lambda each: -each[1]))
+            told = ", ".join(f"{name} {number}" for name, number in sorted(numbers.items(), key=lambda each: -each[1]))
             console.print(Text(f"{what}: {told}"), soft_wrap=True)
-    cut, damaged = together.states.get("cut off", 0), together.states.get("damaged", 0)
-    if cut or damaged or unreadable:
+    if odd := [f"{number} {state}" for state, number in together.states.items() if state != "whole"]:
         console.print()
-        said = [f"{number} {state}" for state, number in together.states.items() if state != "whole"]
-        console.print(Text(f"of {together.runs} recordings {', '.join(said)}: `shim cast list` says which"))
+        said = f"of {together.runs} recordings {', '.join(odd)}: `shim cast list` says which"
+        console.print(Text(said), soft_wrap=True)
 
 
 def _draw_tools(console: Console, vendor: str, statistic: "Statistic") -> None:
@@ -100,37 +99,38 @@ def _draw_tools(console: Console, vendor: str, statistic: "Statistic") -> None:
     if not tools:
         return
     console.print()
-    table = _table(f"tools of {vendor}", "calls", "failed", "denied", "no answer")
-    longest = max(calls.times.total for _, calls in tools)
+    rows = []
     for name, calls in tools[:TOOLS_SHOWN]:
-        times = calls.times
-        table.add_row(
-            Text(name),
-            *_numbers(calls.calls, calls.failed, calls.denied, calls.unanswered),
-            *(Text(seconds(number)) for number in (times.total, times.at(0.5), times.at(0.95))),
-            _bar(console, times.total, longest),
-        )
-    console.print(table)
+        counts = _numbers(calls.calls, calls.failed, calls.denied, calls.unanswered)
+        rows.append(([Text(name), *counts, *_times(calls.times)], calls.times.total))
+    _print(console, (f"tools of {vendor}", "calls", "failed", "denied", "no answer", *TIMES), rows)
     if len(tools) > TOOLS_SHOWN:
         console.print(Text(f"and {len(tools) - TOOLS_SHOWN} more tools: --json has them all", style="dim"))
 
 
-def _table(first: str, *names: str) -> Table:
+def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text], float]]) -> None:
+    """A table whose numbers are never cut: names are, and bars for the shares get what room is left."""
+    longest = max(share for _, share in rows)
+    widths = [max(len(head), *(len(cells[at].plain) for cells, _ in rows)) for at, head in enumerate(heads)]
+    room = console.width - sum(widths) - 2 * len(widths)
+    bar = min(BAR, room) if console.is_terminal and longest > 0 and room >= LEAST_BAR else 0
     table = Table(box=None, pad_edge=False)
-    table.add_column(Text(first), no_wrap=True, overflow="ellipsis")
-    for name in (*names, "time", "median", "95 %"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, overflow="crop")
-    return table
+    first = max(widths[0] + min(room + 2, 0), LEAST_NAME) if console.is_terminal else widths[0]
+    table.add_column(Text(heads[0]), no_wrap=True, overflow="ellipsis", width=first)
+    for head, width in zip(heads[1:], widths[1:], strict=True):
+        table.add_column(head, justify="right", no_wrap=True, min_width=width)
+    if bar:
+        table.add_column("", no_wrap=True, width=bar)
+    for cells, share in rows:
+        eighths = round(8 * bar * share / longest) if bar else 0
+        drawn = Text("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip(), style="cyan")
+        table.add_row(*cells, *([drawn] if bar else []))
+    console.print(table)
+
+
+def _times(times: "Times") -> list[Text]:
+    return [Text(seconds(number)) for number in (times.total, times.at(0.5), times.at(0.95))]
 
 
 def _numbers(*numbers: int) -> list[Text]:
     return [Text(str(number) if number else "·", style="" if number else "dim") for number in numbers]
-
-
-def _bar(console: Console, share: float, longest: float) -> Text:
-    """How much of the longest; in a pipe the numbers are enough."""
-    if not console.is_terminal or longest <= 0:
-        return Text("")
-    eighths = round(8 * BAR * share / longest)
-    return Text("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip(), style="cyan")

@@ -63,7 +63,8 @@ def test_a_pipe_gets_numbers_and_no_picture(shim, folder):
     status, said, complaint = shim("cast", "stats", folder)
     lines = said.decode().splitlines()
     assert (status, complaint) == (0, "")
-    assert lines[1].split()[:8] == ["pi", "3", "2", "6", "2", "1", "30", "7"]
+    assert lines[1].split()[:7] == ["pi", "3", "2", "6", "2", "1", "1"]
+    assert ["pi", "30", "·", "·", "7", "$0.5000"] in [line.split() for line in lines]
     assert lines[3].split()[0] == "all"
     assert "tools of pi" in said.decode() and "█" not in said.decode() and "\x1b" not in said.decode()
     assert "errors: auth 1" in said.decode() and "repairs: json 3" in said.decode()
@@ -74,6 +75,16 @@ def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
     monkeypatch.setattr("shim.cast_tables.Console", _terminal())
     bars = [COLORS.sub("", line).count("█") for line in shim("cast", "stats", folder)[1].decode().splitlines()]
     assert max(bars) == 24 and bars[1] == 24 and 0 < bars[2] < 24
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_no_number_is_cut_in_a_terminal(shim, casts, monkeypatch, columns):  # noqa: F811
+    folder = casts(one=session(*RUN, vendor="a-vendor-with-quite-a-long-name-of-its-own"))
+    monkeypatch.setattr("shim.cast_tables.Console", lambda **facts: _terminal()(**facts | {"width": columns}))
+    lines = [COLORS.sub("", line) for line in shim("cast", "stats", folder)[1].decode().splitlines()]
+    assert all(len(line) <= columns for line in lines)
+    assert lines[1].split()[1:12] == ["1", "1", "3", "1", "1", "·", "5.0", "s", "5.0", "s", "5.0"]
+    assert sum("…" in line for line in lines) <= 3, "only the name is cut"
 
 
 def test_a_page_has_all_of_it_and_runs_nothing(shim, folder):
