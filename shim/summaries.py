@@ -48,8 +48,8 @@ def _unreadable(run: Run, error: CastError) -> Run:
 
 def usual_folder(environment: Mapping[str, str]) -> str:
     """The folder that runs are recorded into. CastError where there is none."""
-    chosen = environment.get("SHIM_RECORD") or getattr(load(Invocation(), environment), "record", None)
-    if isinstance(chosen, str) and os.path.isdir(path := os.path.expanduser(chosen)):
+    chosen = environment.get("SHIM_RECORD") or load(Invocation(), environment).record
+    if chosen and os.path.isdir(path := os.path.expanduser(chosen)):
         return path
     raise CastError(
         "which recordings? Name files or a folder"

@@ -118,7 +118,7 @@ def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
     assert one["state"] == "whole"
 
 
-def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, monkeypatch):
+def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, inside, monkeypatch):
     folder = casts(one=session((0.0, result())))
     status, _, complaint = shim("cast", "list")
     assert status == 1 and "which recordings?" in complaint and "SHIM_RECORD" in complaint
@@ -127,6 +127,11 @@ def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, monkeypa
     monkeypatch.setenv("SHIM_RECORD", folder + "/one.cast")
     status, _, complaint = shim("cast", "list")
     assert status == 1 and "is no folder" in complaint
+    monkeypatch.delenv("SHIM_RECORD")
+    settings = inside.path / "config.toml"
+    settings.write_text(f'record = "{folder}/"\n')
+    monkeypatch.setenv("SHIM_CONFIG", str(settings))
+    assert len(listed(shim)) == 1
 
 
 def test_a_long_prompt_is_cut_to_one_line(shim, casts):
