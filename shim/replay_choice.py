@@ -152,6 +152,8 @@ class Takes:
                 if self._alone:
                     raise
                 continue
+            if not sitting.takes and not self._alone:
+                continue  # a run that was refused, or never asked anything: it has nothing to play
             self._read.append(sitting)
             yield sitting
 

@@ -7,14 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from box import PATIENCE, SHIM, ndjson
-from casting import cast_of
+from box import PATIENCE, SHIM
 from support import ROOT
 from test_threats import ESCAPES, visible
 
 from shim import conform, conform_control, conform_doors, conform_process, conform_runs, conform_seen
 from shim.conform_runs import Options
-from shim.demo_child import session
 from shim.errors import ShimError
 
 FAKE = [sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_claude.py")]
@@ -505,26 +503,14 @@ OURS = [sys.executable, "-I", "-m", "shim", "claude"]
 UNSEEN_IN_DEMO = {"api-failures", "questions-stand-behind-their-calls", "denied", "allowed", "questions-are-taken-back"}
 
 
-def recorded(box):
-    """A folder with the demo vendor's session as often as one conversation asks for it, for each prompt."""
-    folder = box.path / "casts"
-    folder.mkdir()
-    for name, prompt in enumerate((conform_runs.PROMPT, conform_runs.TOOL_PROMPT, conform_runs.LONG_PROMPT)):
-        for number in range(3):
-            moments = [(0.0, "s", {"child": 1, "turn": 1, "argv": ["demo"], "cwd": "/home/user/project"})]
-            events = session(prompt, "/home/user/project", f"{name}{number}000000-0000-4000-8000-000000000000")
-            moments += [(0.03 * at, "o", ndjson(event).encode()) for at, event in enumerate(events, 1)]
-            moments.append((moments[-1][0], "x", {"child": 1, "code": 0, "signal": None}))
-            cast = cast_of(moments, vendor="demo", argv=["-p", "--output-format", "stream-json", "--verbose", prompt])
-            (folder / f"{name}{number}.cast").write_bytes(cast)
-    return f"replay:{folder}"
-
-
-@pytest.mark.parametrize("vendor", ["demo", "replay"])
-def test_ours_passes_every_rule(inside, monkeypatch, vendor):
-    """As an SDK would start it and as Yume would."""
-    monkeypatch.setenv("SHIM_VENDOR", recorded(inside) if vendor == "replay" else vendor)
-    monkeypatch.setattr(conform, "AT_ONCE", 8)  # both pause as a model does
-    findings = judged(OURS, 30.0)
-    assert broken(findings) == {}
-    assert {name for name, finding in findings.items() if finding.verdict == "skipped"} == UNSEEN_IN_DEMO
+def test_ours_passes_every_rule_and_so_does_what_was_recorded_of_it(inside, monkeypatch):
+    """As an SDK would start it and as Yume would: over the demo vendor, then over the recordings of just that."""
+    folder = inside.path / "casts"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(conform, "AT_ONCE", 8)  # the demo vendor pauses as a model does, and so does its replay
+    for vendor, record in (("demo", f"{folder}/"), (f"replay:{folder}", "")):
+        monkeypatch.setenv("SHIM_VENDOR", vendor)
+        monkeypatch.setenv("SHIM_RECORD", record)
+        findings = judged(OURS, 30.0)
+        assert broken(findings) == {}
+        assert {name for name, finding in findings.items() if finding.verdict == "skipped"} == UNSEEN_IN_DEMO
