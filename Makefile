@@ -37,6 +37,7 @@ bench: setup ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench_inbound.py
 	@$(BIN)/python tests/bench_limits.py
 	@$(BIN)/python tests/bench_show.py
+	@$(BIN)/python tests/bench_record.py
 	@$(BIN)/python tests/e2e/bench_real.py
 
 # Seconds for both fuzzers together; FUZZ_SECONDS=3600 for a long night.

@@ -103,7 +103,7 @@ class Encoder:
             said = self._whole(letter, at, whole)
         if end < len(chunk):
             parts.append(chunk[end:] if end else chunk)
-            if len(parts) > 1 and len(parts[-1]) > len(parts[-2]):  # a child may write byte by byte
+            while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):  # a child may write byte by byte
                 parts[-2:] = [parts[-2] + parts[-1]]
         if parts and sum(map(len, parts)) >= PIECE_BYTES:
             rest, records = b"".join(parts), []

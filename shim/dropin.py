@@ -52,6 +52,12 @@ class Signals:
         if beginning.heard:
             self._caught(beginning.heard.pop(0), None)
 
+    def listen_again(self) -> None:
+        """The loop is over: what comes now is told to end sooner, and what came is done with."""
+        self.started = True
+        self.pending.clear()
+        self.listen()
+
     def ended(self) -> bool:
         """Whether we were told to end; from now on a signal only says so."""
         self.started = True
@@ -138,7 +144,8 @@ def serve(
         return _failed(invocation, error, signals, shown, recorder)
     finally:
         if recorder is not None:
-            recorder.close()
+            signals.listen_again()
+            recorder.close(lambda: bool(signals.pending))
 
 
 def _failed(invocation: Invocation, error: Exception, signals: Signals, shown: str, recorder: "Recorder | None") -> int:

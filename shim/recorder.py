@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 QUEUE_BYTES = 64 * 1024 * 1024  # that wait for the disk; a child prints so much in a second at the very most
 QUEUE_MOMENTS = 200_000  # the same in pieces of a few bytes, each of which has its own cost
 BATCH_BYTES = 1024 * 1024  # that are encoded before they are written
-# At our end: what is queued is written and swept. The SDKs send SIGTERM 2 s after they closed our stdin at the
-# earliest; of a disk that hangs nothing is expected much sooner.
-CLOSE_SECONDS = 1.5
+# At our end: what is queued is written and swept, as long as that goes on, and nobody tells us to end (the SDKs do 2 s
+# after they closed our stdin). Of a disk that hangs nothing is expected.
+CLOSE_SECONDS = 10.0
 STUCK_SECONDS = 0.5
-LOOK_SECONDS = 0.05
+LEAVE_SECONDS = 0.5  # when we are told to end
+LOOK_SECONDS = 0.02
 
 LATE_BYTES = 1024 * 1024  # the most that a pipe holds
 
@@ -128,8 +129,8 @@ class Recorder:
 
     # -- ends ---------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Write what is left, as far as the disk takes it in time."""
+    def close(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Write what is left, as far as the disk takes it in time; `stopped` says whether we were told to end."""
         if self._hurry:
             return
         if self._track is not None:
@@ -141,6 +142,8 @@ class Recorder:
             now = time.monotonic()
             if steps != self._steps:
                 steps, moved = self._steps, now
+            if stopped():
+                deadline = min(deadline, now + LEAVE_SECONDS)
             if now > deadline or now - moved > STUCK_SECONDS:
                 self._hurry = True
                 if not self._done.wait(LOOK_SECONDS):

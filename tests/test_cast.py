@@ -44,6 +44,15 @@ def test_what_is_no_text_is_base64() -> None:
     assert [json.loads(line)[1] for line in lines[1:-1]] == ["ob", "o-b"]
 
 
+@pytest.mark.parametrize("odd", [b"a \x7f b", b"\xff", b'","', b'\\","\\', b"\x00\x1b", "\ud7ff\u2028ü".encode()])
+def test_a_line_that_could_be_taken_for_something_else_is_itself(odd: bytes) -> None:
+    data = b"before\n" + odd + b"\n\n" + odd * 3 + b"\nbehind\n"
+    for chunk in (1, 2, len(data)):
+        moments = [(0.0, "o", data[at : at + chunk]) for at in range(0, len(data), chunk)]
+        reader, records = read_cast(cast_of(moments))
+        assert stream_of(records, "o") == data and len(records) == 5 and reader.ended
+
+
 def test_no_more_than_64_lines_stand_between_two_checkpoints() -> None:
     lines = cast_of([(0.0, "o", b"{}\n" * 1000)]).splitlines()
     at = [number for number, line in enumerate(lines) if line.startswith(b'["h"')]

@@ -89,6 +89,17 @@ def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, mo
     assert capfd.readouterr().err == ""
 
 
+def test_a_run_that_is_told_to_end_does_not_wait_for_the_disk(record, capfd, monkeypatch):
+    monkeypatch.setattr(recorders, "STUCK_SECONDS", 1000)
+    monkeypatch.setattr(recorders, "LEAVE_SECONDS", 0.01)
+    hung = Hung()
+    recorder = record(hung)
+    assert hung.called.wait(10)
+    recorder.close(lambda: True)
+    assert "the disk is too slow" in capfd.readouterr().err
+    hung.free.set()
+
+
 def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, monkeypatch):
     monkeypatch.setattr(recorders, "QUEUE_BYTES", 1000)
     hung = Hung()
