@@ -1,7 +1,4 @@
-"""Which test holds which row of the threats page: who may hurt whom, and what prevents it.
-
-Casts are not written yet.
-"""
+"""Which test holds which row of the threats page: who may hurt whom, and what prevents it."""
 
 import pytest
 from test_contract import read_tests
@@ -50,6 +47,10 @@ state is a link, somebody else's, or shared
     test_state.py::test_a_pipe_in_the_place_of_a_file_does_not_hang_us
     test_transcript.py::test_a_link_in_the_place_of_the_file_is_not_followed
     test_install.py::test_a_link_is_never_written_through
+    test_recording.py::test_a_link_in_the_place_of_the_cast_is_not_followed
+    test_recording.py::test_a_file_that_is_there_is_not_touched_and_the_turn_goes_on
+    test_recording.py::test_a_folder_that_cannot_be_written_costs_the_recording_and_not_the_turn
+    test_cast_redact.py::test_a_sweep_touches_no_file_that_somebody_put_there
     test_cast_command.py::test_nothing_is_written_through_a_link_or_over_a_file
     test_cast_fixture.py::test_a_folder_that_is_there_is_left_alone
     test_threats.py::test_a_turn_goes_on_where_no_state_can_be_kept
@@ -72,6 +73,9 @@ a line, a kind, an id, a depth or stderr never ends
     test_inbound.py::test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on
     test_inbound.py::test_a_longer_line_of_the_frontends_is_skipped_and_said_so
     test_hostile.py::test_what_can_be_repaired_changes_nothing_that_is_said
+    test_recording.py::test_a_cast_is_not_larger_than_it_may_become
+    test_recorder.py::test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once
+    test_cast_clean.py::test_streams_are_told_apart_and_paths_that_never_end_are_bounded
     test_cast_verify.py::test_a_line_that_no_reader_takes_is_named_and_not_held
     test_cast_verify.py::test_a_flood_of_findings_is_counted_and_not_kept
     test_cast_search.py::test_an_expression_that_takes_for_ever_is_given_up
@@ -117,12 +121,15 @@ a frontend gets more permission than it asked for
 a vendor sees the tokens of another
     test_threats.py::test_a_vendor_does_not_see_what_is_claudes_or_ours
     test_environment.py::test_a_key_that_a_vendor_lists_is_handed_over
-a secret reaches a log, a transcript, an error or a spilled file
+a secret reaches a log, a transcript, an error, a spilled file or a cast
     test_threats.py::test_a_secret_is_nowhere_in_what_is_printed
     test_threats.py::test_a_secret_never_reaches_a_log
     test_threats.py::test_a_secret_never_reaches_a_transcript_where_all_is_redacted
     test_threats.py::test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted
     test_threats.py::test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted
+    test_recording.py::test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log
+    test_cast_clean.py::test_a_secret_that_is_split_over_deltas_is_not_in_the_file
+    test_cast_clean.py::test_a_secret_at_the_border_of_two_pieces_is_not_in_the_file
     test_cast_command.py::test_what_is_known_and_what_is_said_is_blanked_everywhere
     test_cast_fixture.py::test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how
 a secret reaches an export
