@@ -28,10 +28,15 @@ lint: setup
 test: setup lint ## lint, types and every test that needs nothing but Python
 	@$(BIN)/python -m pytest -q -m 'not e2e' tests
 
-e2e: setup ## real vendor CLIs against a model server on loopback
+$(VENV)/.e2e: $(VENV)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[e2e]' \
+	  || echo "without selenium the exported page is tried in no browser"
+	@touch $@
+
+e2e: $(VENV)/.e2e ## real vendor CLIs against a model server on loopback, and the exported page in Chromium
 	@$(BIN)/python -m pytest -q -m e2e tests/e2e
 
-bench: setup ## measurements, as ratios inside one run
+bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench.py
 	@$(BIN)/python tests/bench_ends.py
 	@$(BIN)/python tests/bench_inbound.py
@@ -39,6 +44,7 @@ bench: setup ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench_show.py
 	@$(BIN)/python tests/bench_record.py
 	@$(BIN)/python tests/e2e/bench_real.py
+	@$(BIN)/python tests/e2e/bench_export.py
 
 # Seconds for both fuzzers together; FUZZ_SECONDS=3600 for a long night.
 FUZZ_SECONDS ?= 600

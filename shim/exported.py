@@ -214,7 +214,7 @@ class Exported:
                 continue  # an event of somebody else's shape
             if value not in (None, "", [], {}):
                 yield name, self.fact(value)
-        if step.kind == "note":
+        if step.kind == "note" and step.name != "user":  # those are somebody's words, and there is nothing else to say
             for name, value in list(facts.items())[:FIELDS]:
                 if name not in NOT_TOLD and value not in (None, "", [], {}):
                     yield self.fact(str(name)), self.fact(value)

@@ -1,5 +1,9 @@
 // The page: what stands above the steps, the timeline, the colours, and the beginning.
 
+// So many steps are laid out together, when they come near the screen: one at a time makes scrolling slow, all at once
+// the beginning.
+const GROUP = 20;
+
 const SPENT = { model: "Model", tool: "Tools", person: "Waiting for a person", idle: "Idle" };
 
 function drawTop() {
@@ -134,9 +138,10 @@ function followAddress() {
 
 listenToTheme();
 drawTop();
-const drawn = document.createDocumentFragment();
-for (const item of items) drawn.append((DRAW[item.step.kind] || DRAW.note)(item));
-find("steps").append(drawn);
+const drawn = items.map((item) => (DRAW[item.step.kind] || DRAW.note)(item));
+for (let at = 0; at < drawn.length; at += GROUP) {
+  find("steps").append(element("div", { class: "group" }, drawn.slice(at, at + GROUP)));
+}
 listenToSearch();
 listenToReplay();
 find("fold").addEventListener("click", () => foldAll(true));

@@ -122,6 +122,7 @@ function tick(time) {
   find("clock").textContent = `${clock(time)} / ${clock(duration)}`;
   find("position").setAttribute("aria-valuetext", `${clock(time)} of ${clock(duration)}`);
   const head = find("head");
+  if (!head) return; // nothing took any time
   head.hidden = !replay.on;
   head.style.left = `${Math.min(100, (100 * time) / (duration || 1))}%`;
 }

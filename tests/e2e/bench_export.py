@@ -1,0 +1,136 @@
+"""How fast Chromium opens and scrolls the page of a session of 2,000 events: `make bench`.
+
+Medians of several loads, each of a new document. The scrolling is a quarter of a screen a frame, faster than a finger
+flicks; what the page costs is the CPU time of its own thread for each frame, which other programs on the machine do
+not change, and a smooth page has 16 ms for it. It judges nothing but says the goals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from browser import DESKTOP, PHONE, Browser
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from rich_session import long
+
+from shim.export_html import export
+
+FRAMES = 400  # a hundred screens
+SCROLL = """
+const [most, done] = arguments, frames = [];
+let last = performance.now();
+scrollTo(0, 0);
+requestAnimationFrame(function step(now) {
+  frames.push(now - last); last = now;
+  const before = scrollY;
+  scrollBy(0, innerHeight / 4);
+  if (scrollY > before && frames.length < most) requestAnimationFrame(step); else done(frames.slice(2));
+});
+"""
+LOADED = """
+const [page] = performance.getEntriesByType("navigation");
+const [paint] = performance.getEntriesByName("first-contentful-paint");
+return [page.loadEventEnd, paint ? paint.startTime : 0];
+"""
+ACTIONS = {
+    "a search": 'look("compute(7")',
+    "unfolding all": "foldAll(false)",
+    "a place in the replay": "showAt(replay.end / 2)",
+    "leaving the replay": "leaveReplay()",
+}
+TIMED = "const begin = performance.now(); {0}; document.body.offsetHeight; return performance.now() - begin"
+
+
+def page(folder: Path, calls: int) -> Path:
+    """The page of a session with so many calls, of four events each."""
+    cast, file = folder / "long.cast", folder / "long.html"
+    cast.write_bytes(long(calls).cast())
+    began = time.monotonic()
+    with file.open("wb") as out:
+        export(str(cast), out.write, redact=True)
+    seconds = time.monotonic() - began
+    said(f"{4 * calls} events, a cast of {cast.stat().st_size / 1e6:.1f} MB, exported in {seconds:.2f} s")
+    said(f"the page has {file.stat().st_size / 1e6:.2f} MB (goal: under 5)")
+    return file
+
+
+def loads(browser: Browser, file: Path, times: int) -> None:
+    """Open the page several times."""
+    ready, painted = [], []
+    for _ in range(times):
+        browser.open(file)
+        browser.wait(lambda: browser.run(LOADED)[0] and browser.run(LOADED)[1])
+        load, paint = browser.run(LOADED)
+        ready.append(load)
+        painted.append(paint)
+    spread = f"{min(ready):.0f} to {max(ready):.0f}"
+    said(f"loaded and drawn in {statistics.median(ready):.0f} ms ({spread}; goal: under 1500)")
+    said(f"first paint after {statistics.median(painted):.0f} ms")
+
+
+def scrolls(browser: Browser, what: str) -> None:
+    """Scroll from the top to the bottom."""
+    browser.command("Performance.disable")
+    browser.command("Performance.enable", timeDomain="threadTicks")
+    browser.driver.set_script_timeout(100)
+    before = metrics(browser)
+    frames = sorted(browser.driver.execute_async_script(SCROLL, FRAMES))
+    after = metrics(browser)
+    work = 1000 * (after["TaskDuration"] - before["TaskDuration"]) / len(frames)
+    layout = sum(1000 * (after[name] - before[name]) for name in ("LayoutDuration", "RecalcStyleDuration")) / len(
+        frames
+    )
+    said(
+        f"scrolled {what}: {len(frames)} frames of {statistics.median(frames):.1f} ms (99 % within "
+        f"{frames[len(frames) * 99 // 100]:.0f} ms), {work:.1f} ms of CPU each, of these {layout:.1f} for layout"
+    )
+
+
+def metrics(browser: Browser) -> dict[str, float]:
+    """What the page's thread has used."""
+    return {entry["name"]: entry["value"] for entry in browser.command("Performance.getMetrics")["metrics"]}
+
+
+def said(line: str) -> None:
+    """A line for a person."""
+    sys.stdout.write(f"  {line}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=500, help="four events each")
+    parser.add_argument("--times", type=int, default=7, help="loads")
+    arguments = parser.parse_args()
+    sys.stdout.write("the HTML export in Chromium\n")
+    try:
+        browser = Browser()
+    except pytest.skip.Exception as missing:
+        said(f"not measured: {missing}")
+        return 0
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            file = page(Path(folder), arguments.calls)
+            loads(browser, file, arguments.times)
+            for size, name in ((DESKTOP, "a desktop"), (PHONE, "a phone")):
+                browser.open(file, size=size)
+                scrolls(browser, f"on {name}")
+            for what, script in ACTIONS.items():
+                said(f"{what}: {browser.run(TIMED.format(script)):.0f} ms")
+            scrolls(browser, "with all unfolded")
+    finally:
+        browser.close()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

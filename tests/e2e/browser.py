@@ -1,0 +1,168 @@
+"""A headless Chromium without a network, driven by Selenium.
+
+Both programs are those of the distribution: they fit together, and nothing is downloaded from anywhere else. Where they
+are missing and this is root's machine with apt-get, they are installed once; otherwise the tests are skipped and say
+what is missing.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import io
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "chromedriver": ("chromedriver",)}
+PACKAGES = ("chromium", "chromium-driver")
+INSTALL_SECONDS = 600.0  # some 100 MB over a slow line
+WAIT_SECONDS = 15.0  # for anything that a page does; it takes milliseconds
+PHONE = (360, 740)
+DESKTOP = (1100, 900)
+
+
+def programs() -> tuple[str, str]:
+    """The browser and its driver; skips the test where they cannot be had."""
+    if importlib.util.find_spec("selenium") is None:
+        pytest.skip("selenium is not installed: `make e2e` does it, or `pip install -e '.[e2e]'`")
+    found = _found()
+    if not all(found) and os.geteuid() == 0 and shutil.which("apt-get"):
+        _install()
+        found = _found()
+    if not all(found):
+        pytest.skip("no chromium with chromedriver on PATH: `apt-get install chromium chromium-driver`")
+    return str(found[0]), str(found[1])
+
+
+def _found() -> list[str | None]:
+    return [next(filter(None, map(shutil.which, names)), None) for names in PROGRAMS.values()]
+
+
+def _install() -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for words in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", *PACKAGES]):
+        done = subprocess.run(
+            ["apt-get", *words],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            pytest.skip(f"apt-get {words[0]} failed, so there is no chromium: {done.stderr[-300:]}")
+
+
+class Browser:
+    """One browser for many pages. `open` says what it logged and asked the network for since."""
+
+    def __init__(self) -> None:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+
+        chromium, driver = programs()
+        options = webdriver.ChromeOptions()
+        options.binary_location = chromium
+        flags = ["--headless=new", "--hide-scrollbars", "--disable-dev-shm-usage", "--force-device-scale-factor=1"]
+        # The sandbox cannot be had as root or in most containers; the pages are our own, and there is no network.
+        flags += ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking"]
+        for flag in flags:
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=Service(driver))
+        self.driver.set_page_load_timeout(WAIT_SECONDS)
+        self.driver.set_script_timeout(WAIT_SECONDS)
+
+    def close(self) -> None:
+        """End the browser and its driver."""
+        self.driver.quit()
+
+    def open(self, page: Path, address: str = "", *, size: tuple[int, int] = DESKTOP, dark: bool = False) -> None:
+        """Load a page from its file, and wait until it has drawn itself."""
+        self.command("Emulation.setEmulatedMedia", features=[
+            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ])  # fmt: skip
+        self.command(
+            "Emulation.setDeviceMetricsOverride",
+            width=size[0],
+            height=size[1],
+            deviceScaleFactor=1,
+            mobile=size == PHONE,
+        )
+        self.driver.get("about:blank")
+        self.forget()
+        self.driver.get(f"{page.as_uri()}{address}")
+        self.wait(lambda: self.run("return document.documentElement.dataset.ready === 'yes'"))
+
+    def command(self, name: str, **parameters: Any) -> Any:
+        """A command of the DevTools protocol."""
+        return self.driver.execute_cdp_cmd(name, parameters)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """A function's body, in the page."""
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition: Callable[[], Any]) -> Any:
+        """What the condition says when it is true; fails when that does not come."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        return WebDriverWait(self.driver, WAIT_SECONDS, poll_frequency=0.05).until(lambda _: condition())
+
+    def find(self, selector: str) -> Any:
+        """The one element of a selector."""
+        found = self.all(selector)
+        assert len(found) == 1, f"{selector}: {len(found)}"
+        return found[0]
+
+    def all(self, selector: str) -> list[Any]:
+        """The elements of a selector."""
+        return list(self.driver.find_elements("css selector", selector))
+
+    def click(self, selector: str) -> None:
+        """A click of the mouse in the middle of an element."""
+        self.find(selector).click()
+
+    def set(self, selector: str, value: float) -> None:
+        """Move a slider, as a person does."""
+        element = self.find(selector)
+        self.run("arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", element, value)
+
+    def press(self, *keys: str) -> None:
+        """Keys for whatever has the focus."""
+        self.driver.switch_to.active_element.send_keys(*keys)
+
+    def picture(self) -> Any:
+        """What is seen, as an image of PIL's."""
+        from PIL import Image
+
+        data = self.command("Page.captureScreenshot", format="png")["data"]
+        return Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")
+
+    def forget(self) -> None:
+        """Whatever was logged before is nobody's business any more."""
+        for log in ("browser", "performance"):
+            self.driver.get_log(log)
+
+    def complaints(self) -> list[str]:
+        """What the console says since the page was opened: errors, and what the page's own rules forbade."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        """What was asked for since the page was opened, besides the page."""
+        asked = []
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                url = message["params"]["request"]["url"]
+                if message["params"].get("type") != "Document" or not url.startswith("file:"):
+                    asked.append(url)
+        return [url for url in asked if url != "data:,"]

@@ -1,0 +1,452 @@
+"""The exported page in a real Chromium: a click on each control, what is seen, and what may never happen.
+
+Fonts differ between machines, so pictures are not compared pixel by pixel: a stored picture is compared as the colours
+of a coarse grid, and what matters (the lines of a diff, the spans of the timeline, dark and light) at its own place.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import DESKTOP, PHONE, Browser
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from rich_session import Script, everything
+from test_export_html import HOSTILE, hostile
+
+from shim.export_html import export
+
+pytestmark = pytest.mark.e2e
+
+PICTURES = Path(__file__).with_name("pictures")
+GRID = (44, 36)  # cells of a stored picture: smaller than a paragraph, larger than a word
+TOLERANCE = 9.0  # mean distance of the colours, of 255: other fonts make 3, a page without its style 30
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+def made(folder: Path, cast: bytes, name: str = "run") -> Path:
+    """A cast as a page; its path."""
+    path, page = folder / f"{name}.cast", folder / f"{name}.html"
+    path.write_bytes(cast)
+    with page.open("wb") as file:
+        export(str(path), file.write, redact=True)
+    return page
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("pages"), everything().cast())
+
+
+@pytest.fixture(autouse=True)
+def silent(browser: Browser) -> Iterator[None]:
+    """No test may leave a complaint in the console, a forbidden thing, or a request for anything."""
+    yield
+    assert browser.complaints() == []
+    assert browser.requests() == []
+
+
+def shown(browser: Browser) -> list[str]:
+    """The ids of the steps that are to be seen."""
+    ids = browser.run(
+        "return [...document.querySelectorAll('.step')].filter(n => n.offsetParent !== null).map(n => n.id)"
+    )
+    return list(ids)
+
+
+def unfolded(browser: Browser) -> tuple[int, int]:
+    """How many steps stand open, of how many that can."""
+    return len(browser.all("details[open]")), len(browser.all("details"))
+
+
+def in_view(browser: Browser, identity: str) -> bool:
+    box = "const box = document.getElementById(arguments[0]).getBoundingClientRect()"
+    return bool(browser.run(f"{box}; return box.top < innerHeight && box.bottom > 0", identity))
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
+    browser.open(page)
+    assert browser.find("h1").text == "Make the list of posts faster."
+    totals = browser.find(".totals").text
+    for words in ("1 min 18 s", "1 failed", "2 failed", "44.8k in", "$0.0413", "glued line"):
+        assert words in totals
+    assert len(shown(browser)) == 25
+    assert browser.find(".legend").text.startswith("Model 16.7 s 21 %")
+
+
+def test_the_markdown_of_a_model_is_drawn(browser, page):
+    browser.open(page)
+    answer = next(step for step in browser.all(".step.text") if "query per row" in step.text)
+    drawn = {
+        "strong": "query per row",
+        "ol li em": "once",
+        "ol ul li": "its size is bounded by the page",
+        "tr:first-child td:nth-child(2)": "31 ms",
+        "li code": "dict",
+        "pre code": "authors = {author.id: author for author in load_authors(page)}",
+    }
+    for selector, words in drawn.items():
+        assert answer.find_elements("css selector", selector)[0].text.split("\n")[0] == words
+    link = answer.find_element("css selector", "a[target]")
+    assert link.get_attribute("href") == link.get_attribute("title") == "https://example.org/guide?q=1#part"
+    assert "noopener" in link.get_attribute("rel")
+    assert not answer.find_elements("css selector", "img")
+
+
+def test_every_step_folds_by_a_click_and_by_a_key(browser, page):
+    browser.open(page)
+    summary = browser.find(".step.thinking summary")
+    body = browser.find(".step.thinking .body")
+    assert body.text == ""
+    summary.click()
+    browser.wait(lambda: "They load an author" in body.text)
+    browser.run("arguments[0].focus()", summary)
+    browser.press("\ue007")
+    browser.wait(lambda: not body.is_displayed())
+
+
+def test_all_is_folded_and_unfolded(browser, page):
+    browser.open(page)
+    begin = unfolded(browser)
+    assert 0 < begin[0] < begin[1]
+    browser.click("#unfold")
+    assert unfolded(browser) == (begin[1], begin[1])
+    browser.click("#fold")
+    assert unfolded(browser) == (0, begin[1])
+
+
+def test_a_long_output_shows_its_beginning_and_all_of_it_by_a_click(browser, page):
+    browser.open(page)
+    browser.click("#unfold")
+    (more,) = browser.all("button.more")
+    assert more.text == "Show all 61 lines"
+    output = more.find_element("xpath", "preceding-sibling::pre")
+    assert "test_23" in output.text and "test_40" not in output.text
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", more)
+    more.click()
+    assert browser.all("button.more") == []
+    assert "60 passed" in browser.find("main").text
+
+
+def test_a_change_has_the_colours_of_a_change(browser, page):
+    browser.open(page)
+    lines = browser.all(".diff")[0].find_elements("css selector", ".added, .removed")
+    assert len(lines) == 3
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", lines[0])
+    picture = browser.picture()
+    for line in lines:
+        box = browser.run("const b = arguments[0].getBoundingClientRect(); return [b.right, b.top, b.height]", line)
+        red, green, _ = picture.getpixel((int(box[0]) - 8, int(box[1] + box[2] / 2)))
+        assert (green > red) is (line.get_attribute("class") == "added")
+
+
+# -- search ---------------------------------------------------------------------------------------------------------
+
+
+def search(browser: Browser, words: str) -> None:
+    browser.click("#search")
+    browser.press(words)
+    browser.wait(lambda: browser.find("#count").text)
+
+
+def test_a_search_counts_goes_forth_and_back_and_unfolds_what_it_finds(browser, page):
+    browser.open(page)
+    search(browser, "author")
+    assert browser.find("#count").text == "5 steps"
+    visited = []
+    for count in ("1 of 5", "2 of 5", "3 of 5"):
+        browser.click("#next")
+        assert browser.find("#count").text == count
+        visited.append(browser.find(".target").get_attribute("id"))
+        browser.wait(lambda: in_view(browser, visited[-1]))
+    assert browser.find(f"#{visited[0]}").get_attribute("class").split()[1] == "thinking"
+    assert browser.find(f"#{visited[0]} details").get_attribute("open")
+    assert browser.run("return CSS.highlights.get('found').size") > 5
+    browser.click("#previous")
+    assert browser.find(".target").get_attribute("id") == visited[1]
+    browser.click("#search")
+    browser.press("\ue008\ue007")  # Shift and Enter
+    browser.press("\ue000")
+    assert browser.find("#count").text == "1 of 5"
+
+
+def test_only_what_matches_is_shown_and_escape_brings_the_rest_back(browser, page):
+    browser.open(page)
+    search(browser, "AUTHOR")
+    browser.click("#only")
+    assert len(shown(browser)) == 5
+    browser.click("#only")
+    assert len(shown(browser)) == 25
+    browser.click("#only")
+    browser.click("#search")
+    browser.press("\ue00c")
+    assert len(shown(browser)) == 25
+    assert browser.find("#count").text == ""
+
+
+def test_a_search_for_nothing_that_is_there_says_so(browser, page):
+    browser.open(page)
+    browser.press("/")
+    browser.press("no such words")
+    browser.wait(lambda: browser.find("#count").text == "0 steps")
+    assert not browser.find("#next").is_enabled()
+
+
+# -- the timeline and links -----------------------------------------------------------------------------------------
+
+
+def test_a_click_on_the_timeline_jumps_to_what_took_the_time(browser, page):
+    browser.open(page)
+    failed = browser.find(".span.tool.failed")
+    failed.click()
+    browser.wait(lambda: browser.all(".target"))
+    target = browser.find(".target")
+    assert "make lint" in target.text
+    browser.wait(lambda: in_view(browser, target.get_attribute("id")))
+
+
+def test_the_timeline_is_walked_by_keys(browser, page):
+    browser.open(page)
+    strip = browser.find("#strip")
+    browser.run("arguments[0].focus()", strip)
+    for _ in range(2):
+        browser.press("\ue014")
+    assert "Read" in strip.get_attribute("aria-valuetext")
+    browser.press("\ue007")
+    browser.wait(lambda: browser.all(".target"))
+    assert "posts.py" in browser.find(".target").text
+
+
+def test_the_timeline_has_the_colours_of_what_the_time_was_spent_on(browser, page):
+    browser.open(page)
+    picture = browser.picture()
+    colours = {}
+    for kind in ("model", "tool", "person", "idle", "failed"):
+        span = browser.all(f".span.{kind}")[0]
+        box = browser.run(
+            "const b = arguments[0].getBoundingClientRect(); return [b.left, b.width, b.top, b.height]", span
+        )
+        colours[kind] = picture.getpixel((int(box[0] + box[1] / 2), int(box[2] + box[3] / 2)))
+    assert len(set(colours.values())) == 5, colours
+
+
+def test_a_link_to_a_step_opens_it_unfolded(browser, page):
+    browser.open(page, "#step-4")
+    assert browser.find(".target").get_attribute("id") == "step-4"
+    assert browser.find("#step-3 details").get_attribute("open") is None
+    browser.run("location.hash = '#step-3'")
+    browser.wait(lambda: browser.find(".target").get_attribute("id") == "step-3")
+    assert browser.find("#step-3 details").get_attribute("open")
+    browser.wait(lambda: in_view(browser, "step-3"))
+
+
+@pytest.mark.parametrize("address", ["#step-999", "#step-x", "#%3Cscript%3E", "#top'\"><b>"])
+def test_a_link_to_nothing_does_nothing(browser, page, address):
+    browser.open(page, address)
+    assert browser.all(".target") == []
+    assert len(shown(browser)) == 25
+
+
+def test_a_click_on_the_time_of_a_step_copies_its_link(browser, page):
+    browser.open(page)
+    for permission in ("clipboardReadWrite", "clipboardSanitizedWrite"):
+        browser.command("Browser.grantPermissions", permissions=[permission])
+    browser.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    browser.click("#step-5 .when")
+    assert browser.run("return window.copied") == f"{page.as_uri()}#step-5"
+    assert browser.run("return location.hash") == "#step-5"
+    browser.wait(lambda: browser.run("return document.getElementById('said').textContent") == "Link copied")
+
+
+# -- the replay -----------------------------------------------------------------------------------------------------
+
+
+def test_the_replay_shows_steps_as_they_come_and_ends_with_all_of_them(browser, page):
+    browser.open(page)
+    browser.set("#speed", 6)
+    assert browser.find("#rate").text == "16×"
+    browser.click("#play")
+    assert len(shown(browser)) < 25
+    assert browser.find("#play").get_attribute("aria-label") == "Pause the replay"
+    assert "Waits over 2 s are shortened" in browser.find("#gaps").text
+    browser.wait(lambda: len(shown(browser)) == 25)
+    browser.wait(lambda: browser.find("#play").get_attribute("aria-label") == "Play the session")
+    assert not browser.find("#gaps").is_displayed()
+    assert browser.all(".going, .growing") == []
+
+
+def test_a_pause_holds_the_replay_and_escape_leaves_it(browser, page):
+    browser.open(page)
+    browser.set("#speed", 0)
+    browser.click("#play")
+    browser.click("#play")
+    assert browser.find("#play").get_attribute("aria-label") == "Play the session"
+    before = (browser.find("#clock").text, shown(browser))
+    assert len(before[1]) < 25
+    browser.run("return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert (browser.find("#clock").text, shown(browser)) == before
+    browser.press("\ue00c")
+    assert len(shown(browser)) == 25
+
+
+def test_at_a_place_of_the_replay_a_text_has_grown_so_far_and_a_call_still_runs(browser, page):
+    browser.open(page)
+    whole = next(step for step in browser.all(".step.text") if "query per row" in step.text)
+    identity, text = whole.get_attribute("id"), whole.text
+    begun = browser.run("return numbered.get(Number(arguments[0])).step.at", identity.removeprefix("step-"))
+    browser.set("#position", browser.run("return playedAt(arguments[0] + 1500)", begun))
+    part = browser.find(f"#{identity} .body").get_attribute("textContent")
+    assert 10 < len(part) < len(text) / 2
+    assert browser.find("#clock").text[:4] in ("0:28", "0:29")
+    browser.set("#position", browser.run("return playedAt(3100)"))
+    going = browser.all(".step.going")
+    assert [step.find_element("css selector", ".name").text for step in going] == ["Read", "Grep"]
+    assert not going[0].find_element("css selector", ".took").is_displayed()
+    assert identity not in shown(browser)
+    browser.set("#position", float(browser.find("#position").get_attribute("max")))
+    assert browser.find(f"#{identity}").text == text
+    assert browser.all(".going, .growing") == []
+
+
+def test_a_faster_speed_is_faster(browser, page):
+    """Of the clock that the replay keeps, fed with frames of our own: no time is measured."""
+    browser.open(page)
+    ran = []
+    for speed in (2, 4):
+        browser.set("#position", 0)
+        browser.set("#speed", speed)
+        ran.append(
+            browser.run("replay.playing = true; replay.last = 0; frame(200); const at = replay.at; pause(); return at")
+        )
+    assert ran[1] == pytest.approx(4 * ran[0])
+    browser.press("\ue00c")
+
+
+# -- phone, dark ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_nothing_is_wider_than_the_screen(browser, page, size):
+    browser.open(page, size=size)
+    browser.click("#unfold")
+    search(browser, "author")
+    width = browser.run("return [document.documentElement.scrollWidth, document.body.scrollWidth]")
+    assert max(width) <= size[0]
+    wide = browser.run(
+        "return [...document.querySelectorAll('.bar *, .player *, summary, header *')].filter(n => n.offsetParent && "
+        "n.getBoundingClientRect().right > innerWidth + 1).map(n => n.outerHTML.slice(0, 80))"
+    )
+    assert wide == []
+
+
+def test_every_control_has_a_name_and_can_be_reached_by_keys(browser, page):
+    browser.open(page)
+    for control in browser.all("button, input, summary, [role=slider]"):
+        # What is far from the screen has its name when it is near; until then its words are looked at.
+        named = control.accessible_name or control.get_attribute("textContent").strip()
+        assert named or not control.is_displayed(), control.get_attribute("outerHTML")
+    reached = set()
+    for _ in range(12):
+        browser.press("\ue004")
+        reached.add(browser.run("return document.activeElement.id || document.activeElement.className"))
+    assert {"skip", "search", "unfold", "fold", "theme", "strip"} <= reached
+
+
+def brightness(picture: Any) -> float:
+    return sum(picture.resize((1, 1)).getpixel((0, 0))) / 3
+
+
+def test_dark_is_what_the_system_says_until_somebody_chooses(browser, page):
+    browser.open(page, dark=True)
+    assert brightness(browser.picture()) < 90
+    browser.click("#theme")
+    assert brightness(browser.picture()) > 200
+    browser.click("#theme")
+    assert brightness(browser.picture()) < 90
+    browser.open(page)
+    assert brightness(browser.picture()) > 200
+
+
+LOOKS = {
+    "desktop": (DESKTOP, False, ""),
+    "desktop-dark": (DESKTOP, True, ""),
+    "phone": (PHONE, False, ""),
+    "phone-dark": (PHONE, True, ""),
+    "change": (DESKTOP, False, "#step-11"),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
+    size, dark, address = LOOKS[name]
+    browser.open(page, address, size=size, dark=dark)
+    coarse = browser.picture().resize(GRID)
+    stored = PICTURES / f"{name}.png"
+    if not stored.exists():  # deleted by somebody who will look at the new one
+        stored.parent.mkdir(exist_ok=True)
+        coarse.save(stored)
+        pytest.fail(f"{stored.name} was not there: look at the new one, and keep it")
+    from PIL import Image
+
+    with Image.open(stored) as image:
+        pairs = zip(coarse.tobytes(), image.convert("RGB").tobytes(), strict=True)
+        distance = sum(abs(one - other) for one, other in pairs) / (3 * GRID[0] * GRID[1])
+    assert distance < TOLERANCE
+
+
+# -- what may never happen ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [*HOSTILE, "<svg onload=alert(1)>", "[x](data:text/html,<script>alert(1)</script>)"])
+def test_words_that_try_to_be_html_are_text(browser, tmp_path, words):
+    page = made(tmp_path, hostile(words))
+    browser.open(page)
+    browser.run("window.alert = () => { throw new Error('alert'); }")
+    browser.click("#unfold")
+    browser.set("#position", 0)
+    browser.set("#position", float(browser.find("#position").get_attribute("max")))
+    assert browser.all("main img, main script, main svg, main iframe, main style, main link, main [onerror]") == []
+    assert len(browser.all("script")) == 2
+    for link in browser.all("main a:not(.when)"):
+        assert link.get_attribute("href").startswith(("https://", "http://"))
+    first = words.split("\x1b")[0].split("\u2028")[0]
+    assert first in browser.run("return document.querySelector('.step.prompt .said').textContent")
+
+
+MARKDOWN = [
+    "[" * 20_000,
+    "*" * 20_000 + "x",
+    "`" * 9_999 + "x" + "`" * 9_998,
+    "> " * 10_000 + "deep",
+    "- " * 10_000 + "deep",
+    "|" * 10_000 + "\n" + "|-" * 5_000,
+    "![" * 10_000 + "](https://e.example)" * 100,
+    " " * 20_000 + "x",
+    "**a _b_ " * 2_500,
+    "https://" * 2_500,
+    "1. a\n" * 4_000,
+    "<" * 20_000,
+    "```\n" * 4_001,
+]
+
+
+@pytest.mark.parametrize("words", MARKDOWN, ids=lambda words: words[:4])
+def test_markdown_that_never_ends_is_drawn(browser, tmp_path, words):
+    """In the time that a page may take to load: a text of 20,000 signs that took its square would not be."""
+    page = made(tmp_path, Script().prompt("x").init().text(words).result("x").cast())
+    browser.open(page)
+    assert browser.find(".step.text .body").get_attribute("textContent").strip() or set(words) <= set("`\n> -|")
