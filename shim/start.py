@@ -96,7 +96,7 @@ class Start:
             from shim.recording import open_recorder
 
             self.recorder = open_recorder(
-                path, self.vendor.name, self.settings, arguments=arguments, environment=self.environment, cwd=self.cwd
+                path, self.vendor.shown, self.settings, arguments=arguments, environment=self.environment, cwd=self.cwd
             )
 
     def _resumed(self, invocation: Invocation) -> tuple[str | None, store.Session | None]:

@@ -1,0 +1,169 @@
+"""Recordings of real runs, played to the real SDKs by the installed `claude`: no vendor, no model, no key.
+
+What the SDK's user saw while it was recorded is what the user sees again, apart from ids and times.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clis import INSTALL_SECONDS, Cli
+from place import MARK, Line, Place
+from scripts import REPLY, REPLY_AFTER_TOOL
+from sdk_clients import PYTHON, TYPESCRIPT, Conversation, SdkClient
+from vendor_setups import CLAUDE_ITSELF, PI, QWEN
+
+TESTS = Path(__file__).resolve().parent.parent
+sys.path.append(str(TESTS))  # what these tests share with those that need nothing but Python
+from box import Box  # noqa: E402
+from support import Case, fixture_cases  # noqa: E402
+from test_replay_again import LARGEST, case_again, torture_again  # noqa: E402
+from torture import Torture  # noqa: E402
+from torture_cases import cases as torture_cases  # noqa: E402
+
+pytestmark = pytest.mark.e2e
+
+RUNS = [
+    pytest.param(client, Cli(vendor), id=f"{client}-{vendor}")
+    for client in (PYTHON, TYPESCRIPT)
+    for vendor in (QWEN, PI, CLAUDE_ITSELF)
+]
+CHECK_SECONDS = 120.0
+IDS = ("session", "id")
+
+
+def converse(client: SdkClient, place: Place, cli: Cli, deltas: int = 1) -> Conversation:
+    """Five turns: words, a command that is allowed, one that is not, one that is interrupted, and words again.
+
+    The interrupt comes behind so many deltas of its turn.
+    """
+    asks = not cli.vendor.unattended
+    conversation = client.connect(place, partial=True, asks=asks)
+    conversation.turn("[[think]] hi")
+    for answer in (conversation.allow, lambda: conversation.deny("Not today.")) if asks else ():
+        begin = len(conversation.lines)
+        conversation.say("[[shell]] touch made.txt")
+        conversation.await_saw("asked")
+        answer()
+        conversation.rest_of_turn(begin)
+    if not asks:
+        conversation.turn("[[shell]] touch made.txt")
+    begin = len(conversation.lines)
+    conversation.say("[[slow]] hi")
+    for _ in range(deltas):
+        conversation.await_saw("delta")
+    conversation.order("interrupt")
+    conversation.rest_of_turn(begin)
+    conversation.turn("[[text]] the last words")
+    conversation.disconnect()
+    return conversation
+
+
+def turns(conversation: Conversation) -> list[list[Line]]:
+    """What was seen, turn by turn; when an order was done is the client's own affair."""
+    found: list[list[Line]] = [[]]
+    for line in conversation.lines:
+        if line["saw"] in ("done", "end"):
+            continue
+        found[-1].append(line)
+        if line["saw"] == "result":
+            found.append([])
+    return found[:-1]
+
+
+def normalised(found: list[list[Line]]) -> Any:
+    """Ids by their number."""
+    ids: dict[str, str] = {}
+
+    def known(line: Line) -> Line:
+        named = {key: ids.setdefault(line[key], f"<{len(ids)}>") for key in IDS if isinstance(line.get(key), str)}
+        return {**line, **named}
+
+    return [[known(line) for line in turn] for turn in found]
+
+
+@pytest.fixture
+def recorded(place: Place, tmp_path: Path) -> Place:
+    """The same place, where everything is recorded as it is."""
+    folder = tmp_path / "casts"
+    folder.mkdir()
+    environment = {**place.environment, "SHIM_RECORD": str(folder), "SHIM_REDACT": "none"}
+    return Place(place.claude, place.folder, environment, place.started)
+
+
+def stage(tmp_path: Path, recorded: Place) -> Place:
+    """Another place, with a drop-in that nobody chose a vendor for, and nothing of what the vendor needs."""
+    root = tmp_path / "stage"
+    for name in ("home", "work"):
+        (root / name).mkdir(parents=True)
+    kept = ("LANG", "PATH")
+    environment = {name: recorded.environment[name] for name in kept}
+    environment |= {"HOME": str(root / "home"), "SHIM_STATE": str(root / "state"), MARK: str(uuid.uuid4())}
+    install = [sys.executable, "-m", "shim", "install", "--to", str(root / "bin")]
+    subprocess.run(install, env=environment, cwd=root, stdin=subprocess.DEVNULL, timeout=INSTALL_SECONDS, check=True)
+    environment |= {"SHIM_VENDOR": f"replay:{casts(tmp_path)}", "SHIM_REPLAY_SPEED": "0"}
+    return Place(root / "bin" / "claude", root / "work", environment)
+
+
+def casts(tmp_path: Path) -> Path:
+    """The one cast that was recorded."""
+    (path,) = (tmp_path / "casts").iterdir()
+    return path
+
+
+@pytest.mark.parametrize(("client", "cli"), RUNS)
+def test_a_recorded_conversation_is_the_same_to_an_sdk(
+    client: SdkClient, cli: Cli, recorded: Place, tmp_path: Path
+) -> None:
+    then = turns(converse(client, recorded, cli))
+    cut = then[-2]
+    place = stage(tmp_path, recorded)
+    try:
+        now = turns(converse(client, place, cli, deltas=sum(line["saw"] == "delta" for line in cut)))
+        left = place.processes_left()
+    finally:
+        place.close()
+    assert then[-1][-1]["text"] == REPLY and then[1][-1]["text"] == REPLY_AFTER_TOOL
+    assert cut[-1]["subtype"] == "error_during_execution"
+    assert normalised(now) == normalised(then)
+    assert not (place.folder / "made.txt").exists(), "a replay runs nothing"
+    assert left == {}
+    checked = subprocess.run(
+        [sys.executable, "-m", "shim", "replay", str(casts(tmp_path)), "--check"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=CHECK_SECONDS,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout.decode()
+
+
+# -- every fixture and every case of torture, through the drop-in twice ----------------------------------------------
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    """A place of its own, as the tests without programs have it."""
+    place = Box(tmp_path)
+    yield place
+    place.close()
+
+
+FIXTURES = [case for case in fixture_cases() if case.exit is not None]
+TORTURE = [(one, vendor) for one in torture_cases() if len(one.data) < LARGEST for vendor in one.vendors]
+
+
+@pytest.mark.parametrize("case", FIXTURES, ids=lambda case: case.name)
+def test_every_fixture_is_recorded_again_byte_for_byte(box: Box, case: Case) -> None:
+    case_again(box, case)
+
+
+@pytest.mark.parametrize(("one", "vendor"), TORTURE, ids=[f"{vendor}-{one.name}" for one, vendor in TORTURE])
+def test_all_torture_is_recorded_again_byte_for_byte(box: Box, one: Torture, vendor: str) -> None:
+    torture_again(box, one, vendor)
