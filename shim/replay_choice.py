@@ -109,6 +109,9 @@ class Takes:
         else:
             fresh = [take for take in (*behind, *before) if take.identity not in self._used and take.identity != place]
             same = [take for take in fresh if not prompt or _answers(take, prompt, asked)]
+            if not same:
+                blanked = _blanked(prompt)
+                same = [take for take in fresh if _answers(take, blanked, asked)]
             same = same or [take for take in fresh if take.prompt is None]
         if not same:
             raise VendorError(*self._nothing(prompt, [*before, *behind]))
@@ -176,6 +179,13 @@ def _answers(take: Take, prompt: str, asked: bool) -> bool:
     if take.prompt is None:
         return False
     return take.prompt == prompt[:MOST_PROMPTS] or (asked and prompt.startswith(take.prompt))
+
+
+def _blanked(prompt: str) -> str:
+    """A prompt as a recording has it that was made without secrets."""
+    from shim.redact import Redactor
+
+    return Redactor().text(prompt)
 
 
 def read_sitting(path: str) -> Sitting:

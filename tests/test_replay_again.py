@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from box import STREAM, Box, Running
 from casting import cast_of, cast_of_case, read_cast, stream_of
+from fake_secrets import BARE
 from replaying import START, end, response, user
 from support import Case, case, fixture_cases
 from test_replay import TALK, kept, qwen_cast
@@ -138,5 +139,36 @@ def test_a_run_that_a_signal_ended_is_the_same_today(box):
         done = running.finish()
     assert done.result["shim"]["cause"] == "interrupted"
     path = kept(box, recorded(box))
+    done = box.shim("replay", path, "--check")
+    assert done.status == 0, done.stdout
+
+
+def test_a_recording_without_its_secrets_is_found_and_is_the_same_today(box):
+    into = box.path / "recorded"
+    into.mkdir()
+    prompt = f"my key is {BARE['anthropic-key'][0]}, use it"
+    box.prints("pi", "pi/1.5.2-bash")
+    words = ("-p", *STREAM, prompt)
+    first = box.claude(*words, SHIM_VENDOR="pi", SHIM_RECORD=str(into))
+    assert BARE["anthropic-key"][0].encode() not in b"".join(path.read_bytes() for path in into.iterdir())
+    second = box.claude(*words, SHIM_VENDOR=f"replay:{into}", SHIM_REPLAY_SPEED="0")
+    assert second.result["result"] == first.result["result"] != ""
+    done = box.shim("replay", str(into), "--check")
+    assert done.status == 0, done.stdout
+
+
+def test_yumes_run_with_an_approval_is_the_same_today(box):
+    chosen = environment(box, qwen_cast())
+    words = ["start", "--provider", "qwen", "--model", "m", "--cwd", str(box.cwd), "--session-id", "tab-1"]
+    words += ["--permission-mode", "interactive"]
+    with box.running(*words, door="yume-cli", stdin=subprocess.PIPE, environment=chosen) as running:
+        running.say({"type": "user", "content": "one"})
+        running.read_until(b'"type":"tool_use"')
+        running.say({"type": "tool_approval", "id": "c1", "approved": True})
+        running.read_until(b'"content":"first"')
+        running.say({"type": "user", "content": "two"})
+        running.read_until(b'"content":"second"')
+        running.hang_up()
+    path = kept(box, recorded(box), "yume.cast")
     done = box.shim("replay", path, "--check")
     assert done.status == 0, done.stdout
