@@ -111,6 +111,15 @@ def stage(tmp_path: Path, recorded: Place) -> Place:
     return Place(root / "bin" / "claude", root / "work", environment)
 
 
+def as_claude(tmp_path: Path, place: Place) -> Place:
+    """The same, with a `claude` that plays what the frontend saw, and knows nothing of a drop-in."""
+    program = tmp_path / "stage" / "bin" / "played"
+    play = f"{sys.executable} -I -m shim replay {casts(tmp_path)} --as claude --speed 0"
+    program.write_text(f'#!/bin/sh\n[ "$1" = -v ] && exec echo "2.1.327 (Claude Code)"\nexec {play}\n')
+    program.chmod(0o755)
+    return Place(program, place.folder, place.environment, place.started)
+
+
 def casts(tmp_path: Path) -> Path:
     """The one cast that was recorded."""
     (path,) = (tmp_path / "casts").iterdir()
@@ -123,15 +132,18 @@ def test_a_recorded_conversation_is_the_same_to_an_sdk(
 ) -> None:
     then = turns(converse(client, recorded, cli))
     cut = then[-2]
+    deltas = sum(line["saw"] == "delta" for line in cut)
     place = stage(tmp_path, recorded)
     try:
-        now = turns(converse(client, place, cli, deltas=sum(line["saw"] == "delta" for line in cut)))
+        now = turns(converse(client, place, cli, deltas))
+        shown = turns(converse(client, as_claude(tmp_path, place), cli, deltas))
         left = place.processes_left()
     finally:
         place.close()
     assert then[-1][-1]["text"] == REPLY and then[1][-1]["text"] == REPLY_AFTER_TOOL
     assert cut[-1]["subtype"] == "error_during_execution"
     assert normalised(now) == normalised(then)
+    assert shown == then, "to the id"
     assert not (place.folder / "made.txt").exists(), "a replay runs nothing"
     assert left == {}
     checked = subprocess.run(
