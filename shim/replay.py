@@ -254,8 +254,10 @@ def die(name: str) -> None:
 
 
 def _write(letter: str, data: bytes) -> None:
-    view = memoryview(data)
     descriptor = 2 if letter == "e" else 1
+    if os.isatty(descriptor):  # a program gets the bytes as they were, a person's terminal obeys none of them
+        data = printable(data.decode("utf-8", "replace")).encode()
+    view = memoryview(data)
     while view:
         try:
             view = view[os.write(descriptor, view) :]

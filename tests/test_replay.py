@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from box import PATIENCE, STREAM, Box
+from box import PATIENCE, SHIM, STREAM, Box
 from casting import cast_of, cast_of_case, read_cast, stream_of
 from replaying import START, end, line, request, response, signalled, user
 from support import as_parameters, brief, case
@@ -73,6 +73,20 @@ def test_a_pipe_in_the_place_of_a_cast_is_not_waited_for(box):
 @pytest.mark.parametrize("words", [["--as", "frontend"], ["--speed", "-1"], ["--child", "0"]])
 def test_a_mistake_in_the_arguments_is_usage(box, words):
     assert run(box, cast_of_case(HELLO), *words).returncode == 2
+
+
+@pytest.mark.parametrize("side", ["vendor", "claude"])
+def test_a_terminal_obeys_nothing_of_a_recording(box, side):
+    planted = b"\x1b]52;c;x\x07 \x1b[2J \xc2\x9b31m \xe2\x80\xae\n"
+    moments = [START, (0.1, "o", planted), (0.1, "e", planted), (0.1, "O", planted), end(0.2)]
+    main, terminal = os.openpty()
+    command = [*SHIM, "replay", kept(box, cast_of(moments)), "--speed", "0", "--as", side]
+    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, timeout=PATIENCE, check=True)
+    os.close(terminal)
+    shown = os.read(main, 65536)
+    os.close(main)
+    assert b"]52;c;x" in shown
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown.decode())
 
 
 def test_a_reader_that_goes_is_no_failure(box):

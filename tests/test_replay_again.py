@@ -17,7 +17,7 @@ from torture import Torture
 from torture_cases import cases as torture_cases
 
 LARGEST = 3_000_000  # bytes of a case of torture that is tried here
-EVERY = 12  # of the fixtures one in so many; the others are in the end-to-end tests
+EVERY = 20  # of the fixtures one in so many; the others are in the end-to-end tests
 CASES = [one for one in fixture_cases() if one.exit is not None]
 TORTURE = [one for one in torture_cases() if len(one.data) < LARGEST]
 

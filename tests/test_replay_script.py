@@ -3,7 +3,7 @@
 import pytest
 from casting import cast_of_case, read_cast, stream_of
 from replaying import RESULT, START, Room, end, line, request, response, script_of, signalled, user
-from support import as_parameters, fixture_cases
+from support import FIXTURES, as_parameters, fixture_cases
 from torture_cases import cases as torture_cases
 
 from shim.replay import LINE_SECONDS, SIGNAL_SECONDS
@@ -279,6 +279,26 @@ def test_as_claude_its_exit_status_is_that_of_the_last_result():
     room = Room((0.0, "line", user("hi")), (0.0, "line", user("b")), (9.0, "end", b""))
     assert room.play(Script(of_frontend(records), said="O", told="i")).code == 1
     assert room.stdout == RESULT + CUT
+
+
+@pytest.mark.parametrize("path", sorted((FIXTURES / "casts").glob("*.cast")), ids=lambda path: path.stem)
+def test_an_old_cast_is_played(path):
+    _, records = read_cast(path.read_bytes())
+    children = sum(record.letter == "s" for record in records)
+    said = b""
+    for number in range(1, children + 1):
+        room = Room()
+        room.play(Script(of_child(records, number), said="oe", told="I"), speed=0.0)
+        said += room.stdout
+    assert said == b"".join(_child_said(records))
+
+
+def _child_said(records):
+    running = False
+    for record in records:
+        running = record.letter == "s" or (running and record.letter != "x")
+        if running and record.letter == "o":
+            yield record.data
 
 
 def test_lines_that_nothing_waits_for_are_bounded():

@@ -83,6 +83,7 @@ what a vendor prints is obeyed by a terminal
     test_threats.py::test_what_a_person_watches_obeys_nothing
     test_threats.py::test_an_error_obeys_nothing
     test_threats.py::test_the_list_of_vendors_obeys_nothing
+    test_replay.py::test_a_terminal_obeys_nothing_of_a_recording
     test_replay.py::test_what_is_no_cast_ends_in_a_sentence
     test_replay.py::test_a_cast_of_an_unknown_vendor_is_refused_and_its_name_obeys_nothing
     test_replay_choice.py::test_a_prompt_that_nobody_recorded_is_an_error_that_lists_what_is_there
