@@ -21,6 +21,7 @@ STEPS = 20_000
 FIELDS = 100  # of a call's arguments, or of what an event says
 FACT_CHARACTERS = 500
 GROWTH_POINTS = 120  # of the times at which a streamed text grew: a replay is not smoother with more
+STEP_CHARACTERS, GROWTH_CHARACTERS = 150, 12  # what a step and a point of its growth take besides its texts
 DEPTH = 4  # agents inside agents; deeper ones are shown at this depth
 
 # A call's argument that says most, in the order of preference.
@@ -86,8 +87,10 @@ class Sheet:
 
     @property
     def size(self) -> int:
-        """How many characters it holds."""
-        return self.text.size + self.diff.size + self.output.size + sum(value.size for _, value in self.fields)
+        """How many characters it takes, about."""
+        texts = self.text.size + self.diff.size + self.output.size + len(self.main)
+        pairs = sum(value.size for _, value in self.fields) + sum(len(value) for _, value in self.facts)
+        return STEP_CHARACTERS + texts + pairs + GROWTH_CHARACTERS * len(self.growth)
 
     @property
     def shortened(self) -> bool:

@@ -3,7 +3,7 @@
 const MARKED = 2000; // places that are marked at once
 const PAUSE_MS = 120; // after a key, before a long session is searched
 
-const search = { words: "", found: [], at: -1, timer: 0 };
+const search = { words: "", found: [], at: -1, timer: 0, soon: 0 };
 
 function searched(item) {
   if (item.words === undefined) {
@@ -71,6 +71,15 @@ function mark() {
   CSS.highlights.set("found", new Highlight(...ranges));
 }
 
+/** Mark once, however many steps are unfolded at the same time. */
+function markSoon() {
+  if (search.soon || !search.words) return;
+  search.soon = requestAnimationFrame(() => {
+    search.soon = 0;
+    mark();
+  });
+}
+
 function listenToSearch() {
   const input = find("search");
   input.addEventListener("input", () => {
@@ -89,7 +98,7 @@ function listenToSearch() {
   find("next").addEventListener("click", () => go(1));
   find("previous").addEventListener("click", () => go(-1));
   find("only").addEventListener("click", () => onlyMatches(find("only").getAttribute("aria-pressed") !== "true"));
-  document.addEventListener("toggle", mark, true);
+  document.addEventListener("toggle", markSoon, true);
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "INPUT") return;
     event.preventDefault();

@@ -2,6 +2,7 @@
 
 const OPEN_LINES = 8; // a call with no more lines than this stands open
 const OPEN_DIFF_LINES = 60; // a change is what people look for
+const LINE_CHARACTERS = 80;
 const LONG_LINES = 24; // what is longer shows this much, and a button for the rest
 
 const session = JSON.parse(find("data").textContent);
@@ -16,8 +17,9 @@ function whole(value) {
   return `${head}\n… ${counted(left, "character")} left out …\n${tail}`;
 }
 
+/** How many lines a text takes on a screen, about. */
 function lines(text) {
-  return text ? text.split("\n").length : 0;
+  return text ? text.split("\n").reduce((sum, line) => sum + 1 + Math.floor(line.length / LINE_CHARACTERS), 0) : 0;
 }
 
 /** A long block shows its beginning, and a button for the rest. */
@@ -131,7 +133,7 @@ const DRAW = {
       element("span", { class: "sign", role: "img", "aria-label": word }, sign),
       element("span", { class: "name" }, step.name),
       element("span", { class: "main" }, step.main || ""),
-      element("span", { class: "took" }, step.until ? lasting(step.until - step.at) : ""),
+      element("span", { class: "took" }, step.until > step.at ? lasting(step.until - step.at) : ""),
     );
     const fill = () => [
       ...fields.filter(([, value]) => !step.main || value !== step.main || value.includes("\n") || value.length > 60).map(([name, value]) => labelled(name, clipped(value, (text) => code(text)))),

@@ -450,3 +450,29 @@ def test_markdown_that_never_ends_is_drawn(browser, tmp_path, words):
     page = made(tmp_path, Script().prompt("x").init().text(words).result("x").cast())
     browser.open(page)
     assert browser.find(".step.text .body").get_attribute("textContent").strip() or set(words) <= set("`\n> -|")
+
+
+def test_a_script_or_a_style_that_got_in_all_the_same_would_not_run(browser, page):
+    """The second line: the page's rules for the browser, should a text ever become an element."""
+    browser.open(page)
+    ran = browser.run("""
+        for (const [tag, words] of [["script", "window.ran = true"], ["style", "h1 { color: rgb(1, 2, 3) }"]]) {
+          const node = document.createElement(tag);
+          node.textContent = words;
+          document.body.append(node);
+        }
+        const image = new Image();
+        image.setAttribute("onerror", "window.ran = true");
+        image.src = "https://example.org/pixel.png";
+        document.body.append(image);
+        return [window.ran, getComputedStyle(document.querySelector("h1")).color];
+    """)
+    assert ran[0] is None
+    assert ran[1] != "rgb(1, 2, 3)"
+    fetched = browser.driver.execute_async_script(
+        "fetch('https://example.org/').then(() => arguments[0]('yes'), () => arguments[0]('no'))"
+    )
+    assert fetched == "no"
+    forbidden = browser.complaints()
+    assert len([line for line in forbidden if "Content Security Policy" in line]) >= 4, forbidden
+    browser.forget()  # what was tried, and forbidden
