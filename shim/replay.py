@@ -18,7 +18,8 @@ from typing import NamedTuple
 from shim.account import printable
 from shim.cast import CastError, Reader, Record
 from shim.lines import LineSplitter
-from shim.replay_script import Script, Step, from_message, of_child, of_frontend
+from shim.replay_script import Script, Step
+from shim.replay_words import from_message, of_child, of_frontend
 
 CHUNK_BYTES = 256 * 1024
 # For a line that the recording had: a person may come back tomorrow and press "allow".

@@ -22,7 +22,7 @@ from shim.config import CHOICES
 from shim.replay import open_cast
 from shim.replay_choice import SUFFIX, invocation_of
 from shim.replay_difference import Difference, Side, compare, split
-from shim.replay_script import read_word
+from shim.replay_words import read_word
 
 LINE_SECONDS = 20.0  # for a line that is to come; nothing is computed for so long where no vendor runs
 QUIET_SECONDS = 2.0  # then it may be that stdin was at its end by now

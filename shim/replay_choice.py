@@ -19,7 +19,7 @@ from shim.ids import parse_uuid, vendor_id
 from shim.lines import LineSplitter
 from shim.messages import read_message
 from shim.replay import CHUNK_BYTES, Wanted, open_cast, words_of
-from shim.replay_script import read_word
+from shim.replay_words import read_word
 from shim.vendor import Launch, Request, Vendor, as_stdin
 from shim.vendors import find_recorded
 from shim.yume_argv import parse as parse_yume

@@ -50,6 +50,7 @@ CORE = {
     "remarks",
     "replay_difference",
     "replay_script",
+    "replay_words",
     "seams",
     "shapes",
     "spoken",

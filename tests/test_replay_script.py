@@ -7,7 +7,8 @@ from support import FIXTURES, as_parameters, fixture_cases
 from torture_cases import cases as torture_cases
 
 from shim.replay import LINE_SECONDS, SIGNAL_SECONDS
-from shim.replay_script import HEARD_LINES, NEVER_ENDED, Script, of_child, of_frontend, read_word
+from shim.replay_script import HEARD_LINES, NEVER_ENDED, Script
+from shim.replay_words import of_child, of_frontend, read_word
 
 ASKS = request("q1", "can_use_tool", tool_name="Bash")
 HELLO = response("shim-1", ok=True)
