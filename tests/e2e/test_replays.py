@@ -23,7 +23,7 @@ TESTS = Path(__file__).resolve().parent.parent
 sys.path.append(str(TESTS))  # what these tests share with those that need nothing but Python
 from box import Box  # noqa: E402
 from support import Case, fixture_cases  # noqa: E402
-from test_replay_again import LARGEST, case_again, torture_again  # noqa: E402
+from test_replay_again import case_again, torture_again  # noqa: E402
 from torture import Torture  # noqa: E402
 from torture_cases import cases as torture_cases  # noqa: E402
 
@@ -168,7 +168,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
 
 
 FIXTURES = [case for case in fixture_cases() if case.exit is not None]
-TORTURE = [(one, vendor) for one in torture_cases() if len(one.data) < LARGEST for vendor in one.vendors]
+TORTURE = [(one, vendor) for one in torture_cases() for vendor in one.vendors]
 
 
 @pytest.mark.parametrize("case", FIXTURES, ids=lambda case: case.name)
