@@ -24,6 +24,7 @@ PIECE_BYTES = 1024 * 1024  # of one record: a longer line is several
 CHECKPOINT_LINES = 64  # no range of lines that a checkpoint proves is longer
 LINE_BYTES = 8 * 1024 * 1024  # of a line of a cast: a piece of control characters is six times as long in JSON
 DIGITS = 4  # of a time in seconds
+LONGEST_SECONDS = 366 * 24 * 60 * 60.0  # between two records that are believed: no run pauses for a year
 BETWEEN, _BETWEEN = "\x7f", b"\x7f"  # needs no escape in JSON, and is rare; a text that has it is taken line by line
 # That are hashed at once: for more, `hashlib` lets go of the interpreter, and a thread that records while another one
 # works would wait for it after each block.
@@ -312,7 +313,8 @@ class Reader:
 
     def _record(self, moment: list[Any]) -> Record | None:
         delay, code, data = moment[:3]
-        self._at += max(float(delay), 0.0)
+        seconds = float(delay)
+        self._at += min(seconds, LONGEST_SECONDS) if seconds > 0 else 0.0  # what is no number is not above 0 either
         letter = code[:1]
         if letter in FACTS and isinstance(data, dict):
             return Record(self._at, letter, b"", data, self.count)

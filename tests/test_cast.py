@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, as_parameters, fixture_cases
 
-from shim.cast import CHECKPOINT_LINES, PIECE_BYTES, CastError, Encoder
+from shim.cast import CHECKPOINT_LINES, LONGEST_SECONDS, PIECE_BYTES, CastError, Encoder
 
 
 @pytest.mark.parametrize(**as_parameters(fixture_cases()))
@@ -80,6 +80,15 @@ def test_a_reader_skips_what_it_does_not_know() -> None:
     reader, records = read_cast(data)
     assert stream_of(records, "o") == b"a\nb\n"
     assert reader.skipped == 2 and not reader.ended
+
+
+@pytest.mark.parametrize("delay", ['"nan"', '"inf"', "1e308", "-1e308", "-1"])
+def test_a_time_that_no_run_has_leaves_times_that_can_be_waited_for(delay: str) -> None:
+    data = cast_of([(0.5, "o", b"a\n")], end=False) + f'[{delay},"o","b"]\n'.encode() * 2 + b'[0.25,"o","c"]\n'
+    _, records = read_cast(data)
+    times = [record.at for record in records]
+    assert stream_of(records, "o") == b"a\nb\nb\nc\n"
+    assert times == sorted(times) and times[-1] - times[-2] == 0.25 and times[-1] < 3 * LONGEST_SECONDS
 
 
 def test_an_encoder_without_an_end_leaves_whole_lines() -> None:
