@@ -11,7 +11,7 @@ from shim.account import printable
 from shim.argv import Invocation
 from shim.early import GONE, insist, tell
 from shim.ending import bare
-from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
+from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, UnrecordedError, VendorError
 from shim.events import CLAUDE_VERSION, TERMINATORS
 from shim.failures import Cause
 from shim.ids import parse_uuid
@@ -139,7 +139,7 @@ def serve(
         return started.run(signals)
     except Exception as error:
         signals.started = True
-        if started is None:
+        if started is None and not isinstance(error, UnrecordedError):
             recorder = record()
         return _failed(invocation, error, signals, shown, recorder)
     finally:

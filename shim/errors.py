@@ -39,6 +39,10 @@ class ArgumentError(FrontendError):
     """A mistake in the arguments that the real `claude` refuses with nothing on stdout (contract F4, F6)."""
 
 
+class UnrecordedError(FrontendError):
+    """The settings want no turn that is not recorded, and this one cannot be."""
+
+
 class UnknownSessionError(FrontendError):
     """A session that is to go on and that nobody knows; Claude's words for it (contract F7, 5.10)."""
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shim import __version__
+from shim.account import printable
 from shim.config import Settings
 from shim.early import tell
-from shim.errors import FrontendError
+from shim.errors import UnrecordedError
 from shim.recorder import Limits, Recorder
 from shim.redact import Redactor, redact_argv
 
@@ -27,18 +28,14 @@ def open_recorder(
 ) -> Recorder | None:
     """The recorder of a run. None, with one line on stderr, where nothing can be recorded.
 
-    `path` is a file, or a directory that gets one. FrontendError instead when the settings want no turn without it.
+    `path` is a file, or a directory that gets one. UnrecordedError instead when the settings want no turn without it.
     """
     now = time.time()
     try:
         file, path = _make(path, vendor, now)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         there = isinstance(error, FileExistsError)
-        why = "it is there already, and a recording is never overwritten" if there else error.strerror or repr(error)
-        reason = f"the run cannot be recorded in {path}: {why}"
-        if settings.record_strict:
-            raise FrontendError(reason, hint="record_strict is set; name another file or folder") from None
-        tell(f"{reason}; the turn goes on without\n")
+        _refuse(path, "it is there already, and a recording is never overwritten" if there else error, settings)
         return None
     cleans = settings.redaction() != "none"
     header = {
@@ -54,7 +51,23 @@ def open_recorder(
         "dialect": settings.dialect,
     }
     limits = Limits(settings.record_max_bytes, settings.record_strict)
-    return Recorder(file, path, header, limits=limits, clean=cleans)
+    try:
+        return Recorder(file, path, header, limits=limits, clean=cleans)
+    except Exception as error:  # a machine without room for another thread is one
+        with contextlib.suppress(OSError):
+            os.close(file)
+            os.unlink(path)
+        _refuse(path, error, settings)
+        return None
+
+
+def _refuse(path: str, why: str | Exception, settings: Settings) -> None:
+    """Say why a run is not recorded."""
+    why = getattr(why, "strerror", None) or str(why)
+    reason = printable(f"the run cannot be recorded in {path}: {why}")
+    if settings.record_strict:
+        raise UnrecordedError(reason, hint="record_strict is set; name another file or folder") from None
+    tell(f"{reason}; the turn goes on without\n")
 
 
 def _moment(now: float) -> str:

@@ -54,8 +54,7 @@ class YumeStart(Start):
         self._stays = self._heard = False
         self._text = call.prompt
         self._source: Source | None = None
-        if call.api_base:
-            self._reach(call.api_base)
+        self._api_base = call.api_base
 
     def _in_session(self, call: Call, invocation: Invocation) -> Invocation:
         """The invocation with the session that it means: Yume gives its tab's id with every turn."""
@@ -86,6 +85,8 @@ class YumeStart(Start):
 
     def run(self, signals: Pending) -> int:
         """Hear what is asked, then run it; the exit status."""
+        if self._api_base:
+            self._reach(self._api_base)
         if not self._text:
             self._hear()
         return super().run(signals)

@@ -241,6 +241,14 @@ def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, words):
     assert (cast.stream("O"), cast.stream("i"), cast.stream("o")) == (done.stdout, said, ANSWER.encode())
 
 
+def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
+    environment = box.environment(SHIM_BIN=box.fake(["read"]), SHIM_RECORD=f"{folder}/")
+    words = ("start", "--provider", "qwen", "--api-base", "ftp://x", "--prompt", "hi")
+    done = box.shim("yume-cli", *words, environment=environment)
+    (cast,) = casts()
+    assert done.status == 1 and cast.stream("O") == done.stdout and cast.notes("refused") and not cast.facts("s")
+
+
 @pytest.mark.parametrize(
     ("words", "environment"),
     [
@@ -347,6 +355,29 @@ def test_a_strict_recording_that_cannot_begin_ends_the_turn_before_it_does(box, 
     path.write_text("mine")
     done = ask(box.fake(["record", str(box.recording)]), SHIM_RECORD=str(path))
     assert done.status == 1 and done.cause == "refused" and not box.recording.exists()
+    assert done.stderr.count("cannot be recorded") == 1
+
+
+def test_a_name_that_no_file_has_costs_the_recording_and_not_the_turn(box):
+    box.settings(f'record = "{box.path}/a\\u0000\\u001b[31m"\n')
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    assert done.status == 0 and done.result["result"] == "Hello."
+    assert "cannot be recorded" in done.stderr and "\x1b" not in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_machine_without_room_for_a_thread_costs_the_recording_and_not_the_turn(box, folder):
+    code = (
+        "import threading\n"
+        "def full(thread): raise RuntimeError('no room for a thread')\n"
+        "threading.Thread.start = full\n"
+        "from shim.__main__ import main\n"
+        "main()"
+    )
+    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/")
+    done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
+                          capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
+    assert done.returncode == 0 and '"result":"Hello."' in done.stdout
+    assert "no room for a thread; the turn goes on without" in done.stderr and not list(folder.iterdir())
 
 
 # -- ends ---------------------------------------------------------------------------------------------------------
