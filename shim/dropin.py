@@ -114,7 +114,7 @@ def _misread(error: FrontendError, arguments: Sequence[str], installed: Mapping[
         return refuse(flat, error, error.cause, lambda: bool(beginning.heard), "", recorder) if yume else 1
     finally:
         if recorder is not None:
-            recorder.close()
+            recorder.close(lambda: bool(beginning.heard))
 
 
 def serve(
@@ -136,16 +136,18 @@ def serve(
         signals.listen()
         started = start()
         recorder = started.recorder
-        return started.run(signals)
+        status = started.run(signals)
     except Exception as error:
         signals.started = True
         if started is None and not isinstance(error, UnrecordedError):
             recorder = record()
-        return _failed(invocation, error, signals, shown, recorder)
+        status = _failed(invocation, error, signals, shown, recorder)
     finally:
+        recorded = True
         if recorder is not None:
             signals.listen_again()
-            recorder.close(lambda: bool(signals.pending))
+            recorded = recorder.close(lambda: bool(signals.pending))
+    return status or int(not recorded)
 
 
 def _failed(invocation: Invocation, error: Exception, signals: Signals, shown: str, recorder: "Recorder | None") -> int:

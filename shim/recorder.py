@@ -84,6 +84,7 @@ class Recorder:
         self._children = 0
         self._track: Track | None = None
         self._alarm: tuple[int, int] | None = os.pipe() if limits.strict else None
+        self._heard = False  # somebody ended the turn for it
         self._head = self._encoder.header(header if self._cleaner is None else self._cleaner.fact(header))
         Thread(target=self._run, name="recorder", daemon=True).start()
 
@@ -129,10 +130,13 @@ class Recorder:
 
     # -- ends ---------------------------------------------------------------------------------------------
 
-    def close(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Write what is left, as far as the disk takes it in time; `stopped` says whether we were told to end."""
+    def close(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Write what is left, as far as the disk takes it in time; `stopped` says whether we were told to end.
+
+        False where a strict recording failed when no turn was left that could have said so: stderr does.
+        """
         if self._hurry:
-            return
+            return True
         if self._track is not None:
             self._track.give_up()
         self._queue.put((time.monotonic(), _END, None))
@@ -154,6 +158,10 @@ class Recorder:
             for descriptor in (self._file, *(self._alarm or ())):
                 with contextlib.suppress(OSError):
                     os.close(descriptor)
+        if not self.strict or not self.reason or self._heard:
+            return True
+        tell(f"{self.reason}\n")
+        return False
 
     async def failed(self) -> str:
         """Wait until the recording has failed; why. For who must not go on without it."""
@@ -161,6 +169,7 @@ class Recorder:
 
         assert self._alarm is not None
         await anyio.wait_readable(self._alarm[0])
+        self._heard = True
         return self.reason
 
     def _stop(self, reason: str, note: Mapping[str, Any]) -> None:

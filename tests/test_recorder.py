@@ -162,8 +162,22 @@ async def test_who_must_not_go_on_hears_of_it(record, capfd):
     recorder = record(full, strict=True)
     with anyio.fail_after(10):
         assert "No space left on device" in await recorder.failed()
-    recorder.close()
+    assert recorder.close()
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_recording_that_fails_behind_the_last_turn_says_so(record, capfd, strict):
+    """Nobody is left who could say it in a result."""
+
+    def full(file, data):
+        if b'"end"]' in data:
+            raise OSError(28, "No space left on device")
+        return os.write(file, data)
+
+    recorder = record(full, strict=strict)
+    assert recorder.close() is not strict
+    assert capfd.readouterr().err.count("No space left on device") == 1
 
 
 def test_what_showed_later_is_swept_at_the_end(record):

@@ -456,6 +456,23 @@ def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wa
         assert line.endswith("the turn goes on without it\n")
 
 
+def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, folder):
+    """The disk is full when the last of it is written: the turn has its result by then."""
+    box.settings("record_strict = true\n")
+    code = (
+        "from shim import cast\n"
+        "def full(chain): raise OSError(28, 'No space left on device')\n"
+        "cast.Chain.end = full\n"
+        "from shim.__main__ import main\n"
+        "main()"
+    )
+    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/")
+    done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
+                          capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
+    assert '"result":"Hello."' in done.stdout and done.returncode == 1
+    assert "stopped: No space left on device" in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_a_cast_is_not_larger_than_it_may_become(box, ask, casts):
     box.settings("record_max_bytes = 30000\n")
     done = ask(box.fake(["out", ndjson(START)], ["repeat", ndjson(text("word ")), 3000], ["out", ndjson(END)]))
