@@ -19,6 +19,10 @@ IDS = 1000  # that are said as they are now
 IDENTITY_CHARACTERS = 200  # of one id; a longer one is not said back
 
 SESSION = re.compile(rb'"session_id"\s*:\s*("[0-9a-fA-F-]{36}")')
+# Where an id of the other side's stands in a line: an answer to it, or its message said back. The same text anywhere
+# else is not one: who counts their requests has ids like "2".
+ANSWERED = re.compile(rb'("request_id"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * IDENTITY_CHARACTERS))
+SAID_BACK = re.compile(rb'("uuid"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * IDENTITY_CHARACTERS))
 RESULT = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
 NEVER_ENDED = "the recording ends here: nobody knows how this went on"
 
@@ -214,7 +218,8 @@ class Script:
         if record.letter != self._said[0]:
             return Step("say", pause, record.letter, data)
         if self._whole and self._protocol:
-            self._dropping = b'"control_response"' in data and any(one in data for one in self._unasked)
+            asked = ANSWERED.search(data) if b'"control_response"' in data else None
+            self._dropping = asked is not None and asked[2] in self._unasked
         if self._whole and RESULT.match(data) is not None:
             self._settled = True
             self._failed = b'"is_error":true' in data
@@ -223,15 +228,19 @@ class Script:
 
     def _as_now(self, data: bytes) -> bytes:
         """A line with the ids that the other side has now."""
-        if self._ids and (b'"control_' in data or b'"isReplay"' in data):
-            for then, now in self._ids.items():
-                data = data.replace(then, now)
+        if self._ids and b'"control_response"' in data:
+            data = ANSWERED.sub(self._id_as_now, data, count=1)
+        elif self._ids and b'"isReplay"' in data:
+            data = SAID_BACK.sub(self._id_as_now, data)
         if self._session:
             if self._sessions is None and (found := SESSION.search(data)) is not None:
                 self._sessions = found[1], self._session
             if self._sessions is not None:
                 data = data.replace(*self._sessions)
         return data
+
+    def _id_as_now(self, found: re.Match[bytes]) -> bytes:
+        return found[1] + self._ids.get(found[2], found[2])
 
     def _listen(self) -> Step | None:
         """The recording was told something here."""

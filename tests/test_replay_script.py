@@ -89,6 +89,33 @@ def test_a_message_is_said_back_with_its_id_as_it_is_now():
     assert room.stdout == echo.replace(b"then", b"now") + RESULT
 
 
+def test_ids_that_are_numbers_are_no_other_texts_and_no_ids_of_the_other_side():
+    """Who counts their requests has one more of them now; what the vendor asks is counted by the vendor."""
+    asks = request("2", "can_use_tool", tool_name="Bash", input={"command": "2", "options": ["3"]})
+    told = [request(str(number), f"kind{number}") for number in (1, 2, 3)]
+    said = [response(str(number), said="2") for number in (3, 2)]
+    moments = [START, *((0.0, "I", one) for one in told), *((0.1, "o", one) for one in said)]
+    moments += [(0.2, "I", user("hi")), (0.3, "o", asks)]
+    moments += [(0.4, "I", response("2", behavior="allow")), (0.5, "o", RESULT)]
+    now = [request("1", "kind1"), request("3", "kind2"), request("4", "kind3"), user("hi")]
+    heard = [(float(at), "line", one) for at, one in enumerate([*now, response("2", behavior="allow")])]
+    room = Room(*heard, (9.0, "end", b""))
+    room.play(script_of([*moments, end(9.0)]))
+    assert room.stdout == response("4", said="2") + response("3", said="2") + asks + RESULT
+
+
+def test_an_answer_that_names_what_was_not_asked_is_said():
+    """Nobody asks the first request now; the answer to the second one has its id in a text."""
+    moments = [START, (0.0, "I", request("1", "a")), (0.0, "I", request("2", "b")), (0.1, "o", response("1"))]
+    moments += [(0.1, "o", response("2", said="1")), (0.2, "I", user("hi")), (0.3, "o", RESULT)]
+    script = script_of([*moments, end(9.0)])
+    for heard in (request("2", "b"), user("hi")):
+        script.hear(heard)
+    room = Room((9.0, "end", b""))
+    room.play(script)
+    assert room.stdout == response("2", said="1") + RESULT
+
+
 def test_a_session_has_the_id_that_the_frontend_chose():
     then, now = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
     said = line({"type": "system", "session_id": then}) + line({"type": "assistant", "session_id": then, "text": then})
