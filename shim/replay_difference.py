@@ -30,6 +30,8 @@ LEFT_OUT: Mapping[str, str] = {
     "unattended": "a replay runs no tools",
     "replay": "said of a replay alone",
 }
+# Somebody else's values, in which no key is ours: an argument of a tool may be called `id`, `pid` or `timeout_ms`.
+OTHERS = frozenset(("input", "tool_input", "updatedInput", "structured_output"))
 SPILLED = re.compile(r"/\S*/spill/[0-9a-f-]{36}/\d+-[0-9a-f]{8}\.txt")  # a file of the run's own
 SHOWN_CHARACTERS = 300
 BEFORE = 40  # characters of a line that are shown before those that differ
@@ -71,18 +73,35 @@ class Side:
 
     def _value(self, key: str, value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: self._value(name, inner) for name, inner in value.items() if name not in LEFT_OUT}
+            return {
+                name: self._data(inner) if name in OTHERS and not _of_a_hook(inner) else self._value(name, inner)
+                for name, inner in value.items()
+                if name not in LEFT_OUT
+            }
         if isinstance(value, list):
             return [self._value(key, inner) for inner in value]
         if isinstance(value, str):
             return self._ids.setdefault(value, f"<id {len(self._ids) + 1}>") if key in IDS else self._text(value)
         return 0 if key.endswith("_ms") and value is not None else value
 
+    def _data(self, value: Any) -> Any:
+        """A value of somebody else's, but for the places in it."""
+        if isinstance(value, dict):
+            return {name: self._data(inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self._data(inner) for inner in value]
+        return self._text(value) if isinstance(value, str) else value
+
     def _text(self, text: str) -> str:
         for place in self._places:
             if place in text:
                 text = text.replace(place, "<cwd>")
         return SPILLED.sub("<spilled>", text) if "/spill/" in text else text
+
+
+def _of_a_hook(value: Any) -> bool:
+    """Whether it is what we tell a hook, in which the keys are ours."""
+    return isinstance(value, dict) and "hook_event_name" in value
 
 
 def split(said: bytes) -> list[bytes]:

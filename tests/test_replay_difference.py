@@ -20,6 +20,11 @@ def difference(then, now):
         ({"shim": {"unattended": True}}, {"shim": {"unattended": False, "replay": True}}),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
         ({"claude_code_version": "1"}, {"claude_code_version": "2"}),
+        ({"input": {"path": "/then/a"}}, {"input": {"path": "/now/a"}}),
+        (
+            {"input": {"hook_event_name": "Stop", "session_id": "a", "transcript_path": "b"}},
+            {"input": {"hook_event_name": "Stop", "session_id": "c", "transcript_path": "d"}},
+        ),
     ],
 )
 def test_what_differs_from_run_to_run_is_no_difference(then, now):
@@ -36,6 +41,10 @@ def test_what_differs_from_run_to_run_is_no_difference(then, now):
         ({"duration_ms": None}, {"duration_ms": 1}, "duration_ms"),
         ({"uuid": "a", "request_id": "a"}, {"uuid": "a", "request_id": "b"}, "request_id"),
         ({"m": True}, {"m": 1}, "m"),
+        ({"input": {"timeout_ms": 1}}, {"input": {"timeout_ms": 2}}, "input.timeout_ms"),
+        ({"input": {"a": [{"id": "1"}]}}, {"input": {"a": [{"id": "2"}]}}, "input.a[0].id"),
+        ({"tool_input": {"pid": 7}}, {"tool_input": {}}, "tool_input.pid"),
+        ({"structured_output": {"pid": 1}}, {"structured_output": {"pid": 2}}, "structured_output.pid"),
     ],
 )
 def test_what_is_another_is_named(then, now, where):
