@@ -18,7 +18,7 @@ from shim.lines import LineSplitter
 from shim.redact import redact_argv
 
 CHUNK_BYTES = 256 * 1024
-LINES = 1000  # that are written at once
+LINES, WRITTEN_BYTES = 1000, 1024 * 1024  # that are written at once
 
 
 class Rewritten(NamedTuple):
@@ -190,17 +190,19 @@ def _copy(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bytes]:
     """The bytes of the new file."""
-    chain, waiting, ended = Chain(), list[bytes](), False
+    chain, waiting, size, ended = Chain(), list[bytes](), 0, False
     for kind, number, line in lines:
         if ended := kind == CHECKPOINT and line.endswith(b'"end"]'):
             continue
         if kind != CHECKPOINT:
             waiting.append(changed(kind, number, line) + b"\n")
-        if len(waiting) >= LINES:
+            size += len(waiting[-1])
+        if len(waiting) >= LINES or size >= WRITTEN_BYTES:
             if stopped():
                 raise StoppedError
             yield chain.add(waiting)
             waiting.clear()
+            size = 0
     yield chain.add(waiting)
     if ended:
         yield chain.end()

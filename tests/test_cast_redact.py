@@ -7,7 +7,7 @@ import pytest
 from casting import cast_of, read_cast, stream_of
 from fake_secrets import random
 
-from shim.cast import CastError
+from shim.cast import PIECE_BYTES, CastError, Chain
 from shim.cast_clean import Cleaner
 from shim.cast_redact import StoppedError, rewrite, sweep
 
@@ -140,3 +140,19 @@ def test_a_cleaner_with_a_pattern_that_finds_nothing_writes_what_came():
         assert cleaner.clean("o", line) is line
     cleaner.close()
     assert not cleaner.edits
+
+
+def test_long_lines_are_not_gathered(source, monkeypatch):
+    """A recording of long lines is written anew in little memory."""
+    line = b"x" * (PIECE_BYTES - 1) + b"\n"
+    source.write_bytes(cast_of([(0.0, "o", line * 8)]))
+    sizes = []
+    add = Chain.add
+
+    def measured(chain, lines):
+        sizes.append(sum(map(len, lines)))
+        return add(chain, lines)
+
+    monkeypatch.setattr(Chain, "add", measured)
+    rewrite(str(source))
+    assert max(sizes) < 3 * PIECE_BYTES and sum(sizes) > 8 * PIECE_BYTES
