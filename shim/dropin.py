@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 NOT_FOUND_STATUS = 127  # with text output only; frontends that read JSON get a result and 1 (surface page)
 SIGNAL_STATUS = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
+TOLD_TO_END = (143, 129)  # whoever sent that waits a moment, and then kills us
 
 
 class StoppedError(ShimError):
@@ -132,6 +133,7 @@ def serve(
     signals = Signals()
     started: Start | None = None
     recorder: Recorder | None = None
+    status = 1
     try:
         signals.listen()
         started = start()
@@ -146,7 +148,7 @@ def serve(
         recorded = True
         if recorder is not None:
             signals.listen_again()
-            recorded = recorder.close(lambda: bool(signals.pending))
+            recorded = recorder.close(lambda: status in TOLD_TO_END or bool(signals.pending))
     return status or int(not recorded)
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from box import ANSWER, ASK, SHIM, STREAM
@@ -555,3 +556,21 @@ def _fixture(case):
     from support import ROOT
 
     return ROOT / "fixtures" / case / "vendor.ndjson"
+
+
+@pytest.mark.parametrize(("status", "told"), [(143, True), (129, True), (0, False), (1, False)])
+def test_who_was_told_to_end_waits_for_no_recording(monkeypatch, status, told):
+    """The signal was the loop's; whoever sent it kills us a moment later."""
+    from shim import dropin
+    from shim.argv import Invocation
+
+    class Recorder:
+        def close(self, stopped):
+            self.told = stopped()
+            return True
+
+    recorder = Recorder()
+    started = SimpleNamespace(recorder=recorder, run=lambda signals: status)
+    monkeypatch.setattr(dropin.Signals, "listen", lambda signals: None)
+    assert dropin.serve(Invocation(), lambda: started) == status
+    assert recorder.told is told
