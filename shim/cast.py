@@ -29,6 +29,7 @@ BETWEEN, _BETWEEN = "\x7f", b"\x7f"  # needs no escape in JSON, and is rare; a t
 # That are hashed at once: for more, `hashlib` lets go of the interpreter, and a thread that records while another one
 # works would wait for it after each block.
 HASH_BYTES = 2047
+MAKES_ONE = "`shim claude --shim-record FILE` makes one"
 
 # A stream's letter, a line of it without its newline or a piece of one, and whether the newline follows.
 Clean = Callable[[str, bytes, bool], bytes]
@@ -284,7 +285,7 @@ class Reader:
     def close(self) -> None:
         """The file is at its end: a last line without its newline was cut off, and is no record."""
         if self.header is None:
-            raise CastError("this is no cast: it has no first line", hint="`shim claude --shim-record FILE` makes one")
+            raise CastError("this is no cast: it has no first line", hint=MAKES_ONE)
         self.torn = len(self._lines.close())
         self.skipped += self.torn
 
@@ -331,7 +332,7 @@ def read_header(raw: bytes) -> Header:
         version = facts["shimcast"]
     except (ValueError, TypeError, LookupError):
         shown = printable(raw[:60])
-        raise CastError(f"this is no cast: it begins with {shown!r}", hint="`shim claude --shim-record FILE`") from None
+        raise CastError(f"this is no cast: it begins with {shown!r}", hint=MAKES_ONE) from None
     if type(version) is not int or not 1 <= version <= VERSION:
         raise CastError(
             f"this cast is of version {printable(version)[:20]}, and this shim reads versions up to {VERSION}",

@@ -75,7 +75,8 @@ def _draw(console: Console, together: "Statistic", vendors: "dict[str, Statistic
         rows.append(([Text(name), *_numbers(*counts, failed), *_times(statistic.turns)], share))
         given = [tokens.get(kind, 0) for kind in TOKENS]
         spent.append(([Text(name), *_numbers(*given), Text(dollars(statistic.cost))], 0.0))
-    _print(console, ("vendor", "runs", "turns", "calls", "failed", "denied", "errors", *TIMES), rows)
+    if rows:
+        _print(console, ("vendor", "runs", "turns", "calls", "failed", "denied", "errors", *TIMES), rows)
     if together.tokens or together.cost:
         console.print()
         _print(console, ("tokens of", "input", "cache read", "cache written", "output", "cost"), spent)
@@ -87,7 +88,8 @@ def _draw(console: Console, together: "Statistic", vendors: "dict[str, Statistic
             told = ", ".join(f"{name} {number}" for name, number in sorted(numbers.items(), key=lambda each: -each[1]))
             console.print(Text(f"{what}: {told}"), soft_wrap=True)
     if odd := [f"{number} {state}" for state, number in together.states.items() if state != "whole"]:
-        console.print()
+        if rows:
+            console.print()
         said = f"of {together.runs} recordings {', '.join(odd)}: `shim cast list` says which"
         console.print(Text(said), soft_wrap=True)
 

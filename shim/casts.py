@@ -43,8 +43,10 @@ class Cast:
             raise CastError(f"{path} cannot be read: {error.strerror}") from None
         try:
             self._begun = self._beginning()
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, CastError) and not str(error).startswith(path):
+                raise CastError(f"{path}: {error}", error.hint) from None
             raise
         assert self.reader.header is not None
         self.header: Header = self.reader.header

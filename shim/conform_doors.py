@@ -69,6 +69,8 @@ def _version(seen: Seen) -> str:
 @BOOK.should("P2", f"The version is said at once: within {VERSION_SECONDS:.0f} s, the patience of the Python SDK.")
 def _version_is_quick(seen: Seen) -> str:
     took = min(ended(run).ended_at or 0 for run in seen.made("version", "version-among"))
+    if not any(VERSION.fullmatch(bytes(run.stdout)) for run in seen.made("version", "version-among")):
+        raise UnseenError("no version was said")
     if took > VERSION_SECONDS:
         raise BrokenError(f"it took {took:.1f} s", seen.run("version"))
     return f"{took * 1000:.0f} ms"
@@ -143,6 +145,7 @@ def _positional_beside_messages(seen: Seen) -> str:
     run = good(seen.run("eof-positional"))
     if run.stdout.strip():
         raise BrokenError("the positional was taken for a message", run)
+    seen.streams()  # a command that never says anything proves nothing
     return "it was not used"
 
 

@@ -71,6 +71,13 @@ def test_a_pipe_gets_numbers_and_no_picture(shim, folder):
     assert "of 5 recordings 1 cut off, 1 unreadable: `shim cast list` says which" in said.decode()
 
 
+@pytest.mark.parametrize("form", [[], ["--json"], ["--to", "html"]])
+def test_recordings_of_which_none_can_be_read_are_counted_and_no_more(shim, casts, form):  # noqa: F811
+    status, said, complaint = shim("cast", "stats", casts(none=b"nothing\n", empty=b""), *form)
+    assert (status, complaint) == (0, "")
+    assert "2 unreadable" in said.decode() or json.loads(said)["all"]["states"] == {"unreadable": 2}
+
+
 def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
     monkeypatch.setattr("shim.cast_tables.Console", _terminal())
     bars = [COLORS.sub("", line).count("█") for line in shim("cast", "stats", folder)[1].decode().splitlines()]

@@ -349,6 +349,13 @@ def test_a_command_that_leaves_at_once_breaks_rules_and_nothing_else(inside):
     assert {findings[name].verdict for name in ("version", "initialize", "text", "chosen-session")} == {"fail"}
 
 
+def test_a_command_that_says_nothing_keeps_few_rules(inside):
+    """Silence is not what a rule about answers asks for, however quick and exact it is."""
+    findings = judged(program(inside, "exit 0\n"), PATIENCE)
+    kept = {name for name, finding in findings.items() if finding.verdict == "pass"}
+    assert kept == {"nothing-without-a-message", "nobody-reads"}
+
+
 @pytest.mark.parametrize("command", [["no-such-command-at-all"], ["/no/such/claude"], []])
 def test_a_command_that_does_not_exist_is_a_sentence(inside, command):
     with pytest.raises(ShimError) as caught:

@@ -323,6 +323,7 @@ def test_what_is_no_cast_is_said_so(tmp_path: Path, content: bytes | None, reaso
         (tmp_path / "a.cast").write_bytes(content)
     done = shim_show(str(tmp_path / "a.cast"))
     assert done.returncode == 1 and reason in done.stderr and not done.stdout
+    assert done.stderr.startswith(str(tmp_path / "a.cast")), "of several files it says which"
 
 
 def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
