@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.cast_tables import dollars, seconds, table_console
+from shim.cast_tables import table_console
+from shim.figures import dollars, duration
 
 if TYPE_CHECKING:
     from shim.summary import Statistic, Times
@@ -131,7 +132,7 @@ def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text]
 
 
 def _times(times: "Times") -> list[Text]:
-    return [Text(seconds(number)) for number in (times.total, times.at(0.5), times.at(0.95))]
+    return [Text(duration(number, fine=True)) for number in (times.total, times.at(0.5), times.at(0.95))]
 
 
 def _numbers(*numbers: int) -> list[Text]:

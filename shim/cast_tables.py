@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.account import printable
+from shim.figures import dollars, duration
 
 if TYPE_CHECKING:
     from shim.summary import Run
@@ -78,7 +79,7 @@ def _cells(run: "Run") -> list[Text]:
         run.prompt or run.problem,
         str(totals.turns),
         f"{totals.calls} ({failed} ✗)" if failed else str(totals.calls),
-        seconds(totals.duration),
+        duration(totals.duration, fine=True),
         dollars(totals.cost),
     ]
     if run.state == "unreadable":
@@ -92,17 +93,3 @@ def table_console() -> Console:
     """A terminal as wide as it is; a pipe as wide as the table."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
-
-
-def seconds(number: float) -> str:
-    """A time for a person."""
-    if number >= 3600:
-        return f"{int(number // 3600)} h {int(number % 3600 // 60):02d} min"
-    if number >= 60:
-        return f"{int(number // 60)} min {int(number % 60):02d} s"
-    return f"{number:.1f} s" if number >= 0.1 or not number else f"{number * 1000:.0f} ms"
-
-
-def dollars(number: float) -> str:
-    """A cost for a person; nothing where nobody said one."""
-    return f"${number:.4f}" if number else ""

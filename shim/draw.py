@@ -55,7 +55,6 @@ class Drawing:
         self._running: dict[int, str] = {}
         self._asked: dict[str, float] = {}
         self._last: tuple[str, int] = "", 0  # what was drawn last: its kind, its step
-        self._begun: float | None = None  # when the turn began
         self._cost = 0.0
         self._noted: set[str] = set()  # kinds of its notes, as far as its result would say them again
         self._wrong: list[str] = []  # errors that were drawn in this turn
@@ -99,8 +98,6 @@ class Drawing:
     # -- steps ---------------------------------------------------------------------------------------------
 
     def _begin(self, step: Step) -> None:
-        if self._begun is None and step.kind not in ("start", "note"):
-            self._begun = step.at
         if step.kind == "call":
             self._call(step)
 
@@ -256,13 +253,13 @@ class Drawing:
                 self._paper.line(Text(printable(reason), style="red"))
         self._wrong.clear()
         took = step.facts.get("duration_ms")
-        seconds = step.at - (step.at if self._begun is None else self._begun)
+        seconds = step.at - step.since
         if not seconds and isinstance(took, int | float) and 0 < took < 1e12:
             seconds = took / 1000
         cost = self._story.totals.cost
         for line in turn_line(step.facts, seconds, cost - self._cost, self._noted):
             self._paper.line(line)
-        self._cost, self._begun = cost, None
+        self._cost = cost
         self._noted.clear()
 
     # -- where it stands -----------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from typing import Any
 from shim import __version__
 from shim.dumping import dump
 from shim.redact import Redactor
+from shim.steps import cause_of
 from shim.story import Step, text_of
-from shim.trace import Item, Reply, cause_of
+from shim.trace import Item, Reply
 from shim.traces import Traced
 
 VERSION = "ATIF-v1.8"
@@ -239,6 +240,7 @@ class _Document:
             "turns": totals.turns,
             "tool_calls": totals.calls,
             "failed_tool_calls": totals.failed_calls,
+            "denied_tool_calls": totals.denied_calls,
             "errors": totals.errors,
             "duration_s": round(totals.duration, 4),
             "seconds": {name: round(seconds, 4) for name, seconds in totals.seconds.items()},

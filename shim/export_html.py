@@ -43,6 +43,7 @@ def _session(exported: Exported, story: Story) -> dict[str, Any]:
             "turns": totals.turns,
             "calls": totals.calls,
             "failed": totals.failed_calls,
+            "denied": totals.denied_calls,
             "errors": totals.errors,
             "cost": totals.cost,
             "duration": round(1000 * totals.duration),

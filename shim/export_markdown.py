@@ -7,6 +7,7 @@ through `neutral`.
 from collections.abc import Callable, Iterator
 
 from shim.exported import TEXT_CHARACTERS, Cut, Sheet, cut
+from shim.figures import calls, dollars, duration, tokens_cached, tokens_in, tokens_out
 from shim.gathered import Gathered, gather
 from shim.neutral import fence, markdown, plain
 from shim.story import Totals
@@ -52,27 +53,17 @@ def _foot(gathered: Gathered) -> Iterator[str]:
 
 def _rows(totals: Totals) -> Iterator[tuple[str, str]]:
     yield "turns", f"{totals.turns}" + (f" ({totals.errors} failed)" if totals.errors else "")
-    yield "tool calls", f"{totals.calls}" + (f" ({totals.failed_calls} failed)" if totals.failed_calls else "")
-    tokens = totals.tokens
-    cached = tokens.get("cache_read_input_tokens", 0)
-    fresh = tokens.get("input_tokens", 0) + cached + tokens.get("cache_creation_input_tokens", 0)
-    yield "tokens in", f"{fresh:,}" + (f" ({cached:,} cached)" if cached else "")
-    yield "tokens out", f"{tokens.get('output_tokens', 0):,}"
-    yield "cost", f"${totals.cost:.4f}" if totals.cost else "–"
-    yield "time", lasting(totals.duration)
+    yield "tool calls", calls(totals.calls, totals.failed_calls, totals.denied_calls)
+    cached = tokens_cached(totals.tokens)
+    yield "tokens in", f"{tokens_in(totals.tokens):,}" + (f" ({cached:,} cached)" if cached else "")
+    yield "tokens out", f"{tokens_out(totals.tokens):,}"
+    yield "cost", dollars(totals.cost) or "–"
+    yield "time", duration(totals.duration)
     for spent, name in (("model", "model"), ("tool", "tools"), ("person", "waiting for a person"), ("idle", "idle")):
         if seconds := totals.seconds.get(spent):
-            yield name, lasting(seconds)
+            yield name, duration(seconds)
     if totals.repairs:
         yield "repairs", str(sum(totals.repairs.values()))
-
-
-def lasting(seconds: float) -> str:
-    """A stretch of time in words."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes} min {rest} s"
 
 
 # -- steps -----------------------------------------------------------------------------------------------------
@@ -97,11 +88,11 @@ def _text(sheet: Sheet) -> list[str]:
 
 def _thinking(sheet: Sheet) -> list[str]:
     took = ((sheet.until or sheet.at) - sheet.at) / 1000
-    return _details(f"Thought for {lasting(took)}" if took else "Thought", _quoted(markdown(_whole(sheet.text))))
+    return _details(f"Thought for {duration(took)}" if took else "Thought", _quoted(markdown(_whole(sheet.text))))
 
 
 def _call(sheet: Sheet) -> list[str]:
-    took = f" · {lasting((sheet.until - sheet.at) / 1000)}" if sheet.until else ""
+    took = f" · {duration((sheet.until - sheet.at) / 1000)}" if sheet.until else ""
     outcome = "" if sheet.outcome == "ok" else f" · {sheet.outcome or 'running'}"
     title = f"{SIGNS.get(sheet.outcome, '…')} <b>{plain(sheet.name)}</b>{_marked(sheet.main)}{outcome}{took}"
     body = [*_fields(sheet)]

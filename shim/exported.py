@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shim.account import printable
+from shim.figures import dollars, duration, tokens
 from shim.redact import Redactor
+from shim.steps import cause_of
 from shim.story import Change, Kind, Span, Step, Story, text_of
 from shim.unified import diff_of
 
@@ -126,6 +128,7 @@ class Exported:
         self._open: dict[int, _Open] = {}
         self._calls: dict[str, tuple[int, int]] = {}  # a call's id → its step and its depth
         self._said = ""
+        self._failed: list[tuple[Sheet, Step]] = []  # of this turn: its result may say that they were denied
 
     # -- the gates ---------------------------------------------------------------------------------------------
 
@@ -187,8 +190,14 @@ class Exported:
             sheet.growth = [(at - sheet.at, 1000 * size // whole) for at, size in growth]
         if step.kind in ("call", "question"):
             self._end_call(step, sheet, found.arguments)
+            if step.outcome == "failed":
+                self._failed.append((sheet, step))
         else:
             sheet.facts = list(self._facts(step))
+        if step.kind == "result":
+            for failed, its in self._failed:
+                failed.outcome = its.outcome
+            self._failed.clear()
         if step.kind == "text" and not step.parent:
             self._said = step.text
         elif step.kind == "result" and step.text == self._said:
@@ -257,11 +266,6 @@ def _grow(growth: list[tuple[int, int]], at: int, size: int) -> None:
         del growth[: len(growth) - 1 : 2]
 
 
-def _usage(facts: Mapping[str, Any]) -> str:
-    usage = facts["usage"]
-    return f"{usage['input_tokens']} in, {usage['output_tokens']} out"
-
-
 Tell = Callable[[Mapping[str, Any]], Any]
 # What is told of an event, by the kind of its step.
 FACTS: Mapping[Kind, Mapping[str, Tell]] = {
@@ -277,14 +281,12 @@ FACTS: Mapping[Kind, Mapping[str, Tell]] = {
         "error": lambda facts: facts.get("error"),
     },
     "result": {
-        "failed": lambda facts: (
-            ((facts.get("shim") or {}).get("cause") or facts.get("subtype")) if facts.get("is_error") else None
-        ),
+        "failed": cause_of,
         "errors": lambda facts: "\n".join(map(str, facts.get("errors") or ())),
         "replies": lambda facts: facts.get("num_turns"),
-        "time": lambda facts: f"{facts['duration_ms'] / 1000:.1f} s",
-        "tokens": _usage,
-        "cost": lambda facts: f"${facts['total_cost_usd']:.4f}" if facts.get("total_cost_usd") else None,
+        "time": lambda facts: duration(facts["duration_ms"] / 1000),
+        "tokens": lambda facts: tokens(facts["usage"]) if any(facts["usage"].values()) else None,
+        "cost": lambda facts: dollars(facts["total_cost_usd"]),
         "denied": lambda facts: ", ".join(str(denied.get("tool_name")) for denied in facts["permission_denials"]),
     },
 }

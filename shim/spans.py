@@ -17,8 +17,9 @@ import orjson
 
 from shim.dumping import dump
 from shim.redact import Redactor
+from shim.steps import cause_of
 from shim.story import Step, text_of
-from shim.trace import Reply, cause_of
+from shim.trace import Reply
 from shim.traces import Traced
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 
 from shim.account import printable
+from shim.figures import dollars, duration, tokens_in, tokens_out
 from shim.summary import Statistic, Times, by_time
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -63,13 +64,13 @@ def _vendors(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
     longest = max((statistic.turns.total for statistic in vendors.values()), default=0.0)
     rows = []
     for name, statistic in [*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])]:
-        calls, output = statistic.calls, statistic.tokens.get("output_tokens", 0)
+        calls = statistic.calls
         cells = [
             text(name),
             *map(_number, (statistic.runs, statistic.turns.count, calls.calls)),
             *(_number(number, bad=True) for number in (calls.failed, calls.denied)),
-            *map(_number, (sum(statistic.tokens.values()) - output, output)),
-            f"${statistic.cost:.4f}" if statistic.cost else _number(0),
+            *map(_number, (tokens_in(statistic.tokens), tokens_out(statistic.tokens))),
+            dollars(statistic.cost) or _number(0),
             _number(sum(statistic.causes.values()), bad=True),
             *_times(statistic.turns),
         ]
@@ -119,13 +120,8 @@ def _chart(share: float, bad: float = 0.0) -> str:
 
 
 def _times(times: Times) -> list[str]:
-    return [_seconds(number) for number in (times.total, times.at(0.5), times.at(0.95))]
-
-
-def _seconds(number: float) -> str:
-    if number >= 60:
-        return f"{number / 60:.1f} min"
-    return f"{number:.1f} s" if number >= 0.1 else f"{number * 1000:.0f} ms" if number else _number(0)
+    numbers = (times.total, times.at(0.5), times.at(0.95))
+    return [duration(number, fine=True) if number else _number(0) for number in numbers]
 
 
 def _number(number: int, *, bad: bool = False) -> str:

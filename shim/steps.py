@@ -18,7 +18,8 @@ class Step:
     A call has a name, its input, and with its result the output and the outcome: `ok`, `failed`, `denied`,
     `unanswered`. `extra` is what Claude adds to a result (the patch of an edit). `facts` are the fields of the event
     that a start, a note, a question, an answer, an error or a result came from; a note's `name` is its kind. Thinking
-    without text was hidden by who thought. `parent` is the call that a nested agent serves.
+    without text was hidden by who thought. `parent` is the call that a nested agent serves. `since` is when the turn of
+    a result was asked for, or began by itself.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Step:
     outcome: str = ""
     parent: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    since: float = 0.0
 
 
 class Change(NamedTuple):
@@ -47,17 +49,38 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Totals:
-    """The sums of a session. `tokens` has the names of Claude's usage; `seconds` is by what they were spent on."""
+    """The sums of a session. `tokens` has the names of Claude's usage; `seconds` is by what they were spent on.
+
+    A call that was denied is none that failed.
+    """
 
     turns: int = 0
     calls: int = 0
     failed_calls: int = 0
+    denied_calls: int = 0
     errors: int = 0
     cost: float = 0.0
     duration: float = 0.0
     tokens: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     repairs: dict[str, int] = field(default_factory=dict)
+
+    def called(self, outcome: str, number: int = 1) -> None:
+        """So many calls ended so."""
+        self.failed_calls += number * (outcome == "failed")
+        self.denied_calls += number * (outcome == "denied")
+
+    def turn(self, result: Mapping[str, Any]) -> None:
+        """A turn is over: all but its cost, which is one of a conversation."""
+        self.turns += 1
+        self.errors += bool(result.get("is_error"))
+        usage, shim = result.get("usage"), result.get("shim")
+        repairs = shim.get("repairs") if isinstance(shim, Mapping) else None
+        for counts, sums, names in ((usage, self.tokens, TOKENS), (repairs, self.repairs, None)):
+            for name in names or (counts if isinstance(counts, Mapping) else ()):
+                count = counts.get(name) if isinstance(counts, Mapping) else None
+                if isinstance(count, int) and count >= 0:
+                    sums[name] = sums.get(name, 0) + count
 
 
 class OpenBlock:
@@ -89,6 +112,16 @@ def same(said: str, whole: str) -> bool:
         return True
     half = max(ALIKE, min(len(said), len(whole)) // 2)
     return len(said) >= half and said[:half] == whole[:half]
+
+
+def cause_of(result: Mapping[str, Any]) -> str:
+    """Why a turn failed, in the word of the shim, else of a real claude; "" where it did not."""
+    if not result.get("is_error"):
+        return ""
+    shim, subtype = result.get("shim"), result.get("subtype")
+    cause = shim.get("cause") if isinstance(shim, Mapping) else None
+    words = (cause, result.get("terminal_reason"), subtype)
+    return next((str(word) for word in words if word and word not in ("completed", "success")), "error")
 
 
 def text_of(content: Any) -> str:

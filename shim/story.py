@@ -50,7 +50,9 @@ class Story:
         self._number = 0
         self._turn = 0
         self._queued = 0  # prompts that came while somebody was at work
+        self._since: float | None = None  # when the turn that goes on, or comes next, was asked for
         self._calls: dict[str, Step] = {}
+        self._failed: dict[str, Step] = {}  # of this turn: its result may say that they were denied
         self._asking: dict[str, Step] = {}
         self._blocks: dict[str, OpenBlock] = {}  # of nested agents and of ours: one block is open for each
         self._streamed: dict[str, list[tuple[str, str]]] = {}  # their blocks that no whole line has confirmed
@@ -67,6 +69,7 @@ class Story:
         """Somebody asks: a text, or the content blocks of a user's message."""
         at = self._now(at)
         if self._time.spending == "idle" or not self._turn:
+            self._since = at
             self._begin_turn(at)
         else:
             self._queued += 1
@@ -227,12 +230,20 @@ class Story:
         self._streamed.clear()
         self._time.spend(at, "idle")
         self._add_up(line)
-        yield from self._whole(at, "result", text=str(line.get("result") or ""), facts=line)
+        since, self._since = self._since, at if self._queued else None
+        yield from self._whole(
+            at, "result", text=str(line.get("result") or ""), facts=line, since=at if since is None else since
+        )
 
     def _add_up(self, line: Mapping[str, Any]) -> None:
         totals = self.totals
-        totals.turns += 1
-        totals.errors += bool(line.get("is_error"))
+        totals.turn(line)
+        for denial in _blocks(line.get("permission_denials")):
+            if (step := self._failed.pop(str(denial.get("tool_use_id")), None)) is not None:
+                step.outcome = "denied"
+                totals.called("failed", -1)
+                totals.called("denied")
+        self._failed.clear()
         cost = line.get("total_cost_usd")
         if isinstance(cost, int | float) and 0 <= cost < DOLLARS:  # of the conversation so far
             whose, before, so_far = self._costs
@@ -240,13 +251,6 @@ class Story:
                 before, so_far = before + so_far, 0.0
             self._costs = session, before, max(so_far, float(cost))
             totals.cost = before + self._costs[2]
-        usage, shim = line.get("usage"), line.get("shim")
-        repairs = shim.get("repairs") if isinstance(shim, Mapping) else None
-        for counts, sums, names in ((usage, totals.tokens, TOKENS), (repairs, totals.repairs, None)):
-            for name in names or (counts if isinstance(counts, Mapping) else ()):
-                count = counts.get(name) if isinstance(counts, Mapping) else None
-                if isinstance(count, int) and count >= 0:
-                    sums[name] = sums.get(name, 0) + count
 
     # -- steps -------------------------------------------------------------------------------------------------
 
@@ -318,13 +322,15 @@ class Story:
                 del self._asking[request]
         failed = bool(block.get("is_error"))
         step.output, step.extra = content, extra
-        self.totals.failed_calls += failed
         ended = self._end_call(at, step, (step.outcome or "failed") if failed else "ok")
         self._go_on(at)
         yield ended
 
     def _end_call(self, at: float, step: Step, outcome: str) -> Change:
         step.until, step.outcome = at, outcome
+        self.totals.called(outcome)
+        if outcome == "failed" and len(self._failed) < OPEN_CALLS:
+            self._failed[step.call] = step
         self._time.call(step.at, at, step.number)
         return Change("end", step)
 
@@ -350,6 +356,7 @@ class Story:
 
     def _begin_turn(self, at: float) -> None:
         self._turn += 1
+        self._since = at if self._since is None else self._since
         self._queued = max(self._queued - 1, 0)
         self._time.spend(at, "model")
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from shim.account import OVERFLOW, printable
 from shim.cast import Header
 from shim.redact import Redactor
+from shim.steps import cause_of
 from shim.story import Change, Step, Totals
-from shim.trace import cause_of
 
 NAMES = 500  # of tools, vendors, causes, repairs; what is called otherwise is counted together
 NAME_CHARACTERS = 80
@@ -109,8 +109,7 @@ class Run:
         self.tools: dict[str, Calls] = {}
         self.causes: dict[str, int] = {}
         self.turns = Times()
-        self._asked = 0.0
-        self._failed: dict[str, Calls] = {}
+        self._failed: list[tuple[Step, Calls]] = []
 
     def feed(self, changes: Iterable[Change]) -> None:
         """What happened next."""
@@ -127,7 +126,6 @@ class Run:
     def _begun(self, step: Step) -> None:
         if step.kind == "prompt":
             self.prompt = self.prompt or excerpt(step.text)
-            self._asked = step.at
         elif step.kind == "start":
             self.model = short(step.text)
         elif step.kind == "result":
@@ -136,9 +134,8 @@ class Run:
             self.outcome = cause or "ok"
             if cause:
                 count(self.causes, cause)
-            self.turns.add(max(step.at - self._asked, 0.0))
-            self._asked = step.at
-            self._denied(facts.get("permission_denials"))
+            self.turns.add(step.at - step.since)
+            self._settle()
 
     def _called(self, step: Step) -> None:
         calls = self.tools.setdefault(named(self.tools, step.name), Calls())
@@ -150,13 +147,12 @@ class Run:
         elif step.until is not None:
             calls.times.add(max(step.until - step.at, 0.0))
         if step.outcome == "failed" and len(self._failed) < TURN_CALLS:
-            self._failed[step.call] = calls
+            self._failed.append((step, calls))
 
-    def _denied(self, denials: Any) -> None:
+    def _settle(self) -> None:
         """Claude answers a denied call with an error; its result says which ones those were."""
-        for denial in denials if isinstance(denials, list) else ():
-            calls = self._failed.pop(str(denial.get("tool_use_id")), None) if isinstance(denial, Mapping) else None
-            if calls is not None:
+        for step, calls in self._failed:
+            if step.outcome == "denied":
                 calls.failed -= 1
                 calls.denied += 1
         self._failed.clear()

@@ -6,7 +6,8 @@ from typing import Any
 from rich.text import Text
 
 from shim.account import printable
-from shim.steps import TOKENS, Totals
+from shim.figures import calls, dollars, duration, tokens
+from shim.steps import Totals, cause_of
 from shim.story import Story
 from shim.timeline import Span, Spent
 
@@ -23,36 +24,18 @@ BAR_MOST = 100
 ERRORS_CHARACTERS = 2000
 
 
-def duration(seconds: float) -> str:
-    """2.3 s, 4 min 05 s, 1 h 02 min."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def tokens(counts: Mapping[str, Any]) -> str:
-    """What of Claude's usage says most."""
-    numbers = {name: counts.get(name) for name in TOKENS}
-    into, out, read, written = (value if isinstance(value, int) else 0 for value in numbers.values())
-    cached = f" ({read:,} cached)" if read else ""
-    return f"{into + read + written:,} tokens in{cached}, {out:,} out"
-
-
 def turn_line(facts: Mapping[str, Any], seconds: float, cost: float, noted: Container[str] = ()) -> Iterator[Text]:
     """How a turn ended, and what it took. `noted` are the kinds of notes that it had: they are not said again."""
     shim = facts.get("shim")
     shim = shim if isinstance(shim, Mapping) else {}
     failed = bool(facts.get("is_error"))
-    subtype = facts.get("subtype")
-    cause = str(shim.get("cause") or (facts.get("terminal_reason") if subtype == "success" else subtype) or "unknown")
-    turns = facts.get("num_turns")
+    replies = facts.get("num_turns")
     told = [
-        "✗ failed: " + printable(cause) if failed else "✓ done",
-        f"{turns} {'step' if turns == 1 else 'steps'}" if isinstance(turns, int) else "",
+        "✗ failed: " + printable(cause_of(facts)) if failed else "✓ done",
+        f"{replies} {'reply' if replies == 1 else 'replies'}" if isinstance(replies, int) else "",
         duration(seconds),
-        tokens(usage) if isinstance(usage := facts.get("usage"), Mapping) and usage else "",
-        f"${cost:.4f}",
+        tokens(usage, "tokens") if isinstance(usage := facts.get("usage"), Mapping) and usage else "",
+        dollars(cost),
     ]
     yield Text(" · ".join(filter(None, told)), style="red" if failed else "green")
     for key, note, word in (
@@ -87,13 +70,12 @@ def session_lines(story: Story, width: int) -> list[Text]:
 
 
 def _sums(totals: Totals) -> str:
-    failed = f" ({totals.failed_calls} failed)" if totals.failed_calls else ""
     told = [
         f"{totals.turns} turns",
         f"{totals.errors} failed" if totals.errors else "",
-        f"{totals.calls} calls{failed}" if totals.calls else "",
-        tokens(totals.tokens) if totals.tokens else "",
-        f"${totals.cost:.4f}",
+        calls(totals.calls, totals.failed_calls, totals.denied_calls, "calls") if totals.calls else "",
+        tokens(totals.tokens, "tokens") if totals.tokens else "",
+        dollars(totals.cost),
         duration(totals.duration),
     ]
     return "session: " + " · ".join(filter(None, told))

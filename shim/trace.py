@@ -57,16 +57,6 @@ class Reply:
 Item = Reply | Step
 
 
-def cause_of(result: Mapping[str, Any]) -> str:
-    """Why a turn failed, in the word of the shim, else of a real claude; "" where it did not."""
-    if not result.get("is_error"):
-        return ""
-    shim, subtype = result.get("shim"), result.get("subtype")
-    cause = shim.get("cause") if isinstance(shim, Mapping) else None
-    words = (cause, result.get("terminal_reason"), subtype)
-    return next((str(word) for word in words if word and word not in ("completed", "success")), "error")
-
-
 class _Lane:
     """What one agent does: its items in order, and since when it waits for the model."""
 

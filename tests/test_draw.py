@@ -36,7 +36,7 @@ def test_a_turn_is_drawn_from_its_first_line_to_its_totals():
     text = drawn(*parse(said))
     assert "● Bash" in text and "✓" in text
     assert "asking anybody" in text
-    assert "✓ done · 2 steps" in text
+    assert "✓ done · 2 replies" in text
 
 
 def test_a_text_in_fragments_is_one_text():
@@ -53,19 +53,19 @@ def test_a_failure_says_why_once():
     wrong = said(text("API Error: no key"), error="server_error")
     wrong["message"]["model"] = "<synthetic>"
     ended = result(is_error=True, errors=["API Error: no key"], shim={"cause": "auth"})
-    assert rows(wrong, ended)[:2] == ["API Error: no key", "✗ failed: auth · 1.0 s · 10 tokens in, 5 out · $0.0000"]
+    assert rows(wrong, ended)[:2] == ["API Error: no key", "✗ failed: auth · 1.0 s · 10 tokens in, 5 out"]
     assert rows(result(is_error=True, errors=["no key"], shim={"cause": "auth"}))[0] == "no key"
     assert rows(result(is_error=True, result="refused", subtype="success", terminal_reason="api_error"))[:2] == [
         "refused",
-        "✗ failed: api_error · 0.0 s · 10 tokens in, 5 out · $0.0000",
+        "✗ failed: api_error · 0.0 s · 10 tokens in, 5 out",
     ]
 
 
 def test_totals_count_tokens_and_money_and_the_cost_of_a_turn_is_its_own():
     usage = {"input_tokens": 1000, "output_tokens": 5, "cache_read_input_tokens": 500, "x": "y"}
     shown = rows(result(0.5, usage=usage, num_turns=1), result(0.75, num_turns=3))
-    assert shown[0] == "✓ done · 1 step · 0.0 s · 1,500 tokens in (500 cached), 5 out · $0.5000"
-    assert shown[1] == "✓ done · 3 steps · 0.0 s · 10 tokens in, 5 out · $0.2500"
+    assert shown[0] == "✓ done · 1 reply · 0.0 s · 1,500 tokens in (500 cached), 5 out · $0.5000"
+    assert shown[1] == "✓ done · 3 replies · 0.0 s · 10 tokens in, 5 out · $0.2500"
     assert shown[2].startswith("session: 2 turns · 1,510 tokens in (500 cached), 10 out · $0.7500")
 
 

@@ -29,6 +29,7 @@ CORE = {
     "events",
     "exported",
     "failures",
+    "figures",
     "frame",
     "halves",
     "hooks",

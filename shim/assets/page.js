@@ -24,13 +24,14 @@ function drawTop() {
 
 function sums(totals) {
   const { tokens } = totals;
+  const wrong = [[totals.failed, "failed"], [totals.denied, "denied"]];
   const input = (tokens.input_tokens || 0) + (tokens.cache_read_input_tokens || 0) + (tokens.cache_creation_input_tokens || 0);
   const cached = tokens.cache_read_input_tokens ? `, ${compact(tokens.cache_read_input_tokens)} cached` : "";
   const repairs = Object.entries(totals.repairs);
   return [
     ["Time", lasting(totals.duration), ""],
     ["Turns", String(totals.turns), totals.errors ? `${totals.errors} failed` : ""],
-    ["Tool calls", String(totals.calls), totals.failed ? `${totals.failed} failed` : ""],
+    ["Tool calls", String(totals.calls), wrong.filter(([count]) => count).map((each) => each.join(" ")).join(", ")],
     ["Tokens", `${compact(input)} in`, `${compact(tokens.output_tokens || 0)} out${cached}`],
     ["Cost", totals.cost ? `$${totals.cost.toFixed(totals.cost < 1 ? 4 : 2)}` : "–", ""],
     ...(repairs.length ? [["Repairs", String(repairs.reduce((sum, [, many]) => sum + many, 0)), repairs.map(([name]) => name.replaceAll("_", " ")).slice(0, 3).join(", ")]] : []),
