@@ -21,6 +21,7 @@ from shim.conform_command import check_conformance
 from shim.errors import ShimError
 from shim.export_command import export_cast
 from shim.install import DEFAULT_DIRECTORY, found_first, install, uninstall
+from shim.own_vendors import learn
 from shim.replay_command import replay
 from shim.show import draw_run, open_console
 from shim.show_command import show_cast
@@ -67,6 +68,7 @@ def main(
     ),
 ) -> None:
     """A drop-in `claude` for any agent CLI: one UI, every agent."""
+    learn(os.environ)
 
 
 @app.command()

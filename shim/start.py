@@ -20,6 +20,7 @@ from shim.ids import parse_uuid, vendor_id
 from shim.launcher import Launcher, working_directory
 from shim.log import open_log
 from shim.messages import Message
+from shim.own_vendors import learn
 from shim.policy import MODES, permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
@@ -68,6 +69,7 @@ class Start:
         if not self.cwd:
             raise FrontendError("the working directory does not exist any more", hint="start from another one")
         self.settings = config.load(invocation, self.environment)
+        learn(self.environment, invocation.shim_config)
         self.log = open_log(self.settings.log, redact=self.settings.redaction() != "none")
         self.flat = self.settings.dialect != "claude"
         if self.flat:

@@ -96,7 +96,8 @@ class Turn(Verbatim):
         if usage:
             if usage.__class__ is not Usage:
                 usage = known(usage)
-            self._reply_usage = usage
+            if self.state is not READY:  # else its last line is said, and the next reply has numbers of its own
+                self._reply_usage = usage
             self.count(usage)
         if cost:
             self.cost += dollars(cost)

@@ -16,6 +16,7 @@ from shim.early import tell
 from shim.errors import ArgumentError, FrontendError
 from shim.ids import parse_uuid, vendor_id
 from shim.messages import Message
+from shim.own_vendors import learn
 from shim.prompt import CHUNK_BYTES, LARGER, NO_PROMPT
 from shim.runs import Pending, Run
 from shim.start import Start, played
@@ -39,6 +40,7 @@ class YumeStart(Start):
     ) -> None:
         if played(Invocation(), os.environ) is not None:  # whoever the provider is, nobody is asked
             call, invocation = call._replace(provider=""), invocation._replace(shim_vendor=None)
+        learn(os.environ, invocation.shim_config)
         if call.vendor and call.vendor not in VENDORS:
             named = call.vendor if call.vendor == call.provider else f"{call.provider} ({call.vendor})"
             raise FrontendError(f"the provider {named[:80]} is not there", hint=f"there are: {', '.join(VENDORS)}")

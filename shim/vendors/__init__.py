@@ -1,4 +1,4 @@
-"""The vendors, one line each; a module is imported only when its vendor is asked for."""
+"""The vendors, one line each; a module or a profile is read only when its vendor is asked for."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -7,12 +7,16 @@ from shim.errors import FrontendError
 from shim.ids import vendor_name
 from shim.vendor import Launch, Request, Vendor
 
+# A module with the name of its `Vendor`, or the profile that describes it: a file of this folder, or, where the shell
+# was told of one (`own_vendors`), the whole path of a user's own.
 VENDORS = {
     "acai": "acai:ACAI",
     "cake": "acai:CAKE",
     "claude": "claude:VENDOR",
     "cursor": "cursor:VENDOR",
     "demo": "demo:VENDOR",
+    "kilo": "kilo.toml",
+    "opencode": "opencode.toml",
     "pi": "pi:VENDOR",
     "qwen": "qwen:VENDOR",
 }
@@ -20,6 +24,18 @@ VENDORS = {
 
 # Where the lines of a vendor must not pass as they are: the same vendor, translated like any other.
 FLAT = {"claude": "claude_flat:VENDOR"}
+PROFILE = ".toml"
+
+
+def _packaged(name: str, place: str) -> Vendor:
+    """The vendor of a bundled profile, without the shell: read as a module is, by the loader of this package."""
+    from shim.profile_files import packaged, vendor
+
+    return vendor(name, place, packaged)
+
+
+# What reads a profile; the shell puts another one here, which knows a user's own and remembers what it parsed.
+described: list[Callable[[str, str], Vendor]] = [_packaged]
 
 
 def find(name: str, *, flat: bool = False) -> Vendor:
@@ -29,7 +45,10 @@ def find(name: str, *, flat: bool = False) -> Vendor:
             f"{name[:40]!r} is no vendor; there are: {', '.join(VENDORS)}",
             hint="`shim vendors` shows each with what is found on this machine",
         )
-    module, _, attribute = ((flat and FLAT.get(name)) or VENDORS[name]).partition(":")
+    place = (flat and FLAT.get(name)) or VENDORS[name]
+    if place.endswith(PROFILE):
+        return described[-1](name, place)
+    module, _, attribute = place.partition(":")
     vendor = getattr(import_module(f"shim.vendors.{module}"), attribute)
     assert isinstance(vendor, Vendor)
     return vendor

@@ -1,0 +1,36 @@
+"""A user's own vendors: the profiles beside config.toml, known by name until one of them is asked for."""
+
+import os
+from collections.abc import Mapping
+
+from shim import vendors
+from shim.config import config_directory
+from shim.ids import vendor_name
+from shim.vendor import Vendor
+
+OWN_PROFILES = 200  # in the folder; nobody has so many agents
+
+
+def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
+    """Know the profiles of the folder `vendors` beside config.toml; `chosen` is another file in its place.
+
+    A user's profile goes before what we have under its name. A file whose name no vendor may have is none.
+    """
+    settings = chosen or environment.get("SHIM_CONFIG")
+    base = os.path.dirname(os.path.abspath(settings)) if settings else config_directory(environment)
+    directory = os.path.join(base, "vendors")
+    try:
+        found = sorted(name for name in os.listdir(directory) if name.endswith(vendors.PROFILE))[:OWN_PROFILES]
+    except OSError:
+        found = []
+    for file in found:
+        name, path = file.removesuffix(vendors.PROFILE), os.path.join(directory, file)
+        if vendor_name(name):
+            vendors.VENDORS[name] = path
+
+    def read(name: str, place: str) -> Vendor:
+        from shim.profile_loading import vendor
+
+        return vendor(name, place, environment)
+
+    vendors.described[:] = [*vendors.described[:1], read]
