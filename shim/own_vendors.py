@@ -8,6 +8,7 @@ from shim.config import config_directory
 from shim.ids import vendor_name
 from shim.vendor import Vendor
 
+BUNDLED = dict(vendors.VENDORS)
 OWN_PROFILES = 200  # in the folder; nobody has so many agents
 
 
@@ -23,6 +24,8 @@ def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
         found = sorted(name for name in os.listdir(directory) if name.endswith(vendors.PROFILE))[:OWN_PROFILES]
     except OSError:
         found = []
+    vendors.VENDORS.clear()
+    vendors.VENDORS.update(BUNDLED)
     for file in found:
         name, path = file.removesuffix(vendors.PROFILE), os.path.join(directory, file)
         if vendor_name(name):

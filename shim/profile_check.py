@@ -128,19 +128,22 @@ def spelled(keys: Keys) -> str:
         if isinstance(key, int):
             said += f"[{key}]"
         else:
-            said += ("." if said else "") + (key if _BARE.fullmatch(key) else f'"{key}"')
+            said += ("." if said else "") + (key if re.fullmatch(_BARE, key) else f'"{key}"')
     return printable(said) or "the profile"
 
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-_ATOM = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P<\w+>|[:=!]|<[=!]))?|\)|[*+]|\{\d+,\d*\}|.", re.S)
+# Patterns as texts: they are compiled only where one is needed, which is nearly always in an error.
+_BARE = r"[A-Za-z0-9_-]+"
+_ATOM = r"(?s:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P<\w+>|[:=!]|<[=!]))?|\)|[*+]|\{\d+,\d*\}|.)"
 
 
 def _nested_repeats(pattern: str) -> bool:
     """Whether a group that is repeated holds a repetition itself: the form of nearly all patterns that never end."""
+    if not any(sign in pattern for sign in (")*", ")+", "){")):
+        return False
     groups = [False]
     closed: bool | None = None  # of the group that ended just now: whether something in it is repeated
-    for found in _ATOM.finditer(pattern):
+    for found in re.finditer(_ATOM, pattern):
         atom = found[0]
         if atom in "*+" or (atom[0] == "{" and len(atom) > 1):
             if closed:
@@ -157,8 +160,8 @@ def _nested_repeats(pattern: str) -> bool:
     return False
 
 
-_HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
-_PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
+_HEADER = r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$"
+_PART = r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)"
 
 
 def line_of(text: str, keys: Keys) -> int:
@@ -167,7 +170,7 @@ def line_of(text: str, keys: Keys) -> int:
     lines = text.splitlines()
     best, start, end = -1, 0, len(lines)
     for number, line in enumerate(lines):
-        if not (found := _HEADER.match(line)):
+        if not (found := re.match(_HEADER, line)):
             continue
         if best >= 0 and end == len(lines):
             end = number
@@ -187,7 +190,7 @@ def line_of(text: str, keys: Keys) -> int:
 def _header(repeated: bool, name: str, counts: dict[Keys, int]) -> Keys:
     """The keys of a `[table]` or `[[table]]`, with the number of each that repeats."""
     header: Keys = ()
-    parts = ["".join(groups) for groups in _PART.findall(name)]
+    parts = ["".join(groups) for groups in re.findall(_PART, name)]
     for position, part in enumerate(parts):
         header = (*header, part)
         if repeated and position == len(parts) - 1:

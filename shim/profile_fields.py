@@ -16,7 +16,7 @@
     { join = [ … ], sep = " " }      texts behind each other; one path that gives a list is its items
     { plus = [ … ] } { minus = [ … ] }   sums and differences of numbers; never below 0
     { any = [ … ] } { all = [ … ] } { not = X }   of things that are true or false
-    { foreach = P, item = { k = X } }    a list of objects, one for each item (`$` in X)
+    { foreach = P, item = { k = X } }    a list, one object for each item (`$` in X)
     { object = { k = X } }           an object
 
 A value that is not there is nothing at all (None), which every operator takes.

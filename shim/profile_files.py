@@ -16,7 +16,7 @@ from shim.translator import Translator
 from shim.vendor import Vendor
 
 PROFILE_BYTES = 256 * 1024  # the longest bundled one has 8 KB
-ADAPTER = re.compile(r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})")
+ADAPTER = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
 
 
 class File(NamedTuple):
@@ -87,7 +87,7 @@ def _extended(spot: Spot, table: Mapping[str, Any], read: Read) -> tuple[File, M
 
 
 def _adapter(spot: Spot, named: object, file: File) -> type[Translator]:
-    found = ADAPTER.fullmatch(named) if isinstance(named, str) else None
+    found = re.fullmatch(ADAPTER, named) if isinstance(named, str) else None
     if found is None:
         raise spot.refused('"module:Class", a module beside the profile', named)
     try:

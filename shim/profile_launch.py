@@ -31,16 +31,16 @@ from shim.tools import Tools, vendor_names
 from shim.vendor import ARGUMENT_BYTES, Launch, Request, as_argument, as_stdin
 
 WORDS = 200  # of one template
-PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+PROGRAM = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
 # Ours, and what decides which code a program runs before its first line: a profile has its command for that.
-FORBIDDEN_VARIABLES = re.compile(r"SHIM_.*|CLAUDE.*|LD_.*|DYLD_.*|PATH|HOME|NODE_OPTIONS|PYTHON(PATH|HOME|STARTUP)")
+FORBIDDEN_VARIABLES = r"SHIM_.*|CLAUDE.*|LD_.*|DYLD_.*|PATH|HOME|NODE_OPTIONS|PYTHON(PATH|HOME|STARTUP)"
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_PLACEHOLDER = r"\{([a-z_]+)\}"
 _LISTS = ("add_dirs", "denied_tools", "mcp_configs")
-_TEXTS = ("prompt", "prompt_file", "model", "resume", "session_id", "cwd", "system_prompt", "max_turns", "item")
+_TEXTS = ("prompt", "prompt_file", "model", "resume", "session_id", "system_prompt", "max_turns", "item")
 _SWITCHES = ("permission_args", "prompt_argument", "prompt_stdin", "fork", "new_session", "trust", "partial")
-_CONDITIONS = (*_SWITCHES, *_TEXTS[2:-1], *_LISTS)
+_CONDITIONS = (*_SWITCHES, *_TEXTS[1:-1], *_LISTS)
 KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "model_map", "env", "env_keep", "resume_id_pattern"),
     *("interrupt", "timeouts", "stdin", "gate", "login", "api_base"),
@@ -73,7 +73,7 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
     if not programs:
         raise spot.refused("a table with `command`", "a table without `command`")
     for place, program in enumerate(programs):
-        if not PROGRAM.fullmatch(program):
+        if not re.fullmatch(PROGRAM, program):
             where = spot.at("command").at(0) if place == 0 else spot.at("programs").at(place - 1)
             raise where.refused("the name of a program on PATH; `[vendors.NAME] bin` in config.toml may be a path")
     prompt = _prompt(spot.at("prompt"))
@@ -184,7 +184,7 @@ def _words(parts: list[Part]) -> Part:
 def _word(spot: Spot, uses: set[str], prompt: _Prompt, own: str = "") -> Part:
     """One word: literal, or with placeholders; one that has nothing to be filled with is left out."""
     text = spot.value if spot.value == "" else spot.text()
-    names = _PLACEHOLDER.findall(text)
+    names = re.findall(_PLACEHOLDER, text) if "{" in text else []
     known = [name for name in _TEXTS if name != "item"] + ([own] if own else [])
     for name in names:
         if name not in known:
@@ -205,7 +205,7 @@ def _word(spot: Spot, uses: set[str], prompt: _Prompt, own: str = "") -> Part:
         values = {name: _text(filled[name]) for name in names if filled.get(name)}
         if len(values) < len(set(names)):
             return []
-        return [*guard, _PLACEHOLDER.sub(lambda found: values[found[1]], text)]
+        return [*guard, re.sub(_PLACEHOLDER, lambda found: values[found[1]], text)]
 
     return word
 
@@ -217,7 +217,7 @@ def _text(value: Any) -> str:
 def _environment(spot: Spot) -> dict[str, str]:
     found = {}
     for key in spot.table():
-        if not VARIABLE.fullmatch(key) or FORBIDDEN_VARIABLES.fullmatch(key):
+        if not re.fullmatch(VARIABLE, key) or re.fullmatch(FORBIDDEN_VARIABLES, key):
             raise spot.at(key).refused("a variable of the program's own", key)
         value = spot.at(key).value
         if not isinstance(value, str) or "\0" in value:

@@ -1,12 +1,12 @@
 """Reading profiles from the disk, and remembering what was parsed: TOML costs more than everything after it.
 
-The parsed table is kept as JSON in the state directory, under a name made of the file's path, time and size.
+The parsed table is kept as JSON in the state directory, with the path, time and size of its file.
 """
 
 import os
 import sys
+from binascii import crc32
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from types import ModuleType
 from typing import Any
 
@@ -41,20 +41,21 @@ def _file(place: str, environment: Mapping[str, str]) -> File:
 
 
 def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """A file's table, parsed once."""
+    """A file's table, parsed once; what is remembered says of which file it is."""
     directory = os.path.join(state_directory(environment), "profiles")
-    name = sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ".json"
+    name = f"{crc32(path.encode('utf-8', 'surrogateescape')):08x}.json"
     known = read_file(directory, name, CACHE_BYTES)
     if known is not None:
         try:
-            table = orjson.loads(known)
+            remembered = orjson.loads(known)
         except orjson.JSONDecodeError:
-            table = None
-        if isinstance(table, dict):
+            remembered = None
+        if isinstance(remembered, dict) and remembered.get("key") == key and isinstance(remembered.get("table"), dict):
+            table: dict[str, Any] = remembered["table"]
             return table
     table = parsed(_read(path), path)
     try:
-        write_file(directory, name, orjson.dumps(table))
+        write_file(directory, name, orjson.dumps({"key": key, "table": table}))
     except TypeError:  # a number that JSON has not: it is wrong in a profile and refused below
         pass
     return table

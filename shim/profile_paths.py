@@ -23,7 +23,7 @@ class Scope(Protocol):
 
 Getter = Callable[[Any, Any, Scope], Any]
 
-_STEP = re.compile(r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1,4})\]")
+_STEP = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1,4})\]"
 
 EVERY = "*"
 
@@ -81,10 +81,14 @@ def _two_keys(outer: str, inner: str) -> Getter:
 
 
 def _steps(spot: Spot, text: str, *, may_be_empty: bool) -> list[Any]:
-    steps: list[Any] = []
-    position = 0
+    plain = text.removeprefix(".") if may_be_empty else text
+    steps: list[Any] = [part for part in plain.split(".") if part.isidentifier()]
+    if len(steps) == plain.count(".") + 1:  # nearly all; a pattern costs more to compile than a profile to read
+        return steps
+    steps.clear()
+    pattern, position = re.compile(_STEP), 0
     while position < len(text):
-        found = _STEP.match(text, position)
+        found = pattern.match(text, position)
         if found is None or (position == 0 and text[0] == "." and not may_be_empty):
             break
         if found[4] is not None:

@@ -25,7 +25,7 @@ from shim.tools import Arguments, Tool
 TOOLS = 500
 ALTERNATIVES = 20
 _KEYS = ("name", "args", "keep", "add")
-_PLAIN = re.compile(r"[A-Za-z0-9_@:/-]+")
+_PLAIN = r"[A-Za-z0-9_@:/-]+"
 
 
 class _Arguments:
@@ -122,7 +122,7 @@ def _tool(spot: Spot) -> Tool:
     if not alternatives and not add:
         if not given:
             return Tool(name, only=given is not None and not spot.at("keep").switch())
-        if all(isinstance(path, str) and _PLAIN.fullmatch(path) for path in given.values()):
+        if all(isinstance(path, str) and re.fullmatch(_PLAIN, path) for path in given.values()):
             return _renamed(name, given, keep=spot.at("keep").switch())
     return RuledTool(name, change, alternatives)
 
@@ -155,5 +155,5 @@ def _change(spot: Spot, name: str = "") -> Change:
 
 
 def _first_key(path: str) -> str:
-    found = _PLAIN.match(path.strip())
+    found = re.match(_PLAIN, path.strip())
     return found[0] if found else ""

@@ -1,0 +1,55 @@
+"""What the tests of profiles share: a profile out of a text, and what it says for events."""
+
+import json
+import tomllib
+from typing import Any
+
+from support import Line, brief, parse
+
+from shim.ending import Exit
+from shim.profile import build
+from shim.profile_check import Source
+from shim.terms import Terms
+from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_pen
+from shim.translation import Translation
+from shim.vendor import Vendor
+
+HEAD = 'schema = 1\nid = "own"\n'
+LAUNCH = '[launch]\ncommand = ["own"]\n'
+TEXT_RULE = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\n'
+
+
+def profiled(text: str, adapter: type | None = None) -> Vendor:
+    """The vendor of a profile's text; `id`, a launch and a rule are added where it has none."""
+    if "schema" not in text:
+        text = HEAD + text
+    if "[launch]" not in text:
+        text += "\n" + LAUNCH
+    if "[[event]]" not in text:
+        text += "\n" + TEXT_RULE
+    return build("own", tomllib.loads(text), Source("own.toml", lambda: text), adapter)
+
+
+def translation_of(vendor: Vendor, *, partial: bool = False, previous: Translation | None = None) -> Translation:
+    """A child of a vendor; `previous` is the one before it in the same conversation."""
+    pen = open_pen("claude", STABLE_IDENTITY, partial=partial) if previous is None else previous.pen
+    terms = Terms(vendor=vendor.name, fresh_id=STABLE_SESSION, tools=vendor.listed, clean_exits=vendor.clean_exits)
+    return Translation(vendor.translator, terms, pen, previous and previous.turn)
+
+
+def lines_of(vendor: Vendor, *events: Any, code: int | None = 0, stderr: str = "", **options: Any) -> list[Line]:
+    """Claude's lines for events (texts are lines as they are) and an exit code."""
+    translation = translation_of(vendor, **options)
+    data = "".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in events).encode()
+    return parse(translation.feed(data) + translation.close(None if code is None else Exit(code=code), stderr))
+
+
+def said(text: str, *events: Any, **options: Any) -> list[str]:
+    """The same in short, of a profile's text."""
+    return brief(lines_of(profiled(text), *events, **options))
+
+
+def result_line(lines: list[Line]) -> Line:
+    """The one result."""
+    (found,) = (line for line in lines if line["type"] == "result")
+    return found

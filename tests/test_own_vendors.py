@@ -1,0 +1,313 @@
+"""A vendor that nobody wrote Python for: a TOML file beside config.toml, and the drop-in over a program of its own."""
+
+import json
+import os
+
+import pytest
+from box import ASK, ndjson
+from support import brief, check_turns
+
+from shim import vendors
+from shim.errors import FrontendError
+from shim.own_vendors import learn
+from shim.vendors import VENDORS, find
+
+PARROT = """
+schema = 1
+id = "parrot"
+unattended = true
+
+[launch]
+command = ["parrot", "talk"]
+argv = [
+  { when = "permission_args" },
+  { when = "model", args = ["--voice", "{model}"] },
+  { when = "resume", args = ["--perch", "{resume}"] },
+  { when = "prompt_argument", args = ["{prompt}"] },
+]
+prompt = { via = "arg" }
+resume_id_pattern = 'perch-\\d{1,9}'
+env = { PARROT_COLOUR = "green" }
+
+[launch.permission_args]
+default = ["--calm"]
+bypassPermissions = ["--wild"]
+
+[stream]
+text = "delta"
+usage = "request"
+
+[[event]]
+match = { type = "wake" }
+emit = "session"
+session_id = "perch"
+model = "voice"
+continue = true
+
+[[event]]
+match = { type = "wake" }
+emit = "ignore"
+
+[[event]]
+match = { type = "squawk" }
+emit = "text"
+text = "sound"
+
+[[event]]
+match = { type = "peck" }
+emit = "tool_use"
+id = "n"
+name = "beak"
+input = "at"
+
+[[event]]
+match = { type = "pecked" }
+emit = "tool_result"
+id = "n"
+content = "felt"
+is_error = { path = "hurt", not_in = [0] }
+
+[[event]]
+match = { type = "breath" }
+emit = "usage"
+usage = { input_tokens = { minus = ["heard", "known"] }, cache_read_input_tokens = "known", output_tokens = "said" }
+
+[[event]]
+match = { type = "sleep" }
+emit = "result"
+is_error = "nightmare"
+error = "about"
+
+[tools.shell]
+name = "Bash"
+args = { command = { join = "words", sep = " " } }
+"""
+NIGHT = ndjson(
+    {"type": "wake", "perch": "perch-7", "voice": "grey-1"},
+    {"type": "squawk", "sound": "Let me "},
+    {"type": "squawk", "sound": "look."},
+    {"type": "peck", "n": 1, "beak": "shell", "at": {"words": ["ls", "-l"]}},
+    {"type": "breath", "heard": 100, "known": 20, "said": 7},
+    {"type": "pecked", "n": 1, "felt": "seeds\n", "hurt": 2},
+    {"type": "squawk", "sound": "Only seeds."},
+    {"type": "breath", "heard": 130, "known": 120, "said": 3},
+    {"type": "sleep"},
+)
+
+
+def write(box, text=PARROT, name="parrot.toml"):
+    """A profile of the box's user; its path."""
+    path = box.config.parent / "vendors" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """What this process learned of other places is forgotten."""
+    known, readers = dict(VENDORS), list(vendors.described)
+    yield
+    VENDORS.clear()
+    VENDORS.update(known)
+    vendors.described[:] = readers
+
+
+def test_a_vendor_is_added_without_a_line_of_python(box):
+    write(box)
+    box.fake(["record", str(box.recording)], ["out", NIGHT], name="parrot")
+    done = box.claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
+    check_turns(done.stdout, False)
+    assert brief(done.lines) == [
+        "init",
+        "text:Let me look.",
+        "call:1 Bash",
+        "failed:1 seeds",
+        "text:Only seeds.",
+        "end:success Only seeds.",
+        ".",
+    ]
+    blocks = [block for line in done.lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    assert [block["input"] for block in blocks if block["type"] == "tool_use"] == [{"command": "ls -l"}]
+    assert done.init["model"] == "grey-1" and done.init["shim"]["unattended"]
+    usage = done.result["usage"]
+    assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (90, 140, 10)
+    record = box.record()
+    assert record["arguments"] == ["talk", "--calm", "--voice", "grey-1"] and record["stdin"] == "hi"
+    assert record["environment"]["PARROT_COLOUR"] == "green"
+
+
+def test_its_session_goes_on_under_its_own_id(box):
+    write(box)
+    box.fake(["record", str(box.recording)], ["out", NIGHT], name="parrot")
+    session = box.claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
+    done = box.claude("-p", "and now?", *ASK[2:], "--resume", session)
+    assert done.init["session_id"] == session
+    assert box.record()["arguments"] == ["talk", "--calm", "--perch", "perch-7", "and now?"]
+
+
+def test_an_id_that_is_not_as_the_profile_says_never_becomes_an_argument(box):
+    """Threats: vendor output, session ids that become arguments."""
+    write(box)
+    box.fake(["record", str(box.recording)], ["out", NIGHT.replace("perch-7", "evil:7")], name="parrot")
+    session = box.claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
+    os.unlink(box.recording)
+    done = box.claude("-p", "and now?", *ASK[2:], "--resume", session)
+    assert "is no session id of parrot" in done.result["errors"][0]
+    assert not box.recording.exists(), "nothing was started"
+
+
+def test_a_mode_that_it_does_not_name_is_refused(box):
+    write(box)
+    done = box.claude(*ASK, "--permission-mode", "plan", SHIM_VENDOR="parrot")
+    assert done.status == 1 and "plan" in done.result["errors"][0] and done.cause == "refused"
+
+
+def test_the_drop_ins_tables_know_it(box):
+    write(box)
+    rows = json.loads(box.shim("vendors", "--json").stdout)
+    (row,) = (row for row in rows if row["name"] == "parrot")
+    assert row["modes"] == ["default", "bypassPermissions"] and row["unattended"] and "resume" in row["can"]
+
+
+def test_a_saved_stream_of_it_is_translated(box):
+    write(box)
+    done = box.shim("translate", "parrot", "--stable-ids", stdin=NIGHT.encode())
+    assert brief(done.lines)[-2:] == ["end:success Only seeds.", "."]
+
+
+def test_a_wrong_profile_is_refused_with_file_line_and_key(box):
+    path = write(box, PARROT.replace('emit = "usage"', 'emit = "usages"'))
+    done = box.claude(*ASK, SHIM_VENDOR="parrot")
+    line = PARROT.splitlines().index('emit = "usage"') + 1
+    assert done.status == 1
+    assert f"{path}:{line}: event[5].emit is 'usages', it must be one of session, text" in done.result["errors"][0]
+
+
+def test_a_file_that_is_no_toml_is_refused_with_its_line(box):
+    path = write(box, "schema = 1\nid = \n")
+    done = box.claude(*ASK, SHIM_VENDOR="parrot")
+    assert f"{path} is not TOML" in done.result["errors"][0] and "line 2" in done.result["errors"][0]
+
+
+def test_a_profile_is_beside_the_settings_that_were_named(box):
+    path = write(box)
+    elsewhere = box.path / "elsewhere"
+    (elsewhere / "vendors").mkdir(parents=True)
+    os.replace(path, elsewhere / "vendors" / "parrot.toml")
+    (elsewhere / "config.toml").write_text('vendor = "parrot"\n')
+    box.fake(["out", NIGHT], name="parrot")
+    assert box.claude(*ASK, SHIM_CONFIG=str(elsewhere / "config.toml")).result["result"] == "Only seeds."
+
+
+def test_the_working_directory_gives_no_vendor_and_no_adapter(box):
+    """Threats: working directory, settings never read from it."""
+    write(box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
+    for folder in (box.cwd, box.cwd / "vendors", box.cwd / ".config" / "shim" / "vendors"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "crow.toml").write_text(PARROT.replace('"parrot"', '"crow"'))
+        (folder / "beak.py").write_text("raise SystemExit('the working directory ran')\n")
+    assert "'crow' is no vendor" in box.claude(*ASK, SHIM_VENDOR="crow").stderr
+    done = box.claude(*ASK, SHIM_VENDOR="parrot")
+    assert "a module beside the profile" in done.result["errors"][0]
+
+
+def test_an_adapter_beside_the_profile_is_asked_first(box):
+    path = write(box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
+    (path.parent / "beak.py").write_text(
+        "from shim.profile import ProfileTranslator\n\n\n"
+        "class Beak(ProfileTranslator):\n"
+        '    """Louder."""\n\n'
+        "    def on_event(self, event):\n"
+        "        if event.get('type') == 'squawk':\n"
+        "            self.turn.text(event['sound'].upper())\n"
+        "            return True\n"
+        "        return False\n"
+    )
+    box.fake(["out", NIGHT], name="parrot")
+    assert box.claude(*ASK, SHIM_VENDOR="parrot").result["result"] == "ONLY SEEDS."
+
+
+def test_what_was_parsed_is_remembered_until_the_file_changes(inside):
+    path = write(inside)
+    learn(os.environ)
+    assert find("parrot").interrupt == "SIGINT"
+    (kept,) = (inside.state / "profiles").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    remembered = json.loads(kept.read_bytes())
+    remembered["table"]["launch"]["interrupt"] = {"signal": "SIGTERM"}
+    kept.write_text(json.dumps(remembered))
+    assert find("parrot").interrupt == "SIGTERM", "it is read from there"
+    path.write_text(PARROT + "# another size\n")
+    assert find("parrot").interrupt == "SIGINT"
+
+
+@pytest.mark.parametrize("broken", ["", "[]", '{"key": 1}', '{"key": "x", "table": []}', "\xff"])
+def test_a_memory_that_is_broken_is_made_again(inside, broken):
+    write(inside)
+    learn(os.environ)
+    find("parrot")
+    (kept,) = (inside.state / "profiles").iterdir()
+    kept.write_text(broken, encoding="latin-1")
+    assert find("parrot").programs == ("parrot",)
+
+
+def test_a_users_profile_goes_before_a_bundled_one(inside):
+    write(inside, PARROT.replace('id = "parrot"', 'id = "opencode"'), "opencode.toml")
+    learn(os.environ)
+    assert find("opencode").programs == ("parrot",)
+
+
+def test_a_users_profile_may_extend_a_bundled_one(inside):
+    write(inside, 'schema = 1\nid = "mine"\nextends = "opencode"\n[launch]\ncommand = ["mine"]\n', "mine.toml")
+    learn(os.environ)
+    assert (find("mine").programs, find("mine").modes) == (("mine",), find("opencode").modes)
+
+
+def test_only_a_bundled_profile_can_be_extended(inside):
+    write(inside)
+    path = write(inside, 'schema = 1\nid = "mine"\nextends = "parrot"\n', "mine.toml")
+    learn(os.environ)
+    with pytest.raises(FrontendError, match=f"{path}:3: extends is 'parrot', it must be a bundled profile: kilo"):
+        find("mine")
+
+
+@pytest.mark.parametrize("name", ["Parrot.toml", "my bird.toml", "-x.toml", "parrot.toml.bak", ".toml"])
+def test_a_file_whose_name_no_vendor_may_have_is_none(inside, name):
+    before = set(VENDORS)
+    write(inside, name=name)
+    learn(os.environ)
+    assert set(VENDORS) == before
+
+
+def test_what_is_learned_of_one_place_is_forgotten_with_the_next(inside):
+    write(inside)
+    learn(os.environ)
+    assert "parrot" in VENDORS
+    learn({**os.environ, "XDG_CONFIG_HOME": str(inside.path / "nowhere")})
+    assert "parrot" not in VENDORS
+
+
+def test_a_turn_of_another_vendor_reads_no_profile(box):
+    """Start-up is a feature: what is not asked for is not imported."""
+    write(box)
+    script = (
+        "import sys; from shim.__main__ import main\n"
+        "sys.argv = ['shim', 'claude', '-p', 'hi', '--output-format', 'stream-json', '--verbose']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted(name for name in sys.modules if 'profile' in name or name == 'tomllib'), file=sys.stderr)\n"
+    )
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        env=box.environment(SHIM_VENDOR="demo"),
+        cwd=box.cwd,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stderr.splitlines()[-1] == "[]"

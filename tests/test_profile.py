@@ -1,0 +1,431 @@
+"""A profile as a whole: what its stream's facts mean, how it ends, and what is refused, with its line."""
+
+import tomllib
+
+import pytest
+from profiling import HEAD, LAUNCH, lines_of, profiled, result_line, said, translation_of
+from support import Stage, brief, parse
+
+from shim.ending import Exit
+from shim.errors import FrontendError
+from shim.profile import ProfileTranslator, build, merged
+from shim.profile_check import Source, line_of
+from shim.translator import Translator
+from shim.vendors import VENDORS, find
+
+SAY = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\nblock = "id"\n'
+WHOLE = '[[event]]\nmatch = { type = "whole" }\nemit = "text"\ntext = "words"\nblock = "id"\nmode = "final"\n'
+USAGE = """
+[[event]]
+match = { type = "usage" }
+emit = "usage"
+stop_reason = { path = "why", map = { done = "end_turn", tools = "tool_use" } }
+usage = { input_tokens = "in", output_tokens = "out", cost_usd = "cost" }
+"""
+END = """
+[[event]]
+match = { type = "end" }
+emit = "result"
+is_error = "bad"
+error = "why"
+code = "code"
+text = "text"
+duration_ms = "ms"
+limit = "limit"
+interrupted = "stopped"
+usage = { input_tokens = "in", output_tokens = "out" }
+"""
+DONE = {"type": "end"}
+
+
+def stream(**facts):
+    return "[stream]\n" + "".join(f"{key} = {value}\n" for key, value in facts.items())
+
+
+SYNTHESIZED = stream(usage='"request"', end='{ result = "synthesize", ok_exit = [0, 7] }')
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+
+def test_deltas_are_fragments_of_one_block():
+    profile = stream(text='"delta"') + SAY + END
+    assert said(profile, *({"type": "say", "words": words} for words in ("Hel", "lo.")), DONE)[1] == "text:Hello."
+
+
+def test_another_block_is_another_line():
+    profile = stream(text='"delta"') + SAY + END
+    events = [{"type": "say", "words": str(number), "id": number // 2} for number in range(4)]
+    assert said(profile, *events, DONE)[1:3] == ["text:01", "text:23"]
+
+
+def test_cumulative_text_says_only_what_is_new():
+    profile = stream(text='"cumulative"') + SAY + END
+    events = [{"type": "say", "words": "Hello."[:end], "id": "b"} for end in (2, 4, 6)]
+    found = said(profile, *events, DONE, partial=True)
+    assert [word for word in found if word.startswith("+")] == ["+He", "+ll", "+o."]
+
+
+def test_a_final_text_behind_its_deltas_is_not_said_twice():
+    profile = stream(text='"delta"') + SAY + WHOLE + END
+    events = [{"type": "say", "words": "Hel", "id": "b"}, {"type": "whole", "words": "Hello.", "id": "b"}]
+    assert said(profile, *events, DONE)[1:] == ["text:Hello.", "end:success Hello."]
+
+
+def test_a_final_text_whose_deltas_never_came_is_said():
+    profile = stream(text='"delta"') + SAY + WHOLE + END
+    assert said(profile, {"type": "whole", "words": "Hello.", "id": "b"}, DONE)[1] == "text:Hello."
+
+
+# -- usage -----------------------------------------------------------------------------------------------------------
+
+
+def numbers(lines):
+    result = result_line(lines)
+    return result["usage"]["input_tokens"], result["usage"]["output_tokens"], result["total_cost_usd"]
+
+
+TWO = [
+    {"type": "say", "words": "a"},
+    {"type": "usage", "in": 10, "out": 1, "cost": 0.5, "why": "tools"},
+    {"type": "say", "words": "b"},
+    {"type": "usage", "in": 30, "out": 4, "cost": 0.75, "why": "done"},
+]
+
+
+@pytest.mark.parametrize(
+    ("means", "expected"),
+    [
+        ("request", (40, 5, 1.25)),
+        ("run_total", (30, 4, 0.75)),
+        ("thread_total", (30, 4, 0.75)),
+        ("none", (30, 4, 0.75)),
+    ],
+)
+def test_what_usage_means(means, expected):
+    profile = stream(usage=f'"{means}"', end='{ result = "synthesize" }') + SAY + USAGE + END
+    assert numbers(lines_of(profiled(profile), *TWO)) == expected
+    assert numbers(lines_of(profiled(profile), *TWO, DONE)) == expected
+
+
+def test_a_threads_total_is_counted_without_the_turns_before():
+    vendor = profiled(stream(usage='"thread_total"') + SAY + END)
+    first = translation_of(vendor)
+    said = first.feed(b'{"type":"say","words":"a"}\n{"type":"end","in":100,"out":10}\n') + first.close(Exit(code=0))
+    second = translation_of(vendor, previous=first)
+    again = second.feed(b'{"type":"say","words":"b"}\n{"type":"end","in":160,"out":30}\n') + second.close(Exit(code=0))
+    assert [numbers(parse(data))[:2] for data in (said, again)] == [(100, 10), (60, 20)]
+
+
+def test_a_total_that_came_late_still_counts():
+    profile = stream(usage='"run_total"') + SAY + USAGE + END.replace("usage =", "# usage =")
+    lines = lines_of(profiled(profile), {"type": "say", "words": "a"}, {"type": "usage", "in": 9, "out": 2}, DONE)
+    assert numbers(lines)[:2] == (9, 2)
+
+
+def test_the_usage_of_a_reply_that_was_closed_by_a_result_is_not_the_next_ones():
+    stage = Stage(partial=True)
+    stage.turn.say("a")
+    stage.turn.tool_use("c", "Bash", {})
+    stage.turn.tool_result("c", "x")
+    stage.turn.message_end({"input_tokens": 10, "output_tokens": 1})
+    stage.turn.say("b")
+    stage.turn.tool_use("d", "Bash", {})
+    stage.turn.tool_result("d", "y")
+    stage.turn.ended()
+    stage.turn.closed(Exit(code=0), "")
+    lines = stage.lines()
+    ends = [line["event"] for line in lines if line.get("event", {}).get("type") == "message_delta"]
+    assert [end["usage"]["input_tokens"] for end in ends] == [0, 0]
+    assert result_line(lines)["usage"]["input_tokens"] == 10
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------
+
+
+def cause(profile, *events, **options):
+    result = result_line(lines_of(profiled(profile), *events, **options))
+    return result["shim"]["cause"], result.get("result") or (result.get("errors") or [""])[0]
+
+
+def test_an_end_that_was_said():
+    lines = lines_of(profiled(SAY + END), {"type": "say", "words": "a"}, DONE | {"ms": 12, "text": "ignored"})
+    assert (result_line(lines)["duration_ms"], result_line(lines)["result"]) == (12, "a")
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ({"bad": True, "why": "it broke"}, ("vendor_error", "it broke")),
+        ({"bad": True}, ("vendor_error", "error")),
+        ({"bad": True, "why": "no", "code": 429}, ("rate_limit", "API Error: Request rejected (429) · no")),
+        ({"bad": True, "why": "enough", "limit": "turns"}, ("limit", "Reached maximum number of turns")),
+        ({"stopped": True}, ("interrupted", "[Request interrupted by user]")),
+    ],
+)
+def test_an_end_that_was_not_good(event, expected):
+    assert cause(SAY + END, {"type": "say", "words": "a"}, DONE | event) == expected
+
+
+def test_without_the_event_that_ends_it_an_exit_of_0_is_no_success():
+    assert cause(SAY + END, {"type": "say", "words": "a"})[0] == "truncated"
+
+
+REPLY = [{"type": "say", "words": "a"}, {"type": "usage", "in": 1, "out": 1, "why": "done"}]
+
+
+@pytest.mark.parametrize(
+    ("events", "options", "expected"),
+    [
+        (REPLY, {}, "clean"),
+        (REPLY, {"code": 7}, "clean"),
+        (REPLY, {"code": 1}, "exit_code"),
+        (REPLY[:1], {}, "truncated"),
+        (TWO[:2], {}, "truncated"),
+        ([], {}, "truncated"),
+        (["help text", "more of it"], {}, "protocol"),
+    ],
+)
+def test_an_end_that_is_made_of_a_good_exit_behind_a_whole_reply(events, options, expected):
+    assert cause(SYNTHESIZED + SAY + USAGE, *events, **options)[0] == expected
+
+
+def test_a_child_that_we_ended_has_no_success_made_for_it():
+    assert cause(SYNTHESIZED + SAY + USAGE, *REPLY, code=None)[0] == "truncated"
+
+
+STDERR = """
+[[stderr]]
+regex = 'resume with (?P<session_id>[0-9a-f-]{36})'
+emit = "session"
+
+[[stderr]]
+regex = 'fatal: (?P<error>.*)'
+emit = "error"
+cause = "refused"
+"""
+SESSION = "0a1b2c3d-1111-4222-8333-444455556666"
+
+
+def test_a_session_that_only_stderr_names_is_remembered():
+    vendor = profiled(SAY + END + STDERR)
+    translation = translation_of(vendor)
+    translation.feed(b'{"type":"say","words":"a"}\n{"type":"end"}\n')
+    translation.close(Exit(code=0), f"noise\nresume with {SESSION}\n")
+    assert translation.turn.conversation.vendor_session == SESSION
+    assert not translation.turn.is_error
+
+
+def test_a_reason_out_of_stderr():
+    assert cause(SAY + END + STDERR, code=3, stderr="noise\nfatal: no trust\n") == ("refused", "no trust")
+
+
+def test_a_reason_out_of_stderr_is_none_where_the_end_was_said():
+    assert cause(SAY + END + STDERR, {"type": "say", "words": "a"}, DONE, stderr="fatal: no\n") == ("clean", "a")
+
+
+def test_stderr_noise_is_no_reason():
+    profile = stream(stderr_noise='["warning:"]') + SAY + END
+    text = cause(profile, code=3, stderr="warning: slow\nbroken pipe dream\n")[1]
+    assert "broken pipe dream" in text and "warning" not in text
+
+
+EXITS = '[exit_codes]\n53 = "limit"\n55 = "refused"\n130 = "interrupted"\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "expected"),
+    [
+        (53, "", ("limit", "own exited with code 53")),
+        (55, "not in a trusted folder", ("refused", "not in a trusted folder")),
+        (130, "", ("interrupted", "[Request interrupted by user]")),
+        (55, "401 unauthorized: invalid api key", ("auth", None)),
+        (9, "boom", ("exit_code", "own exited with code 9 before it finished: boom")),
+    ],
+)
+def test_an_exit_code_says_why(code, stderr, expected):
+    found = cause(SAY + END + EXITS, {"type": "say", "words": "a"}, code=code, stderr=stderr)
+    assert found[0] == expected[0] and expected[1] in (found[1], None)
+
+
+def test_a_notice_is_the_reason_when_there_is_no_other():
+    notice = '[[event]]\nmatch = { type = "note" }\nemit = "notice"\ntext = "words"\n'
+    assert (
+        cause(SAY + END + notice, {"type": "note", "words": "the network is down"}, code=1)[1] == "the network is down"
+    )
+
+
+def test_the_first_error_may_be_the_one_that_counts():
+    error = '[[event]]\nmatch = { type = "error" }\nemit = "error"\nerror = "words"\nfirst_wins = true\n'
+    events = [{"type": "error", "words": "401 nobody"}, {"type": "error", "words": "run failed"}]
+    assert cause(SAY + END + error, *events, code=1)[0] == "auth"
+    assert cause(SAY + END + error.replace("first_wins = true", ""), *events, code=1)[0] == "vendor_error"
+
+
+def test_beside_the_conversation():
+    profile = SAY + END
+    profile += '[[event]]\nmatch = { type = "again" }\nemit = "retry"\nattempt = "n"\nmax = "of"\ntext = "why"\n'
+    profile += '[[event]]\nmatch = { type = "short" }\nemit = "compacted"\ntokens = "n"\n'
+    profile += '[[event]]\nmatch = { type = "model" }\nemit = "reply"\nmodel = "m"\n'
+    events = [{"type": "model", "m": "m2"}, {"type": "again", "n": 1, "of": 3, "why": "429"}, {"type": "short", "n": 9}]
+    lines = lines_of(profiled(profile), *events, {"type": "say", "words": "a"}, DONE)
+    assert brief(lines) == ["init", "system:api_retry", "system:compact_boundary", "text:a", "end:success a"]
+    assert lines[3]["message"]["model"] == "m2"
+
+
+def test_a_reply_that_comes_again_is_not_said_twice():
+    profile = SAY + END + '[[event]]\nmatch = { type = "cut" }\nemit = "retract"\n'
+    events = [{"type": "say", "words": "Hello"}, {"type": "cut"}, {"type": "say", "words": "Hello"}]
+    assert said(profile, *events, DONE) == ["init", "text:Hello", "end:success Hello"]
+    assert profiled(profile).retracts
+
+
+# -- adapters --------------------------------------------------------------------------------------------------------
+
+
+class Adapter(ProfileTranslator):
+    """Takes one kind of event, and the end."""
+
+    def on_event(self, event):
+        if event.get("type") == "odd":
+            self.turn.say("odd")
+            return True
+        return False
+
+    def on_exit(self, child_exit, stderr):
+        if "done" in stderr:
+            self.turn.ended()
+
+
+def test_an_adapter_falls_through_to_the_rules():
+    vendor = profiled(SAY + END, Adapter)
+    lines = lines_of(vendor, {"type": "odd"}, {"type": "say", "words": "even"}, {"type": "new"}, stderr="done")
+    assert brief(lines) == ["init", "text:odd", "text:even", "end:success even"]
+    assert result_line(lines)["shim"]["unknown_events"] == {"new": 1}
+
+
+def test_an_adapter_is_a_profiles():
+    with pytest.raises(FrontendError, match=r"ProfileTranslator"):
+        profiled(SAY + END, Translator)
+
+
+def test_a_table_over_another():
+    base = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
+    assert merged(base, {"a": {"c": [3]}, "e": 2}) == {"a": {"b": 1, "c": [3]}, "d": 1, "e": 2}
+    assert base["a"] == {"b": 1, "c": [1, 2]}
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+GOOD = (
+    HEAD
+    + LAUNCH
+    + 'argv = ["--json", "{prompt}"]\nprompt = { via = "arg" }\n\n[launch.permission_args]\ndefault = []\n\n'
+    + '[stream]\ntext = "final"\n\n'
+    + SAY
+    + "\n"
+    + END
+    + '\n[exit_codes]\n1 = "refused"\n\n[tools.sh]\nname = "Bash"\nargs = { command = "cmd" }\n'
+)
+
+
+def test_the_profile_that_is_broken_below_is_good():
+    assert profiled(GOOD).modes == {"default": ()}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "allowed"),
+    [
+        ("schema = 1", "schema = 2", "schema", "must be 1"),
+        ('id = "own"', 'id = "other"', "id", "must be 'own', as its file is called"),
+        ('id = "own"', 'id = "own"\nname = "x"', "name", "one of the keys schema, id"),
+        ('command = ["own"]', 'command = "own"', "launch.command", "a list of at most"),
+        ('command = ["own"]', "command = []", "launch", "a table with `command`"),
+        ('command = ["own"]', 'command = ["./own"]', "launch.command[0]", "the name of a program on PATH"),
+        ('command = ["own"]', 'command = ["/bin/sh"]', "launch.command[0]", "the name of a program on PATH"),
+        ('command = ["own"]', 'command = ["own", 3]', "launch.command[1]", "a string"),
+        ('command = ["own"]', 'command = ["own"]\nshell = true', "launch.shell", "one of the keys command, programs"),
+        ('"--json", ', '"--json", "{who}", ', "launch.argv[1]", "placeholders out of {prompt}"),
+        ('"--json", ', '"--json", { when = "moon", args = [] }, ', "launch.argv[1].when", "one of permission_args"),
+        ('"--json", ', '"--json", { args = [] }, ', "launch.argv[1]", "with one of when, unless, each"),
+        (', "{prompt}"]', "]", "launch.argv", "a list with {prompt} in it"),
+        ('via = "arg"', 'via = "fax"', "launch.prompt.via", "one of arg, stdin, file"),
+        ('via = "arg"', 'via = "arg", dash_guard = "equals"', "launch.argv[1]", "--prompt={prompt}"),
+        ("default = []", "always = []", "launch.permission_args.always", "one of the keys default"),
+        ("default = []", "default = 3", "launch.permission_args.default", "a list of at most"),
+        ('text = "final"', 'text = "all"', "stream.text", "one of delta, cumulative, final"),
+        ('text = "final"', 'speed = "final"', "stream.speed", "one of the keys text, usage"),
+        ('emit = "text"', 'emit = "texts"', "event[0].emit", "one of session, text"),
+        ('emit = "text"', 'emit = "tool_use"', "event[0].text", "one of the keys match, foreach"),
+        ('text = "words"', 'txt = "words"', "event[0].txt", "one of the keys match, foreach"),
+        ('text = "words"\n', "", "event[0]", "a rule with `text`, which text needs"),
+        ('text = "words"', 'text = "a..b"', "event[0].text", "a path"),
+        ('text = "words"', 'text = { path = "a", regex = "(" }', "event[0].text.regex", "a regular expression"),
+        ('match = { type = "say" }', "match = { type = 3 }", "event[0].match.type", "a string, a list of strings"),
+        (
+            'match = { type = "say" }',
+            'match = { a = { is = "x" } }',
+            "event[0].match.a.is",
+            "one of the keys exists, kind",
+        ),
+        (
+            'match = { type = "say" }',
+            'match = { a = { kind = "text" } }',
+            "event[0].match.a.kind",
+            "one of string, number",
+        ),
+        ('match = { type = "say" }', "item_match = { a = 1 }", "event[0].item_match", "in a rule with `foreach`"),
+        ('input_tokens = "in"', 'input = "in"', "event[1].usage.input", "one of the keys input_tokens"),
+        ('1 = "refused"', '1 = "bad"', "exit_codes.1", "one of vendor_error"),
+        ('1 = "refused"', '999 = "refused"', "exit_codes.999", "an exit code from 0 to 255"),
+        ('name = "Bash"', "name = 3", "tools.sh.name", "a string"),
+        ('command = "cmd"', "command = 3", "tools.sh.args.command", "a path, or a table"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_line_key_and_what_is_allowed(old, new, key, allowed):
+    assert old in GOOD
+    text = GOOD.replace(old, new, 1)
+    with pytest.raises(FrontendError) as caught:
+        build("own", tomllib.loads(text), Source("own.toml", lambda: text))
+    message = str(caught.value)
+    place, _, rest = message.partition(": ")
+    assert rest.startswith(f"{key} is ") and "it must be" in rest and allowed in rest, message
+    file, _, line = place.rpartition(":")
+    named = key.partition("[")[0] if key.endswith("]") else key.rpartition(".")[2]
+    assert file == "own.toml" and named.rpartition(".")[2] in text.splitlines()[int(line) - 1], message
+
+
+def test_a_value_of_any_length_is_shown_in_one_short_line():
+    with pytest.raises(FrontendError) as caught:
+        profiled(HEAD + 'listed = ["' + "x\\u001b[2J" * 1000 + '", 3]\n' + SAY)
+    assert len(str(caught.value)) < 300 and "\x1b" not in str(caught.value)
+
+
+def test_the_line_of_a_key_is_found_through_headers_and_arrays():
+    text = "a = 1\n\n[[event]]\nx = 1\n\n[[event]]\ny = 1\n"
+    text += "[event.usage]\nz = { q = 2,\n  r = 3 }\n\n[tools.'a b']\nname = 1\n"
+    lines = {
+        ("a",): 1,
+        ("event", 0, "x"): 4,
+        ("event", 1, "y"): 7,
+        ("event", 1, "usage", "z", "q"): 9,
+        ("event", 1, "usage", "z", "r"): 10,
+        ("tools", "a b", "name"): 13,
+        ("event", 1, "nothing"): 6,
+        ("nothing",): 1,
+        (): 1,
+    }
+    assert {keys: line_of(text, keys) for keys in lines} == lines
+
+
+# -- the bundled ones ------------------------------------------------------------------------------------------------
+
+BUNDLED = [name for name, place in VENDORS.items() if place.endswith(".toml")]
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_profile_is_in_order(name):
+    vendor = find(name)
+    assert vendor.login, "who is not logged in is told how to"
+    assert "default" in vendor.modes and vendor.listed
+    assert issubclass(vendor.translator, ProfileTranslator)

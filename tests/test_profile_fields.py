@@ -1,0 +1,211 @@
+"""How a profile says a value: paths and operators, over one event."""
+
+import pytest
+
+from shim.account import Account
+from shim.errors import FrontendError
+from shim.profile_check import SEARCHED_CHARACTERS, Source, Spot
+from shim.profile_fields import field_getter, unquoted
+from shim.profile_paths import ITEMS
+
+EVENT = {
+    "type": "x",
+    "a": {"b": [{"c": 1}, {"c": 2}, {"d": 3}], "x.y": "dotted", "null": None, "empty": ""},
+    "list": ["one", "two"],
+    "rows": [{"cells": [1, 2]}, {"cells": [3]}],
+    "number": 7,
+    "zero": 0,
+    "yes": True,
+    "text": "<s>ERROR: no</s> such file",
+    "json": '{"k": [1]}',
+    "broken": '{"k": ',
+    "command": "/bin/bash -lc 'echo \"a b\" && ls'",
+}
+
+
+class Scope:
+    """What a getter is given besides the event."""
+
+    def __init__(self, index=0):
+        self.index, self.account = index, Account()
+
+
+def value(spec, event=EVENT, item=None, index=0):
+    """The value of a field."""
+    spot = Spot(Source("own.toml", lambda: ""), spec, ("event", 0, "text"))
+    return field_getter(spot)(event, item, Scope(index))
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("type", "x"),
+        ("missing", None),
+        ("a.b[0].c", 1),
+        ("a.b[-1].d", 3),
+        ("a.b[9].c", None),
+        ("a.b[0]", {"c": 1}),
+        ("a.b[*].c", [1, 2]),
+        ("rows[*].cells[*]", [[1, 2], [3]]),
+        ("list[*]", ["one", "two"]),
+        ("number[*]", None),
+        ("a.'x.y'", "dotted"),
+        ('a."x.y"', "dotted"),
+        ("a.null", None),
+        ("type.b.c", None),
+        ("number.b", None),
+        ("missing.deep || number", 7),
+        ("a.null || missing || type", "x"),
+        ("zero || number", 0),
+        ("a.empty || type", ""),
+    ],
+)
+def test_a_path(path, found):
+    assert value(path) == found
+
+
+def test_a_path_of_an_item():
+    item = {"id": "i1", "args": {"p": 2}}
+    assert [value(path, item=item, index=4) for path in ("$", "$.id", "$.args.p", "$.no", "$index", "number")] == [
+        item,
+        "i1",
+        2,
+        None,
+        4,
+        7,
+    ]
+
+
+@pytest.mark.parametrize("path", ["", "a..b", ".a", "a.", "a b", "a[x]", "a[*", "a[99999]", "a || ", "$x y", "a" * 400])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(FrontendError, match=r"own\.toml:1: event\[0\]\.text is "):
+        value(path)
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ({"const": "word"}, "word"),
+        ({"path": "type", "map": {"x": "ex"}}, "ex"),
+        ({"path": "number", "map": {"7": "seven"}}, "seven"),
+        ({"path": "yes", "map": {"true": "on"}}, "on"),
+        ({"path": "type", "map": {"y": "why"}}, None),
+        ({"path": "type", "map": {"y": "why"}, "default": "else"}, "else"),
+        ({"path": "missing", "default": 3}, 3),
+        ({"path": "type", "in": ["x", 1]}, True),
+        ({"path": "missing", "in": ["x"]}, False),
+        ({"path": "number", "not_in": [0]}, True),
+        ({"path": "zero", "not_in": [0]}, False),
+        ({"path": "missing", "not_in": [0]}, False),
+        ({"path": "yes", "in": [1]}, False),
+        ({"path": "text", "regex": "^<s>ERROR"}, True),
+        ({"path": "number", "regex": "7"}, False),
+        ({"path": "missing", "exists": False}, True),
+        ({"path": "json", "parse": "json"}, {"k": [1]}),
+        ({"path": "broken", "parse": "json"}, '{"k": '),
+        ({"path": "a", "parse": "json"}, EVENT["a"]),
+        ({"path": "text", "capture": "ERROR: (.*?)<"}, "no"),
+        ({"path": "text", "capture": "ERR"}, "ERR"),
+        ({"path": "text", "capture": "nothing"}, None),
+        ({"path": "text", "strip": "^<s>.*?</s> "}, "such file"),
+        ({"path": "command", "unquote_shell": True}, 'echo "a b" && ls'),
+        ({"path": "number", "times": 1000}, 7000),
+        ({"path": "number", "times": 0.5}, 3.5),
+        ({"path": "type", "times": 2}, "x"),
+        ({"join": ["type", {"const": ":"}, "number", "missing"]}, "x:7"),
+        ({"join": "list", "sep": " && "}, "one && two"),
+        ({"join": "a.b[*].c", "sep": "\n"}, "1\n2"),
+        ({"join": "missing", "sep": " "}, None),
+        ({"plus": ["number", "a.b[1].c", "missing", "yes", "type"]}, 9),
+        ({"minus": ["number", "a.b[1].c"]}, 5),
+        ({"minus": ["zero", "number"]}, 0),
+        ({"any": ["zero", "missing", "yes"]}, True),
+        ({"all": ["yes", "zero"]}, False),
+        ({"not": "zero"}, True),
+        (
+            {"foreach": "a.b", "item": {"n": "$.c", "of": "type"}},
+            [{"n": 1, "of": "x"}, {"n": 2, "of": "x"}, {"of": "x"}],
+        ),
+        ({"foreach": "a.b", "item": "$.c"}, [1, 2, None]),
+        ({"object": {"n": "number", "no": "missing"}}, {"n": 7}),
+    ],
+)
+def test_an_operator(spec, found):
+    result = value(spec)
+    assert result == found and (result is True) is (found is True)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        7,
+        [],
+        {},
+        {"path": "a", "mapp": {}},
+        {"map": {}},
+        {"const": 1, "any": []},
+        {"any": []},
+        {"any": "a"},
+        {"join": ["a"], "sep": 3},
+        {"path": "a", "in": "x"},
+        {"path": "a", "in": [["x"]]},
+        {"path": "a", "parse": "yaml"},
+        {"path": "a", "regex": "("},
+        {"path": "a", "regex": "(a+)+$"},
+        {"path": "a", "regex": "(?:a|b*){2,}"},
+        {"path": "a", "regex": "x" * 600},
+        {"path": "a", "unquote_shell": False},
+        {"path": "a", "times": "2"},
+        {"plus": ["a"] * 101},
+    ],
+)
+def test_what_is_no_field_is_refused(spec):
+    with pytest.raises(FrontendError, match=r"own\.toml:1: event\[0\]\.text.* is .*, it must be "):
+        value(spec)
+
+
+def test_operators_inside_each_other_have_an_end():
+    spec = "type"
+    for _ in range(50):
+        spec = {"not": spec}
+    with pytest.raises(FrontendError, match="it must be a path"):
+        value(spec)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a|b)+", "(ab)*c+", r"\(a+\)+", "[(a+)]+", "(a+)?", "a{2,3}(b)", r"(?P<x>[0-9a-f-]{36})"]
+)
+def test_a_pattern_that_ends_is_taken(pattern):
+    assert value({"path": "type", "regex": pattern}) in (True, False)
+
+
+def test_no_pattern_sees_more_than_the_beginning_of_a_text():
+    """Threats: vendor output without end."""
+    event = {"text": "." * SEARCHED_CHARACTERS + "needle"}
+    assert value({"path": "text", "regex": "needle"}, event) is False
+    assert value({"path": "text", "capture": "needle"}, event) is None
+    assert value({"path": "text", "strip": "needle"}, event) == event["text"]
+
+
+def test_a_list_without_end_is_walked_to_a_limit():
+    event = {"rows": [{"n": 1}] * (ITEMS + 5)}
+    assert len(value("rows[*].n", event)) == ITEMS
+    assert len(value({"foreach": "rows", "item": {"n": "$.n"}}, event)) == ITEMS
+
+
+@pytest.mark.parametrize(
+    ("command", "inner"),
+    [
+        ("/bin/bash -lc 'ls -l'", "ls -l"),
+        ('sh -c "echo $HOME"', "echo $HOME"),
+        ("zsh -lc ls", "ls"),
+        ("bash script.sh -c x", "bash script.sh -c x"),
+        ("/bin/bash -lc 'unclosed", "/bin/bash -lc 'unclosed"),
+        ("bash -lc 'a' 'b'", "bash -lc 'a' 'b'"),
+        ("echo -n bash -lc 'x'", "echo -n bash -lc 'x'"),
+        ("ls", "ls"),
+        ("", ""),
+    ],
+)
+def test_a_command_without_its_shell(command, inner):
+    assert unquoted(command) == inner

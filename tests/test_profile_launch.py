@@ -1,0 +1,173 @@
+"""The command line of a profile, for what a frontend asks."""
+
+import pytest
+from profiling import profiled
+
+from shim.argv import parse
+from shim.errors import FrontendError
+from shim.vendor import ARGUMENT_BYTES, Request
+
+ARGV = """
+[launch]
+command = ["own", "run"]
+argv = [
+  "--json",
+  { when = "permission_args" },
+  { when = "trust", args = ["--trust"] },
+  { unless = "new_session", args = ["--again"] },
+  { when = "model", args = ["-m", "{model}"] },
+  { when = "resume", args = ["--session={resume}"] },
+  { when = "fork", args = ["--fork"] },
+  { each = "add_dirs", args = ["--dir", "{item}"] },
+  { when = "denied_tools", args = ["--not", "{denied_tools}"] },
+  { when = "max_turns", args = ["--turns", "{max_turns}"] },
+  { when = "session_id", args = ["--id", "{session_id}"] },
+  { when = "prompt_stdin", args = ["-"] },
+  "{prompt}",
+]
+prompt = { via = "arg" }
+model_map = { sonnet = "big" }
+
+[launch.permission_args]
+default = ["--ask"]
+plan = ["--read-only"]
+
+[tools]
+sh = { name = "Bash" }
+look = { name = "Read" }
+"""
+U = "11111111-2222-4333-8444-555555555555"
+
+
+def started(profile, *words, prompt="say hi", **facts):
+    vendor = profiled(profile)
+    invocation = parse(["-p", "x", *words])
+    mode = vendor.mode_arguments(invocation.permission_mode or "default")
+    return vendor.launch(Request(invocation, prompt, mode, **facts))
+
+
+@pytest.mark.parametrize(
+    ("words", "facts", "arguments"),
+    [
+        ((), {}, ("--ask", "say hi")),
+        (("--permission-mode", "plan"), {}, ("--read-only", "say hi")),
+        (("--model", "m1"), {}, ("--ask", "-m", "m1", "say hi")),
+        (("--model", "sonnet"), {}, ("--ask", "-m", "big", "say hi")),
+        ((), {"trust": True}, ("--ask", "--trust", "say hi")),
+        ((), {"resume": "s:1"}, ("--ask", "--again", "--session=s:1", "say hi")),
+        (("--fork-session",), {"resume": "s1"}, ("--ask", "--again", "--session=s1", "--fork", "say hi")),
+        (("--add-dir", "/a", "/b"), {}, ("--ask", "--dir", "/a", "--dir", "/b", "say hi")),
+        ((), {"removed": ("Bash", "Read", "Grep")}, ("--ask", "--not", "sh,look", "say hi")),
+        (("--max-turns", "3"), {}, ("--ask", "--turns", "3", "say hi")),
+        (("--session-id", U), {}, ("--ask", "--id", U, "say hi")),
+        (("--session-id", U), {"resume": "s1"}, ("--ask", "--again", "--session=s1", "say hi")),
+        ((), {"inline": False}, ("--ask", "-")),
+    ],
+)
+def test_what_is_asked_becomes_arguments(words, facts, arguments):
+    launch = started(ARGV, *words, **facts)
+    assert launch.arguments == ("run", "--json", *arguments)
+    assert launch.stdin == (b"say hi" if arguments[-1] == "-" else b"")
+
+
+def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag_for_them():
+    launch = started(ARGV, "--append-system-prompt", "Be brief.")
+    assert launch.arguments[-1] == "Be brief.\n\nsay hi"
+    flagged = ARGV.replace('"--json",', '"--json", { when = "system_prompt", args = ["--system={system_prompt}"] },')
+    launch = started(flagged, "--append-system-prompt", "Be brief.")
+    assert launch.arguments[2] == "--system=Be brief." and launch.arguments[-1] == "say hi"
+
+
+@pytest.mark.parametrize("prompt", ["-h", "--help me", "@file", "resume", "", "x " * ARGUMENT_BYTES])
+def test_a_prompt_that_could_be_something_else_goes_to_stdin(prompt):
+    """Threats: prompt, starts with - or @, is 1 MB."""
+    launch = started(ARGV, prompt=prompt)
+    assert launch.arguments[-1] == "-" and launch.stdin == prompt.encode()
+
+
+def guarded(guard, argv='"{prompt}"', **facts):
+    more = "".join(f', {key} = "{value}"' for key, value in facts.items())
+    return f'[launch]\ncommand = ["own"]\nargv = [{argv}]\nprompt = {{ via = "arg", dash_guard = "{guard}"{more} }}\n'
+
+
+@pytest.mark.parametrize(
+    ("profile", "arguments"),
+    [
+        (guarded("--"), ("--", "-x y")),
+        (guarded("equals", '"--prompt={prompt}"'), ("--prompt=-x y",)),
+        (guarded("space", '"-p", "{prompt}"'), ("-p", " -x y")),
+    ],
+)
+def test_a_dash_is_guarded(profile, arguments):
+    assert started(profile, prompt="-x y").arguments == arguments
+
+
+def test_a_long_prompt_is_refused_where_nothing_else_takes_it():
+    with pytest.raises(FrontendError, match="takes it as an argument only"):
+        started(guarded("--", long="refuse"), prompt="x" * (ARGUMENT_BYTES + 1))
+
+
+def test_a_long_prompt_may_go_to_a_file():
+    profile = guarded("--", '{ when = "prompt_file", args = ["-f", "{prompt_file}"] }, "{prompt}"', long="file")
+    long = "x" * (ARGUMENT_BYTES + 1)
+    assert started(profile, prompt="short").arguments == ("--", "short")
+    assert started(profile, prompt=long, keep=lambda text: "/kept").arguments == ("-f", "/kept")
+    with pytest.raises(FrontendError, match="could not be written to a file"):
+        started(profile, prompt=long)
+
+
+def test_a_prompt_on_stdin_is_no_argument():
+    launch = started('[launch]\ncommand = ["own"]\nargv = ["--json"]\n', prompt="-x")
+    assert (launch.arguments, launch.stdin) == (("--json",), b"-x")
+
+
+@pytest.mark.parametrize("resume", ["ses-1", "ses_1 --yolo", "-ses_1", "ses_1\n"])
+def test_a_session_id_is_an_argument_only_by_its_pattern(resume):
+    """Threats: vendor output, frontend."""
+    profile = ARGV.replace("model_map", "resume_id_pattern = 'ses_\\d+'\nmodel_map")
+    assert "--session=ses_12" in started(profile, resume="ses_12").arguments
+    with pytest.raises(FrontendError, match="is no session id of own"):
+        started(profile, resume=resume)
+
+
+def test_a_pattern_that_is_too_wide_lets_no_dash_through():
+    profile = ARGV.replace("model_map", "resume_id_pattern = '.*'\nmodel_map")
+    with pytest.raises(FrontendError, match="begins with a dash"):
+        started(profile, resume="--yolo")
+
+
+def test_what_it_cannot_do_is_refused():
+    with pytest.raises(FrontendError, match="cannot go on with a session"):
+        started(guarded("--"), resume="s1")
+    without = ARGV.replace('  { when = "fork", args = ["--fork"] },\n', "")
+    with pytest.raises(FrontendError, match="cannot fork a session"):
+        started(without, "--fork-session", resume="s1")
+
+
+def test_what_it_can_do_is_read_off_its_arguments():
+    vendor = profiled(ARGV)
+    assert (vendor.resumes, vendor.limits_tools, vendor.limits_turns) == (True, True, True)
+    vendor = profiled(guarded("--"))
+    assert (vendor.resumes, vendor.limits_tools, vendor.limits_turns) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    "name", ["SHIM_BIN", "LD_PRELOAD", "PATH", "PYTHONPATH", "NODE_OPTIONS", "HOME", "A-B", "CLAUDECODE"]
+)
+def test_a_profile_sets_no_variable_that_is_not_the_programs_own(name):
+    with pytest.raises(FrontendError, match="a variable of the program's own"):
+        profiled(f'{LAUNCH}env = {{ "{name}" = "x" }}\n')
+
+
+LAUNCH = '[launch]\ncommand = ["own"]\n'
+
+
+def test_the_rest_of_a_launch():
+    vendor = profiled(
+        LAUNCH
+        + 'interrupt = { signal = "SIGTERM" }\ntimeouts = { first_byte = 5, idle = 6.5 }\nenv = { A = "b" }\n'
+        + 'env_keep = ["ANTHROPIC_API_KEY"]\ngate = "not trusted"\nlogin = "run `own login`"\nprograms = ["own2"]\n'
+    )
+    assert vendor.interrupt == "SIGTERM" and vendor.programs == ("own", "own2")
+    assert vendor.timeouts == {"first_byte_timeout": 5.0, "idle_timeout": 6.5}
+    assert (vendor.keys, vendor.gate, vendor.login) == (("ANTHROPIC_API_KEY",), "not trusted", "run `own login`")

@@ -1,0 +1,235 @@
+"""Rules of a profile: which events they take, in which order, and what they say."""
+
+import pytest
+from profiling import lines_of, profiled, result_line, said
+
+from shim.errors import FrontendError
+
+END = '[[event]]\nmatch = { type = "end" }\nemit = "result"\nis_error = "bad"\nerror = "why"\n'
+
+
+def rule(emit, **keys):
+    """A `[[event]]` as TOML; underscores at the end of a key are for Python's words."""
+    lines = [f'emit = "{emit}"'] + [f"{key.rstrip('_')} = {value}" for key, value in keys.items()]
+    return "[[event]]\n" + "\n".join(lines) + "\n"
+
+
+def say(match, text="words", **keys):
+    return rule("text", match=match, text=f'"{text}"', **keys)
+
+
+@pytest.mark.parametrize(
+    ("match", "event", "matches"),
+    [
+        ('{ kind = "a" }', {"kind": "a"}, True),
+        ('{ kind = "a" }', {"kind": "b"}, False),
+        ('{ kind = "a" }', {}, False),
+        ('{ kind = ["a", "b"] }', {"kind": "b"}, True),
+        ('{ kind = ["a", 1] }', {"kind": 1}, True),
+        ("{ kind = 1 }", {"kind": True}, False),
+        ("{ kind = true }", {"kind": True}, True),
+        ("{ kind = 1 }", {"kind": 1.0}, True),
+        ('{ kind = "a", "x.y" = 1 }', {"kind": "a", "x": {"y": 1}}, True),
+        ('{ kind = "a", "x.y" = 1 }', {"kind": "a", "x": {"y": 2}}, False),
+        ("{ kind = { exists = true } }", {"kind": None}, False),
+        ("{ kind = { exists = false } }", {}, True),
+        ("{ kind = { regex = '^a.c$' } }", {"kind": "abc"}, True),
+        ("{ kind = { regex = '^a.c$' } }", {"kind": 3}, False),
+        ('{ kind = { kind = "string" } }', {"kind": "x"}, True),
+        ('{ kind = { kind = "number" } }', {"kind": True}, False),
+        ('{ kind = { kind = "number" } }', {"kind": 1.5}, True),
+        ('{ kind = { kind = "array" } }', {"kind": []}, True),
+        ('{ kind = { kind = "object" } }', {"kind": {}}, True),
+        ('{ kind = { kind = "null" } }', {}, True),
+        ('{ kind = { in = ["a"] } }', {"kind": "a"}, True),
+        ('{ kind = { not_in = ["a"] } }', {"kind": "b"}, True),
+        ('{ kind = { not_in = ["a"] } }', {"kind": "a"}, False),
+        ('{ kind = { exists = true, not_in = ["a"] } }', {}, False),
+        ('{ type = { in = ["say"] } }', {"kind": "x"}, True),
+    ],
+)
+@pytest.mark.parametrize("type_", ["say", "unnamed"])
+def test_a_condition(match, event, matches, type_):
+    if "type =" in match and type_ == "unnamed":
+        matches = False
+    found = said(say(match) + END, {"type": type_, "words": "Hi.", **event}, {"type": "end"})
+    assert ("text:Hi." in found) is matches
+
+
+def test_the_first_rule_that_matches_is_the_last_one():
+    profile = say('{ type = "say", loud = true }', "upper") + say('{ type = "say" }') + END
+    events = [{"type": "say", "words": "a", "upper": "A", "loud": loud} for loud in (True, False)]
+    assert said(profile, *events, {"type": "end"})[1:3] == ["text:A", "text:a"]
+
+
+def test_a_rule_that_continues_leaves_the_event_to_the_next():
+    profile = say('{ type = "say" }', "first", continue_="true") + say('{ type = "say" }', "second") + END
+    found = said(profile, {"type": "say", "first": "1", "second": "2"}, {"type": "end"})
+    assert found[1:3] == ["text:1", "text:2"]
+
+
+def test_rules_for_any_type_keep_their_place_among_the_others():
+    profile = say("{ loud = true }", "upper") + say('{ type = "say" }') + END
+    event = {"type": "say", "words": "a", "upper": "A"}
+    assert said(profile, event | {"loud": True}, event, {"type": "end"})[1:3] == ["text:A", "text:a"]
+
+
+def test_an_event_that_no_rule_takes_is_counted_as_unknown():
+    lines = lines_of(
+        profiled(say('{ type = "say", loud = true }') + END), {"type": "say"}, {"type": "x"}, {"type": "end"}
+    )
+    assert result_line(lines)["shim"]["unknown_events"] == {"say": 1, "x": 1}
+
+
+def test_an_event_of_which_only_the_session_was_read_is_unknown():
+    profile = rule("session", match="{ id = { exists = true } }", session_id='"id"', continue_="true") + END
+    lines = lines_of(profiled(profile), {"type": "new", "id": "s1"}, {"type": "end", "id": "s1"})
+    assert result_line(lines)["shim"]["unknown_events"] == {"new": 1}
+    assert result_line(lines)["subtype"] == "success"
+
+
+def test_a_vendor_without_types_is_read_by_what_it_has():
+    profile = say('{ role = "assistant" }', "content")
+    found = said(
+        profile + '[stream]\nend = { result = "synthesize" }\n',
+        {"role": "user"},
+        {"role": "assistant", "content": "Hi."},
+    )
+    assert found == ["init", "text:Hi.", "end:success Hi."]
+
+
+def test_foreach_says_each_item_that_matches():
+    profile = say('{ type = "many" }', "$.t", foreach='"parts"', item_match='{ kind = "text" }') + END
+    parts = [{"kind": "text", "t": "a"}, {"kind": "image"}, {"kind": "text", "t": "b"}, 7]
+    assert said(profile, {"type": "many", "parts": parts}, {"type": "end"})[1:3] == ["text:a", "text:b"]
+
+
+@pytest.mark.parametrize("parts", [None, {}, "text", 3, []])
+def test_foreach_over_what_is_no_list_says_nothing(parts):
+    profile = say('{ type = "many" }', "$.t", foreach='"parts"') + END
+    assert said(profile, {"type": "many", "parts": parts}, {"type": "end"}) == ["init", "end:success"]
+
+
+def test_the_place_of_an_item_may_be_part_of_its_id():
+    use = rule(
+        "tool_use",
+        match='{ type = "many" }',
+        foreach='"calls"',
+        id='{ join = ["id", { const = ":" }, "$index"] }',
+        name='"$.tool"',
+        input='"$.args"',
+    )
+    event = {"type": "many", "id": "i", "calls": [{"tool": "A", "args": {}}, {"tool": "B", "args": {}}]}
+    assert said(use + END, event, {"type": "end"})[1:3] == ["call:i:0 A", "call:i:1 B"]
+
+
+def test_what_is_said_once_is_not_said_again_in_the_same_turn():
+    profile = say('{ type = "say" }', once='["id", "words"]') + END
+    events = [{"type": "say", "id": 1, "words": "a"}] * 2 + [{"type": "say", "id": 2, "words": "a"}]
+    lines = lines_of(profiled(profile), *events, {"type": "end"})
+    assert [line["type"] for line in lines] == ["system", "assistant", "assistant", "result"]
+    assert result_line(lines)["shim"]["unknown_events"] == {}
+
+
+def test_an_event_whose_fields_are_not_what_the_rule_says_is_counted_and_the_turn_goes_on():
+    profile = say('{ type = "say" }') + END
+    lines = lines_of(profiled(profile), {"type": "say", "words": 7}, {"type": "say", "words": "ok"}, {"type": "end"})
+    assert result_line(lines)["shim"]["repairs"] == {"malformed_event": 1}
+    assert result_line(lines)["result"] == "ok"
+
+
+def test_an_id_that_is_a_number_pairs_all_the_same():
+    use = rule("tool_use", match='{ type = "call" }', id='"n"', name='"tool"', input='"args"')
+    back = rule("tool_result", match='{ type = "back" }', id='"n"', content='"out"', is_error='"bad"')
+    found = said(
+        use + back + END,
+        {"type": "call", "n": 3, "tool": "A", "args": {}},
+        {"type": "back", "n": 3, "out": "x", "bad": True},
+        {"type": "end"},
+    )
+    assert found == ["init", "call:3 A", "failed:3 x", "end:success"]
+
+
+def test_a_result_may_bring_its_call_with_it():
+    back = rule("tool_result", match='{ type = "did" }', id='"n"', content='"out"', name='"tool"', input='"args"')
+    event = {"type": "did", "n": "c", "out": "x", "tool": "A", "args": {"k": 1}}
+    assert said(back + END, event, {"type": "end"}) == ["init", "call:c A", "result:c x", "end:success"]
+
+
+def test_a_call_that_was_refused_is_a_denial():
+    profile = rule("denied", match='{ type = "no" }', id='"n"', name='"tool"', input='"args"') + END
+    profile += '[tools]\nsh = { name = "Bash", args = { command = "cmd" } }\n'
+    lines = lines_of(profiled(profile), {"type": "no", "n": "c", "tool": "sh", "args": {"cmd": "ls"}}, {"type": "end"})
+    assert result_line(lines)["permission_denials"] == [
+        {"tool_name": "Bash", "tool_use_id": "c", "tool_input": {"command": "ls"}}
+    ]
+
+
+# -- tools ------------------------------------------------------------------------------------------------------------
+
+USE = rule("tool_use", match='{ type = "call" }', id='"n"', name='"tool"', input='"args"')
+
+
+def called(tools, name, arguments):
+    """Claude's name and arguments for a call."""
+    lines = lines_of(profiled(USE + END + tools), {"type": "call", "n": "c", "tool": name, "args": arguments})
+    (block,) = (line["message"]["content"][0] for line in lines if line["type"] == "assistant")
+    return block["name"], block["input"]
+
+
+ARGS = {"path": "/a", "from": 3, "to": 9, "more": True}
+
+
+@pytest.mark.parametrize(
+    ("tools", "expected"),
+    [
+        ("", ("look", ARGS)),
+        ('[tools]\nlook = { name = "Read" }\n', ("Read", ARGS)),
+        ('[tools]\nlook = { name = "Read", args = {} }\n', ("Read", {})),
+        ('[tools]\nlook = { name = "Read", args = { file_path = "path" } }\n', ("Read", {"file_path": "/a"})),
+        (
+            '[tools]\nlook = { name = "Read", args = { file_path = "path" }, keep = true }\n',
+            ("Read", {"file_path": "/a", "from": 3, "to": 9, "more": True}),
+        ),
+        (
+            '[tools]\nlook = { name = "Read", args = { limit = { minus = ["to", "from"] }, gone = "no" } }\n',
+            ("Read", {"limit": 6}),
+        ),
+        (
+            '[tools]\nlook = { name = "Read", args = { p = "x || path" }, keep = true, add = { why = "" } }\n',
+            ("Read", {"from": 3, "to": 9, "more": True, "p": "/a", "why": ""}),
+        ),
+        (
+            '[tools.look]\nname = "Read"\nargs = { a = "path" }\n'
+            '[[tools.look.alt]]\nmatch = { more = true }\nname = "Glob"\nargs = { b = "path" }\n',
+            ("Glob", {"b": "/a"}),
+        ),
+        (
+            '[tools.look]\nname = "Read"\nargs = { a = "path" }\n'
+            '[[tools.look.alt]]\nmatch = { more = false }\nname = "Glob"\n',
+            ("Read", {"a": "/a"}),
+        ),
+    ],
+)
+def test_a_tool_in_claudes_words(tools, expected):
+    assert called(tools, "look", ARGS) == expected
+
+
+def test_tools_that_nobody_named_get_a_name_by_a_pattern():
+    others = "other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }\n"
+    vendor = profiled('schema = 1\nid = "own"\n' + others + USE)
+    for name, expected in (("mcp_files_read_all", "mcp__files__read_all"), ("plain", "plain")):
+        lines = lines_of(vendor, {"type": "call", "n": "c", "tool": name, "args": {}})
+        (block,) = (line["message"]["content"][0] for line in lines if line["type"] == "assistant")
+        assert block["name"] == expected
+
+
+def test_a_pattern_without_the_groups_of_its_name_is_refused():
+    with pytest.raises(FrontendError, match=r"other_tools\.name"):
+        profiled("schema = 1\nid = \"own\"\nother_tools = { regex = '^(a)$', name = 'x\\2' }\n" + USE)
+
+
+@pytest.mark.parametrize("arguments", [None, 7, "text", [1]])
+def test_arguments_that_are_no_object_are_kept_raw(arguments):
+    name, found = called('[tools]\nlook = { name = "Read" }\n', "look", arguments)
+    assert (name, found) == ("Read", {} if arguments is None else {"raw": arguments})
