@@ -17,6 +17,7 @@
                               less what this conversation had before)
                               end = { ok_exit = [0], result = "event" }: "event" needs a `result` rule to have been
                               seen, "synthesize" makes it of a good exit behind a whole reply
+                              ids = "process": ids of calls begin anew with each process (else: "session")
                               stderr_noise = ["…"]: beginnings of lines that never are the reason of a failure
                               saves_late = true: a session can go on only once a reply was complete
     [[event]]                 `profile_rules`, `profile_emits`
@@ -34,11 +35,13 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from shim.account import printable
 from shim.ending import Exit
 from shim.failures import classify
 from shim.policy import MODES
 from shim.profile_check import SEARCHED_CHARACTERS, Source, Spot
-from shim.profile_emits import CAUSES, TEXT_MODES, USAGES, Engine, Told
+from shim.profile_emits import CAUSES, TEXT_MODES
+from shim.profile_engine import USAGES, Engine, Told
 from shim.profile_launch import template
 from shim.profile_rules import RULES, Handler, Rule, handlers, rule
 from shim.profile_tools import tools
@@ -51,12 +54,14 @@ KEYS = (
     *("schema", "id", "extends", "unattended", "listed", "other_tools", "adapter"),
     *("launch", "stream", "event", "stderr", "exit_codes", "tools", "note"),
 )
-STREAM_KEYS = ("text", "usage", "end", "stderr_noise", "saves_late")
+STREAM_KEYS = ("text", "usage", "end", "ids", "stderr_noise", "saves_late")
+IDS = ("session", "process")
 ENDS = ("event", "synthesize")
 SIGNALS = ("SIGINT", "SIGTERM")
 TIMEOUTS = ("first_byte", "idle", "tool")
 STDERR_RULES = 50
 STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
+REASON_CHARACTERS = 2000  # as `ending` has of a stderr
 DAY = 86_400.0  # seconds; no silence is longer on purpose
 EXIT_CAUSES = (*CAUSES, "interrupted")
 
@@ -105,15 +110,17 @@ class ProfileTranslator(Engine):
             turn.outcome = turn.outcome._replace(facts={**turn.outcome.facts, **self.facts(None, 0.0)})
         if turn.outcome is not None or child_exit is None or child_exit.signal is not None:
             return
+        if turn.terms.gate and turn.terms.gate in stderr:
+            return  # the hint that goes with a trust gate says more than an exit code
         code = child_exit.code or 0
         if self.synthesizes and code in self.ok_exits and self._whole():
             turn.ended(**self.facts(None, 0.0))
             return
-        reason = "\n".join(reasons).strip() or self.notice
+        reason = printable("\n".join(reasons).strip() or self.notice)[:REASON_CHARACTERS]
         cause = self.causes.get(code)
         if classify(reason).api or cause is None:
             if not "".join(reasons).strip() and self.notice:
-                turn.failed(self.notice)
+                turn.failed(reason)
         elif cause == "interrupted":
             turn.interrupted()
         else:
@@ -253,6 +260,7 @@ def _translator(spot: Spot, rules: list[Rule], adapter: type[Translator] | None)
         "causes": {_code(spot.at("exit_codes").at(key)): text for key, text in _causes(spot.at("exit_codes")).items()},
         "stderr_rules": tuple(_stderr(one) for one in spot.at("stderr").items(STDERR_RULES)),
         "noise": stream.at("stderr_noise").texts(50),
+        "marks_ids": stream.at("ids").choice(IDS, "session") == "process",
         "usage_means": stream.at("usage").choice(USAGES, "none"),
         "counts_replies": any(one.value.get("stop_reason") for one in spot.at("event").items(RULES)),
     }
@@ -289,7 +297,7 @@ def _stderr(spot: Spot) -> StderrRule:
             engine.turn.started(session_id=found[group])
         elif engine.turn.outcome is None:
             text = found[group] if group in pattern.groupindex else found[0]
-            engine.turn.failed(text, kind=kind)
+            engine.turn.failed(printable(text), kind=kind)
         return True
 
     return read

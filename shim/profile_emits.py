@@ -7,7 +7,7 @@
     reply         model: another reply of the model begins
     tool_use      id, name, input
     tool_result   id, content, is_error, name, input (these two where no `tool_use` came before)
-    denied        id, name, input: a call that was refused
+    denied        id, name, input (these two where it is not open): a call that was refused
     usage         usage, stop_reason, cost_usd: a reply is over; what the numbers mean is `stream.usage`
     result        is_error, error, code, text, usage, cost_usd, duration_ms, stop_reason, limit, interrupted: the end
     error         error, code, cause, first_wins: the turn failed, unless a result says more
@@ -21,86 +21,22 @@
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
-from shim.account import Account
 from shim.failures import Cause
 from shim.profile_check import Spot
+from shim.profile_engine import Act, Engine, Told, identity
 from shim.profile_fields import field_getter, fields
 from shim.profile_paths import Getter
-from shim.tools import Tools, claude_names, translate
-from shim.translator import Translator
-from shim.turn import Turn
+from shim.tools import claude_names, translate
 from shim.usage import ORDER, Usage, count, dollars, usage
 
 TEXT_MODES = ("delta", "cumulative", "final")
-USAGES = ("request", "run_total", "thread_total", "none")
 COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "cost_usd")
 LIMITS = {"turns": "error_max_turns", "budget": "error_max_budget_usd"}
 # A rule may not say these: they are about the API, which is read off the text, or about us.
 CAUSES = tuple(cause for cause in get_args(Cause) if cause in ("vendor_error", "refused", "limit", "truncated"))
 NOTICE_CHARACTERS = 2000
-
-Act = Callable[..., None]  # (engine, event, item=None)
-
-
-class Engine(Translator):
-    """The state of a profile's rules in one child: whatever must be remembered, so that no profile has to."""
-
-    usage_means = "none"
-    counts_replies = False  # whether a rule says how a reply ended
-
-    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
-        super().__init__(turn, partial=partial)
-        self.index = 0
-        self.once: set[int] = set()
-        self.session: object = None
-        self.notice = ""
-        self.total: Usage | None = None
-        self.cost = 0.0
-
-    @property
-    def account(self) -> Account:
-        """Where repairs are counted."""
-        return self.turn.account
-
-    def forget(self) -> None:
-        """Another turn begins: nothing of the last one is remembered."""
-        self.once.clear()
-        self.session, self.notice, self.total, self.cost = None, "", None, 0.0
-
-    def replied(self, counted: Usage | None, stop_reason: Any, cost: float) -> None:
-        """A reply is over; usage and cost as the vendor counts them."""
-        means, reason = self.usage_means, stop_reason if isinstance(stop_reason, str) else None
-        if means == "request":
-            self.turn.message_end(counted, reason, cost)
-            return
-        if counted is not None:
-            self.total = counted
-        self.cost = cost or self.cost
-        self.turn.message_end(None, reason)
-
-    def facts(self, counted: Usage | None, cost: float) -> dict[str, Any]:
-        """What is known of a run's usage at its end, in Claude's meaning."""
-        if self.usage_means == "request":
-            return {"usage": counted} | ({"cost": cost} if cost else {})
-        total = counted or self.total
-        if total is not None and self.usage_means == "thread_total":
-            total = self._of_this_turn(total)
-        cost = cost or self.cost
-        return {"usage": total} | ({"cost": cost} if cost else {})
-
-    def _of_this_turn(self, total: Usage) -> Usage:
-        """A thread's total without the turns of this conversation before this one."""
-        before = self.turn.conversation.usage.values()
-        return Usage({name: max(total[name] - sum(one[name] for one in before), 0) for name in ORDER})
-
-
-class Told(NamedTuple):
-    """What a profile says once for all its rules: its tools, and what its texts are."""
-
-    tools: Tools
-    text: str = "final"
 
 
 def act(spot: Spot, told: Told) -> tuple[Act, str]:
@@ -123,11 +59,6 @@ def _nothing(event: Any, item: Any, engine: Any) -> None:
 
 def _field(spot: Spot, name: str) -> Getter:
     return field_getter(spot.at(name)) if spot.at(name) else _nothing
-
-
-def identity(value: Any) -> Any:
-    """An id as text; some vendors count."""
-    return str(value) if value.__class__ is int else value
 
 
 def _session(spot: Spot, told: Told) -> Act:
@@ -204,7 +135,7 @@ def _tool_use(spot: Spot, told: Told) -> Act:
 
     def tool_use(engine: Engine, event: Any, item: Any = None) -> None:
         claude, arguments = translate(tools, name(event, item, engine), given(event, item, engine))
-        engine.turn.tool_use(identity(call(event, item, engine)), claude, arguments)
+        engine.turn.tool_use(identity(call(event, item, engine), engine.mark), claude, arguments)
 
     return tool_use
 
@@ -217,7 +148,9 @@ def _tool_result(spot: Spot, told: Told) -> Act:
         def tool_result(engine: Engine, event: Any, item: Any = None) -> None:
             said = content(event, item, engine)
             engine.turn.tool_result(
-                identity(call(event, item, engine)), "" if said is None else said, bool(failed(event, item, engine))
+                identity(call(event, item, engine), engine.mark),
+                "" if said is None else said,
+                bool(failed(event, item, engine)),
             )
 
         return tool_result
@@ -226,7 +159,7 @@ def _tool_result(spot: Spot, told: Told) -> Act:
     def with_call(engine: Engine, event: Any, item: Any = None) -> None:
         said = content(event, item, engine)
         engine.turn.tool_result(
-            identity(call(event, item, engine)),
+            identity(call(event, item, engine), engine.mark),
             "" if said is None else said,
             bool(failed(event, item, engine)),
             *translate(tools, name(event, item, engine), given(event, item, engine)),
@@ -240,8 +173,13 @@ def _denied(spot: Spot, told: Told) -> Act:
     call, name, given = (_field(spot, key) for key in ("id", "name", "input"))
 
     def denied(engine: Engine, event: Any, item: Any = None) -> None:
+        own = identity(call(event, item, engine), engine.mark)
+        known = engine.turn.open.get(own) if own.__class__ is str else None
+        if known is not None:
+            engine.turn.denied(*known)
+            return
         claude, arguments = translate(tools, name(event, item, engine), given(event, item, engine))
-        engine.turn.denied(str(call(event, item, engine) or claude), claude, arguments)
+        engine.turn.denied(str(own or claude), str(claude), arguments)
 
     return denied
 
@@ -293,6 +231,8 @@ def _result(spot: Spot, told: Told) -> Act:
             engine.turn.message_end(None, found["stop_reason"])
         if found["interrupted"]:
             engine.turn.interrupted(**facts)
+        elif found["is_error"] and not (found["error"] or found["text"]) and _failed(engine):
+            engine.total = facts["usage"]  # why was said before
         elif found["is_error"]:
             subtype = LIMITS.get(str(found["limit"]))
             status = found["code"] if found["code"].__class__ is int else None
@@ -306,14 +246,18 @@ def _result(spot: Spot, told: Told) -> Act:
     return result
 
 
+def _failed(engine: Engine) -> bool:
+    outcome = engine.turn.outcome
+    return outcome is not None and outcome.kind == "failed"
+
+
 def _error(spot: Spot, told: Told) -> Act:
     words, code = _field(spot, "error"), _field(spot, "code")
     kind: Any = spot.at("cause").choice(CAUSES) if spot.at("cause") else None
     first = spot.at("first_wins").switch()
 
     def error(engine: Engine, event: Any, item: Any = None) -> None:
-        outcome = engine.turn.outcome
-        if first and outcome is not None and outcome.kind == "failed":
+        if first and _failed(engine):
             return
         status = code(event, item, engine)
         text = words(event, item, engine)
@@ -388,7 +332,7 @@ _NEEDED = {
     "thinking": ("text",),
     "tool_use": ("name",),
     "tool_result": ("id",),
-    "denied": ("name",),
+    "denied": ("id",),
     "error": ("error",),
     "notice": ("text",),
 }

@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shim.profile_check import SEARCHED_CHARACTERS, Spot
-from shim.profile_emits import Act, Engine, Told, act
+from shim.profile_emits import act
+from shim.profile_engine import Act, Engine, Told
 from shim.profile_fields import literals, same
 from shim.profile_paths import ITEMS, Getter, path_getter
 

@@ -118,18 +118,9 @@ def _tool(spot: Spot) -> Tool:
         if not one.at("match"):
             raise one.refused("a table with `match`", "a table without `match`")
         alternatives.append((conditions(one.at("match")), _change(one, name)))
-    given, add = spot.at("args").value, spot.at("add").value
-    if not alternatives and not add:
-        if not given:
-            return Tool(name, only=given is not None and not spot.at("keep").switch())
-        if all(isinstance(path, str) and re.fullmatch(_PLAIN, path) for path in given.values()):
-            return _renamed(name, given, keep=spot.at("keep").switch())
+    if not (alternatives or spot.at("args") or spot.at("add")):
+        return Tool(name)
     return RuledTool(name, change, alternatives)
-
-
-def _renamed(name: str, given: Mapping[str, str], *, keep: bool) -> Tool:
-    """A tool whose arguments only have other names; such a table can be read backwards."""
-    return Tool(name, {theirs: ours for ours, theirs in given.items()}, only=not keep)
 
 
 def _change(spot: Spot, name: str = "") -> Change:

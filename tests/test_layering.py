@@ -48,6 +48,7 @@ CORE = {
     "profile",
     "profile_check",
     "profile_emits",
+    "profile_engine",
     "profile_fields",
     "profile_files",
     "profile_launch",

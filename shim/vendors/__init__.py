@@ -11,14 +11,22 @@ from shim.vendor import Launch, Request, Vendor
 # was told of one (`own_vendors`), the whole path of a user's own.
 VENDORS = {
     "acai": "acai:ACAI",
+    "amp": "amp.toml",
     "cake": "acai:CAKE",
     "claude": "claude:VENDOR",
+    "cline": "cline.toml",
+    "codex": "codex.toml",
+    "copilot": "copilot.toml",
     "cursor": "cursor:VENDOR",
     "demo": "demo:VENDOR",
+    "droid": "droid.toml",
+    "gemini": "gemini.toml",
     "kilo": "kilo.toml",
+    "kimi": "kimi.toml",
     "opencode": "opencode.toml",
     "pi": "pi:VENDOR",
     "qwen": "qwen:VENDOR",
+    "vibe": "vibe.toml",
 }
 
 
