@@ -43,6 +43,7 @@ bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench_limits.py
 	@$(BIN)/python tests/bench_show.py
 	@$(BIN)/python tests/bench_record.py
+	@$(BIN)/python tests/bench_profile.py
 	@$(BIN)/python tests/e2e/bench_real.py
 	@$(BIN)/python tests/e2e/bench_export.py
 

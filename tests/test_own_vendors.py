@@ -115,7 +115,7 @@ def forgotten():
 
 def test_a_vendor_is_added_without_a_line_of_python(box):
     write(box)
-    box.fake(["record", str(box.recording)], ["out", NIGHT], name="parrot")
+    box.fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
     done = box.claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
     check_turns(done.stdout, False)
     assert brief(done.lines) == [
@@ -139,7 +139,7 @@ def test_a_vendor_is_added_without_a_line_of_python(box):
 
 def test_its_session_goes_on_under_its_own_id(box):
     write(box)
-    box.fake(["record", str(box.recording)], ["out", NIGHT], name="parrot")
+    box.fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
     session = box.claude(*ASK, SHIM_VENDOR="parrot").init["session_id"]
     done = box.claude("-p", "and now?", *ASK[2:], "--resume", session)
     assert done.init["session_id"] == session
@@ -268,7 +268,7 @@ def test_only_a_bundled_profile_can_be_extended(inside):
     write(inside)
     path = write(inside, 'schema = 1\nid = "mine"\nextends = "parrot"\n', "mine.toml")
     learn(os.environ)
-    with pytest.raises(FrontendError, match=f"{path}:3: extends is 'parrot', it must be a bundled profile: kilo"):
+    with pytest.raises(FrontendError, match=f"{path}:3: extends is 'parrot', it must be a bundled profile: amp,"):
         find("mine")
 
 
