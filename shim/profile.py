@@ -260,6 +260,7 @@ def _translator(spot: Spot, rules: list[Rule], adapter: type[Translator] | None)
         "causes": {_code(spot.at("exit_codes").at(key)): text for key, text in _causes(spot.at("exit_codes")).items()},
         "stderr_rules": tuple(_stderr(one) for one in spot.at("stderr").items(STDERR_RULES)),
         "noise": stream.at("stderr_noise").texts(50),
+        "untyped": not typed,
         "marks_ids": stream.at("ids").choice(IDS, "session") == "process",
         "usage_means": stream.at("usage").choice(USAGES, "none"),
         "counts_replies": any(one.value.get("stop_reason") for one in spot.at("event").items(RULES)),

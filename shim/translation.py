@@ -267,11 +267,13 @@ class Translation:
     def _known(self, event: object) -> bool:
         """Whether the translator knows the type of an event, or it is a control message."""
         kind = event.get("type") if isinstance(event, dict) else None
+        if kind is None:
+            return self._translator.untyped and isinstance(event, dict)
         return isinstance(kind, str) and (self._overridden or kind in self._translator.handlers or kind in _CONTROL)
 
     def _believable(self, event: object) -> bool:
         """Whether an object out of a broken line may be an event of this session: never a control message."""
-        if not isinstance(event, dict) or not self._known(event) or event["type"] in _CONTROL:
+        if not isinstance(event, dict) or not self._known(event) or event.get("type") in _CONTROL:
             return False
         session = event.get("session_id")
         ours = self.turn.conversation.vendor_session

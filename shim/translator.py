@@ -18,6 +18,7 @@ class Translator:
     """
 
     noise: ClassVar[tuple[str, ...]] = ()  # how stderr lines begin that never are the reason of a failure
+    untyped: ClassVar[bool] = False  # whether its events have no type that tells them from other objects
     line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:

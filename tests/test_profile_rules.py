@@ -233,3 +233,12 @@ def test_a_pattern_without_the_groups_of_its_name_is_refused():
 def test_arguments_that_are_no_object_are_kept_raw(arguments):
     name, found = called('[tools]\nlook = { name = "Read" }\n', "look", arguments)
     assert (name, found) == ("Read", {} if arguments is None else {"raw": arguments})
+
+
+@pytest.mark.parametrize(
+    "line", ['{"role":"assistant","content":"Hi \\\\ud99c."}', 'banner {"role":"assistant","content":"Hi."}']
+)
+def test_a_line_that_had_to_be_repaired_is_read_of_a_vendor_without_types_too(line):
+    profile = say('{ role = "assistant" }', "content") + '[stream]\nend = { result = "synthesize" }\n'
+    lines = lines_of(profiled(profile), line.replace("\\\\u", "\\u"))
+    assert result_line(lines)["result"].startswith("Hi") and result_line(lines)["shim"]["repairs"]
