@@ -75,10 +75,10 @@ def vendor(name: str, place: str, read: Read) -> Vendor:
 
 def _extended(spot: Spot, table: Mapping[str, Any], read: Read) -> tuple[File, Mapping[str, Any]]:
     """A bundled profile, and its table under this one."""
-    from shim.vendors import VENDORS
+    from shim.vendors import PROFILES
 
     base = spot.at("extends").text()
-    known = [name for name, place in VENDORS.items() if place == f"{name}.toml" and name != table.get("id")]
+    known = [name for name in PROFILES if name != table.get("id")]
     if base not in known:
         raise spot.at("extends").refused(f"a bundled profile: {', '.join(known)}")
     file = read(f"{base}.toml")

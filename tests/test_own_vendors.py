@@ -256,6 +256,7 @@ def test_a_users_profile_goes_before_a_bundled_one(inside):
     write(inside, PARROT.replace('id = "parrot"', 'id = "opencode"'), "opencode.toml")
     learn(os.environ)
     assert find("opencode").programs == ("parrot",)
+    assert find("kilo").programs == ("kilo",), "what extends the bundled one still does"
 
 
 def test_a_users_profile_may_extend_a_bundled_one(inside):

@@ -33,6 +33,9 @@ VENDORS = {
 # Where the lines of a vendor must not pass as they are: the same vendor, translated like any other.
 FLAT = {"claude": "claude_flat:VENDOR"}
 PROFILE = ".toml"
+PROFILES = tuple(
+    name for name, place in VENDORS.items() if place.endswith(PROFILE)
+)  # bundled ones, which others extend
 
 
 def _packaged(name: str, place: str) -> Vendor:
