@@ -210,8 +210,8 @@ def test_history_lists_find_the_session_in_claudes_lines(box):
 @pytest.mark.parametrize(
     ("words", "cause"),
     [
-        (("--provider", "openai", "--prompt", "x"), "refused"),
-        (("--provider", "gemini", "--prompt", "x"), "refused"),
+        (("--provider", "mistral", "--prompt", "x"), "refused"),
+        (("--provider", "goose", "--prompt", "x"), "refused"),
         (("--provider", "../x", "--prompt", "x"), "refused"),
         (("--provider", "demo", "--cwd", "/does/not/exist", "--prompt", "x"), "refused"),
         (("--provider", "demo", "--session-id", "../../etc", "--prompt", "x"), "refused"),
