@@ -8,18 +8,18 @@ from typing import Any
 from shim.config import VendorSettings
 from shim.environment import child_environment
 from shim.errors import ShimError
+from shim.own_vendors import readable
 from shim.policy import MODES
 from shim.probe import PROBE_SECONDS
 from shim.programs import find_program
 from shim.vendor import Vendor
-from shim.vendors import VENDORS, find
 
 VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?[\w.+-]*")
 
 
 def describe_all(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
     """One row a vendor, JSON-ready: name, program, version, can, emulated, modes, refused, unattended."""
-    return [describe(find(name), environment, cwd) for name in VENDORS]
+    return [describe(vendor, environment, cwd) for vendor in readable().values()]
 
 
 def describe(vendor: Vendor, environment: Mapping[str, str], cwd: str) -> dict[str, Any]:

@@ -4,12 +4,26 @@ import os
 from collections.abc import Mapping
 
 from shim import vendors
+from shim.account import printable
 from shim.config import config_directory
+from shim.early import tell
+from shim.errors import FrontendError
 from shim.ids import vendor_name
 from shim.vendor import Vendor
 
 BUNDLED = dict(vendors.VENDORS)
 OWN_PROFILES = 200  # in the folder; nobody has so many agents
+
+
+def readable() -> dict[str, Vendor]:
+    """Every vendor that can be read, by name; one whose profile is wrong is told of on stderr, and left out."""
+    found = {}
+    for name in list(vendors.VENDORS):
+        try:
+            found[name] = vendors.find(name)
+        except FrontendError as error:
+            tell(printable(f"{error}\n"))
+    return found
 
 
 def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:

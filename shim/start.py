@@ -20,7 +20,7 @@ from shim.ids import parse_uuid, vendor_id
 from shim.launcher import Launcher, working_directory
 from shim.log import open_log
 from shim.messages import Message
-from shim.own_vendors import learn
+from shim.own_vendors import learn, readable
 from shim.policy import MODES, permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
@@ -145,7 +145,7 @@ class Start:
             )
         if named:
             return named, model
-        found = found_on_path({name: find(name) for name in VENDORS}, self.environment, self.cwd)
+        found = found_on_path(readable(), self.environment, self.cwd)
         listed = ", ".join(f"{name} ({path})" for name, path in found.items()) or "none of those it knows"
         raise FrontendError(
             "no vendor was chosen",

@@ -184,6 +184,16 @@ def test_a_wrong_profile_is_refused_with_file_line_and_key(box):
     assert f"{path}:{line}: event[5].emit is 'usages', it must be one of session, text" in done.result["errors"][0]
 
 
+def test_a_wrong_profile_is_told_of_and_the_other_vendors_are_shown(box):
+    path = write(box, PARROT.replace("schema = 1", "schema = 9"))
+    done = box.shim("vendors", "--json")
+    names = [row["name"] for row in json.loads(done.stdout)]
+    assert done.status == 0 and "parrot" not in names and "qwen" in names
+    assert f"{path}:2: schema is 9, it must be 1" in done.stderr
+    done = box.claude(*ASK, SHIM_VENDOR=None)
+    assert "no vendor was chosen" in done.result["errors"][0]
+
+
 def test_a_file_that_is_no_toml_is_refused_with_its_line(box):
     path = write(box, "schema = 1\nid = \n")
     done = box.claude(*ASK, SHIM_VENDOR="parrot")
