@@ -1,0 +1,119 @@
+"""A profile with anything in it: it is a vendor or it is refused with its place, and nothing else ever happens."""
+
+import copy
+import json
+import tomllib
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import FIXTURES, ROOT, check_turns
+
+from shim.ending import Exit
+from shim.errors import FrontendError
+from shim.events import ClaudePen
+from shim.profile import build
+from shim.profile_check import Source
+from shim.terms import Terms
+from shim.translate import STABLE_IDENTITY, STABLE_SESSION
+from shim.translation import Translation
+from shim.vendors import PROFILES
+
+NAMES = [name for name in PROFILES if name != "kilo"]
+TEXTS = {name: (ROOT / "shim" / "vendors" / f"{name}.toml").read_text(encoding="utf-8") for name in NAMES}
+ADDED = ("match", "emit", "x", "args", "path", "when", "usage")
+JUNK: list[Any] = [
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1.5,
+        2**70,
+        "",
+        "x",
+        "$",
+        "$.a",
+        "a..b",
+        "(",
+        "(a+)+",
+        "{prompt}",
+        "--",
+        "\0",
+        "ü" * 50,
+    ),
+    *(
+        [],
+        {},
+        [[]],
+        [{}],
+        {"path": "a"},
+        {"const": {}},
+        {"any": []},
+        {"kind": "x"},
+        ["x"] * 300,
+        {"x": {"y": {"z": 1}}},
+    ),
+]
+
+
+def places(table: Any, keys: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a table."""
+    found = [keys] if keys else []
+    if isinstance(table, dict | list):
+        for key, value in table.items() if isinstance(table, dict) else enumerate(table):
+            found += places(value, (*keys, key))
+    return found
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    """A bundled profile with some of its values replaced, removed or added."""
+    name = draw(st.sampled_from(NAMES))
+    table = copy.deepcopy(tomllib.loads(TEXTS[name]))
+    for _ in range(draw(st.integers(1, 3))):
+        where = draw(st.sampled_from(places(table)))
+        inner: Any = table
+        for key in where[:-1]:
+            inner = inner[key]
+        how = draw(st.sampled_from(("replace", "remove", "add")))
+        if how == "remove":
+            del inner[where[-1]]
+        elif how == "add" and isinstance(inner, dict):
+            inner[draw(st.sampled_from(ADDED))] = copy.deepcopy(draw(st.sampled_from(JUNK)))
+        else:
+            inner[where[-1]] = copy.deepcopy(draw(st.sampled_from(JUNK)))
+        if not places(table):
+            break
+    return name, table
+
+
+@settings(max_examples=300, deadline=None)
+@given(profiles())
+def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
+    name, table = damaged
+    try:
+        vendor = build(name, table, Source("own.toml", lambda: TEXTS[name]))
+    except FrontendError as error:
+        assert str(error).startswith("own.toml:") and "it must be" in str(error)
+        return
+    events: list[Any] = []
+    for path in sorted(FIXTURES.glob(f"{name}/*/vendor.ndjson"))[:6]:
+        for line in path.read_bytes().splitlines()[:12]:
+            try:
+                events.append(orjson.loads(line))
+            except ValueError:
+                continue
+    pen = ClaudePen(STABLE_IDENTITY, terminator=b'{"type":"message_stop"}\n')
+    translation = Translation(vendor.translator, Terms(vendor=name, fresh_id=STABLE_SESSION), pen)
+    data = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    check_turns(translation.feed(data) + translation.close(Exit(code=0), "stderr\n"), False)
+
+
+@pytest.mark.parametrize("table", [{}, {"schema": 1}, {"event": 1}, {"schema": 1, "id": "own", "event": [1]}])
+def test_a_table_that_is_hardly_one_is_refused(table):
+    with pytest.raises(FrontendError, match=r"^own\.toml:1: "):
+        build("own", table, Source("own.toml", lambda: ""))
