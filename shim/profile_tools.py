@@ -136,10 +136,14 @@ def _change(spot: Spot, name: str = "") -> Change:
 
     def change(arguments: Arguments) -> Arguments:
         scope = _Arguments()
-        found = {key: value for key, value in arguments.items() if key not in named} if keep else {}
+        found = {}
         for key, get in pairs:
             if (value := get(arguments, None, scope)) is not None:
                 found[key] = value
+        if keep:
+            for key, value in arguments.items():
+                if key not in named:
+                    found.setdefault(key, value)
         return found | add if add else found
 
     return claude, change
