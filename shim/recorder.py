@@ -32,6 +32,7 @@ CLOSE_SECONDS = 10.0
 STUCK_SECONDS = 0.5
 LEAVE_SECONDS = 0.5  # when we are told to end
 LOOK_SECONDS = 0.02
+GIVE_UP_SECONDS = 0.2  # for a sweep to remove what it had begun
 
 LATE_BYTES = 1024 * 1024  # the most that a pipe holds
 
@@ -78,7 +79,9 @@ class Recorder:
         self._moments = self._steps = 0  # the same, in moments
         self._written = 0
         self._off = False  # nothing more is taken
-        self._whole = False  # the last line was written
+        self._whole = False  # the last line was made
+        self._written_out = False  # and written
+        self._advised = False
         self._hurry = False  # nobody waits for the thread any more
         self._done = Event()
         self._children = 0
@@ -150,8 +153,11 @@ class Recorder:
                 deadline = min(deadline, now + LEAVE_SECONDS)
             if now > deadline or now - moved > STUCK_SECONDS:
                 self._hurry = True
-                if not self._done.wait(LOOK_SECONDS):
-                    self._fail("the disk is too slow")
+                if not self._done.wait(GIVE_UP_SECONDS if self._whole else LOOK_SECONDS):
+                    if not self._written_out:
+                        self._fail("the disk is too slow")
+                    if self._cleaner is not None and self._cleaner.edits:
+                        self._advise("may still be", "there was no time to write it anew")
                 break
         self._hurry = True
         if self._done.is_set():
@@ -202,11 +208,14 @@ class Recorder:
             while self._batch():
                 pass
             if not self.failure:
+                self._written_out = True
                 self._sweep()
         except OSError as error:
             self._fail(error.strerror or repr(error))
         except Exception as error:
             self._fail(f"the shim failed: {error!r}")
+        if self.failure and self._cleaner is not None and self._cleaner.edits:
+            self._advise("may still be", "it was not written to its end")
         self._done.set()
 
     def _batch(self) -> bool:
@@ -259,15 +268,20 @@ class Recorder:
         cleaner = self._cleaner
         if cleaner is None or not cleaner.edits:
             return
-        advice = f"`shim cast redact {self.path}` takes it out\n"
         try:
             sweep(self.path, cleaner.edits, os.fstat(self._file), self._given_up)
         except (CastError, StoppedError) as error:
-            why = str(error) or "there was no time to write it anew"
-            tell(f"a secret that was split over lines is still in {self.path}: {why}; {advice}")
+            self._advise("is still", str(error) or "there was no time to write it anew")
         else:
             if cleaner.lost:
-                tell(f"a secret that was split over lines may still be in {self.path}; {advice}")
+                self._advise("may still be", "there are more of them than are kept")
+
+    def _advise(self, how: str, why: str) -> None:
+        """Say once that a secret stayed, and what takes it out."""
+        if not self._advised:
+            self._advised = True
+            advice = f"`shim cast redact {self.path}` takes it out"
+            tell(f"a secret that was split over lines {how} in {self.path}: {why}; {advice}\n")
 
     def _given_up(self) -> bool:
         self._steps += 1

@@ -13,6 +13,7 @@ from fake_secrets import random
 
 from shim import recorder as recorders
 from shim.account import Account
+from shim.cast_redact import StoppedError
 from shim.ending import Exit
 from shim.recorder import Limits, Recorder
 
@@ -200,6 +201,46 @@ def test_a_sweep_that_cannot_be_made_says_what_to_do(record, capfd):
     recorder.close()
     said = capfd.readouterr().err
     assert "a secret that was split over lines is still in" in said and "shim cast redact" in said
+
+
+@pytest.mark.parametrize("hangs", [b'"swept":true', b'"end"]'])
+def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(record, capfd, monkeypatch, hangs):
+    free, begun = threading.Event(), threading.Event()
+    monkeypatch.setattr(recorders, "LEAVE_SECONDS", 0.01)
+
+    def hung(*_):
+        begun.set()
+        free.wait(10)
+        raise StoppedError
+
+    def write(file, data):
+        return hung() if hangs in data else os.write(file, data)
+
+    monkeypatch.setattr(recorders, "sweep", hung)
+    recorder = record(write, clean=True)
+    for part in (SECRET[:30], SECRET[30:]):
+        recorder.stream("o", b'{"text":"%s"}\n' % part.encode())
+    recorder.close(begun.is_set)
+    said = capfd.readouterr().err
+    assert said.count("may still be in") == 1 and "shim cast redact" in said
+    assert ("the disk is too slow" in said) is (hangs == b'"end"]')
+    free.set()
+    assert recorder._done.wait(10)
+    assert "split" not in capfd.readouterr().err
+
+
+def test_a_secret_that_stands_where_the_disk_was_full_is_said(record, capfd):
+    def write(file, data):
+        if b"[REDACTED" in data or b'"end"]' in data:
+            raise OSError(28, "No space left on device")
+        return os.write(file, data)
+
+    recorder = record(write, clean=True)
+    for part in (SECRET[:30], SECRET[30:]):
+        recorder.stream("o", b'{"text":"%s"}\n' % part.encode())
+    recorder.close()
+    said = capfd.readouterr().err
+    assert said.count("\n") == 2 and "No space left" in said and "shim cast redact" in said
 
 
 def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
