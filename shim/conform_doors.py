@@ -289,6 +289,8 @@ def _under_way(seen: Seen, name: str) -> Run:
     before = [line.value for line in run.lines[: run.marks["signalled"]] if isinstance(line.value, dict)]
     if any(value.get("type") == "result" for value in before):
         raise UnseenError("the turn was over before the signal; a longer --long-prompt may help")
+    if any(value.get("type") == "assistant" and value.get("error") for value in before):
+        raise UnseenError("the request to its model had failed before the signal")
     return ended(run)
 
 
