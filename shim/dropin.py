@@ -112,7 +112,11 @@ def _misread(error: FrontendError, arguments: Sequence[str], installed: Mapping[
     flat = Invocation(output_format="stream-json", shim_dialect="yume") if yume else Invocation()
     recorder = record_refusal(flat, installed, arguments)
     try:
-        return refuse(flat, error, error.cause, lambda: bool(beginning.heard), "", recorder) if yume else 1
+        if yume:
+            return refuse(flat, error, error.cause, lambda: bool(beginning.heard), "", recorder)
+        if recorder is not None:
+            recorder.note("refused", text=str(error), cause=error.cause)
+        return 1
     finally:
         if recorder is not None:
             recorder.close(lambda: bool(beginning.heard))

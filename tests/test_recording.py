@@ -258,6 +258,7 @@ def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
         ((*ASK, "--permission-mode", "plan"), {"SHIM_VENDOR": "acai"}),
         ((*ASK, "--session-id", "nonsense"), {"SHIM_VENDOR": "demo"}),
         (("-p", "", *STREAM), {"SHIM_VENDOR": "demo"}),
+        (("-p", "hi", "--output-format", "none"), {"SHIM_VENDOR": "demo"}),
         (ASK, {"SHIM_VENDOR": "demo", "SHIM_IDLE_TIMEOUT": "no number"}),
     ],
 )
@@ -265,7 +266,7 @@ def test_a_run_that_is_refused_is_recorded_too(box, folder, casts, words, enviro
     done = box.claude(*words, SHIM_RECORD=f"{folder}/", **environment)
     (cast,) = casts()
     assert done.status == 1 and cast.stream("O") == done.stdout and not cast.facts("s")
-    assert cast.header.argv == words
+    assert cast.header.argv == words and cast.notes("refused")[0]["text"] in done.stderr
 
 
 def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
