@@ -36,6 +36,10 @@ STATE, HOST = b'"subtype":"session_state_changed"', b'"sdk_host_only":true'
 STATES = {False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", True: "CLAUDE_CODE_SDK_READS_SESSION_STATE"}
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 Moment = tuple[str, bytes]
+# Why what was said goes on where the recording does not, or cannot be said again. Notes that say so, by their kind.
+CUT_OFF = "the recording was cut off there"
+SILENCE = "the vendor said nothing for too long in it, and no check waits so long"
+STOPS = {"limit": "no more was recorded", "timeout": SILENCE}
 
 
 class Checked(NamedTuple):
@@ -65,11 +69,13 @@ def casts_at(paths: Sequence[str]) -> list[str]:
 def check(path: str) -> Checked:
     """Run one recording again and compare, up to the first difference."""
     try:
-        header, moments, children = _schedule(path)
+        header, moments, children, stop = _schedule(path)
     except CastError as error:
         return Checked(path, "failed", reason=str(error))
     if not children:
         return Checked(path, "skipped", reason="no child was started in it")
+    if stop == SILENCE:
+        return Checked(path, "skipped", reason=SILENCE)
     if not any(letter == "O" for letter, _ in moments):
         return Checked(path, "skipped", reason="nothing was said in it")
     with tempfile.TemporaryDirectory(prefix="shim-check-") as folder:
@@ -80,13 +86,13 @@ def check(path: str) -> Checked:
             _command(header), _environment(header, moments, os.path.abspath(path), folder), folder + "/work"
         )
         try:
-            return _follow(path, header, moments, running, folder + "/work")
+            return _follow(path, header, moments, running, folder + "/work", stop)
         finally:
             running.end()
 
 
-def _schedule(path: str) -> tuple[Header, list[Moment], int]:
-    """The lines of the frontend and ours, in their order, and how many children there were."""
+def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
+    """The lines of the frontend and ours, in their order, how many children there were, and why it ends too soon."""
     descriptor = open_cast(path)
     try:
         size = os.fstat(descriptor).st_size
@@ -99,9 +105,11 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int]:
     cast = Cast(path)
     moments: list[Moment] = []
     rests: dict[str, bytes] = {}
-    children = 0
+    children, stop = 0, ""
     for record in cast.records():
         children += record.letter == "s"
+        if record.letter == "n":
+            stop = stop or STOPS.get(str(record.fact.get("kind")), "")
         if record.letter == "n" and record.fact.get("kind") == "caught" and record.fact.get("signal") in SIGNALS:
             moments.append(("signal", str(record.fact["signal"]).encode()))
         elif record.letter in "iO":
@@ -111,7 +119,7 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int]:
             else:
                 rests[record.letter] = line
     moments += rests.items()
-    return cast.header, moments, children
+    return cast.header, moments, children, stop or ("" if cast.whole else CUT_OFF)
 
 
 def _command(header: Header) -> list[str]:
@@ -225,8 +233,8 @@ class _Running:
         self._process.stdout.close()
 
 
-def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Running, cwd: str) -> Checked:
-    """Tell what was told when it was told, compare what is said."""
+def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Running, cwd: str, stop: str) -> Checked:
+    """Tell what was told when it was told, compare what is said; `stop` says why it is compared no further."""
     invocation = invocation_of(header)
     sides = Side(header.cwd, cwd), Side(header.cwd, cwd)
     streams = invocation.output_format == "stream-json"
@@ -256,6 +264,8 @@ def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Runn
             running.signal(line.decode())
         if letter in ("i", "signal"):
             continue
+        if letter == "end" and stop:
+            break
         if letter == "end":
             running.hang_up()
         try:
@@ -268,7 +278,7 @@ def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Runn
         difference = compare(number, sides[0], line if letter == "O" else None, sides[1], now)
         if difference is not None:
             return Checked(path, "differs", number, difference)
-    return Checked(path, "ok", number)
+    return Checked(path, "ok", number, reason=stop)
 
 
 def _as_now(line: bytes, then: Side, now: Side) -> bytes:

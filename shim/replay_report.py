@@ -44,7 +44,8 @@ def _row(checked: Checked) -> dict[str, object]:
 
 
 def _print(console: Console, checked: Checked) -> None:
-    about = f"{checked.lines} lines" if checked.outcome == "ok" else checked.reason
+    lines = f"{checked.lines} lines" if checked.outcome == "ok" else ""
+    about = ", ".join(part for part in (lines, checked.reason) if part)
     line = Text(f"{checked.outcome:8}", style=COLOURS[checked.outcome])
     console.print(line + Text(printable(f"{checked.path}  {about}").rstrip()), soft_wrap=True)
     if checked.difference is not None:

@@ -163,6 +163,29 @@ def test_a_line_too_few_and_a_line_too_many_are_differences(box):
         assert status == 1 and "no such line" in json.dumps(found), found
 
 
+def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box):
+    """It was killed in the middle, or grew too large: what is said behind that today is no difference."""
+    _, records = read_cast(recorded(box, cast_of_case(PI), "-p", *STREAM, "hello"))
+    moments = [(one.at, one.letter, one.data or one.fact) for one in records]
+    shared = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
+    ours = [one for one in moments if one[1] == "O"]
+    vendors = [one for one in moments if one[1] in "so"]
+    cut = [*vendors[:-3], *ours[:2]]
+    limit = [*cut, (9.0, "n", {"kind": "limit", "bytes": 10_000})]
+    other = [*vendors[:-3], ours[0], (9.0, "O", ours[1][2].replace(b"bash", b"zsh"))]
+    for moments, end, outcome in ((cut, False, "ok"), (limit, True, "ok"), (other, False, "differs")):
+        status, found = report(box, kept(box, cast_of(moments, end=end, **shared)))
+        assert (status, found["casts"][0]["outcome"]) == (int(outcome != "ok"), outcome), found
+        assert ("reason" in found["casts"][0]) is (outcome == "ok")
+
+
+def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box):
+    note = {"kind": "timeout", "name": "idle_timeout", "seconds": 900.0}
+    moments = [(0.0, "s", {"child": 1}), (1.0, "n", note), (1.0, "O", line({"type": "result"}))]
+    status, found = report(box, kept(box, cast_of(moments)))
+    assert status == 0 and found["skipped"] == 1 and "nothing for too long" in found["casts"][0]["reason"]
+
+
 def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box):
     good = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello")
     kept(box, good, "all/1.cast")
