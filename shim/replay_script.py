@@ -80,6 +80,7 @@ class Script:
         self._unasked: set[bytes] = set()
         self._answers = deque[bytes]()  # ours, to what the recording was never asked
         self._protocol = self._busy = False
+        self._overdue = False  # we ended it then, for its silence: no frontend sends that signal again
         self._settled = False  # the turn is over when what was handed out is said
         self._whole = True  # the last piece that was said ended its line
         self._dropping = False
@@ -317,7 +318,9 @@ class Script:
             self._answers.append(orjson.dumps({"type": "control_response", "response": response}) + b"\n")
 
     def _note(self, record: Record) -> Step | None:
-        if self._signals and record.fact.get("kind") == "signal":
+        kind = record.fact.get("kind")
+        self._overdue = self._overdue or kind == "timeout"
+        if self._signals and kind == "signal" and not self._overdue:
             return Step("wait", reason="signal")
         self._next = None
         return None

@@ -242,6 +242,14 @@ def test_a_recorded_signal_is_waited_for_but_not_for_ever():
     assert SIGNAL_SECONDS not in room.patience and room.stdout == b"a\nb\ncut\n"
 
 
+def test_a_signal_for_a_silence_is_not_waited_for():
+    timeout = {"kind": "timeout", "name": "idle_timeout", "seconds": 9.0}
+    moments = [START, (1.0, "o", b"a\n"), (10.0, "n", timeout), signalled(10.0, "SIGINT"), end(10.5, None, "SIGINT")]
+    room = Room()
+    step = room.play(script_of(moments, signals=True))
+    assert (step.kind, step.signal) == ("end", "SIGINT") and room.now == pytest.approx(10.5)
+
+
 def test_a_line_that_never_comes_is_not_waited_for_for_ever():
     room = Room()
     room.play(script_of(conversation((0.5, "o", RESULT), end(1.0))))
