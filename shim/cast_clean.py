@@ -14,7 +14,7 @@ import orjson
 from shim.dumping import dump, exact, long_integers
 from shim.patterns import BEFORE_CHARACTERS, NAME_ENDS
 from shim.redact import CUT, Redactor, signless
-from shim.seams import Entry, Place, Seam, Span, count, cut_out, spans
+from shim.seams import Covered, Entry, Place, Seam, Span, count, cut_out, spans
 
 # Texts in fragments that are followed at once: a vendor has a few dozen paths with texts. One that is not in the
 # middle of a secret gives its place away.
@@ -255,8 +255,8 @@ class Cleaner:
         """The text of a seam is decided as far as it has come; the last `keep` characters of it may go on."""
         entries = seam.entries
         before = "".join(seam.before)[-BEFORE_CHARACTERS:]
-        for start, end, mark in self._find(before + "".join([entry.text for entry in entries])):
-            self._distribute(entries, start - len(before), end - len(before), mark)
+        found = self._find(before + "".join([entry.text for entry in entries]))
+        self._distribute(entries, [(start - len(before), end - len(before), mark) for start, end, mark in found])
         for entry in entries:
             self._edit(entry)
         kept, size = len(entries), 0
@@ -268,18 +268,31 @@ class Cleaner:
         seam.entries = entries[kept:]
         seam.size = sum(len(entry.text) for entry in seam.entries[1:])
 
-    def _distribute(self, entries: list[Entry], start: int, end: int, mark: str) -> None:
-        """A secret of the joined text in the strings that have pieces of it: the mark stands in the first."""
-        at, begun = 0, False
-        for entry in entries:
-            first, last = max(start - at, 0), min(end - at, len(entry.text))
-            if first < last:
-                if not any(own[0] <= first and last <= own[1] for own in entry.spans):
-                    entry.spans.append((first, last, "" if begun else mark))
-                    if not begun:
-                        count(self.counts, mark)
-                begun = True
-            at += len(entry.text)
+    def _distribute(self, entries: list[Entry], found: list[Span]) -> None:
+        """Secrets of the joined text in the strings that have pieces of them: the mark stands in the first.
+
+        What a string's own secrets have already is left to those. Each string is gone through once: one of a megabyte
+        may have a hundred thousand secrets.
+        """
+        begin, begins, covers = 0, 0, dict[int, Covered]()
+        for start, end, mark in sorted(found):
+            while begin < len(entries) and begins + len(entries[begin].text) <= start:
+                begins += len(entries[begin].text)
+                begin += 1
+            number, at, begun = begin, begins, False
+            while number < len(entries) and at < end:
+                entry = entries[number]
+                first, last = max(start - at, 0), min(end - at, len(entry.text))
+                if first < last:
+                    covered = covers.get(number) or covers.setdefault(number, Covered(entry.spans))
+                    if not covered.has(first, last):
+                        entry.spans.append((first, last, "" if begun else mark))
+                        covered.reach = last
+                        if not begun:
+                            count(self.counts, mark)
+                    begun = True
+                at += len(entry.text)
+                number += 1
 
     def _grow(self, seam: Seam, entry: Entry) -> None:
         """A text that is printed anew with more behind it: what its shorter forms had of a secret goes too."""

@@ -43,6 +43,23 @@ class Entry:
         self.written = cut_out(text, found)
 
 
+class Covered:
+    """What of a string its secrets have; asked for places one behind the other. `reach` is where the last one ends."""
+
+    __slots__ = ("_at", "_spans", "reach")
+
+    def __init__(self, found: list[Span]) -> None:
+        self._spans = sorted(found)
+        self._at = self.reach = 0
+
+    def has(self, first: int, last: int) -> bool:
+        """Whether one of them has the whole place."""
+        while self._at < len(self._spans) and self._spans[self._at][0] <= first:
+            self.reach = max(self.reach, self._spans[self._at][1])
+            self._at += 1
+        return last <= self.reach
+
+
 def cut_out(text: str, found: list[Span]) -> str:
     """A text without some places; those that touch each other are one."""
     if not found:

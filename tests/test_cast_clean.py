@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,29 @@ def test_streams_are_told_apart_and_paths_that_never_end_are_bounded(tmp_path):
     for number in range(2 * PLACES):
         cleaner.clean("o", json.dumps({f"k{number}": f"text {head}"}).encode())
     assert len(cleaner._seams) <= SEAMS and cleaner._told_apart <= PLACES
+
+
+def test_a_line_of_secrets_is_gone_through_once():
+    """Calls are counted, not seconds: four times the secrets are no more than some eight times the work."""
+
+    def work(secrets):
+        calls = 0
+
+        def called(*_):
+            nonlocal calls
+            calls += 1
+
+        cleaner = Cleaner()
+        data = b"https://user:hunter22@host/ " * secrets
+        sys.setprofile(called)
+        try:
+            clean = cleaner.clean("o", data)
+        finally:
+            sys.setprofile(None)
+        assert clean.count(b"[REDACTED:url-password]") == cleaner.counts["url-password"] == secrets
+        return calls
+
+    assert work(1200) < 8 * work(300)
 
 
 def test_a_deep_line_is_cleaned_as_a_text(tmp_path):
