@@ -45,14 +45,35 @@ app.command("conform", context_settings={"allow_interspersed_args": False})(chec
 
 def run(arguments: list[str]) -> None:
     """Run `shim ARGUMENTS` and exit: 0 ok, 1 the thing failed, 2 usage."""
+    _open_standard_files()
     try:
         app(arguments, prog_name="shim")
     except ShimError as error:
-        stderr = Console(stderr=True)
-        stderr.print(Text(printable(str(error)), style="red"), soft_wrap=True)
-        if error.hint:
-            stderr.print(Text(f"hint: {printable(error.hint)}"), soft_wrap=True)
-        sys.exit(1)
+        _complain(str(error), error.hint)
+    except OSError as error:  # of a file that is read or made, somebody has said it already
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter tries again, and complains
+        _complain(f"what was asked for cannot be written: {error.strerror}")
+
+
+def _complain(text: str, hint: str = "") -> None:
+    stderr = Console(stderr=True)
+    stderr.print(Text(printable(text), style="red"), soft_wrap=True)
+    if hint:
+        stderr.print(Text(f"hint: {printable(hint)}"), soft_wrap=True)
+    sys.exit(1)
+
+
+def _open_standard_files() -> None:
+    """Who has closed one of them wants nothing of it: no file that is opened later takes its place."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin, sys.stdout, sys.stderr = (
+        stream if stream is not None else open(descriptor, mode, closefd=False)  # noqa: SIM115 - as long as we are
+        for descriptor, (stream, mode) in enumerate(((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w")))
+    )
 
 
 def _version(wanted: bool) -> None:

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shlex
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -395,3 +397,50 @@ def test_nothing_for_people_is_imported_before_it_is_needed():
     text = (ROOT / "shim" / "cast_command.py").read_text(encoding="utf-8")
     head = text[: text.index("\napp = ")]
     assert "cast_files" not in head and "cast_verify" not in head
+
+
+# -- who reads what is said --------------------------------------------------------------------------------------
+
+
+WRITING = (
+    ("show",),
+    ("show", "--raw"),
+    ("export", "--to", "html"),
+    ("export", "--to", "otel"),
+    ("cast", "list"),
+    ("cast", "list", "--json"),
+    ("cast", "stats"),
+    ("cast", "stats", "--to", "html"),
+    ("cast", "verify"),
+)
+
+
+@pytest.mark.parametrize("words", WRITING, ids=" ".join)
+def test_a_full_disk_is_a_sentence(words, tmp_path):
+    (tmp_path / "a.cast").write_bytes(cast_of([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
+    command = [sys.executable, "-m", "shim", *words, str(tmp_path / "a.cast")]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (1, "what was asked for cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("words", WRITING, ids=" ".join)
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_who_closed_stdout_wants_nothing_of_it(words, closed, tmp_path):
+    cast = cast_of([(0.1, "O", b"words\n")])
+    (tmp_path / "a.cast").write_bytes(cast)
+    line = shlex.join([sys.executable, "-m", "shim", *words, str(tmp_path / "a.cast")])
+    done = subprocess.run(["/bin/sh", "-c", f"{line} {closed}"], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "a.cast").read_bytes() == cast
+
+
+@pytest.mark.parametrize("words", WRITING, ids=" ".join)
+def test_who_has_read_enough_gets_no_traceback(words, tmp_path):
+    (tmp_path / "a.cast").write_bytes(cast_of([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
+    command = [sys.executable, "-m", "shim", *words, str(tmp_path / "a.cast")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode in (0, 1)
