@@ -170,11 +170,20 @@ class Teller:
         return [change for event in _objects(lines) for change in self.story.event(at, event)]
 
     def _plain(self, record: Record) -> list[Change]:
-        """The frontend's output as what it is: the result of the `json` format, or a text."""
+        """The frontend's output as what it is: the result of the `json` format, flat lines, or a text."""
+        if self._header.dialect == "yume":
+            return [change for event in _objects(self._line(record)) for change in self._flat(record.at, event)]
         if self._invocation.output_format == "json":
             return self._events(record.at, self._line(record))
         delta = {"type": "content_block_delta", "delta": {"text": record.data.decode("utf-8", "replace")}}
         return self.story.event(record.at, {"type": "stream_event", "event": delta})
+
+    def _flat(self, at: float, event: Mapping[str, Any]) -> list[Change]:
+        """A line of Yume's: a session begins and ends there as it does in Claude's stream."""
+        if event.get("type") != "text":
+            return self.story.event(at, event)
+        delta = {"type": "content_block_delta", "delta": {"text": event.get("content")}}
+        return self.story.event(at, {"type": "stream_event", "event": delta})
 
     def _line(self, record: Record) -> bytes:
         """The whole line that a record completes."""

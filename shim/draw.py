@@ -13,6 +13,7 @@ from shim.account import printable
 from shim.edits import Line, edit_of
 from shim.paper import Paper
 from shim.remarks import remark
+from shim.steps import MAIN
 from shim.story import Change, Step, Story, text_of
 from shim.sums import reasons, session_lines, turn_line
 
@@ -28,8 +29,6 @@ ERRORS = 10  # of a turn that are not drawn twice
 DEPTH = 6  # nested agents stand no deeper
 INDENT = 4
 
-# The argument that says most, if a call has it: it stands on the call's own line.
-_SHOWN = ("command", "file_path", "pattern", "path", "url", "query", "description", "prompt")
 # Arguments that are drawn in another way, or say nothing.
 _HIDDEN = frozenset(("old_string", "new_string", "content", "edits", "new_source", "todos"))
 
@@ -161,7 +160,7 @@ class Drawing:
 
     def _arguments(self, step: Step) -> tuple[list[str], list[str]]:
         """The lines of the argument that says most, and those of the others."""
-        first = next((name for name in _SHOWN if isinstance(step.input.get(name), str)), None)
+        first = next((name for name in MAIN if isinstance(step.input.get(name), str)), None)
         main = self._cut(step.input[first], ARGUMENT_LINES) if first else []
         others = [
             _one_line(f"{name}: {_plain(value)}")
@@ -314,7 +313,7 @@ _DRAWN = {
 
 def shown(arguments: Mapping[str, Any]) -> str:
     """A call's arguments in one line: the one that says most, or all of them."""
-    for name in _SHOWN:
+    for name in MAIN:
         if isinstance(arguments.get(name), str):
             return _one_line(arguments[name])
     return _one_line(", ".join(f"{name}={_plain(value)}" for name, value in arguments.items()))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from shim.account import printable
 from shim.figures import dollars, duration, tokens
 from shim.redact import Redactor
-from shim.steps import cause_of
+from shim.steps import MAIN, cause_of
 from shim.story import Change, Kind, Span, Step, Story, text_of
 from shim.unified import diff_of
 
@@ -26,8 +26,6 @@ GROWTH_POINTS = 120  # of the times at which a streamed text grew: a replay is n
 STEP_CHARACTERS, GROWTH_CHARACTERS = 150, 12  # what a step and a point of its growth take besides its texts
 DEPTH = 4  # agents inside agents; deeper ones are shown at this depth
 
-# A call's argument that says most, in the order of preference.
-MAIN = ("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "description", "prompt", "skill")
 CHANGED = frozenset(("old_string", "new_string", "content", "edits", "new_source", "replace_all"))
 
 

@@ -8,6 +8,8 @@ Kind = Literal["start", "prompt", "thinking", "text", "call", "question", "answe
 
 STEP_CHARACTERS = 16 * 1024 * 1024  # of a text that is streamed; nobody reads more, and it is kept until its end
 TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+# The argument of a call that says most, in the order of preference: it stands beside the call's name.
+MAIN = ("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "description", "prompt", "skill")
 ALIKE = 20  # characters that two texts have to begin with in common, to be one that was cut or blanked
 
 

@@ -128,6 +128,8 @@ class Run:
             self.prompt = self.prompt or excerpt(step.text)
         elif step.kind == "start":
             self.model = short(step.text)
+        elif step.name == "refused" and step.kind == "note":  # there may be no result that says so
+            self.outcome = self.outcome or "refused"
         elif step.kind == "result":
             facts = step.facts
             cause = short(cause_of(facts))

@@ -3,8 +3,11 @@
 import json
 import os
 import re
+import subprocess
+import sys
 
 import pytest
+from box import PATIENCE
 from casting import HEADER, cast_of, cast_of_case
 from exporting import SECRETS, answer, assistant, call, init, result, session, text
 from support import case
@@ -109,6 +112,17 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
     assert (status, complaint) == (0, "")
     for word in ("damaged", "cut off", "rate_limit", "unreadable", "no turn ended", "this is no cast"):
         assert word in said.decode()
+
+
+@pytest.mark.parametrize("words", [[], ["--output-format", "json"], ["--shim-dialect", "yume"]])
+def test_a_run_that_was_refused_is_listed_as_refused(shim, inside, words):
+    """Also where the frontend got a sentence only, or another dialect."""
+    path = str(inside.path / "one.cast")
+    command = [sys.executable, "-m", "shim", "claude", "--shim-vendor", "nobody", "--shim-record", path, *words]
+    subprocess.run([*command, "-p", "hello"], capture_output=True, timeout=PATIENCE)
+    assert [(row["outcome"], row["prompt"]) for row in listed(shim, path)] == [("refused", "hello")]
+    drawn = shim("show", path)[1].decode()
+    assert "nobody" in drawn and '"type"' not in drawn
 
 
 def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
