@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import orjson
 from casting import Moment, cast_of
 from fake_secrets import BARE
+from telling import call, text
 
 SECRETS = [secrets[0] for kind, secrets in BARE.items() if "\n" not in secrets[0]]
 
@@ -43,16 +44,8 @@ def assistant(identity: str, *content: dict[str, Any], parent: str | None = None
     }
 
 
-def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
-
-
 def thinking(words: str) -> dict[str, Any]:
     return {"type": "thinking", "thinking": words}
-
-
-def call(identity: str, name: str = "Bash", **given: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "id": identity, "name": name, "input": given}
 
 
 def answer(identity: str, content: Any = "done", *, failed: bool = False, parent: str | None = None) -> dict[str, Any]:

@@ -9,8 +9,9 @@ import sys
 import pytest
 from box import PATIENCE
 from casting import HEADER, cast_of, cast_of_case
-from exporting import SECRETS, answer, assistant, call, init, result, session, text
+from exporting import SECRETS, answer, assistant, init, result, session
 from support import case
+from telling import call, text
 from test_threats import ESCAPES, visible
 
 HEADS = ["when", "vendor", "prompt", "turns", "tools", "time", "cost", "outcome", "file"]

@@ -5,7 +5,8 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from exporting import answer, assistant, call, init, result, session
+from exporting import answer, assistant, init, result, session
+from telling import call
 from test_cast_list import COLORS, _terminal, asking, casts  # noqa: F401 - a fixture
 from test_threats import ESCAPES, visible
 

@@ -2,8 +2,9 @@
 
 import pytest
 from casting import cast_of_case, read_cast
-from exporting import answer, assistant, call, delta, init, result, text, thinking
+from exporting import answer, assistant, delta, init, result, thinking
 from support import Case, as_parameters, fixture_cases
+from telling import call, text
 
 from shim.casts import Teller
 from shim.story import Story

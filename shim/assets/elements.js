@@ -32,9 +32,9 @@ function clock(ms) {
 function lasting(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
-  const minutes = Math.floor(ms / 60000);
-  const seconds = Math.floor((ms % 60000) / 1000);
-  return minutes < 60 ? `${minutes} min ${seconds} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  const [minutes, seconds] = [Math.floor(Math.round(ms / 1000) / 60), Math.round(ms / 1000) % 60];
+  const two = (number) => String(number).padStart(2, "0");
+  return minutes < 60 ? `${minutes} min ${two(seconds)} s` : `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
 }
 
 function counted(number, word) {
