@@ -16,7 +16,7 @@ from shim.figures import dollars, duration
 if TYPE_CHECKING:
     from shim.summary import Run
 
-NAMES = ("when", "vendor", "prompt", "turns", "tools", "time", "cost", "outcome", "file")
+NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file")
 PROMPT, OUTCOME = NAMES.index("prompt"), NAMES.index("outcome")
 YEAR = "2026-"
 PROMPT_COLUMNS = 24  # of a prompt beside the name of the file
@@ -59,7 +59,7 @@ def _draw(console: Console, rows: list[list[Text]]) -> None:
             prompt = max(console.width - sum(widths[:-1]) + widths[PROMPT] - (len(names) - 1), LEAST_COLUMNS)
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), collapse_padding=True)
     for name in names:
-        right = name in ("turns", "tools", "time", "cost")
+        right = name in ("turns", "tools", "lasted", "cost")
         table.add_column(name, no_wrap=True, justify="right" if right else "left", overflow="ellipsis")
     for row in rows:
         if gap == 1:

@@ -56,7 +56,7 @@ class Drawing:
         self._last: tuple[str, int] = "", 0  # what was drawn last: its kind, its step
         self._cost = 0.0
         self._noted: set[str] = set()  # kinds of its notes, as far as its result would say them again
-        self._wrong: list[str] = []  # errors that were drawn in this turn
+        self._wrong: list[str] = []  # what was drawn in this turn, and may be why it failed
 
     def change(self, change: Change) -> None:
         """Draw what a change of the story shows."""
@@ -234,15 +234,21 @@ class Drawing:
     def _note(self, step: Step) -> None:
         if step.name in _COUNTED:
             self._noted.add(step.name)
+        elif step.name == "user":
+            self._drew(step.text)
         self._space("note", step)
         text = "\n".join(self._cut(remark(step)[: FULL_CHARACTERS if self._full else NOTE_CHARACTERS], ARGUMENT_LINES))
         self._paper.line(Text(f"· {text}", style="yellow"), self._indent(step))
 
     def _error(self, step: Step) -> None:
         self._space("error", step)
-        self._wrong.append(step.text)
-        del self._wrong[:-ERRORS]
+        self._drew(step.text)
         self._paper.line(Text(printable(step.text), style="red"), self._indent(step))
+
+    def _drew(self, text: str) -> None:
+        """A text that the result of the turn may give as its reason."""
+        self._wrong.append(text)
+        del self._wrong[:-ERRORS]
 
     def _result(self, step: Step) -> None:
         self._running.clear()

@@ -14,7 +14,7 @@ from support import case
 from telling import call, text
 from test_threats import ESCAPES, visible
 
-HEADS = ["when", "vendor", "prompt", "turns", "tools", "time", "cost", "outcome", "file"]
+HEADS = ["when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file"]
 
 # What rich says itself; what ESCAPES has would be bold, dim or of a colour of the table by chance only.
 COLORS = re.compile(r"\x1b\[(0|1|2|31|32|33|36)m")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support import case, parse, translate_case
-from telling import INIT, Event, call, delta, result, returned, said, start, text
+from telling import INIT, Event, call, delta, result, returned, said, start, text, user
 
 from shim.draw import ARGUMENT_CHARACTERS, ARGUMENT_LINES, DIFF_LINES, OUTPUT_LINES, Drawing, shown
 from shim.story import Story
@@ -59,6 +59,12 @@ def test_a_failure_says_why_once():
         "refused",
         "✗ failed: api_error · 0.0 s · 10 tokens in, 5 out",
     ]
+
+
+def test_what_an_interrupt_says_is_drawn_once():
+    words = "[Request interrupted by user]"
+    ended = result(is_error=True, subtype="error_during_execution", errors=[words])
+    assert sum(words in row for row in rows(user(words), ended)) == 1
 
 
 def test_totals_count_tokens_and_money_and_the_cost_of_a_turn_is_its_own():
