@@ -18,6 +18,7 @@ from shim.errors import FrontendError
 from shim.lines import LineSplitter
 
 VERSION = 1
+SUFFIX = ".cast"  # of a file in a folder of recordings
 STREAMS = "iIoOe"  # our stdin, the child's, its stdout, ours, its stderr
 FACTS = "sxn"  # a child starts, it has ended, a note of ours
 PIECE_BYTES = 1024 * 1024  # of one record: a longer line is several

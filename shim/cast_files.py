@@ -4,13 +4,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.cast import CastError
+from shim.cast import SUFFIX, CastError
 from shim.cast_redact import Rewritten, rewrite
 from shim.cast_search import Search
 from shim.cast_verify import DAMAGE, Finding, verify
 
 CHUNK_BYTES = 256 * 1024
-SUFFIX = ".cast"
 
 
 def cast_paths(given: Iterable[str]) -> Iterator[str]:

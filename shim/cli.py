@@ -52,7 +52,7 @@ def run(arguments: list[str]) -> None:
         _complain(str(error), error.hint)
     except OSError as error:  # of a file that is read or made, somebody has said it already
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter tries again, and complains
-        _complain(f"what was asked for cannot be written: {error.strerror}")
+        _complain(f"{error.filename or 'what was asked for cannot be written'}: {error.strerror}")
 
 
 def _complain(text: str, hint: str = "") -> None:

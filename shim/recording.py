@@ -9,13 +9,13 @@ from typing import Any
 
 from shim import __version__
 from shim.account import printable
+from shim.cast import SUFFIX
 from shim.config import Settings
 from shim.early import tell
 from shim.errors import UnrecordedError
 from shim.recorder import Limits, Recorder
 from shim.redact import Redactor, redact_argv
 
-SUFFIX = ".cast"
 TRIES = 5  # for a name that nobody else has; its random part has 65,536 values for a process in a millisecond
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

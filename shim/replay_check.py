@@ -16,11 +16,10 @@ from typing import IO, NamedTuple
 
 import orjson
 
-from shim.account import printable
 from shim.cast import CastError, Header
 from shim.config import CHOICES
 from shim.replay import open_cast
-from shim.replay_choice import SUFFIX, invocation_of
+from shim.replay_choice import invocation_of
 from shim.replay_difference import Difference, Side, compare, split
 from shim.replay_words import read_word
 
@@ -50,20 +49,6 @@ class Checked(NamedTuple):
     lines: int = 0
     difference: Difference | None = None
     reason: str = ""
-
-
-def casts_at(paths: Sequence[str]) -> list[str]:
-    """The casts among files and directories, the latter in the order of recording. CastError where there is none."""
-    found: list[str] = []
-    for path in paths:
-        if not os.path.isdir(path):
-            found.append(path)
-            continue
-        inside = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(SUFFIX))
-        if not inside:
-            raise CastError(f"the directory {printable(path)} holds no cast (a file that ends in {SUFFIX})")
-        found += inside
-    return found
 
 
 def check(path: str) -> Checked:

@@ -13,7 +13,7 @@ import orjson
 
 from shim.account import printable
 from shim.argv import Invocation, parse
-from shim.cast import CastError, Header, Reader, Record
+from shim.cast import SUFFIX, CastError, Header, Reader, Record
 from shim.errors import FrontendError, VendorError
 from shim.ids import parse_uuid, vendor_id
 from shim.lines import LineSplitter
@@ -24,7 +24,6 @@ from shim.vendor import Launch, Request, Vendor, as_stdin
 from shim.vendors import find_recorded
 from shim.yume_argv import parse as parse_yume
 
-SUFFIX = ".cast"
 MOST_CASTS = 10_000  # of a directory; nobody finds their way in more
 MOST_PROMPTS = 1_000_000  # characters of a prompt that are compared
 SHOWN, SHOWN_CHARACTERS = 5, 60  # of the prompts that there are, in an error

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.account import printable
-from shim.replay_check import Checked, casts_at, check
+from shim.cast_files import cast_paths
+from shim.replay_check import Checked, check
 
 COLOURS = {"ok": "green", "differs": "red", "skipped": "yellow", "failed": "red"}
 MOST_AT_ONCE = 8  # each is two programs that start
@@ -18,7 +19,7 @@ MOST_AT_ONCE = 8  # each is two programs that start
 
 def report(paths: Sequence[str], *, as_json: bool) -> int:
     """Check every cast; the exit status: 1 when one differs or cannot be checked. CastError where there is none."""
-    casts = casts_at(paths)
+    casts = list(cast_paths(paths))
     console = Console(highlight=False)
     counts = dict.fromkeys(COLOURS, 0)
     rows = []

@@ -194,7 +194,7 @@ def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box):
     status, found = report(box, str(box.path / "all"))
     assert [row["outcome"] for row in found["casts"]] == ["ok", "failed", "skipped"] and status == 1
     done = box.shim("replay", str(box.path / "home"), "--check")
-    assert done.status == 1 and "holds no cast" in done.stderr
+    assert done.status == 1 and "has no casts" in done.stderr
 
 
 def test_nothing_of_who_checks_is_read_or_written(box):
