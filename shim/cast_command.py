@@ -55,7 +55,7 @@ def verify(
 
 @app.command()
 def redact(
-    cast: Annotated[str, typer.Argument(help="The recording.")],
+    cast: Annotated[str, typer.Argument(metavar="CAST", help="The recording.")],
     pattern: Annotated[
         list[str] | None, typer.Option(help="A regular expression (of Python); what it matches is blanked too.")
     ] = None,
@@ -93,7 +93,7 @@ def redact(
 
 @app.command()
 def fixture(
-    cast: Annotated[str, typer.Argument(help="The recording.")],
+    cast: Annotated[str, typer.Argument(metavar="CAST", help="The recording.")],
     to: Annotated[str, typer.Option("--to", help="The folder of the fixtures; the case is VENDOR/NAME in it.")],
     child: Annotated[int | None, typer.Option(help="Which child, where there are several.")] = None,
     turn: Annotated[int | None, typer.Option(help="The child that was started for this turn.")] = None,

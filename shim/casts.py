@@ -19,6 +19,8 @@ from shim.vendors import find
 CHUNK_BYTES = 256 * 1024
 PROMPT_BYTES = 1024 * 1024  # of a prompt that came on stdin as text; nobody reads more of it
 LINE_BYTES = 16 * 1024 * 1024  # of a line that came in pieces: 16 times what the drop-in writes to an SDK
+TOO_LONG = "could not be read, being too long"
+_LEFT_OUT = b"\0"  # stands before the rest of a line that is too long, which begins no object then
 RETOLD_BYTES = 1_000_000  # of a line of what is translated anew: what an SDK would have got
 
 
@@ -191,8 +193,8 @@ class Teller:
         parts.append(record.data)
         if not record.data.endswith(b"\n"):
             if sum(map(len, parts)) > LINE_BYTES:
-                parts[:] = [b""]  # what is left of it is no object
-                self.skipped += 1
+                self.skipped += parts[0] != _LEFT_OUT
+                parts[:] = [_LEFT_OUT]
             return b""
         del self._rests[record.letter]
         return b"".join(parts)

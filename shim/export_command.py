@@ -24,7 +24,7 @@ REDACT = ("all", "none")
 
 
 def export_cast(
-    cast: Annotated[str, typer.Argument(help="The recording.")],
+    cast: Annotated[str, typer.Argument(metavar="CAST", help="The recording.")],
     to: Annotated[str, typer.Option("--to", help=f"{', '.join(FORMATS)}.")],
     output: Annotated[str, typer.Option("--output", "-o", help="The file to write; - is stdout.")] = "-",
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shim.casts import Cast, Teller
+from shim.casts import TOO_LONG, Cast, Teller
 from shim.exported import Exported
 from shim.redact import summary
 from shim.story import Story
@@ -38,14 +38,17 @@ def gather(path: str, *, redact: bool) -> Gathered:
         "shim": exported.fact(header.shim),
         "model": exported.fact(teller.story.model),
     }
-    return Gathered(exported, teller.story, about, list(_notes(exported, cast.reader.ended, cast.reader.skipped)))
+    return Gathered(exported, teller.story, about, list(_notes(exported, cast, teller)))
 
 
-def _notes(exported: Exported, ended: bool, skipped: int) -> Iterator[str]:
-    if not ended:
+def _notes(exported: Exported, cast: Cast, teller: Teller) -> Iterator[str]:
+    skipped = cast.reader.skipped
+    if not cast.whole:
         yield "The recording was cut off: what happened behind its last line is not known."
     if skipped:
         yield f"{skipped} line{'s' if skipped > 1 else ''} of the recording could not be read."
+    if teller.skipped:
+        yield f"{teller.skipped} line{'s' if teller.skipped > 1 else ''} of the session {TOO_LONG}."
     if any(sheet.shortened for sheet in exported.sheets):
         yield f"Texts are cut to {exported.limit:,} characters; each says how many were left out."
     if exported.left_out:

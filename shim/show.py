@@ -12,7 +12,7 @@ from rich.console import Console
 
 from shim.account import printable
 from shim.cast import Header, Record
-from shim.casts import Cast, Teller
+from shim.casts import TOO_LONG, Cast, Teller
 from shim.draw import Drawing
 from shim.raw import RawDrawing
 from shim.story import Story
@@ -122,7 +122,8 @@ class _Session:
         for change in self._teller.close():
             self._drawing.change(change)
         if self._teller.skipped:
-            ending.append(f"{self._teller.skipped} lines were too long to be read")
+            count = self._teller.skipped
+            ending.append(f"{count} line{'s' if count > 1 else ''} of the session {TOO_LONG}")
         self._drawing.close(ending)
 
 

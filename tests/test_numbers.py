@@ -234,3 +234,14 @@ def test_why_a_turn_failed_is_one_word(name: str, ours: bool, tmp_path: Path) ->
         cast = re.sub(rb'\\"shim\\":', rb'\\"shin\\":', cast)
     words = set(_causes(cast, tmp_path))
     assert len(words) == 1 and not words & {"success", "unknown", "completed", ""}
+
+
+def test_a_line_that_is_too_long_to_be_told_is_said_wherever_a_session_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shim.casts.LINE_BYTES", 1_000_000)
+    cast = talk((0.0, "O", said(text("x" * 3_000_000))), (1.0, "O", result()))
+    told = "1 line of the session could not be read, being too long"
+    assert told in drawn(cast)
+    assert told in exported(export_markdown.export, tmp_path, cast).decode()
+    assert any(told in note for note in _data(exported(export_html.export, tmp_path, cast))["notes"])
