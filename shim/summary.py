@@ -261,12 +261,17 @@ def count(counts: dict[str, int], name: object, number: int = 1) -> None:
 
 def named(table: Mapping[str, Any], name: object) -> str:
     """What something is called in a table."""
-    key = short(name)
+    if (key := _line(name)) not in table:
+        key = short(name)
     return key if key in table or len(table) < NAMES else OVERFLOW
 
 
 def short(value: object) -> str:
-    """A name of somebody's, in one line that a terminal shows and does not obey."""
+    """A name of somebody's without its secrets, in one line that a terminal shows and does not obey."""
+    return _line(Redactor().text(str(value)[: 10 * NAME_CHARACTERS]))
+
+
+def _line(value: object) -> str:
     return printable(str(value)[:NAME_CHARACTERS]).replace("\n", "\\n").replace("\t", " ")
 
 

@@ -203,3 +203,13 @@ def test_a_secret_in_a_prompt_is_not_listed(shim, casts, secret):
     folder = casts(one=session((0.0, result()), **asking(f"use {secret} now")))
     for words in ((), ("--json",)):
         assert secret.encode() not in shim("cast", "list", folder, *words)[1]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_in_a_name_is_in_no_list_and_no_statistic(shim, casts, secret):
+    failed = result(is_error=True, shim={"cause": f"c {secret} c", "repairs": {f"r {secret} r": 1}})
+    moments = ((0.0, init(model=f"m {secret} m")), (1.0, assistant("m1", call("a", f"t {secret} t"))), (2.0, failed))
+    folder = casts(one=session(*moments, vendor=f"v {secret} v", vendor_version=f"1 {secret}"))
+    for words in (("list",), ("list", "--json"), ("stats",), ("stats", "--json"), ("stats", "--to", "html")):
+        status, said, _ = shim("cast", *words, folder)
+        assert status == 0 and secret not in said.decode(), words
