@@ -12,6 +12,7 @@ from typing import NamedTuple
 import orjson
 
 from shim.config import state_directory
+from shim.dumping import dump
 from shim.ids import parse_uuid, vendor_id, vendor_name
 from shim.state import newest_files, read_file, remove, usable, write_file
 
@@ -44,7 +45,7 @@ def look_up(session_id: str, environment: Mapping[str, str]) -> Session | None:
 
 def last(cwd: str, environment: Mapping[str, str], vendor: str | None = None) -> tuple[str, Session] | None:
     """Claude's id and the session that was last used in `cwd`, with whichever vendor or with this one."""
-    directory = _directory(environment)
+    directory, cwd = _directory(environment), _told(cwd)
     for name, data in newest_files(directory, _SUFFIX, SESSIONS_KEPT, RECORD_BYTES):
         session_id, session = name.removesuffix(_SUFFIX), _parse(data)
         if session is None or session.cwd != cwd or vendor not in (None, session.vendor):
@@ -65,8 +66,8 @@ def remember(session_id: str, session: Session, environment: Mapping[str, str]) 
     directory, now = _directory(environment), time.time()
     known = None if session.created else _read(directory, canonical)
     created = session.created or (known and known.created) or now
-    record = session._replace(created=created)._asdict() | {"updated": now}
-    kept = write_file(directory, canonical + _SUFFIX, orjson.dumps(record))
+    record = session._replace(created=created, cwd=_told(session.cwd))._asdict() | {"updated": now}
+    kept = write_file(directory, canonical + _SUFFIX, dump(record))
     if os.getpid() % PRUNE_EVERY == 0:
         prune(directory)
     return kept
@@ -110,6 +111,11 @@ def _parse(data: bytes) -> Session | None:
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
     return known if vendor_name(known.vendor) and _storable(known.vendor_session) else None
+
+
+def _told(cwd: str) -> str:
+    """A folder's name as text; a byte of it that is none is written out."""
+    return os.fsencode(cwd).decode("utf-8", "backslashreplace")
 
 
 def _storable(vendor_session: str) -> bool:

@@ -103,6 +103,13 @@ def test_the_last_session_of_a_folder_is_the_last_used(box, environment):
     assert last("/", environment) is None
 
 
+def test_names_that_are_no_text_cost_no_turn(environment):
+    folder = os.fsdecode(b"/d\xff")
+    assert remember(U, Session("cake", "own-id", folder, "m\ud83d"), environment)
+    assert last(folder, environment) == (U, look_up(U, environment))
+    assert last(os.fsdecode(b"/d\xfe"), environment) is None
+
+
 def test_the_last_session_may_be_asked_of_one_vendor(box, environment):
     used(box, numbered(1), Session("cake", "first", "/repo"), 30)
     used(box, numbered(2), Session("pi", "second", "/repo"), 10)
