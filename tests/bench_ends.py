@@ -36,6 +36,7 @@ USER = {"type": "user", "message": {"role": "user", "content": "go"}}
 GONE_SECONDS = 2.5
 MEMORY_MEGABYTES = 3.0  # growth over a conversation: arenas of the allocator, and 10,000 ids at the most
 ZOMBIES = 2  # that ended after the last turn, and are let go of after the next
+REST_SECONDS = 5.0  # the child of the last turn may still be ending when its result is read
 WAYS = ("one way", "two way", "relay")
 
 
@@ -138,6 +139,14 @@ def look(pid: int) -> Left:
     return Left(len(os.listdir(f"/proc/{pid}/fd")), kilobytes, len(below), zombies)
 
 
+def at_rest(pid: int, early: Left) -> Left:
+    """What it holds once the child of its last turn, which ends behind the result, is let go of; a leak stays."""
+    deadline = time.monotonic() + REST_SECONDS
+    while (late := look(pid)).descriptors > early.descriptors and time.monotonic() < deadline:
+        time.sleep(REST_SECONDS / 100)
+    return late
+
+
 def files(box: Box) -> set[str]:
     """Every file in the box that no turn is meant to leave: no state, transcript or cast, nor the stand-in's own."""
     kept = (box.state / "sessions", box.path / "casts", box.home / ".claude" / "projects", box.bin, box.path / "plans")
@@ -208,7 +217,7 @@ def converse(box: Box, how: str, turns: int) -> tuple[Left, Left, int, set[str]]
             answered(running, 1)
             if number == turns // 10:
                 early = look(running.process.pid)
-        late = look(running.process.pid)
+        late = at_rest(running.process.pid, early)
         assert running.hang_up().status == 0
     return early, late, survivors(), files(box) - before
 
