@@ -48,7 +48,7 @@ def _yume(arguments: list[str], installed: dict[str, str]) -> int:
     import gc
 
     gc.disable()
-    from shim.yume_cli import main as yume_cli
+    from shim.yume.cli import main as yume_cli
 
     return yume_cli(arguments, installed)
 

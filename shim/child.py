@@ -19,7 +19,7 @@ from shim.tail import Tail
 from shim.translate import signal_name
 
 if TYPE_CHECKING:
-    from shim.recorder import Track
+    from shim.casts.recorder import Track
 
 WINDOWS = os.name == "nt"  # windows.py stands for the process group there; never run
 CHUNK_BYTES = 256 * 1024

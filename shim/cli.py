@@ -15,16 +15,16 @@ from rich.text import Text
 from shim import __version__
 from shim.account import printable
 from shim.capabilities import describe_all
-from shim.cast_command import app as cast_app
+from shim.casts.command import app as cast_app
 from shim.config import CHOICES
-from shim.conform_command import check_conformance
+from shim.conform.command import check_conformance
 from shim.errors import ShimError
-from shim.export_command import export_cast
+from shim.exports.command import export_cast
 from shim.install import DEFAULT_DIRECTORY, found_first, install, uninstall
-from shim.own_vendors import learn
-from shim.replay_command import replay
-from shim.show import draw_run, open_console
-from shim.show_command import show_cast
+from shim.profiles.own import learn
+from shim.replays.command import replay
+from shim.showing.command import show_cast
+from shim.showing.show import draw_run, open_console
 from shim.translate import STDERR_BYTES, open_translation, parse_exit, translate
 from shim.vendors import find
 

@@ -23,7 +23,7 @@ from shim.translation import Translation
 from shim.translator import Translator
 
 if TYPE_CHECKING:
-    from shim.recorder import Recorder
+    from shim.casts.recorder import Recorder
 
 NOT_FOUND_STATUS = 127  # with text output only; frontends that read JSON get a result and 1 (surface page)
 SIGNAL_STATUS = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -183,7 +183,7 @@ def record_refusal(invocation: Invocation, installed: Mapping[str, str], argumen
     path = config.record_path(invocation, os.environ, installed, settings)
     if not path:
         return None
-    from shim.recording import open_recorder
+    from shim.casts.recording import open_recorder
 
     try:
         return open_recorder(

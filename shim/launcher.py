@@ -28,8 +28,8 @@ from shim.vendor import Launch, Request, Vendor
 if TYPE_CHECKING:
     import subprocess
 
+    from shim.casts.recorder import Recorder, Track
     from shim.pen import Pen
-    from shim.recorder import Recorder, Track
     from shim.redact import Stream
     from shim.spill import Spill
     from shim.turn import Turn

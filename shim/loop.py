@@ -11,7 +11,7 @@ from shim.errors import MachineError
 from shim.sinks import Output
 
 if TYPE_CHECKING:
-    from shim.recorder import Recorder
+    from shim.casts.recorder import Recorder
 
 LAST_WORDS_SECONDS = 0.2  # for the result of a turn that a SIGTERM ended, if stdout takes it (surface page)
 

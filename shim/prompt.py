@@ -10,7 +10,7 @@ from shim.errors import ArgumentError, FrontendError
 from shim.lines import INBOUND_BYTES
 
 if TYPE_CHECKING:
-    from shim.recorder import Recorder
+    from shim.casts.recorder import Recorder
 
 SILENT_SECONDS = 3.0  # for a pipe that is open and says nothing, beside a prompt (contract P20)
 PATIENT_SECONDS = 600.0  # for the same pipe when the prompt can only come from it

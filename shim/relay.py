@@ -25,7 +25,7 @@ from shim.source import Source
 from shim.translation import Translation
 
 if TYPE_CHECKING:
-    from shim.recorder import Recorder
+    from shim.casts.recorder import Recorder
     from shim.redact import Stream
 
 # What the frontend's and the child's lines are looked at for: who waits for whom. Nothing else of them is read.

@@ -16,8 +16,8 @@ from shim.launcher import Launcher
 from shim.messages import Message
 
 if TYPE_CHECKING:
+    from shim.casts.recorder import Recorder
     from shim.control import Control
-    from shim.recorder import Recorder
     from shim.sinks import Output
     from shim.source import Source
     from shim.transcript import Transcript
@@ -115,8 +115,8 @@ class Run:
     def _control(self) -> "Control":
         facts, pen = self._launcher.facts, self._launcher.pen
         if self._launcher.settings.dialect == "yume":
-            from shim.yume import YumePen
-            from shim.yume_control import YumeControl
+            from shim.yume.control import YumeControl
+            from shim.yume.pen import YumePen
 
             assert isinstance(pen, YumePen)
             return YumeControl(facts, _minted(), _now, pen, unattended=self._launcher.vendor.unattended)

@@ -21,7 +21,7 @@ from shim.sinks import FrontendGoneError, Output
 from shim.source import Source
 
 if TYPE_CHECKING:
-    from shim.recorder import Recorder
+    from shim.casts.recorder import Recorder
 
 # That wait for their turn. Beyond both the frontend's stdin is not read on, and then neither an answer nor an interrupt
 # is heard: a frontend that writes a few messages ahead must not come there, one that never stops must.

@@ -15,8 +15,8 @@ from shim.transcript import Transcript
 from shim.turn import Turn
 
 if TYPE_CHECKING:
+    from shim.casts.recorder import Recorder
     from shim.pen import Pen
-    from shim.recorder import Recorder
 
 WHOLE_BYTES = 1024 * 1024
 

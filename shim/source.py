@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shim.lines import INBOUND_BYTES, LineSplitter
 
 if TYPE_CHECKING:
-    from shim.recorder import Recorder
+    from shim.casts.recorder import Recorder
 
 CHUNK_BYTES = 256 * 1024
 

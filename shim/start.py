@@ -20,8 +20,8 @@ from shim.ids import parse_uuid, vendor_id
 from shim.launcher import Launcher, working_directory
 from shim.log import open_log
 from shim.messages import Message
-from shim.own_vendors import learn, readable
 from shim.policy import MODES, permission_mode
+from shim.profiles.own import learn, readable
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
 from shim.runs import Pending, Run
@@ -29,9 +29,9 @@ from shim.translate import fresh_identity, open_pen
 from shim.vendors import VENDORS, find
 
 if TYPE_CHECKING:
+    from shim.casts.recorder import Recorder
     from shim.pen import Pen
-    from shim.recorder import Recorder
-    from shim.replay_choice import Takes
+    from shim.replays.choice import Takes
     from shim.vendor import Vendor
 
 DRIVERS = ("two-way", "one-way")
@@ -95,7 +95,7 @@ class Start:
             )
         self.mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
         if path := config.record_path(invocation, self.environment, installed, self.settings):
-            from shim.recording import open_recorder
+            from shim.casts.recording import open_recorder
 
             self.recorder = open_recorder(
                 path, self.vendor.shown, self.settings, arguments=arguments, environment=self.environment, cwd=self.cwd
@@ -112,7 +112,7 @@ class Start:
 
     def _stand_in(self, path: str, invocation: Invocation) -> "Vendor":
         """The vendor whose recordings are played."""
-        from shim.replay_choice import Takes
+        from shim.replays.choice import Takes
 
         self.recordings = Takes(path, self.cwd, self.environment)
         place = self.resumed.vendor_session if self.resumed and self.resumed.vendor == REPLAY else ""
@@ -276,7 +276,7 @@ def yume_mode_of(invocation: Invocation) -> Invocation:
     given = invocation.permission_mode
     if given in (None, "manual", *MODES):
         return invocation
-    from shim.yume_words import yume_mode
+    from shim.yume.words import yume_mode
 
     mode, asks, known = yume_mode(given)
     if not known:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from shim.account import printable
 from shim.argv import Invocation
-from shim.cast import CastError
-from shim.cast_files import cast_paths
-from shim.casts import Cast, Teller
+from shim.casts.cast import CastError
+from shim.casts.files import cast_paths
+from shim.casts.reading import Cast, Teller
 from shim.config import load
 from shim.summary import Run
 

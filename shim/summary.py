@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shim.account import OVERFLOW, printable
-from shim.cast import Header
+from shim.casts.cast import Header
 from shim.redact import Redactor
-from shim.steps import cause_of
-from shim.story import Change, Step, Totals
+from shim.story.steps import cause_of
+from shim.story.story import Change, Step, Totals
 
 NAMES = 500  # of tools, vendors, causes, repairs; what is called otherwise is counted together
 NAME_CHARACTERS = 80

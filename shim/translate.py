@@ -50,7 +50,7 @@ def open_pen(
     `history`: a dialect that is not Claude's also keeps Claude's lines, for a transcript.
     """
     if dialect == "yume":
-        from shim.yume import YumePen
+        from shim.yume.pen import YumePen
 
         kept = ClaudePen(fresh_identity()[1], limit=limit) if history else None
         return YumePen(identity, limit=limit, shown=shown, history=kept)

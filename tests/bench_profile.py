@@ -19,8 +19,8 @@ from support import fixture_cases
 
 from shim.ending import Exit
 from shim.events import ClaudePen
-from shim.profile import build
-from shim.profile_check import Source
+from shim.profiles.check import Source
+from shim.profiles.profile import build
 from shim.terms import Terms
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION
 from shim.translation import Translation
@@ -77,7 +77,7 @@ def throughput(pairs: int, partial: bool) -> str:
 LOAD = """
 import sys, time
 import shim.start
-from shim.own_vendors import learn
+from shim.profiles.own import learn
 import os
 learn(os.environ)
 from shim.vendors import find

@@ -5,7 +5,7 @@ from typing import Any
 
 from support import Case, translate_case
 
-from shim.cast import STREAMS, Encoder, Reader, Record
+from shim.casts.cast import STREAMS, Encoder, Reader, Record
 from shim.ending import Exit
 
 HEADER: Mapping[str, Any] = {

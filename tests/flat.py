@@ -12,7 +12,7 @@ from shim.terms import Conversation, Terms
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_translation
 from shim.translation import Translation
 from shim.turn import Turn
-from shim.yume import YumePen
+from shim.yume.pen import YumePen
 
 SCENARIOS = (
     "text-only",

@@ -7,8 +7,8 @@ from typing import Any
 from support import Line, brief, parse
 
 from shim.ending import Exit
-from shim.profile import build
-from shim.profile_check import Source
+from shim.profiles.check import Source
+from shim.profiles.profile import build
 from shim.terms import Terms
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_pen
 from shim.translation import Translation

@@ -5,8 +5,8 @@ from typing import Any
 
 from casting import read_cast
 
-from shim.casts import Teller
-from shim.story import Change, Step, Story
+from shim.casts.reading import Teller
+from shim.story.story import Change, Step, Story
 
 Event = dict[str, Any]
 INIT: Event = {"type": "system", "subtype": "init", "session_id": "s", "model": "m", "cwd": "/repo"}

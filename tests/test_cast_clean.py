@@ -15,10 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support import Case, as_parameters, fixture_cases
 
-from shim.cast import PIECE_BYTES, Encoder
-from shim.cast_clean import PLACES, SEAMS, Cleaner
-from shim.cast_redact import sweep
-from shim.seams import spans
+from shim.casts.cast import PIECE_BYTES, Encoder
+from shim.casts.clean import PLACES, SEAMS, Cleaner
+from shim.casts.redact import sweep
+from shim.casts.seams import spans
 
 SECRET = f"sk-ant-api03-{random(80)}"
 

@@ -15,7 +15,7 @@ from box import PATIENCE, SHIM, STREAM, Box, Done
 from casting import cast_of, read_cast, stream_of
 from support import ROOT, case
 
-from shim.cast_command import app
+from shim.casts.command import app
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
 INTACT = cast_of([(0.0, "i", b"hello\n")])
@@ -249,7 +249,7 @@ def test_a_wrong_expression_writes_nothing(shim, secrets):
 
 
 def test_an_expression_that_takes_for_ever_leaves_everything_as_it_was(shim, secrets, monkeypatch):
-    monkeypatch.setattr("shim.cast_search.SEARCH_SECONDS", 0.05)
+    monkeypatch.setattr("shim.casts.search.SEARCH_SECONDS", 0.05)
     secrets.write_bytes(cast_of([(0.0, "i", b"a" * 60 + b"!\n")]))
     before = secrets.read_bytes()
     status, _, complaint = shim("cast", "redact", str(secrets), "--pattern", "(a+)+$", "--in-place")
@@ -394,9 +394,9 @@ def test_what_is_cut_obeys_nothing(watched, hostile, box):
 
 
 def test_nothing_for_people_is_imported_before_it_is_needed():
-    text = (ROOT / "shim" / "cast_command.py").read_text(encoding="utf-8")
+    text = (ROOT / "shim" / "casts" / "command.py").read_text(encoding="utf-8")
     head = text[: text.index("\napp = ")]
-    assert "cast_files" not in head and "cast_verify" not in head
+    assert "casts.files" not in head and "casts.verify" not in head
 
 
 # -- who reads what is said --------------------------------------------------------------------------------------

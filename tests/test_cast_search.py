@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from shim import cast_search
-from shim.cast import CastError
-from shim.cast_search import PATTERN_CHARACTERS, PATTERNS, Search
+from shim.casts import search as cast_search
+from shim.casts.cast import CastError
+from shim.casts.search import PATTERN_CHARACTERS, PATTERNS, Search
 
 
 def found(text: str, *patterns: str, texts: tuple[str, ...] = ()) -> list[tuple[str, str]]:

@@ -11,8 +11,13 @@ from box import PATIENCE, SHIM
 from support import ROOT
 from test_threats import ESCAPES, visible
 
-from shim import conform, conform_control, conform_doors, conform_process, conform_runs, conform_seen
-from shim.conform_runs import Options
+from shim.conform import control as conform_control
+from shim.conform import doors as conform_doors
+from shim.conform import judge as conform
+from shim.conform import process as conform_process
+from shim.conform import runs as conform_runs
+from shim.conform import seen as conform_seen
+from shim.conform.runs import Options
 from shim.errors import ShimError
 
 FAKE = [sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_claude.py")]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shim.edits import edit_of
-from shim.steps import Step
+from shim.story.edits import edit_of
+from shim.story.steps import Step
 
 HUNK = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-x", "+y", "\\ No newline"]}
 

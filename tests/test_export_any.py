@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from support import FIXTURES, case
 from test_export_otel import spans_of
 
-from shim import export_atif, export_ndjson
-from shim.cast import CastError
+from shim.casts.cast import CastError
+from shim.exports import atif as export_atif
+from shim.exports import ndjson as export_ndjson
 from shim.summaries import run_of
 from shim.vendors import VENDORS
 

@@ -12,7 +12,7 @@ from box import PATIENCE, SHIM
 from fake_secrets import BARE
 from rich_session import everything
 
-from shim.export_command import FORMATS
+from shim.exports.command import FORMATS
 
 SECRET = BARE["api-key"][0]
 

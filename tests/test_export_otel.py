@@ -24,11 +24,11 @@ from exporting import (
 )
 from support import Case, as_parameters, case, fixture_cases
 
-from shim.cast import CastError
+from shim.casts.cast import CastError
 from shim.errors import FrontendError
-from shim.export_otel import export
-from shim.export_otel_send import send
-from shim.spans import EVENTS
+from shim.exports.otel import export
+from shim.exports.otel_send import send
+from shim.exports.spans import EVENTS
 
 KINDS = {"stringValue": str, "boolValue": bool, "intValue": str, "doubleValue": float, "arrayValue": dict}
 

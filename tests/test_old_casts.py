@@ -7,10 +7,10 @@ import pytest
 from casting import read_cast, stream_of
 from support import FIXTURES, brief, parse
 
-from shim.cast import VERSION
-from shim.cast_verify import Verifier
-from shim.casts import Cast, Teller
-from shim.story import Step
+from shim.casts.cast import VERSION
+from shim.casts.reading import Cast, Teller
+from shim.casts.verify import Verifier
+from shim.story.story import Step
 
 CASTS = FIXTURES / "casts"
 # What was kept, and of which version it is. Every version has files here; none of them is ever written again.

@@ -9,7 +9,7 @@ from support import brief, check_turns
 
 from shim import vendors
 from shim.errors import FrontendError
-from shim.own_vendors import learn
+from shim.profiles.own import learn
 from shim.vendors import VENDORS, find
 
 PARROT = """
@@ -225,7 +225,7 @@ def test_the_working_directory_gives_no_vendor_and_no_adapter(box):
 def test_an_adapter_beside_the_profile_is_asked_first(box):
     path = write(box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     (path.parent / "beak.py").write_text(
-        "from shim.profile import ProfileTranslator\n\n\n"
+        "from shim.profiles.profile import ProfileTranslator\n\n\n"
         "class Beak(ProfileTranslator):\n"
         '    """Louder."""\n\n'
         "    def on_event(self, event):\n"

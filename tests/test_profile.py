@@ -8,8 +8,8 @@ from support import Stage, brief, parse
 
 from shim.ending import Exit
 from shim.errors import FrontendError
-from shim.profile import ProfileTranslator, build, merged
-from shim.profile_check import Source, line_of
+from shim.profiles.check import Source, line_of
+from shim.profiles.profile import ProfileTranslator, build, merged
 from shim.translator import Translator
 from shim.vendors import VENDORS, find
 

@@ -14,8 +14,8 @@ from support import FIXTURES, ROOT, check_turns
 from shim.ending import Exit
 from shim.errors import FrontendError
 from shim.events import ClaudePen
-from shim.profile import build
-from shim.profile_check import Source
+from shim.profiles.check import Source
+from shim.profiles.profile import build
 from shim.terms import Terms
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION
 from shim.translation import Translation

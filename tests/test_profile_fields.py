@@ -4,9 +4,9 @@ import pytest
 
 from shim.account import Account
 from shim.errors import FrontendError
-from shim.profile_check import SEARCHED_CHARACTERS, Source, Spot
-from shim.profile_fields import field_getter, unquoted
-from shim.profile_paths import ITEMS
+from shim.profiles.check import SEARCHED_CHARACTERS, Source, Spot
+from shim.profiles.fields import field_getter, unquoted
+from shim.profiles.paths import ITEMS
 
 EVENT = {
     "type": "x",

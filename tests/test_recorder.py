@@ -11,11 +11,11 @@ import pytest
 from casting import HEADER, read_cast, stream_of
 from fake_secrets import random
 
-from shim import recorder as recorders
 from shim.account import Account
-from shim.cast_redact import StoppedError
+from shim.casts import recorder as recorders
+from shim.casts.recorder import Limits, Recorder
+from shim.casts.redact import StoppedError
 from shim.ending import Exit
-from shim.recorder import Limits, Recorder
 
 SECRET = f"sk-ant-api03-{random(80)}"
 

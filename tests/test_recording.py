@@ -2,10 +2,12 @@
 
 import json
 import resource
+import select
 import signal
 import stat
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,8 +25,8 @@ from test_relay import TURN
 from test_two_way import ASKING, HELLO, answer, asks, calls, question, result, returns, says
 from test_two_way import INIT as QWEN
 
-from shim.cast import STREAMS, Header, Record
-from shim.cast_verify import verify
+from shim.casts.cast import STREAMS, Header, Record
+from shim.casts.verify import verify
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 SECRET = f"sk-ant-api03-{random(80)}"
@@ -407,10 +409,19 @@ def _begin(running: Running, how: str) -> None:
     running.read_until(b"caf" if how == "relay" else b"I am ")
 
 
+def _await_in_cast(folder: Path, text: bytes) -> None:
+    """Wait until the one cast in `folder` holds `text`; it says so when that takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while not any(text in path.read_bytes() for path in folder.iterdir()):
+        assert time.monotonic() < deadline, f"{text!r} was never recorded"
+        select.select([], [], [], 0.01)
+
+
 def test_a_run_that_is_killed_has_a_cast_that_can_be_read(box, folder, casts):
     environment, words = standin(box, "one message")
     with box.running(*words, environment=environment | {"SHIM_RECORD": f"{folder}/"}) as running:
         said = running.read_until(b"I am ")
+        _await_in_cast(folder, rb'I am \"}"]')  # a thread writes it: what the frontend has may not be there yet
         running.signal(signal.SIGKILL)
         running.process.wait()
     (cast,) = casts(whole=False)
@@ -461,7 +472,7 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
     """The disk is full when the last of it is written: the turn has its result by then."""
     box.settings("record_strict = true\n")
     code = (
-        "from shim import cast\n"
+        "from shim.casts import cast\n"
         "def full(chain): raise OSError(28, 'No space left on device')\n"
         "cast.Chain.end = full\n"
         "from shim.__main__ import main\n"
@@ -535,5 +546,5 @@ def test_a_run_that_is_not_recorded_imports_nothing_for_it(box):
         done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment | extra, cwd=box.cwd,
                               capture_output=True, text=True, timeout=PATIENCE, check=True)  # fmt: skip
         modules = set(done.stderr.split())
-        for name in ("recorder", "recording", "cast", "cast_clean", "cast_redact", "redact"):
+        for name in ("casts.recorder", "casts.recording", "casts.cast", "casts.clean", "casts.redact", "redact"):
             assert (f"shim.{name}" in modules) is there, name

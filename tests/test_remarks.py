@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shim.remarks import FACTS_CHARACTERS, remark
-from shim.steps import Step
+from shim.story.remarks import FACTS_CHARACTERS, remark
+from shim.story.steps import Step
 
 
 def note(kind: str, **facts: Any) -> str:

@@ -3,7 +3,7 @@
 import pytest
 from replaying import line
 
-from shim.replay_difference import Side, compare, split
+from shim.replays.difference import Side, compare, split
 
 
 def difference(then, now):

@@ -24,10 +24,10 @@ from telling import (
     user,
 )
 
-from shim import story as stories
-from shim.steps import OpenBlock
-from shim.story import Step
-from shim.timeline import SPANS, Timeline
+from shim.story import story as stories
+from shim.story.steps import OpenBlock
+from shim.story.story import Step
+from shim.story.timeline import SPANS, Timeline
 
 ODD = re.compile("torture|/fuzz-")  # what never comes whole is not said without partial messages
 
@@ -127,7 +127,7 @@ def test_thinking_that_is_hidden_is_a_step_without_text(block: Event) -> None:
 
 
 def test_a_streamed_text_keeps_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shim.steps.STEP_CHARACTERS", 10)
+    monkeypatch.setattr("shim.story.steps.STEP_CHARACTERS", 10)
     _, steps = tell(start(), delta("12345678"), delta("9abcdef"), STOP)
     assert texts(steps) == ["123456789a\n… 5 more characters"]
     block = OpenBlock(steps[0])
@@ -370,7 +370,7 @@ def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -
 
 
 def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shim.casts.LINE_BYTES", 3_000_000)
+    monkeypatch.setattr("shim.casts.reading.LINE_BYTES", 3_000_000)
     lines = [b'{"type":"result","result":"' + b"x" * size + b'"}\n' for size in (2_500_000, 5_000_000, 10)]
     story, changes = told(cast_of([(n, "O", line) for n, line in enumerate(lines)]))
     assert story.totals.turns == 2

@@ -9,8 +9,8 @@ from support import STABLE_SESSION, case
 from shim.ending import Exit
 from shim.permissions import Permission
 from shim.translate import STABLE_IDENTITY, open_pen, open_translation
-from shim.yume import YumePen
-from shim.yume_words import error_code, readable, retry_after, yume_mode
+from shim.yume.pen import YumePen
+from shim.yume.words import error_code, readable, retry_after, yume_mode
 
 U = "11111111-2222-4333-8444-555555555555"
 V = "99999999-2222-4333-8444-555555555555"

@@ -8,8 +8,8 @@ from shim.answers import Facts
 from shim.control import Decided, Interrupt, ModeChosen
 from shim.permissions import CLOSED_STREAM, Decision, Permission
 from shim.translate import STABLE_IDENTITY
-from shim.yume import YumePen
-from shim.yume_control import DENIED, STOPPED, UNANSWERED, YumeControl
+from shim.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
+from shim.yume.pen import YumePen
 
 ASKED = Permission("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 

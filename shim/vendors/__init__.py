@@ -8,7 +8,7 @@ from shim.ids import vendor_name
 from shim.vendor import Launch, Request, Vendor
 
 # A module with the name of its `Vendor`, or the profile that describes it: a file of this folder, or, where the shell
-# was told of one (`own_vendors`), the whole path of a user's own.
+# was told of one (`profiles.own`), the whole path of a user's own.
 VENDORS = {
     "acai": "acai:ACAI",
     "amp": "amp.toml",
@@ -40,7 +40,7 @@ PROFILES = tuple(
 
 def _packaged(name: str, place: str) -> Vendor:
     """The vendor of a bundled profile, without the shell: read as a module is, by the loader of this package."""
-    from shim.profile_files import packaged, vendor
+    from shim.profiles.files import packaged, vendor
 
     return vendor(name, place, packaged)
 

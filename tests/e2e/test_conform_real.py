@@ -14,9 +14,9 @@ from clis import Cli
 from place import Place
 from vendor_setups import CLAUDE_ITSELF, PI, QWEN
 
-from shim.conform import conform
-from shim.conform_runs import Options
-from shim.conform_seen import Finding
+from shim.conform.judge import conform
+from shim.conform.runs import Options
+from shim.conform.seen import Finding
 
 pytestmark = pytest.mark.e2e
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich_session import Script, everything
 from test_export_html import HOSTILE, hostile
 
-from shim.export_html import export
+from shim.exports.html import export
 
 pytestmark = pytest.mark.e2e
 

@@ -46,16 +46,16 @@ def _check_yume(said: bytes, partial: bool, limit: int) -> object:
 
 
 def _yume_control(facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> Control:
-    pen = _yume_pen(import_module("shim.yume"), True, facts.line_bytes)
+    pen = _yume_pen(import_module("shim.yume.pen"), True, facts.line_bytes)
     pen.init(STABLE_SESSION, {})
-    listening: Control = import_module("shim.yume_control").YumeControl(facts, mint, now, pen, unattended=False)
+    listening: Control = import_module("shim.yume.control").YumeControl(facts, mint, now, pen, unattended=False)
     return listening
 
 
 # One row for each; one whose module is not there is left out.
 DIALECTS = {
     "claude": Dialect("shim.events", _claude_pen, _check_claude, Control),
-    "yume": Dialect("shim.yume", _yume_pen, _check_yume, _yume_control),
+    "yume": Dialect("shim.yume.pen", _yume_pen, _check_yume, _yume_control),
 }
 PRESENT = tuple(name for name, one in DIALECTS.items() if importlib.util.find_spec(one.module))
 

@@ -1,0 +1,1 @@
+"""Recordings: how a run is written down, read, cleaned, proved whole, listed and searched."""

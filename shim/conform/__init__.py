@@ -1,0 +1,1 @@
+"""The contract as a black-box check of any claude-like command."""

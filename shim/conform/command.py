@@ -1,0 +1,72 @@
+"""`shim conform`: the contract's black-box check of any claude-like command, for a person and for a program."""
+
+import os
+import sys
+from contextlib import nullcontext
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+PATIENCE = 60.0  # of conform.PATIENCE: that module and what it needs are imported when it is run
+
+
+class As(StrEnum):
+    """What the command is to be."""
+
+    DROP_IN = "drop-in"
+    REAL = "real"
+
+
+class Frontend(StrEnum):
+    """How it is started."""
+
+    SDK = "sdk"
+    YUME = "yume"
+    ALL = "all"
+
+
+def check_conformance(
+    command: Annotated[list[str], typer.Argument(help="The command, behind --.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
+    kind: Annotated[As, typer.Option("--as", help="real: without the rules that bind drop-ins only.")] = As.DROP_IN,
+    timeout: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds that one answer may take.")] = PATIENCE,
+    prompt: Annotated[str | None, typer.Option(help="A message with a short answer.")] = None,
+    tool_prompt: Annotated[
+        str | None, typer.Option(help="One that needs a tool. What it asks permission for is allowed.")
+    ] = None,
+    long_prompt: Annotated[str | None, typer.Option(help="One with a long answer, to be interrupted.")] = None,
+    frontend: Annotated[Frontend, typer.Option(help="How it is started.")] = Frontend.ALL,
+) -> None:
+    """Check any claude-like command against Claude's contract, from outside.
+
+    Starts it about forty times, with some twenty short turns, in a temporary folder and with your environment: it asks
+    the model that it would ask for you, and keeps what it keeps. Exit 1 when a MUST is broken.
+
+    Example: shim conform -- claude
+    """
+    from shim.conform.judge import conform
+    from shim.conform.report import as_json as report
+    from shim.conform.report import draw, exit_code
+    from shim.conform.runs import LONG_PROMPT, PROMPT, TOOL_PROMPT, Options
+
+    for name, value in (("--prompt", prompt), ("--tool-prompt", tool_prompt), ("--long-prompt", long_prompt)):
+        if value is not None and (not value.strip() or value.startswith("-") or "\0" in value):
+            raise typer.BadParameter("it is empty, begins with a dash or has NUL", param_hint=name)
+    options = Options(
+        drop_in=kind is As.DROP_IN,
+        sdk=frontend is not Frontend.YUME,
+        yume=frontend is not Frontend.SDK,
+        prompt=prompt or PROMPT,
+        tool_prompt=tool_prompt or TOOL_PROMPT,
+        long_prompt=long_prompt or LONG_PROMPT,
+    )
+    stderr = Console(stderr=True)
+    with stderr.status("it is started again and again, and watched") if stderr.is_terminal else nullcontext():
+        findings = conform(command, os.environ, os.getcwd(), options, timeout)
+    if as_json:
+        sys.stdout.write(report(command, findings))
+    else:
+        draw(Console(highlight=False), command, findings)
+    raise typer.Exit(exit_code(findings))

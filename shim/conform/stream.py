@@ -1,0 +1,398 @@
+"""Rules of the stream: its bytes, its lines, the order of a turn and what each line holds (contract P8-P12, 2)."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from shim.conform.process import Line, Object, Run
+from shim.conform.seen import (
+    CONVERSATION,
+    DROP_IN,
+    Book,
+    BrokenError,
+    Seen,
+    Turn,
+    UnseenError,
+    api_failures,
+    blocks_of,
+    in_talk,
+    is_init,
+    turns_of,
+    waited,
+)
+
+CHARACTERS = 1_048_576  # of a line, which the Python SDK takes by default
+YUME_BYTES = 100_000  # of a line, about what Yume's reader holds
+SIGNALLED = ("sigterm", "sigint")  # a turn that a signal ends may have no result
+
+INIT = ("cwd", "session_id", "tools", "model", "permissionMode", "mcp_servers", "slash_commands", "apiKeySource")
+RESULT = {
+    "subtype": str,
+    "is_error": bool,
+    "duration_ms": int | float,
+    "duration_api_ms": int | float,
+    "num_turns": int,
+    "session_id": str,
+    "total_cost_usd": int | float,
+    "usage": dict,
+    "modelUsage": dict,
+    "permission_denials": list,
+    "uuid": str,
+}
+TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+ASSISTANT = ("id", "type", "role", "model", "content", "usage")
+BLOCKS: dict[str, dict[str, type]] = {
+    "text": {"text": str},
+    "thinking": {"thinking": str, "signature": str},
+    "tool_use": {"id": str, "name": str, "input": dict},
+}
+# What a tool's `tool_use_result` has at least; of Read a drop-in does not know it, so it is not asked for.
+OUTCOMES = {
+    "Bash": ("stdout", "stderr", "interrupted"),
+    "Write": ("filePath", "content"),
+    "Edit": ("filePath", "oldString", "newString"),
+}
+
+BOOK = Book()
+
+
+def _lines(seen: Seen) -> list[tuple[Run, Line]]:
+    return [(run, line) for run in seen.streams() for line in run.lines]
+
+
+def _of(seen: Seen, *kinds: str) -> list[tuple[Run, Object]]:
+    """The lines of some types. UnseenError when there is none."""
+    found = [(run, value) for run in seen.streams() for value in run.of_type(*kinds)]
+    if not found:
+        raise UnseenError(f"no {' or '.join(kinds)} line was printed")
+    return found
+
+
+def _missing(value: Object, keys: Sequence[str]) -> str:
+    return ", ".join(key for key in keys if key not in value)
+
+
+# -- bytes and lines ---------------------------------------------------------------------------------------------
+
+
+@BOOK.must("P8", "stdout has nothing but JSON objects, one a line, each line ended by a newline.")
+def _only_lines(seen: Seen) -> str:
+    for run, line in _lines(seen):
+        if line.fault.startswith("it is") and not line.raw.lstrip().startswith(b"{"):
+            raise BrokenError(line.fault, run, line.raw)
+    for run in seen.streams():
+        if run.stdout and not run.stdout.endswith(b"\n") and run.name not in SIGNALLED and not run.flooded:
+            raise BrokenError("the last line has no newline", run, run.lines[-1].raw)
+        if run.flooded:
+            raise BrokenError("it printed more than is read of a run", run)
+    return f"{len(_lines(seen))} lines of {len(seen.streams())} runs"
+
+
+@BOOK.must("P9", "No line is null, an array, another bare value, or an object without a type.")
+def _every_line_has_a_type(seen: Seen) -> str:
+    for run, line in _lines(seen):
+        if not line.fault and not (isinstance(line.value, dict) and isinstance(line.value.get("type"), str)):
+            raise BrokenError("a line that has no type", run, line.raw)
+    return f"{len(_lines(seen))} lines"
+
+
+@BOOK.must("P10", "No line begins with { that cannot be parsed as JSON.")
+def _every_object_is_whole(seen: Seen) -> str:
+    for run, line in _lines(seen):
+        if line.fault.startswith("it is") and line.raw.lstrip().startswith(b"{"):
+            raise BrokenError(line.fault, run, line.raw)
+    return f"{len(_lines(seen))} lines"
+
+
+@BOOK.must("P11", "stdout is valid UTF-8.")
+def _utf8(seen: Seen) -> str:
+    for run, line in _lines(seen):
+        if "UTF-8" in line.fault:
+            raise BrokenError(line.fault, run, line.raw)
+    return f"{len(_lines(seen))} lines"
+
+
+@BOOK.must("P12", f"No line has {CHARACTERS:,} characters or more.", DROP_IN)
+def _lines_end(seen: Seen) -> str:
+    longest = 0
+    for run, line in _lines(seen):
+        length = len(line.raw.decode("utf-8", "replace"))
+        longest = max(longest, length)
+        if length >= CHARACTERS:
+            raise BrokenError(f"a line of {length} characters", run, line.raw)
+    return f"the longest has {longest} characters"
+
+
+@BOOK.should("P12", f"As Yume starts it, no line has more than {YUME_BYTES:,} bytes.", DROP_IN)
+def _short_lines_for_yume(seen: Seen) -> str:
+    mine = [(run, line) for run, line in _lines(seen) if run.frontend == "yume"]
+    if not mine:
+        raise UnseenError("it was not started as Yume does it")
+    for run, line in mine:
+        if len(line.raw) > YUME_BYTES:
+            raise BrokenError(f"a line of {len(line.raw)} bytes", run, line.raw)
+    return f"the longest has {max(len(line.raw) for _, line in mine)} bytes"
+
+
+# -- the order of a turn -----------------------------------------------------------------------------------------
+
+
+@BOOK.must("S1", "A turn is one init, the conversation, and exactly one result at its end.")
+def _turns_have_their_order(seen: Seen) -> str:
+    turns = seen.turns()
+    for turn in turns:
+        if [is_init(line) for line in turn.lines].count(True) != 1:
+            raise BrokenError("a turn has not exactly one init", turn.run, turn.lines[0])
+        if not is_init(turn.talk[0]):
+            raise BrokenError("something stands before the init of its turn", turn.run, turn.talk[0])
+        if not turn.result and turn.run.name not in SIGNALLED:
+            raise BrokenError(f"a turn has no result{waited(turn.run)}", turn.run)
+        for line in turn.behind:
+            if in_talk(line):
+                raise BrokenError("the conversation goes on behind the result", turn.run, line)
+    for run in seen.streams():
+        if not turns_of(run):
+            raise BrokenError(f"there is no turn{waited(run)}", run)
+    return f"{len(turns)} turns"
+
+
+@BOOK.must("S2", "With messages on stdin, init is said after the first one and again before every turn, never earlier.")
+def _init_waits_for_a_message(seen: Seen) -> str:
+    run = seen.run("conversation")
+    before = run.lines[: run.marks.get("initialized", 0)]
+    for line in before:
+        if isinstance(line.value, dict) and is_init(line.value):
+            raise BrokenError("init came before any message", run, line.raw)
+    first, second = seen.done("conversation"), seen.done("conversation", 1)
+    if not (first.init and second.init):
+        raise BrokenError("a turn of a conversation has no init of its own", run)
+    if first.init.get("session_id") != second.init.get("session_id"):
+        raise BrokenError("the second init names another session", run, second.init)
+    return "none before the first message, one before each of 2 turns"
+
+
+@BOOK.must("S3", "Every line of a run has the same session_id, and a uuid.")
+def _ids(seen: Seen) -> str:
+    count = 0
+    for run in seen.streams():
+        sessions = set()
+        for line in run.of_type("system", *CONVERSATION):
+            count += 1
+            sessions.add(line.get("session_id"))
+            if len(sessions) > 1 or not isinstance(line.get("session_id"), str):
+                raise BrokenError("another session_id, or none", run, line)
+            try:
+                UUID(str(line.get("uuid")))
+            except ValueError:
+                raise BrokenError("no uuid", run, line) from None
+    return f"{count} lines"
+
+
+@BOOK.must("S1", "init has the fields that clients read.")
+def _init_is_complete(seen: Seen) -> str:
+    inits = [(run, line) for run, line in _of(seen, "system") if is_init(line)]
+    for run, line in inits:
+        if missing := _missing(line, INIT):
+            raise BrokenError(f"init lacks {missing}", run, line)
+        if not isinstance(line["tools"], list):
+            raise BrokenError("init.tools is no list", run, line)
+    if not inits:
+        raise UnseenError("no init was printed")
+    return f"{len(inits)} inits"
+
+
+@BOOK.must("S9", "result has the fields that every client together needs; an error has a list of errors.")
+def _result_is_complete(seen: Seen) -> str:
+    results = _of(seen, "result")
+    for run, line in results:
+        for key, kind in RESULT.items():
+            if not isinstance(line.get(key), kind):
+                raise BrokenError(f"{key} is {'missing' if key not in line else 'of another type'}", run, line)
+        if missing := _missing(line["usage"], TOKENS):
+            raise BrokenError(f"usage lacks {missing}", run, line)
+        if line["subtype"] == "success" and not isinstance(line.get("result"), str):
+            raise BrokenError("a success has no text in `result`", run, line)
+        if line["subtype"] != "success" and not (line["is_error"] and isinstance(line.get("errors"), list)):
+            raise BrokenError("an error has no list in `errors`", run, line)
+    return f"{len(results)} results"
+
+
+@BOOK.must("S10", "A failure of the API is a <synthetic> line and a result `success` with is_error and its text.")
+def _api_failures(seen: Seen) -> str:
+    failed = api_failures(seen)
+    for turn in failed:
+        said = [line for line in turn.lines if line.get("error") and line.get("type") == "assistant"]
+        texts = [block.get("text") for line in said for block in blocks_of(line)]
+        if not said or turn.result.get("result") not in texts:
+            raise BrokenError("no assistant line with `error` says what the result says", turn.run, turn.result)
+    if not failed:
+        raise UnseenError("no request to the model failed")
+    return f"{len(failed)} failed turns"
+
+
+@BOOK.must("S16b", "As an SDK starts it, nothing follows an error result but the state of the session.")
+def _errors_are_last(seen: Seen) -> str:
+    failed = [turn for turn in seen.turns() if turn.failed and turn.run.frontend == "sdk"]
+    failed += [turn for turn in _unknown_session(seen) if turn.run.frontend == "sdk"]
+    for turn in failed:
+        for line in turn.behind:
+            if line.get("type") not in ("control_response", "control_request", "keep_alive", "system"):
+                raise BrokenError("a line behind an error result makes the SDKs lose the error", turn.run, line)
+    if not failed:
+        raise UnseenError("no turn of an SDK's failed")
+    return f"{len(failed)} error results"
+
+
+def _unknown_session(seen: Seen) -> list[Turn]:
+    return [turn for name in ("unknown-sdk",) if name in seen.runs for turn in turns_of(seen.runs[name])]
+
+
+@BOOK.should("R7", "As Yume starts it, `message_stop` follows the result and is the last line.", DROP_IN)
+def _terminator(seen: Seen) -> str:
+    runs = [run for run in seen.streams() if run.frontend == "yume" and run.exit is not None and not run.signalled]
+    if not runs:
+        raise UnseenError("it was not started as Yume does it")
+    for run in runs:
+        kinds = [line.get("type") for line in run.objects]
+        if kinds[-2:] != ["result", "message_stop"]:
+            raise BrokenError("the last two lines are not a result and a message_stop", run, run.lines[-1].raw)
+    return f"{len(runs)} runs"
+
+
+@BOOK.must("S17", "No line has the type `error` or `end`, which the SDKs use themselves.")
+def _no_word_of_the_sdks(seen: Seen) -> str:
+    for run in seen.streams():
+        for line in run.of_type("error", "end"):
+            raise BrokenError(f"a line of type {line['type']}", run, line)
+    return f"{len(_lines(seen))} lines"
+
+
+@BOOK.must("S18", "No session stays in the state `running` at its end.")
+def _states(seen: Seen) -> str:
+    said = 0
+    for run in seen.streams():
+        states = [line.get("state") for line in run.of_type("system") if line.get("subtype") == "session_state_changed"]
+        said += len(states)
+        if states and states[-1] == "running" and run.exit is not None:
+            raise BrokenError("the last state is `running`", run)
+    return f"{said} states were said"
+
+
+@BOOK.should("S15", "Every object but a result begins with its type.")
+def _type_comes_first(seen: Seen) -> str:
+    for run, line in _lines(seen):
+        if isinstance(line.value, dict) and line.value.get("type") != "result" and next(iter(line.value), "") != "type":
+            raise BrokenError("`type` is not its first key", run, line.raw)
+    return f"{len(_lines(seen))} lines"
+
+
+# -- messages and calls ------------------------------------------------------------------------------------------
+
+
+@BOOK.must("S4", "An assistant line has one block, and the stop_reason null, however the reply ends.")
+def _one_block_a_line(seen: Seen) -> str:
+    turns = [turn for turn in seen.turns() if not turn.failed]
+    count = 0
+    for turn in turns:
+        for line in turn.lines:
+            if line.get("type") == "assistant":
+                count += 1
+                if len(blocks_of(line)) != 1:
+                    raise BrokenError(f"a line of {len(blocks_of(line))} blocks", turn.run, line)
+                if line["message"].get("stop_reason") is not None and line["message"].get("model") != "<synthetic>":
+                    raise BrokenError("a stop_reason that is not null", turn.run, line)
+    if not count:
+        raise UnseenError("no turn that went well has an assistant line")
+    return f"{count} lines"
+
+
+@BOOK.must(
+    "S5", "An assistant line has a whole message: id, type, role, model, content and usage with its four counts."
+)
+def _messages_are_whole(seen: Seen) -> str:
+    lines = _of(seen, "assistant")
+    for run, line in lines:
+        message = line.get("message")
+        if not isinstance(message, dict):
+            raise BrokenError("it has no message", run, line)
+        if missing := _missing(message, ASSISTANT):
+            raise BrokenError(f"the message lacks {missing}", run, line)
+        if not isinstance(message["content"], list) or not isinstance(message["usage"], dict):
+            raise BrokenError("content is no list, or usage no object", run, line)
+        if missing := _missing(message["usage"], TOKENS):
+            raise BrokenError(f"usage lacks {missing}", run, line)
+        if "parent_tool_use_id" not in line:
+            raise BrokenError("it lacks parent_tool_use_id", run, line)
+    return f"{len(lines)} lines"
+
+
+@BOOK.must("S6", "A text, thinking or tool_use block has each of its fields.")
+def _blocks_are_whole(seen: Seen) -> str:
+    blocks = [(run, line, block) for run, line in _of(seen, "assistant") for block in blocks_of(line)]
+    for run, line, block in blocks:
+        for key, kind in BLOCKS.get(str(block.get("type")), {}).items():
+            if not isinstance(block.get(key), kind):
+                raise BrokenError(f"a {block['type']} block without {key}", run, line)
+        if not isinstance(block.get("type"), str):
+            raise BrokenError("a block without a type", run, line)
+    return f"{len(blocks)} blocks: {', '.join(sorted({str(block['type']) for _, _, block in blocks}))}"
+
+
+@BOOK.must("S7", "A tool's result is a user line of its own, behind its call, with a tool_use_id and content.")
+def _results_follow_their_calls(seen: Seen) -> str:
+    count = 0
+    for turn in seen.turns():
+        called: set[object] = set()
+        for line in turn.lines:
+            blocks = blocks_of(line)
+            if line.get("type") == "assistant":
+                called.update(block.get("id") for block in blocks if block.get("type") == "tool_use")
+            results = [block for block in blocks if block.get("type") == "tool_result"]
+            if not results:
+                continue
+            count += 1
+            if line.get("type") != "user" or len(blocks) > 1:
+                raise BrokenError("a result that is not alone in a user line", turn.run, line)
+            if results[0].get("tool_use_id") not in called:
+                raise BrokenError("a result of a call that was not made before", turn.run, line)
+            if "content" not in results[0]:
+                raise BrokenError("a result without content", turn.run, line)
+    if not count:
+        raise UnseenError("no tool was called")
+    return f"{count} results"
+
+
+@BOOK.must("S16c", "Every call has its result before the turn ends.")
+def _every_call_is_answered(seen: Seen) -> str:
+    count = 0
+    for turn in seen.turns():
+        called = {block.get("id"): line for line, block in turn.blocks("assistant", "tool_use")}
+        answered = {block.get("tool_use_id") for _, block in turn.blocks("user", "tool_result")}
+        count += len(called)
+        for identity, line in called.items():
+            if turn.result and identity not in answered:
+                raise BrokenError("a call without a result", turn.run, line)
+    if not count:
+        raise UnseenError("no tool was called")
+    return f"{count} calls"
+
+
+@BOOK.should("S8", "`tool_use_result` says what Bash, Write and Edit did, and is a text where they failed.")
+def _results_tell_more(seen: Seen) -> str:
+    count = 0
+    for turn in seen.turns():
+        names = {block.get("id"): block.get("name") for _, block in turn.blocks("assistant", "tool_use")}
+        for line, block in turn.blocks("user", "tool_result"):
+            keys = OUTCOMES.get(str(names.get(block.get("tool_use_id"))))
+            if keys is None or line.get("parent_tool_use_id"):
+                continue
+            count += 1
+            said = line.get("tool_use_result")
+            if (
+                not isinstance(said, str)
+                if block.get("is_error")
+                else not isinstance(said, dict) or _missing(said, keys)
+            ):
+                raise BrokenError("it says less", turn.run, line)
+    if not count:
+        raise UnseenError("none of these tools was called")
+    return f"{count} results"

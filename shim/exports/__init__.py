@@ -1,0 +1,1 @@
+"""A recording for somebody who was not there: as a page, Markdown, events, ATIF or OpenTelemetry's spans."""

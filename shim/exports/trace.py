@@ -1,0 +1,220 @@
+"""A session as traces have it: each reply of the model with its blocks, its calls and what it cost.
+
+A Story tells blocks as they come; a Trace sorts them into replies, and gives out each reply when it is over and all of
+its calls are answered. Nested agents have lanes of their own, named by the call that they serve; "" is the main one.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shim.story.story import TOKENS, Change, Step, Story
+
+HELD = 1000  # items of a lane that wait for an earlier one; then that one goes out as it is
+LANES = 1000  # nested agents of a session; what further ones do is told in the main lane
+
+
+@dataclass(slots=True)
+class Reply:
+    """One answer of the model. Times are seconds since the beginning: `at` when it was asked, `first` when it began
+    to speak, `until` when it was over. `parts` are its texts, thoughts and calls in their order.
+
+    `streamed`: it came in fragments. `usage` has the names of Claude's; `whole`: its output tokens are all known.
+    `turn` counts the results of the session, from 1. `number` counts the replies.
+    """
+
+    number: int
+    turn: int
+    at: float
+    until: float
+    identity: str = ""
+    model: str = ""
+    parent: str = ""
+    reason: str = ""
+    first: float | None = None
+    parts: list[Step] = field(default_factory=list)
+    usage: dict[str, int] = field(default_factory=dict)
+    whole: bool = False
+    streamed: bool = False
+    closed: bool = False
+
+    @property
+    def calls(self) -> list[Step]:
+        """The tools that it called."""
+        return [part for part in self.parts if part.kind == "call"]
+
+    def text(self, kind: str = "text") -> str:
+        """What it said or thought."""
+        return "\n\n".join(part.text for part in self.parts if part.kind == kind and part.text)
+
+    @property
+    def done(self) -> bool:
+        """Nothing can be added."""
+        return self.closed and all(part.until is not None for part in self.parts)
+
+
+Item = Reply | Step
+
+
+class _Lane:
+    """What one agent does: its items in order, and since when it waits for the model."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.items: deque[Item] = deque()
+        self.reply: Reply | None = None
+
+    def take(self, everything: bool) -> Iterator[Item]:
+        items = self.items
+        while items:
+            head = items[0]
+            if isinstance(head, Reply) and not (head.done or everything or len(items) > HELD):
+                return
+            yield items.popleft()
+
+
+class Replies:
+    """Sorts the steps of a story into replies. Items are Replies, and the Steps that are no part of one."""
+
+    def __init__(self) -> None:
+        self.replies = 0
+        self.results = 0
+        self.facts: Mapping[str, Any] = {}  # of the session's first init
+        self._lanes: dict[str, _Lane] = {}
+
+    def take(self, *, everything: bool = False) -> list[tuple[str, Item]]:
+        """The items that are over, each with its lane; those of a lane in order, nested agents before their callers."""
+        lanes = reversed(self._lanes.items())
+        return [(name, item) for name, lane in lanes for item in lane.take(everything)]
+
+    def about(self, at: float, line: Mapping[str, Any]) -> None:
+        """What a line says of the reply that it belongs to."""
+        inner, parent = line.get("event"), str(line.get("parent_tool_use_id") or "")
+        streamed = isinstance(inner, Mapping)
+        message = inner.get("message") if isinstance(inner, Mapping) else line.get("message")
+        if isinstance(message, Mapping) and message.get("model") != "<synthetic>":
+            identity = str(message.get("id") or "")
+            reply = self._reply(at, parent)
+            if reply is None or reply.identity != identity:
+                reply = self._begin(at, parent, identity)
+            reply.streamed = reply.streamed or streamed
+            reply.model = str(message.get("model") or reply.model)
+            reply.reason = str(message.get("stop_reason") or reply.reason)
+            self._count(reply, message.get("usage"), whole=bool(message.get("stop_reason")))
+        elif streamed and isinstance(inner, Mapping) and (reply := self._reply(at, parent)) is not None:
+            if inner.get("type") == "message_delta":
+                delta = inner.get("delta")
+                reply.reason = str((isinstance(delta, Mapping) and delta.get("stop_reason")) or reply.reason)
+                self._count(reply, inner.get("usage"), whole=True)
+            reply.until = max(at, reply.until)
+
+    def _count(self, reply: Reply, usage: Any, *, whole: bool) -> None:
+        """The tokens of a reply: a line may know less than the one before it, and none of them takes any away."""
+        if not isinstance(usage, Mapping):
+            return
+        for name in TOKENS:
+            count = usage.get(name)
+            if isinstance(count, int) and count > reply.usage.get(name, 0):
+                reply.usage[name] = count
+        reply.whole = reply.whole or (whole and bool(reply.usage.get("output_tokens")))
+
+    def _reply(self, at: float, parent: str) -> Reply | None:
+        return self._lane(at, parent).reply
+
+    def _begin(self, at: float, parent: str, identity: str) -> Reply:
+        lane = self._lane(at, parent)
+        self._close(lane, at)
+        self.replies += 1
+        reply = Reply(self.replies, self.results + 1, min(lane.since, at), at, identity=identity, parent=parent)
+        lane.reply = reply
+        lane.items.append(reply)
+        return reply
+
+    def _close(self, lane: _Lane, at: float) -> None:
+        if lane.reply is not None:
+            lane.reply.closed = True
+            lane.reply = None
+
+    def turn_over(self, at: float) -> None:
+        """No reply goes on."""
+        for lane in self._lanes.values():
+            self._close(lane, at)
+            lane.since = at
+
+    def _lane(self, at: float, parent: str) -> _Lane:
+        lane = self._lanes.get(parent)
+        if lane is None:
+            if len(self._lanes) > LANES:
+                parent = ""
+            lane = self._lanes.setdefault(parent, _Lane(at))
+        return lane
+
+    def sort(self, at: float, changes: Iterable[Change]) -> None:
+        """What a story told."""
+        for what, step, _ in changes:
+            if step.kind in ("text", "thinking", "call"):
+                if what == "begin":
+                    self._part(at, step)
+                elif what == "end" and step.kind == "call":
+                    self._lane(at, step.parent).since = at
+            elif what == "begin":
+                self._beside(at, step)
+
+    def _part(self, at: float, step: Step) -> None:
+        reply = self._reply(at, step.parent) or self._begin(at, step.parent, "")
+        reply.parts.append(step)
+        reply.first = at if reply.first is None else reply.first
+        reply.until = max(at, reply.until)
+
+    def _beside(self, at: float, step: Step) -> None:
+        if step.kind == "start":
+            self.facts = self.facts or step.facts
+        lane = self._lane(at, step.parent)
+        if step.kind == "prompt":
+            lane.since = at
+        elif step.kind in ("error", "result"):
+            self._close(lane, at)
+        lane.items.append(step)
+
+
+class Trace(Story):
+    """A story that is also sorted into `replies`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replies = Replies()
+
+    def prompt(self, at: float, content: Any) -> list[Change]:
+        """Somebody asks."""
+        return self._sort_too(at, super().prompt(at, content))
+
+    def note(self, at: float, fact: Mapping[str, Any]) -> list[Change]:
+        """A note of the recorder's."""
+        return self._sort_too(at, super().note(at, fact))
+
+    def sent(self, at: float, event: Mapping[str, Any]) -> list[Change]:
+        """A line that a frontend sent; its prompt has been sorted already."""
+        changes = super().sent(at, event)
+        return changes if event.get("type") == "user" else self._sort_too(at, changes)
+
+    def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
+        """One of Claude's events."""
+        kind = event.get("type")
+        if kind in ("assistant", "stream_event"):
+            self.replies.about(at, event)
+        changes = self._sort_too(at, super().event(at, event))
+        if kind == "result":
+            self.replies.results += 1
+            self.replies.turn_over(at)
+        return changes
+
+    def close(self, at: float) -> list[Change]:
+        """Nothing more happens."""
+        changes = self._sort_too(at, super().close(at))
+        self.replies.turn_over(at)
+        return changes
+
+    def _sort_too(self, at: float, changes: list[Change]) -> list[Change]:
+        self.replies.sort(at, changes)
+        return changes

@@ -1,0 +1,1 @@
+"""Vendors described in TOML: the format, its check, and the engine that runs its rules."""

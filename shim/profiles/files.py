@@ -1,0 +1,99 @@
+"""From the file of a profile to its vendor: what it extends, the class that it names, then `profile.build`.
+
+How a file is read is the caller's affair: bundled ones come from this package, a user's own through the shell.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from shim.errors import FrontendError
+from shim.profiles.check import Source, Spot
+from shim.profiles.profile import build, merged
+from shim.translator import Translator
+from shim.vendor import Vendor
+
+PROFILE_BYTES = 256 * 1024  # the longest bundled one has 8 KB
+ADAPTER = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
+
+
+class File(NamedTuple):
+    """The file of a profile: its table, where it stands, and how a module beside it is imported."""
+
+    table: Mapping[str, Any]
+    source: Source
+    module: Callable[[str], ModuleType]
+
+
+Read = Callable[[str], File]
+
+
+def parsed(data: bytes, path: str) -> dict[str, Any]:
+    """A file's table. FrontendError, with the line, for one that is not TOML."""
+    import tomllib
+
+    if len(data) > PROFILE_BYTES:
+        raise FrontendError(f"{path} is larger than {PROFILE_BYTES} bytes")
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FrontendError(f"{path} is not TOML: {error}") from None
+
+
+def packaged(place: str) -> File:
+    """A bundled profile, by the loader of its package."""
+    data = _data(place)
+    return File(parsed(data, place), Source(place, lambda: data.decode()), bundled_module)
+
+
+def _data(place: str) -> bytes:
+    package = import_module("shim.vendors")
+    loader: Any = package.__spec__.loader if package.__spec__ else None
+    data: bytes = loader.get_data(f"{package.__path__[0]}/{place}")
+    return data
+
+
+def bundled_module(name: str) -> ModuleType:
+    """The module of a bundled profile's adapter."""
+    return import_module(f"shim.vendors.{name}")
+
+
+def vendor(name: str, place: str, read: Read) -> Vendor:
+    """The vendor that the profile at `place` describes."""
+    file = read(place)
+    spot = Spot(file.source, file.table)
+    table = spot.table()
+    adapter = file
+    if spot.at("extends"):
+        adapter, table = _extended(spot, table, read)
+        adapter = file if spot.at("adapter") else adapter
+    found = table.get("adapter")
+    return build(name, table, file.source, None if found is None else _adapter(spot.at("adapter"), found, adapter))
+
+
+def _extended(spot: Spot, table: Mapping[str, Any], read: Read) -> tuple[File, Mapping[str, Any]]:
+    """A bundled profile, and its table under this one."""
+    from shim.vendors import PROFILES
+
+    base = spot.at("extends").text()
+    known = [name for name in PROFILES if name != table.get("id")]
+    if base not in known:
+        raise spot.at("extends").refused(f"a bundled profile: {', '.join(known)}")
+    file = read(f"{base}.toml")
+    own = {key: value for key, value in table.items() if key != "extends"}
+    return file, merged(file.table, own)
+
+
+def _adapter(spot: Spot, named: object, file: File) -> type[Translator]:
+    found = re.fullmatch(ADAPTER, named) if isinstance(named, str) else None
+    if found is None:
+        raise spot.refused('"module:Class", a module beside the profile', named)
+    try:
+        adapter = getattr(file.module(found[1]), found[2])
+    except (ImportError, OSError, SyntaxError, AttributeError) as error:
+        raise spot.refused(f"a module beside the profile with this class ({error})", named) from None
+    if not (isinstance(adapter, type) and issubclass(adapter, Translator)):
+        raise spot.refused("a subclass of shim.profiles.profile.ProfileTranslator", named)
+    return adapter

@@ -1,0 +1,87 @@
+"""Reading profiles from the disk, and remembering what was parsed: TOML costs more than everything after it.
+
+The parsed table is kept as JSON in the state directory, with the path, time and size of its file.
+"""
+
+import os
+import sys
+from binascii import crc32
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import orjson
+
+from shim import __version__
+from shim.config import state_directory
+from shim.errors import FrontendError
+from shim.profiles import files as profile_files
+from shim.profiles.check import Source
+from shim.profiles.files import PROFILE_BYTES, File, bundled_module, parsed
+from shim.state import read_file, write_file
+from shim.vendor import Vendor
+
+CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
+
+
+def vendor(name: str, place: str, environment: Mapping[str, str]) -> Vendor:
+    """The vendor of a profile: of a user's at a whole path, of a bundled one by the name of its file."""
+    return profile_files.vendor(name, place, lambda one: _file(one, environment))
+
+
+def _file(place: str, environment: Mapping[str, str]) -> File:
+    own = os.path.isabs(place)
+    path = place if own else os.path.join(os.path.dirname(os.path.abspath(__file__)), "vendors", place)
+    try:
+        status = os.stat(path)
+        table = _remembered(path, f"{path}\0{status.st_mtime_ns}\0{status.st_size}\0{__version__}", environment)
+    except OSError as error:
+        raise FrontendError(f"the profile {path} cannot be read: {error.strerror}") from None
+    module = _beside(os.path.dirname(path)) if own else bundled_module
+    return File(table, Source(path if own else place, lambda: _read(path).decode("utf-8", "replace")), module)
+
+
+def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
+    """A file's table, parsed once; what is remembered says of which file it is."""
+    directory = os.path.join(state_directory(environment), "profiles")
+    name = f"{crc32(path.encode('utf-8', 'surrogateescape')):08x}.json"
+    known = read_file(directory, name, CACHE_BYTES)
+    if known is not None:
+        try:
+            remembered = orjson.loads(known)
+        except orjson.JSONDecodeError:
+            remembered = None
+        if isinstance(remembered, dict) and remembered.get("key") == key and isinstance(remembered.get("table"), dict):
+            table: dict[str, Any] = remembered["table"]
+            return table
+    table = parsed(_read(path), path)
+    try:
+        write_file(directory, name, orjson.dumps({"key": key, "table": table}))
+    except TypeError:  # a number that JSON has not: it is wrong in a profile and refused below
+        pass
+    return table
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(PROFILE_BYTES + 1)
+
+
+def _beside(directory: str) -> Callable[[str], ModuleType]:
+    """What imports a module by its place in the folder of the profiles: no search path is asked."""
+
+    def load(name: str) -> ModuleType:
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        full = f"shim_own_vendors_{name}"
+        if full in sys.modules:
+            return sys.modules[full]
+        spec = spec_from_file_location(full, os.path.join(directory, f"{name}.py"))
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{name}.py cannot be imported")
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[full] = module
+        return module
+
+    return load

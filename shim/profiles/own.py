@@ -1,0 +1,53 @@
+"""A user's own vendors: the profiles beside config.toml, known by name until one of them is asked for."""
+
+import os
+from collections.abc import Mapping
+
+from shim import vendors
+from shim.account import printable
+from shim.config import config_directory
+from shim.early import tell
+from shim.errors import FrontendError
+from shim.ids import vendor_name
+from shim.vendor import Vendor
+
+BUNDLED = dict(vendors.VENDORS)
+OWN_PROFILES = 200  # in the folder; nobody has so many agents
+
+
+def readable() -> dict[str, Vendor]:
+    """Every vendor that can be read, by name; one whose profile is wrong is told of on stderr, and left out."""
+    found = {}
+    for name in list(vendors.VENDORS):
+        try:
+            found[name] = vendors.find(name)
+        except FrontendError as error:
+            tell(printable(f"{error}\n"))
+    return found
+
+
+def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
+    """Know the profiles of the folder `vendors` beside config.toml; `chosen` is another file in its place.
+
+    A user's profile goes before what we have under its name. A file whose name no vendor may have is none.
+    """
+    settings = chosen or environment.get("SHIM_CONFIG")
+    base = os.path.dirname(os.path.abspath(settings)) if settings else config_directory(environment)
+    directory = os.path.join(base, "vendors")
+    try:
+        found = sorted(name for name in os.listdir(directory) if name.endswith(vendors.PROFILE))[:OWN_PROFILES]
+    except OSError:
+        found = []
+    vendors.VENDORS.clear()
+    vendors.VENDORS.update(BUNDLED)
+    for file in found:
+        name, path = file.removesuffix(vendors.PROFILE), os.path.join(directory, file)
+        if vendor_name(name):
+            vendors.VENDORS[name] = path
+
+    def read(name: str, place: str) -> Vendor:
+        from shim.profiles.loading import vendor
+
+        return vendor(name, place, environment)
+
+    vendors.described[:] = [*vendors.described[:1], read]

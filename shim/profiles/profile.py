@@ -1,0 +1,304 @@
+"""A vendor described in TOML: its table, checked and compiled into a `Vendor` like any other.
+
+                                   WHAT A PROFILE HOLDS
+
+    schema = 1
+    id = "name"               the name of its file
+    extends = "opencode"      a bundled profile whose tables this one changes (lists are replaced)
+    unattended = true         it runs its tools and asks nobody
+    listed = ["Bash"]         what it can run, in Claude's words; else all that [tools] names
+    other_tools = { … }       `tools`
+    adapter = "module:Class"  a class for what rules cannot say; see below
+    [launch]                  `launch`, and permission_args (mode → words), interrupt = { signal = "SIGINT" },
+                              timeouts = { first_byte, idle, tool } in seconds, env, env_keep (ANTHROPIC_* that it may
+                              see), resume_id_pattern, gate (what stderr says when its trust gate is closed), login
+    [stream]                  text = final (or delta, cumulative): what a `text` rule gives
+                              usage = none (request: they add up, run_total: the last one counts, thread_total: that,
+                              less what this conversation had before)
+                              end = { ok_exit = [0], result = "event" }: "event" needs a `result` rule to have been
+                              seen, "synthesize" makes it of a good exit behind a whole reply
+                              ids = "process": ids of calls begin anew with each process (else: "session")
+                              stderr_noise = ["…"]: beginnings of lines that never are the reason of a failure
+                              saves_late = true: a session can go on only once a reply was complete
+    [[event]]                 `rules`, `emits`
+    [[stderr]]                regex, emit = "session" (group session_id) or "error" (group error, cause)
+    [exit_codes]              code = cause, for an end of which nothing else says why
+    [tools]                   `tools`
+
+A profile has no state and no code. `adapter` names a subclass of `ProfileTranslator`: a bundled profile's is a module
+of `shim.vendors`, a user's is a file beside the profile itself, `vendors/MODULE.py`, found by its place and never by
+a search path, so that no working directory and no package can put another in its stead (threats page). Whoever may
+write there may write the profile, which names the program to run, so it adds no power.
+"""
+
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from shim.account import printable
+from shim.ending import Exit
+from shim.failures import classify
+from shim.policy import MODES
+from shim.profiles.check import SEARCHED_CHARACTERS, Source, Spot
+from shim.profiles.emits import CAUSES, TEXT_MODES
+from shim.profiles.engine import USAGES, Engine, Told
+from shim.profiles.launch import template
+from shim.profiles.rules import RULES, Handler, Rule, handlers, rule
+from shim.profiles.tools import tools
+from shim.translator import Event, Translator
+from shim.turn import Turn
+from shim.vendor import Vendor
+
+SCHEMA = 1
+KEYS = (
+    *("schema", "id", "extends", "unattended", "listed", "other_tools", "adapter"),
+    *("launch", "stream", "event", "stderr", "exit_codes", "tools", "note"),
+)
+STREAM_KEYS = ("text", "usage", "end", "ids", "stderr_noise", "saves_late")
+IDS = ("session", "process")
+ENDS = ("event", "synthesize")
+SIGNALS = ("SIGINT", "SIGTERM")
+TIMEOUTS = ("first_byte", "idle", "tool")
+STDERR_RULES = 50
+STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
+REASON_CHARACTERS = 2000  # as `ending` has of a stderr
+DAY = 86_400.0  # seconds; no silence is longer on purpose
+EXIT_CAUSES = (*CAUSES, "interrupted")
+
+StderrRule = Callable[["ProfileTranslator", str], bool]
+Table = Mapping[str, Any]
+
+
+class ProfileTranslator(Engine):
+    """Runs the rules of one profile. An adapter is a subclass with `on_event` or `on_exit` of its own."""
+
+    rules: ClassVar[Mapping[str, Handler]] = {}
+    others: ClassVar[Handler]
+    ok_exits: ClassVar[frozenset[int]] = frozenset({0})
+    synthesizes: ClassVar[bool] = False
+    causes: ClassVar[Mapping[int, str]] = {}
+    stderr_rules: ClassVar[tuple[StderrRule, ...]] = ()
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        bound = {kind: types.MethodType(handler, self) for kind, handler in self.rules.items()}
+        self._others: Callable[[Event], None] = types.MethodType(type(self).others, self)
+        self.handlers = _Handlers(bound, self._others)
+
+    def begin(self, turn: Turn) -> None:
+        """Another turn."""
+        super().begin(turn)
+        self.forget()
+
+    def on_event(self, event: Event) -> bool:
+        """An adapter's: whether it has dealt with an event; what it has not falls through to the rules."""
+        return False
+
+    def on_exit(self, child_exit: Exit | None, stderr: str) -> None:
+        """An adapter's: the child is at its end, before the profile makes an outcome of it."""
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        """What stderr and the exit code say, where no event said how it ended."""
+        self.on_exit(child_exit, stderr)
+        reasons = [one for one in stderr.splitlines()[-STDERR_LINES:] if not one.startswith(self.noise)]
+        for line in reasons:
+            for read in self.stderr_rules:
+                if read(self, line[:SEARCHED_CHARACTERS]):
+                    break
+        turn = self.turn
+        if self.total is not None and turn.outcome is not None and "usage" not in turn.outcome.facts:
+            turn.outcome = turn.outcome._replace(facts={**turn.outcome.facts, **self.facts(None, 0.0)})
+        if turn.outcome is not None or child_exit is None or child_exit.signal is not None:
+            return
+        if turn.terms.gate and turn.terms.gate in stderr:
+            return  # the hint that goes with a trust gate says more than an exit code
+        code = child_exit.code or 0
+        if self.synthesizes and code in self.ok_exits and self._whole():
+            turn.ended(**self.facts(None, 0.0))
+            return
+        reason = printable("\n".join(reasons).strip() or self.notice)[:REASON_CHARACTERS]
+        cause = self.causes.get(code)
+        if classify(reason).api or cause is None:
+            if not "".join(reasons).strip() and self.notice:
+                turn.failed(reason)
+        elif cause == "interrupted":
+            turn.interrupted()
+        else:
+            text = reason or f"{turn.terms.vendor} exited with code {code}"
+            turn.failed(text, api=False, kind=cause)  # type: ignore[arg-type]  # checked when it was compiled
+
+    def _whole(self) -> bool:
+        """Whether what was said is a whole answer: the last reply ended, and did not ask for tools."""
+        turn = self.turn
+        if self.counts_replies:
+            return turn.state == "ready" and not turn.asks_tools and (turn.replies > 0 or turn.stop_reason is not None)
+        return turn.replies > 0 and not turn.open and not turn.asks_tools
+
+
+class FeedingTranslator(ProfileTranslator):
+    """One whose events have no `type` that decides, or that an adapter sees first."""
+
+    def feed(self, event: Event) -> None:
+        """Handle one event: the adapter, then the rules of its type, then those for any."""
+        if self.on_event(event):
+            return
+        kind = event.get("type")
+        (self.handlers.get(kind, self._others) if kind.__class__ is str else self._others)(event)
+
+
+class _Handlers(dict[Any, Callable[[Event], None]]):
+    """The handlers by type; an event of another type goes to the rules for any."""
+
+    def __init__(self, table: Mapping[str, Callable[[Event], None]], others: Callable[[Event], None]) -> None:
+        super().__init__(table)
+        self.others = others
+
+    def __missing__(self, kind: Any) -> Callable[[Event], None]:
+        return self.others
+
+
+def merged(base: Table, own: Table) -> dict[str, Any]:
+    """A table over another: tables inside are merged, everything else is replaced."""
+    result = dict(base)
+    for key, value in own.items():
+        before = result.get(key)
+        both = isinstance(value, dict) and isinstance(before, dict)
+        result[key] = merged(before, value) if both and before is not None else value
+    return result
+
+
+def build(name: str, table: Table, source: Source, adapter: type[Translator] | None = None) -> Vendor:
+    """The vendor that a profile describes. FrontendError, with file, line and key, for one that is wrong.
+
+    `adapter` is the class that the profile names, imported by whoever read it.
+    """
+    spot = Spot(source, table)
+    spot.table(KEYS)
+    if spot.at("schema").value != SCHEMA or spot.at("schema").value is True:
+        raise spot.at("schema").refused(f"{SCHEMA}", spot.at("schema").value or "not there")
+    if spot.at("id").text() != name:
+        raise spot.at("id").refused(f"{name!r}, as its file is called")
+    listed_tools = tools(spot.at("tools"), spot.at("other_tools"))
+    launch, stream = spot.at("launch"), spot.at("stream")
+    stream.table(STREAM_KEYS)
+    made = template(launch, name, listed_tools)
+    told = Told(listed_tools, stream.at("text").choice(TEXT_MODES, "final"))
+    rules = [rule(one, told) for one in spot.at("event").items(RULES)]
+    if not rules:
+        raise spot.refused("a profile with at least one [[event]]", "a profile without")
+    translator = _translator(spot, rules, adapter)
+    says = {one.emit for one in rules}
+    listed = spot.at("listed").texts() if spot.at("listed") else tuple(sorted({t.name for t in listed_tools.values()}))
+    return Vendor(
+        name=name,
+        programs=made.programs,
+        translator=translator,
+        launch=made.start,
+        modes=_modes(launch.at("permission_args")),
+        tools=listed_tools,
+        listed=listed,
+        unattended=spot.at("unattended").switch(),
+        limits_tools="denied_tools" in made.uses,
+        limits_turns="max_turns" in made.uses,
+        streams=told.text != "final" or any(one.value.get("mode") == "delta" for one in spot.at("event").items(RULES)),
+        resumes="resume" in made.uses,
+        saves_late=stream.at("saves_late").switch(),
+        retracts="retract" in says,
+        interrupt=_interrupt(launch.at("interrupt")),
+        clean_exits=translator.ok_exits,
+        keys=launch.at("env_keep").texts(20),
+        gate=launch.at("gate").text(""),
+        prices=_prices(table),
+        login=launch.at("login").text(""),
+        api_base=launch.at("api_base").text(""),
+        timeouts=_timeouts(launch.at("timeouts")),
+    )
+
+
+def _modes(spot: Spot) -> dict[str, tuple[str, ...]]:
+    if not spot:
+        return {"default": ()}
+    spot.table(MODES)
+    return {mode: spot.at(mode).texts(20) for mode in spot.value}
+
+
+def _interrupt(spot: Spot) -> str:
+    spot.table(("signal",))
+    return spot.at("signal").choice(SIGNALS, "SIGINT")
+
+
+def _timeouts(spot: Spot) -> dict[str, float]:
+    spot.table(TIMEOUTS)
+    return {f"{key}_timeout": spot.at(key).number(1, DAY) for key in spot.table()}
+
+
+def _prices(table: Table) -> bool:
+    """Whether a rule says what a reply cost."""
+    rules = [one for one in table.get("event", ()) if one.get("emit") in ("usage", "result")]
+    return any("cost_usd" in one or "cost_usd" in (one.get("usage") or ()) for one in rules)
+
+
+def _translator(spot: Spot, rules: list[Rule], adapter: type[Translator] | None) -> type[ProfileTranslator]:
+    """The class of a profile's translator."""
+    stream = spot.at("stream")
+    end = stream.at("end")
+    end.table(("ok_exit", "result"))
+    typed, others = handlers(rules)
+    codes = end.at("ok_exit").items(20)
+    if adapter is None:
+        base: type[Translator] = ProfileTranslator if typed else FeedingTranslator
+    elif issubclass(adapter, ProfileTranslator):
+        base = type(adapter.__name__, (adapter, FeedingTranslator), {"__doc__": adapter.__doc__})
+    else:
+        raise spot.at("adapter").refused("a subclass of shim.profiles.profile.ProfileTranslator")
+    fields: dict[str, Any] = {
+        "__doc__": f"The rules of {spot.source.path}.",
+        "rules": typed,
+        "others": staticmethod(others),
+        "ok_exits": frozenset(int(one.number(0, 255)) for one in codes) or frozenset({0}),
+        "synthesizes": end.at("result").choice(ENDS, "event") == "synthesize",
+        "causes": {_code(spot.at("exit_codes").at(key)): text for key, text in _causes(spot.at("exit_codes")).items()},
+        "stderr_rules": tuple(_stderr(one) for one in spot.at("stderr").items(STDERR_RULES)),
+        "noise": stream.at("stderr_noise").texts(50),
+        "untyped": not typed,
+        "marks_ids": stream.at("ids").choice(IDS, "session") == "process",
+        "usage_means": stream.at("usage").choice(USAGES, "none"),
+        "counts_replies": any(one.value.get("stop_reason") for one in spot.at("event").items(RULES)),
+    }
+    made = type(base.__name__, (base,), fields)
+    assert issubclass(made, ProfileTranslator)
+    return made
+
+
+def _causes(spot: Spot) -> dict[str, str]:
+    return {key: spot.at(key).choice(EXIT_CAUSES) for key in spot.table()}
+
+
+def _code(spot: Spot) -> int:
+    key = str(spot.keys[-1])
+    if not (key.isascii() and key.isdigit() and int(key) < 256):
+        raise spot.refused("under an exit code from 0 to 255", key)
+    return int(key)
+
+
+def _stderr(spot: Spot) -> StderrRule:
+    spot.table(("regex", "emit", "cause", "note"))
+    pattern = spot.at("regex").pattern()
+    emit = spot.at("emit").choice(("session", "error"))
+    group = "session_id" if emit == "session" else "error"
+    if emit == "session" and group not in pattern.groupindex:
+        raise spot.at("regex").refused("a regular expression with a group (?P<session_id>…)")
+    kind: Any = spot.at("cause").choice(CAUSES) if spot.at("cause") else None
+
+    def read(engine: ProfileTranslator, line: str) -> bool:
+        found = pattern.search(line)
+        if found is None:
+            return False
+        if emit == "session":
+            engine.turn.started(session_id=found[group])
+        elif engine.turn.outcome is None:
+            text = found[group] if group in pattern.groupindex else found[0]
+            engine.turn.failed(printable(text), kind=kind)
+        return True
+
+    return read

@@ -1,0 +1,154 @@
+"""The tools of a profile in Claude's words.
+
+    [tools.read]
+    name = "Read"                                  Claude's name
+    args = { file_path = "path", limit = { minus = ["end", "start"] } }   Claude's key = a field of the arguments
+    keep = true                                    arguments that no field names stay as they are (else they go)
+    add = { prompt = "" }                          arguments that are always there
+    alt = [ { match = { … }, name = "…", args = { … } } ]    another tool where these conditions hold; the first counts
+
+Without `args` the arguments stay as they are. A tool that is not named keeps its own name and arguments, unless
+`other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }` gives it another name.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from shim.account import Account
+from shim.profiles.check import SEARCHED_CHARACTERS, Spot
+from shim.profiles.fields import fields
+from shim.profiles.paths import Getter
+from shim.profiles.rules import Test, conditions
+from shim.tools import Arguments, Tool
+
+TOOLS = 500
+ALTERNATIVES = 20
+_KEYS = ("name", "args", "keep", "add")
+_PLAIN = r"[A-Za-z0-9_@:/-]+"
+
+
+class _Arguments:
+    """The scope of a field of arguments: what it repairs is counted nowhere, the call itself is."""
+
+    index = 0
+
+    def __init__(self) -> None:
+        self.account = Account()
+        self.turn = None
+
+
+Change = tuple[str, Callable[[Arguments], Arguments]]
+
+
+class RuledTool(Tool):
+    """A tool whose arguments are fields; `apply` as every tool has it."""
+
+    __slots__ = ("alternatives", "change")
+
+    def __init__(
+        self, name: str, change: Callable[[Arguments], Arguments], alternatives: list[tuple[list[Test], Change]]
+    ) -> None:
+        super().__init__(name)
+        self.touched = None
+        self.change = change
+        self.alternatives = alternatives
+
+    def apply(self, arguments: Arguments) -> tuple[str, Arguments]:
+        """Claude's name and arguments for a call; `arguments` is not changed."""
+        scope: Any = _Arguments() if self.alternatives else None
+        for tests, (name, change) in self.alternatives:
+            if all(test(arguments, None, scope) for test in tests):
+                return name, change(arguments)
+        return self.name, self.change(arguments)
+
+
+class NamedTools(Mapping[str, Tool]):
+    """A table of tools where those that it does not name get a name by a pattern."""
+
+    def __init__(self, table: Mapping[str, Tool], pattern: re.Pattern[str], name: str) -> None:
+        self._table = table
+        self._pattern = pattern
+        self._name = name
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The tool called `key`, made from the pattern where the table has none."""
+        found = self._table.get(key)
+        if found is None and key.__class__ is str and len(key) <= SEARCHED_CHARACTERS:
+            hit = self._pattern.fullmatch(key)
+            found = Tool(hit.expand(self._name)) if hit else None
+        return default if found is None else found
+
+    def __getitem__(self, key: str) -> Tool:
+        return self._table[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+def tools(spot: Spot, others: Spot) -> Mapping[str, Tool]:
+    """The table `[tools]`, compiled."""
+    given = spot.table()
+    if len(given) > TOOLS:
+        raise spot.refused(f"a table of at most {TOOLS} tools", f"a table of {len(given)}")
+    table = {name: _tool(spot.at(name)) for name in given}
+    if not others:
+        return table
+    others.table(("regex", "name"))
+    pattern, name = others.at("regex").pattern(), others.at("name").text()
+    try:
+        pattern.sub(name, "")
+        re.compile(pattern.pattern + "|").fullmatch("")  # the groups of the name are those of the pattern
+        if any(int(group) > pattern.groups for group in re.findall(r"\\(\d+)", name)):
+            raise re.error("no such group")
+    except (re.error, IndexError) as error:
+        raise others.at("name").refused(f"a name with groups of the pattern ({error})") from None
+    return NamedTools(table, pattern, name)
+
+
+def _tool(spot: Spot) -> Tool:
+    spot.table((*_KEYS, "alt"))
+    name, change = _change(spot)
+    alternatives = []
+    for one in spot.at("alt").items(ALTERNATIVES):
+        one.table((*_KEYS, "match"))
+        if not one.at("match"):
+            raise one.refused("a table with `match`", "a table without `match`")
+        alternatives.append((conditions(one.at("match")), _change(one, name)))
+    if not (alternatives or spot.at("args") or spot.at("add")):
+        return Tool(name)
+    return RuledTool(name, change, alternatives)
+
+
+def _change(spot: Spot, name: str = "") -> Change:
+    claude = spot.at("name").text(name or None)
+    keep = spot.at("keep").switch()
+    add = dict(spot.at("add").table())
+    if not spot.at("args"):
+        return claude, lambda arguments: arguments | add if add else arguments
+    getters: dict[str, Getter] = fields(spot.at("args"))
+    pairs = tuple(getters.items())
+    paths = [path for path in spot.at("args").value.values() if isinstance(path, str)]
+    named = frozenset(_first_key(part) for path in paths for part in path.split("||"))
+
+    def change(arguments: Arguments) -> Arguments:
+        scope = _Arguments()
+        found = {}
+        for key, get in pairs:
+            if (value := get(arguments, None, scope)) is not None:
+                found[key] = value
+        if keep:
+            for key, value in arguments.items():
+                if key not in named:
+                    found.setdefault(key, value)
+        return found | add if add else found
+
+    return claude, change
+
+
+def _first_key(path: str) -> str:
+    found = re.match(_PLAIN, path.strip())
+    return found[0] if found else ""

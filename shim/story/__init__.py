@@ -1,0 +1,1 @@
+"""A session as a person reads it, apart from what it is drawn on."""

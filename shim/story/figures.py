@@ -1,0 +1,54 @@
+"""Times, tokens and costs in words: the same in a drawing, a table, a page and a pull request. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shim.story.steps import TOKENS
+
+
+def duration(seconds: float, *, fine: bool = False) -> str:
+    """2.3 s, 4 min 05 s, 1 h 02 min. `fine`: below a tenth of a second, 12 ms."""
+    if fine and 0 < seconds < 0.1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def tokens_in(counts: Mapping[str, Any]) -> int:
+    """All that went in: Claude counts what a cache gave or took apart from the rest of the input."""
+    return sum(_count(counts, name) for name in TOKENS if name != "output_tokens")
+
+
+def tokens_cached(counts: Mapping[str, Any]) -> int:
+    """What of it a cache gave."""
+    return _count(counts, "cache_read_input_tokens")
+
+
+def tokens_out(counts: Mapping[str, Any]) -> int:
+    """All that came out."""
+    return _count(counts, "output_tokens")
+
+
+def tokens(counts: Mapping[str, Any], what: str = "") -> str:
+    """8,571 in (3,600 cached), 171 out; `what` stands behind the first number."""
+    read = tokens_cached(counts)
+    cached = f" ({read:,} cached)" if read else ""
+    return f"{tokens_in(counts):,}{what and f' {what}'} in{cached}, {tokens_out(counts):,} out"
+
+
+def dollars(number: float) -> str:
+    """A cost; nothing where nobody said one."""
+    return f"${number:.4f}" if number else ""
+
+
+def calls(count: int, failed: int, denied: int, what: str = "") -> str:
+    """6 (1 failed, 2 denied); `what` stands behind the first number."""
+    wrong = ", ".join(f"{number} {word}" for number, word in ((failed, "failed"), (denied, "denied")) if number)
+    return f"{count}{what and f' {what}'}" + (f" ({wrong})" if wrong else "")
+
+
+def _count(counts: Mapping[str, Any], name: str) -> int:
+    value = counts.get(name)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,399 @@
+"""A session as a person reads it: the steps of what was asked, said and done, and where the time went.
+
+Fed with Claude's events and their times, it tells how each step begins, grows and ends, so that the same drawing serves
+a run that is going on and a recording. It keeps open steps and totals only; who wants all steps collects them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from shim.story.steps import TOKENS, Change, Kind, OpenBlock, Step, Totals, same, text_of
+from shim.story.timeline import SPANS, Span, Spent, Timeline
+
+__all__ = ["SPANS", "TOKENS", "Change", "Kind", "Span", "Spent", "Step", "Story", "Totals", "text_of"]
+
+DOLLARS = 1e9  # what costs more is no price
+OPEN_CALLS = 10_000  # whose results may still come
+OPEN_BLOCKS = 1000  # that are being said at the same time, and those of one reply that wait for their line
+
+# What goes on inside of claude all the time, and says nothing to a reader.
+_QUIET = frozenset(
+    (
+        "background_tasks_changed",
+        "commands_changed",
+        "hook_progress",
+        "hook_started",
+        "session_state_changed",
+        "session_title_changed",
+        "status",
+        "task_progress",
+        "task_updated",
+        "thinking_tokens",
+    )
+)
+_SETTINGS = ("interrupt", "set_model", "set_permission_mode")  # requests of a frontend that change the session
+
+
+class Story:
+    """Feed it events in the order of their times; each call gives back the changes that it makes.
+
+    A turn is what a prompt began, or what began by itself after a result; a prompt while somebody is at work belongs
+    to the turn that it came into.
+    """
+
+    def __init__(self) -> None:
+        self.totals = Totals()
+        self.model = self.session = self.vendor = ""
+        self._time = Timeline()
+        self.totals.seconds = self._time.seconds
+        self._at = 0.0
+        self._number = 0
+        self._turn = 0
+        self._queued = 0  # prompts that came while somebody was at work
+        self._since: float | None = None  # when the turn that goes on, or comes next, was asked for
+        self._calls: dict[str, Step] = {}
+        self._failed: dict[str, Step] = {}  # of this turn: its result may say that they were denied
+        self._asking: dict[str, Step] = {}
+        self._blocks: dict[str, OpenBlock] = {}  # of nested agents and of ours: one block is open for each
+        self._streamed: dict[str, list[tuple[str, str]]] = {}  # their blocks that no whole line has confirmed
+        self._costs: tuple[str, float, float] = "", 0.0, 0.0  # whose, of conversations before, of this one
+
+    @property
+    def timeline(self) -> list[Span]:
+        """What the time was spent on, in the order in which it ended."""
+        return self._time.spans
+
+    # -- what may happen ---------------------------------------------------------------------------------------
+
+    def prompt(self, at: float, content: Any) -> list[Change]:
+        """Somebody asks: a text, or the content blocks of a user's message."""
+        at = self._now(at)
+        if self._time.spending == "idle" or not self._turn:
+            self._since = at
+            self._begin_turn(at)
+        else:
+            self._queued += 1
+        return [*self._whole(at, "prompt", text=text_of(content))]
+
+    def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
+        """One of Claude's events, as a frontend gets them. Of a line that is none, what can be read of it is told."""
+        handler = _HANDLERS.get(str(event.get("type")))
+        changes: list[Change] = []
+        if handler is None:
+            return changes
+        try:
+            for change in handler(self, self._now(at), event):
+                changes.append(change)
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError, ArithmeticError, RecursionError):
+            pass
+        return changes
+
+    def note(self, at: float, fact: Mapping[str, Any]) -> list[Change]:
+        """A note of the recorder's: a repair, a timeout."""
+        kind = str(fact.get("kind") or "note")
+        return [*self._whole(self._now(at), "note", text=kind, name=kind, facts=fact)]
+
+    def sent(self, at: float, event: Mapping[str, Any]) -> list[Change]:
+        """A line that a frontend sent: a prompt, an answer to a question, an interrupt, another model or mode."""
+        at = self._now(at)
+        if event.get("type") == "user" and isinstance(event.get("message"), Mapping):
+            return self.prompt(at, event["message"].get("content"))
+        if event.get("type") == "control_response":
+            return list(self._answered(at, event.get("response")))
+        request = event.get("request")
+        if isinstance(request, Mapping) and (kind := str(request.get("subtype"))) in _SETTINGS:
+            return [*self._whole(at, "note", text=kind, name=kind, facts=request)]
+        return []
+
+    def close(self, at: float) -> list[Change]:
+        """Nothing more happens: what is open is over."""
+        at = self._now(at)
+        changes = list(self._end_all(at))
+        self._time.spend(at, self._time.spending)
+        return changes
+
+    # -- events ------------------------------------------------------------------------------------------------
+
+    def _on_system(self, at: float, event: Mapping[str, Any]) -> Iterator[Change]:
+        kind = str(event.get("subtype"))
+        if kind == "init":
+            yield from self._on_init(at, event)
+        elif kind == "permission_denied" and str(event.get("tool_use_id")) in self._calls:
+            self._calls[str(event.get("tool_use_id"))].outcome = "denied"
+        elif kind not in _QUIET and not (kind == "hook_response" and not event.get("exit_code")):
+            yield from self._whole(at, "note", text=kind, name=kind, facts=event)
+
+    def _on_init(self, at: float, event: Mapping[str, Any]) -> Iterator[Change]:
+        known = self.session
+        self.session, self.model = str(event.get("session_id") or ""), str(event.get("model") or "")
+        shim = event.get("shim")
+        self.vendor = str(shim.get("vendor") or "") if isinstance(shim, Mapping) else self.vendor
+        if self._queued:
+            self._work(at)
+        if not known or known != self.session:
+            yield from self._whole(at, "start", text=self.model, facts=event)
+
+    def _on_stream_event(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+        event, parent = line["event"], _parent(line)
+        kind = event.get("type")
+        if kind == "message_start":
+            self._streamed.pop(parent, None)
+            self._work(at)
+        elif kind == "content_block_delta":
+            delta = event["delta"]
+            told: Kind = "thinking" if "thinking" in delta else "text"
+            if isinstance(fragment := delta.get(told), str) and fragment:
+                self._work(at)
+                yield from self._grow(at, told, parent, fragment)
+        elif kind in ("content_block_start", "content_block_stop", "message_stop"):
+            yield from self._end_block(at, parent)
+
+    def _on_assistant(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+        message, parent = line["message"], _parent(line)
+        self._work(at)
+        wrong = message.get("model") == "<synthetic>" and bool(line.get("error"))
+        for block in _blocks(message.get("content")):
+            kind = str(block.get("type"))
+            if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+                yield from self._end_block(at, parent)
+                yield from self._call(at, block, parent)
+            elif kind.endswith("_tool_result"):
+                yield from self._result_of(at, block, None, parent)
+            elif kind == "text" and wrong:
+                yield from self._end_block(at, parent)
+                yield from self._whole(at, "error", text=str(block.get("text")), parent=parent, facts=line)
+            elif kind in ("text", "thinking"):
+                whole = block.get(kind)
+                yield from self._said(at, "text" if kind == "text" else "thinking", parent, whole)
+            elif kind == "redacted_thinking":
+                yield from self._said(at, "thinking", parent, "")
+
+    def _said(self, at: float, kind: Kind, parent: str, whole: Any) -> Iterator[Change]:
+        """A whole block: nothing of it that was streamed is said again, and nothing that was not is lost."""
+        whole = whole if isinstance(whole, str) else ""
+        streamed = self._streamed.get(parent, [])
+        block = self._blocks.get(parent)
+        if block is not None and block.step.kind == kind and same(said := block.text(), whole):
+            if whole.startswith(said) and len(whole) > len(said):
+                yield from self._grow(at, kind, parent, whole[len(said) :])
+            yield from self._end_block(at, parent)
+            streamed = self._streamed.get(parent, [])
+            streamed.pop()
+            return
+        yield from self._end_block(at, parent)
+        for place, (said_kind, said) in enumerate(self._streamed.get(parent, [])):
+            if said_kind == kind and same(said, whole):
+                del self._streamed[parent][place]
+                if not whole.startswith(said) or len(whole) == len(said):
+                    return
+                whole = whole[len(said) :]
+                break
+        if whole or kind == "thinking":
+            yield from self._whole(at, kind, text=whole, parent=parent)
+
+    def _on_user(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+        content, parent = line["message"].get("content"), _parent(line)
+        if line.get("isReplay"):
+            return
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        blocks = list(_blocks(content))
+        results = sum(block.get("type") == "tool_result" for block in blocks)
+        for block in blocks:
+            if block.get("type") == "tool_result":
+                yield from self._result_of(at, block, line.get("tool_use_result") if results == 1 else None, parent)
+            elif block.get("type") == "text":
+                yield from self._whole(at, "note", text=str(block.get("text")), name="user", parent=parent, facts=line)
+
+    def _on_control_request(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+        request = line["request"]
+        if request.get("subtype") != "can_use_tool":
+            return
+        name, call = str(request.get("tool_name")), str(request.get("tool_use_id") or "")
+        changes = list(
+            self._whole(at, "question", text=name, name=name, call=call, input=_mapping(request), facts=request)
+        )
+        if len(self._asking) < OPEN_CALLS:
+            self._asking[str(line.get("request_id"))] = changes[0].step
+            self._time.spend(at, "person")
+        yield from changes
+
+    def _on_cancel(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+        yield from self._answered(at, {"request_id": line.get("request_id"), "subtype": "withdrawn"})
+
+    def _on_rate_limit(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+        if line["rate_limit_info"].get("status") != "allowed":
+            yield from self._whole(at, "note", text="rate_limit", name="rate_limit", facts=line)
+
+    def _on_result(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
+        yield from self._end_all(at)
+        self._streamed.clear()
+        self._time.spend(at, "idle")
+        self._add_up(line)
+        since, self._since = self._since, at if self._queued else None
+        yield from self._whole(
+            at, "result", text=str(line.get("result") or ""), facts=line, since=at if since is None else since
+        )
+
+    def _add_up(self, line: Mapping[str, Any]) -> None:
+        totals = self.totals
+        totals.turn(line)
+        for denial in _blocks(line.get("permission_denials")):
+            if (step := self._failed.pop(str(denial.get("tool_use_id")), None)) is not None:
+                step.outcome = "denied"
+                totals.called("failed", -1)
+                totals.called("denied")
+        self._failed.clear()
+        cost = line.get("total_cost_usd")
+        if isinstance(cost, int | float) and 0 <= cost < DOLLARS:  # of the conversation so far
+            whose, before, so_far = self._costs
+            if whose != (session := str(line.get("session_id"))):
+                before, so_far = before + so_far, 0.0
+            self._costs = session, before, max(so_far, float(cost))
+            totals.cost = before + self._costs[2]
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def _step(self, at: float, kind: Kind, **fields: Any) -> Step:
+        self._number += 1
+        return Step(self._number, kind, at, turn=self._turn, **fields)
+
+    def _whole(self, at: float, kind: Kind, **fields: Any) -> Iterator[Change]:
+        step = self._step(at, kind, until=at, **fields)
+        yield Change("begin", step)
+        yield Change("end", step)
+
+    def _grow(self, at: float, kind: Kind, parent: str, fragment: str) -> Iterator[Change]:
+        block = self._blocks.get(parent)
+        if block is not None and block.step.kind != kind:
+            yield from self._end_block(at, parent)
+            block = None
+        if block is None:
+            if len(self._blocks) >= OPEN_BLOCKS:
+                yield from self._end_block(at, next(iter(self._blocks)))
+            block = self._blocks[parent] = OpenBlock(self._step(at, kind, parent=parent))
+            yield Change("begin", block.step)
+        block.add(fragment)
+        yield Change("more", block.step, fragment)
+
+    def _end_block(self, at: float, parent: str) -> Iterator[Change]:
+        block = self._blocks.pop(parent, None)
+        if block is not None:
+            step = block.step
+            step.text, step.until = block.text(), at
+            streamed = self._streamed.setdefault(parent, [])
+            streamed.append((step.kind, step.text))
+            del streamed[:-OPEN_BLOCKS]
+            yield Change("end", step)
+
+    def _end_all(self, at: float) -> Iterator[Change]:
+        """Whatever is open is over, calls without an answer."""
+        for key in list(self._blocks):
+            yield from self._end_block(at, key)
+        calls, self._calls = self._calls, {}
+        self._asking.clear()
+        for step in calls.values():
+            yield self._end_call(at, step, step.outcome or "unanswered")
+
+    def _call(self, at: float, block: Mapping[str, Any], parent: str) -> Iterator[Change]:
+        identity = str(block.get("id"))
+        if identity in self._calls:
+            return
+        step = self._step(at, "call", call=identity, name=str(block.get("name")), input=_mapping(block), parent=parent)
+        self.totals.calls += 1
+        yield Change("begin", step)
+        if len(self._calls) >= OPEN_CALLS:
+            yield self._end_call(at, step, "unanswered")
+            return
+        self._calls[identity] = step
+        self._go_on(at)
+
+    def _result_of(self, at: float, block: Mapping[str, Any], extra: Any, parent: str) -> Iterator[Change]:
+        identity = str(block.get("tool_use_id"))
+        step = self._calls.pop(identity, None)
+        content = block.get("content")
+        if step is None:  # a second one, or one that comes after the turn
+            yield from self._whole(
+                at, "note", text="late_result", name="late_result", call=identity, output=content, parent=parent
+            )
+            return
+        for request, asked in list(self._asking.items()):
+            if asked.call == identity:
+                del self._asking[request]
+        failed = bool(block.get("is_error"))
+        step.output, step.extra = content, extra
+        ended = self._end_call(at, step, (step.outcome or "failed") if failed else "ok")
+        self._go_on(at)
+        yield ended
+
+    def _end_call(self, at: float, step: Step, outcome: str) -> Change:
+        step.until, step.outcome = at, outcome
+        self.totals.called(outcome)
+        if outcome == "failed" and len(self._failed) < OPEN_CALLS:
+            self._failed[step.call] = step
+        self._time.call(step.at, at, step.number)
+        return Change("end", step)
+
+    def _answered(self, at: float, response: Any) -> Iterator[Change]:
+        if not isinstance(response, Mapping):
+            return
+        asked = self._asking.pop(str(response.get("request_id")), None)
+        if asked is None:
+            return
+        answer = response.get("response")
+        behaviour = str(answer.get("behavior")) if isinstance(answer, Mapping) else str(response.get("subtype"))
+        if behaviour == "deny" and asked.call in self._calls:
+            self._calls[asked.call].outcome = "denied"
+        self._go_on(at)
+        yield from self._whole(at, "answer", text=behaviour, name=asked.name, call=asked.call, facts=response)
+
+    # -- time --------------------------------------------------------------------------------------------------
+
+    def _now(self, at: float) -> float:
+        """The time, which does not go back."""
+        self._at = self.totals.duration = max(at, self._at)
+        return self._at
+
+    def _begin_turn(self, at: float) -> None:
+        self._turn += 1
+        self._since = at if self._since is None else self._since
+        self._queued = max(self._queued - 1, 0)
+        self._time.spend(at, "model")
+
+    def _work(self, at: float) -> None:
+        """Somebody is at work: if nobody was before, it is another turn."""
+        if self._time.spending == "idle":
+            self._begin_turn(at)
+
+    def _go_on(self, at: float) -> None:
+        """What the time is spent on, now that a question or a call began or ended."""
+        if self._time.spending != "idle":
+            self._time.spend(at, "person" if self._asking else "tool" if self._calls else "model")
+
+
+_HANDLERS: dict[str, Callable[[Story, float, Mapping[str, Any]], Iterator[Change]]] = {
+    "system": Story._on_system,
+    "stream_event": Story._on_stream_event,
+    "assistant": Story._on_assistant,
+    "user": Story._on_user,
+    "result": Story._on_result,
+    "control_request": Story._on_control_request,
+    "control_cancel_request": Story._on_cancel,
+    "rate_limit_event": Story._on_rate_limit,
+}
+
+
+def _parent(line: Mapping[str, Any]) -> str:
+    return str(line.get("parent_tool_use_id") or "")
+
+
+def _blocks(content: Any) -> Iterator[Mapping[str, Any]]:
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, Mapping):
+            yield block
+
+
+def _mapping(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A call's input."""
+    value = block.get("input")
+    return value if isinstance(value, Mapping) else {} if value is None else {"input": value}
