@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
-from shim import __version__
+from shim import __version__, vendors
 from shim.config import state_directory
 from shim.errors import FrontendError
-from shim.profiles import files as profile_files
+from shim.profiles import files
 from shim.profiles.check import Source
 from shim.profiles.files import PROFILE_BYTES, File, bundled_module, parsed
 from shim.state import read_file, write_file
@@ -26,12 +26,12 @@ CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may tak
 
 def vendor(name: str, place: str, environment: Mapping[str, str]) -> Vendor:
     """The vendor of a profile: of a user's at a whole path, of a bundled one by the name of its file."""
-    return profile_files.vendor(name, place, lambda one: _file(one, environment))
+    return files.vendor(name, place, lambda one: _file(one, environment))
 
 
 def _file(place: str, environment: Mapping[str, str]) -> File:
     own = os.path.isabs(place)
-    path = place if own else os.path.join(os.path.dirname(os.path.abspath(__file__)), "vendors", place)
+    path = place if own else os.path.join(os.path.dirname(os.path.abspath(vendors.__file__)), place)
     try:
         status = os.stat(path)
         table = _remembered(path, f"{path}\0{status.st_mtime_ns}\0{status.st_size}\0{__version__}", environment)
