@@ -8,9 +8,9 @@ from typing import Any
 from shim.config import VendorSettings
 from shim.environment import child_environment
 from shim.errors import ShimError
+from shim.own_vendors import readable
 from shim.policy import MODES
 from shim.probe import PROBE_SECONDS
-from shim.profiles.own import readable
 from shim.programs import find_program
 from shim.vendor import Vendor
 

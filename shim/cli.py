@@ -21,7 +21,7 @@ from shim.conform.command import check_conformance
 from shim.errors import ShimError
 from shim.exports.command import export_cast
 from shim.install import DEFAULT_DIRECTORY, found_first, install, uninstall
-from shim.profiles.own import learn
+from shim.own_vendors import learn
 from shim.replays.command import replay
 from shim.showing.command import show_cast
 from shim.showing.show import draw_run, open_console

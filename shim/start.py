@@ -20,8 +20,8 @@ from shim.ids import parse_uuid, vendor_id
 from shim.launcher import Launcher, working_directory
 from shim.log import open_log
 from shim.messages import Message
+from shim.own_vendors import learn, readable
 from shim.policy import MODES, permission_mode
-from shim.profiles.own import learn, readable
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
 from shim.runs import Pending, Run

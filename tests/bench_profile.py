@@ -77,7 +77,7 @@ def throughput(pairs: int, partial: bool) -> str:
 LOAD = """
 import sys, time
 import shim.start
-from shim.profiles.own import learn
+from shim.own_vendors import learn
 import os
 learn(os.environ)
 from shim.vendors import find

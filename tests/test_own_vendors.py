@@ -9,7 +9,7 @@ from support import brief, check_turns
 
 from shim import vendors
 from shim.errors import FrontendError
-from shim.profiles.own import learn
+from shim.own_vendors import learn
 from shim.vendors import VENDORS, find
 
 PARROT = """

@@ -8,7 +8,7 @@ from shim.ids import vendor_name
 from shim.vendor import Launch, Request, Vendor
 
 # A module with the name of its `Vendor`, or the profile that describes it: a file of this folder, or, where the shell
-# was told of one (`profiles.own`), the whole path of a user's own.
+# was told of one (`own_vendors`), the whole path of a user's own.
 VENDORS = {
     "acai": "acai:ACAI",
     "amp": "amp.toml",

@@ -16,7 +16,7 @@ from shim.early import tell
 from shim.errors import ArgumentError, FrontendError
 from shim.ids import parse_uuid, vendor_id
 from shim.messages import Message
-from shim.profiles.own import learn
+from shim.own_vendors import learn
 from shim.prompt import CHUNK_BYTES, LARGER, NO_PROMPT
 from shim.runs import Pending, Run
 from shim.start import Start, played
