@@ -523,7 +523,7 @@ def test_ours_passes_every_rule_and_so_does_what_was_recorded_of_it(inside, monk
     for vendor, record in (("demo", f"{folder}/"), (f"replay:{folder}", "")):
         monkeypatch.setenv("SHIM_VENDOR", vendor)
         monkeypatch.setenv("SHIM_RECORD", record)
-        findings = judged(OURS, 30.0)
+        findings = judged(OURS, 120.0)  # of a machine that is busy with other things too
         assert broken(findings) == {}
         unseen = {name: finding.found for name, finding in findings.items() if finding.verdict == "skipped"}
         assert unseen.keys() == UNSEEN_IN_DEMO, unseen
