@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 WINDOWS = os.name == "nt"  # windows.py stands for the process group there; never run
 CHUNK_BYTES = 256 * 1024
+# gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives anybody this much.
+PIPE_BYTES = 1024 * 1024
 
 # The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL, which takes
 # no time unless the kernel is stuck. A tree that ignores the first two is gone within 2.5 s of whatever ended it.
@@ -53,11 +55,23 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, f
         with _hearing_interrupts():
             process = subprocess.Popen(list(command), start_new_session=True, **options)
         guard.set_for(process.pid)
+        _widen(process)
         return process
     except (OSError, ValueError) as error:
         from shim.unstartable import unstartable
 
         raise unstartable(command, environment, cwd, error) from None
+
+
+def _widen(process: "subprocess.Popen[bytes]") -> None:
+    """More room in its stdout, where the system has any: it need not wait for us to read, also not when it ends."""
+    try:
+        import fcntl
+
+        assert process.stdout is not None
+        fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except (ImportError, AttributeError, OSError):
+        return  # not Linux, or this user has as much as may be had
 
 
 @contextlib.contextmanager
