@@ -175,6 +175,7 @@ class Launcher:
             invocation=invocation,
             prompt=prompt if self._listens else self.asked(prompt),
             mode=self.vendor.mode_arguments(facts.mode),
+            permission_mode=facts.mode,
             resume=self._resume,
             trust=self._own.trust,
             removed=self._removed(),
@@ -247,7 +248,7 @@ class Launcher:
         """What is agreed for the turn that begins now."""
         vendor, facts, invocation = self.vendor, self.facts, self._invocation
         began = time.monotonic()
-        request = Request(invocation, "", vendor.modes.get(facts.mode, ()), removed=self._removed())
+        request = Request(invocation, "", vendor.modes.get(facts.mode, ()), facts.mode, removed=self._removed())
         counts = vendor.limits_turns and not self._listens
         return Terms(
             vendor=vendor.shown,

@@ -27,9 +27,10 @@ class Launch(NamedTuple):
 class Request(NamedTuple):
     """One turn that is asked of a vendor.
 
-    `mode` are the arguments that honour the permission mode, `resume` is the vendor's own id of the session that goes
-    on, `variant` the vendor's dialect if it has several, `trust` whether its trust gate may be opened, `knows` tells
-    whether the installed program has a flag, `removed` are Claude's names of the tools that are denied as a whole.
+    `mode` are the arguments that honour the permission mode `permission_mode`, `resume` is the vendor's own id of the
+    session that goes on, `variant` the vendor's dialect if it has several, `trust` whether its trust gate may be
+    opened, `knows` tells whether the installed program has a flag, `removed` are Claude's names of the tools that are
+    denied as a whole.
     `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speech`).
     `inline`: its prompt may be an argument; not where a shell would read it again.
     `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
@@ -38,6 +39,7 @@ class Request(NamedTuple):
     invocation: Invocation
     prompt: str
     mode: tuple[str, ...] = ()
+    permission_mode: str = "default"
     resume: str | None = None
     variant: str = "auto"
     trust: bool = False

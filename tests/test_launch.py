@@ -23,10 +23,12 @@ CLAUDE = ("-p", "--output-format", "stream-json", "--verbose")
 def launch(name, *words, prompt="say hi", resume=None, **facts):
     """What a vendor gives for a command line, with the request that the start makes of it."""
     vendor, invocation = find(name), parse(words)
+    mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
     request = Request(
         invocation=invocation,
         prompt=prompt,
-        mode=vendor.mode_arguments(permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)),
+        mode=vendor.mode_arguments(mode),
+        permission_mode=mode,
         resume=resume or invocation.resume,
         removed=tuple(sorted(Policy(denied=invocation.disallowed_tools).denied)),
         **facts,

@@ -3,6 +3,7 @@
 import pytest
 from profiling import profiled
 
+from shim import vendors
 from shim.argv import parse
 from shim.errors import FrontendError
 from shim.vendor import ARGUMENT_BYTES, Request
@@ -43,7 +44,7 @@ def started(profile, *words, prompt="say hi", **facts):
     vendor = profiled(profile)
     invocation = parse(["-p", "x", *words])
     mode = vendor.mode_arguments(invocation.permission_mode or "default")
-    return vendor.launch(Request(invocation, prompt, mode, **facts))
+    return vendor.launch(Request(invocation, prompt, mode, invocation.permission_mode or "default", **facts))
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,42 @@ def test_a_long_prompt_may_go_to_a_file():
     assert started(profile, prompt=long, keep=lambda text: "/kept").arguments == ("-f", "/kept")
     with pytest.raises(FrontendError, match="could not be written to a file"):
         started(profile, prompt=long)
+
+
+MODES = ARGV.replace(
+    "[tools]",
+    """
+[launch.permission_env]
+plan = { OWN_RULES = "no shell" }
+[launch.permission_tools]
+plan = ["Read"]
+[tools]""",
+)
+
+
+def test_a_mode_may_have_variables_and_tools_of_its_own():
+    vendor = profiled(MODES)
+    default, plan = (Request(parse([]), "x", permission_mode=mode) for mode in ("default", "plan"))
+    assert (vendor.launch(default).environment, vendor.available(default)) == ({}, ("Bash", "Read"))
+    assert (vendor.launch(plan).environment, vendor.available(plan)) == ({"OWN_RULES": "no shell"}, ("Read",))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('plan = { OWN_RULES = "no shell" }', 'auto = { A = "b" }', "it must be one of the keys default, plan"),
+        ('plan = ["Read"]', 'auto = ["Read"]', "it must be one of the keys default, plan"),
+        ("OWN_RULES", "LD_PRELOAD", "it must be a variable of the program's own"),
+    ],
+)
+def test_variables_of_a_mode_are_checked(old, new, message):
+    with pytest.raises(FrontendError, match=message):
+        profiled(MODES.replace(old, new))
+
+
+def test_a_file_beside_the_bundled_profiles_has_its_whole_path():
+    launch = started(ARGV.replace('"--json",', '"--rules={bundled}/rules.toml",'))
+    assert launch.arguments[1] == f"--rules={vendors.__path__[0]}/rules.toml"
 
 
 def test_a_prompt_on_stdin_is_no_argument():

@@ -18,11 +18,13 @@ via: arg, stdin or file (`{prompt_file}`). dash_guard keeps a prompt from becomi
 is usual) gives such a prompt on stdin, `--` is put before any, `equals` asks for a word such as `--prompt={prompt}`,
 `space` puts a space before a dash, for a prompt that is a flag's value. `long` says where a prompt goes that is too
 long for an argument: stdin, file, or refuse. A child whose stdin is not its prompt has none: many wait for its end.
+`{bundled}` is the folder of the bundled profiles, for a file that the program reads from there.
 What a frontend gives was checked before (`start.checked`); the id of a session is checked here, by its pattern.
 """
 
 import re
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from shim.errors import FrontendError
@@ -39,11 +41,12 @@ RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 _PLACEHOLDER = r"\{([a-z_]+)\}"
 _LISTS = ("add_dirs", "denied_tools", "mcp_configs")
 _TEXTS = ("prompt", "prompt_file", "model", "resume", "session_id", "system_prompt", "max_turns", "item")
+_BUNDLED = "bundled"
 _SWITCHES = ("permission_args", "prompt_argument", "prompt_stdin", "fork", "new_session", "trust", "partial")
 _CONDITIONS = (*_SWITCHES, *_TEXTS[1:-1], *_LISTS)
 KEYS = (
-    *("command", "programs", "argv", "prompt", "permission_args", "model_map", "env", "env_keep", "resume_id_pattern"),
-    *("interrupt", "timeouts", "stdin", "gate", "login", "api_base"),
+    *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
+    *("env", "env_keep", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login", "api_base"),
 )
 VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "stdin"), ("stdin", "file", "refuse")
 
@@ -85,6 +88,7 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
             raise argv.refused(f"a list with {{{one}}} in it, because prompt.via is {prompt.via}", "a list without")
     models = {key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()}
     environment = _environment(spot.at("env"))
+    by_mode = {mode: environment | _environment(own) for mode, own in of_modes(spot, "permission_env").items()}
     pattern = spot.at("resume_id_pattern").pattern() if spot.at("resume_id_pattern") else re.compile(RESUME_PATTERN)
     prepends = "system_prompt" not in uses
     first = command[1:]
@@ -123,11 +127,20 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
             "denied_tools": vendor_names(tools, request.removed) if "denied_tools" in uses else (),
             "trust": request.trust,
             "partial": invocation.partial,
+            _BUNDLED: import_module("shim.vendors").__path__[0] if _BUNDLED in uses else "",
         }
         words = [word for part in parts for word in part(filled)]
-        return Launch((*first, *words), b"" if inline or path is not None else as_stdin(text), environment)
+        stdin = b"" if inline or path is not None else as_stdin(text)
+        return Launch((*first, *words), stdin, by_mode.get(request.permission_mode, environment))
 
     return Template(programs, start, frozenset(uses))
+
+
+def of_modes(launch: Spot, key: str) -> dict[str, Spot]:
+    """What a table of `[launch]` says for each permission mode: of those that the profile honours."""
+    spot = launch.at(key)
+    modes = launch.at("permission_args").table()
+    return {mode: spot.at(mode) for mode in spot.table(tuple(modes) or ("default",))}
 
 
 def _prompt(spot: Spot) -> _Prompt:
@@ -185,7 +198,7 @@ def _word(spot: Spot, uses: set[str], prompt: _Prompt, own: str = "") -> Part:
     """One word: literal, or with placeholders; one that has nothing to be filled with is left out."""
     text = spot.value if spot.value == "" else spot.text()
     names = re.findall(_PLACEHOLDER, text) if "{" in text else []
-    known = [name for name in _TEXTS if name != "item"] + ([own] if own else [])
+    known = [name for name in _TEXTS if name != "item"] + [_BUNDLED] + ([own] if own else [])
     for name in names:
         if name not in known:
             raise spot.refused(f"a word with placeholders out of {', '.join('{' + one + '}' for one in known)}")

@@ -10,6 +10,7 @@
     other_tools = { … }       `tools`
     adapter = "module:Class"  a class for what rules cannot say; see below
     [launch]                  `launch`, and permission_args (mode → words), interrupt = { signal = "SIGINT" },
+                              permission_env (mode → variables), permission_tools (mode → `listed`, where that is less),
                               timeouts = { first_byte, idle, tool } in seconds, env, env_keep (ANTHROPIC_* that it may
                               see), resume_id_pattern, gate (what stderr says when its trust gate is closed), login
     [stream]                  text = final (or delta, cumulative): what a `text` rule gives
@@ -42,7 +43,7 @@ from shim.policy import MODES
 from shim.profiles.check import SEARCHED_CHARACTERS, Source, Spot
 from shim.profiles.emits import CAUSES, TEXT_MODES
 from shim.profiles.engine import USAGES, Engine, Told
-from shim.profiles.launch import template
+from shim.profiles.launch import of_modes, template
 from shim.profiles.rules import RULES, Handler, Rule, handlers, rule
 from shim.profiles.tools import tools
 from shim.translator import Event, Translator
@@ -187,6 +188,7 @@ def build(name: str, table: Table, source: Source, adapter: type[Translator] | N
     if not rules:
         raise spot.refused("a profile with at least one [[event]]", "a profile without")
     translator = _translator(spot, rules, adapter)
+    tools_of = {mode: one.texts() for mode, one in of_modes(launch, "permission_tools").items()}
     says = {one.emit for one in rules}
     listed = spot.at("listed").texts() if spot.at("listed") else tuple(sorted({t.name for t in listed_tools.values()}))
     return Vendor(
@@ -212,6 +214,7 @@ def build(name: str, table: Table, source: Source, adapter: type[Translator] | N
         login=launch.at("login").text(""),
         api_base=launch.at("api_base").text(""),
         timeouts=_timeouts(launch.at("timeouts")),
+        chooses=(lambda request: tools_of.get(request.permission_mode, listed)) if tools_of else None,
     )
 
 
