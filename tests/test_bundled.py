@@ -3,12 +3,16 @@
 What is expected comes from the vendors' own lines, read here without the shim, and from the vendor pages.
 """
 
+import json
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support import as_parameters, case, fixture_cases, parse, result_of, translate_case
 from test_launch import launch
 
+from shim import vendors
 from shim.vendors import VENDORS
 
 PROFILES = tuple(name for name, place in VENDORS.items() if place.endswith(".toml"))
@@ -258,16 +262,17 @@ def test_a_thread_of_codex_has_ids_that_no_other_process_has():
 
 S = "11111111-2222-4333-8444-555555555555"
 OPENCODE = ("run", "--format", "json", "--thinking")
+POLICY = f"--admin-policy={vendors.__path__[0]}/gemini_policy.toml"
 LAUNCHES = {
     "amp": (("--stream-json", "-x", "say hi"), b""),
     "cline": (("--json", "--auto-approve", "false", "say hi"), b""),
     "codex": (("exec", "--json", "-c", 'sandbox_mode="read-only"', "say hi"), b""),
     "copilot": (("--output-format", "json", "--stream", "off", "--prompt=say hi"), b""),
     "droid": (("exec", "-o", "stream-json", "say hi"), b""),
-    "gemini": (("--output-format", "stream-json", "--approval-mode", "default", "--prompt=say hi"), b""),
-    "kilo": ((*OPENCODE, "say hi"), b""),
+    "gemini": (("--output-format", "stream-json", POLICY, "--approval-mode", "default", "--prompt=say hi"), b""),
+    "kilo": (OPENCODE, b"say hi"),
     "kimi": (("--print", "--output-format", "stream-json", "-p", "say hi"), b""),
-    "opencode": ((*OPENCODE, "say hi"), b""),
+    "opencode": (OPENCODE, b"say hi"),
     "vibe": (("--output", "streaming", "-p", "say hi"), b""),
 }
 
@@ -300,6 +305,22 @@ def test_the_plainest_turn(vendor):
 def test_what_is_asked_becomes_its_own_flags(vendor, words, resume, arguments):
     started = launch(vendor, *words, resume=resume).arguments
     assert " ".join(arguments) in " ".join(started)
+
+
+def test_the_policy_that_gemini_is_given_is_there():
+    """It starts without a file that is missing, and then lets its model approve its own plans."""
+    rules = tomllib.loads(Path(POLICY.partition("=")[2]).read_text())["rule"]
+    assert [(rule["toolName"], rule["decision"]) for rule in rules] == [(["enter_plan_mode", "exit_plan_mode"], "deny")]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "mode", "denied"),
+    [("opencode", "plan", {"bash*", "edit*"}), ("kilo", "acceptEdits", {"bash*"}), ("opencode", "default", set())],
+)
+def test_what_a_mode_forbids_is_said_in_the_environment(vendor, mode, denied):
+    """opencode's plan agent runs commands, and edits are accepted together with them."""
+    said = launch(vendor, "--permission-mode", mode).environment.get(f"{vendor.upper()}_PERMISSION", "{}")
+    assert json.loads(said) == dict.fromkeys(denied, "deny")
 
 
 @pytest.mark.parametrize("vendor", PROFILES)
