@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from clis import Cli, install_drop_in, isolated_environment
 from frontend import Frontend
-from model_server import ModelServer
 from place import Place
 from programs import install
 from scripts import ScriptedServer
@@ -34,13 +33,13 @@ def vendor(request: pytest.FixtureRequest) -> Vendor:
 
 
 @pytest.fixture
-def model() -> Iterator[ModelServer]:
-    with ModelServer() as server:
+def model(vendor: Vendor) -> Iterator[ScriptedServer]:
+    with vendor.server() as server:
         yield server
 
 
 @pytest.fixture
-def frontend(vendor: Vendor, model: ModelServer, hello: Path, tmp_path: Path) -> Iterator[Frontend]:
+def frontend(vendor: Vendor, model: ScriptedServer, hello: Path, tmp_path: Path) -> Iterator[Frontend]:
     """The drop-in, installed for the vendor."""
     environment = isolated_environment(vendor, install(vendor.package), model.url, tmp_path)
     claude = install_drop_in(vendor, environment, tmp_path)

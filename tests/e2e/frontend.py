@@ -119,6 +119,15 @@ class Frontend(Place):
         self.started.append(process)
         return process
 
+    def message(self, prompt: str) -> Run:
+        """A whole run of one message, said on stdin as the SDKs say theirs."""
+        flags = ["--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
+        process = LineProcess([str(self.claude), "-p", *flags, *self.arguments], self.folder, self.environment)
+        self.started.append(process)
+        process.send({"type": "user", "message": {"role": "user", "content": prompt}})
+        process.close_stdin()
+        return Run(process.lines, process.read_to_end(), process.stderr)
+
     def run(self, prompt: str, *arguments: str) -> Run:
         """A whole run, from the start to the end of the process."""
         return self.start(prompt, *arguments).finish()

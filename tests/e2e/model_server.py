@@ -29,7 +29,7 @@ class _Handler(ScriptedHandler):
         self.say_whole(200, {"object": "list", "data": models})
 
     def post(self, body: Json) -> None:
-        offered = [str(tool.get("function", {}).get("name")) for tool in body.get("tools") or []]
+        offered = [name for tool in body.get("tools") or [] for name in _names(tool.get("function") or {})]
         number, request, answer = self.model.answer(body, offered)
         frame = {"id": f"chatcmpl-{number}", "created": 1_700_000_000, "model": request.model}
         if isinstance(answer, Failure):
@@ -75,6 +75,14 @@ class _Handler(ScriptedHandler):
             for piece in pieces(json.dumps(call.arguments)):
                 yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}, None
         yield {}, "tool_calls" if reply.calls else "stop"
+
+
+def _names(function: Json) -> Iterator[str]:
+    """What a script may know a tool by: its name, and that with one of its parameters, where two programs share it."""
+    name = str(function.get("name"))
+    yield name
+    for parameter in (function.get("parameters") or {}).get("properties") or {}:
+        yield f"{name}.{parameter}"
 
 
 class ModelServer(ScriptedServer):

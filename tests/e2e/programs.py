@@ -39,6 +39,9 @@ PYTHON_PINS: Mapping[str, str] = {
     "otlp": "opentelemetry-exporter-otlp-proto-http==1.45.2",
     "pydantic": "pydantic==2.14.3",  # all that Harbor's models of a trajectory need
 }
+# Packages whose program is machine code, in a package for each platform: its name, and where the program is in it.
+NATIVE: Mapping[str, tuple[str, str]] = {"opencode-ai": ("opencode-{platform}-{cpu}", "bin/opencode")}
+_CPUS = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
 # Its models and its validator, without the hundred packages and the Python that the rest of it wants.
 HARBOR = "harbor==0.25.0"
 CLAUDE = "claude"  # not a package of npm's
@@ -61,9 +64,17 @@ def install(package: str) -> Program:
         bundled = python_folder("newest") / "claude_agent_sdk" / "_bundled" / "claude"
         return Program(bundled, PYTHON_PINS["newest"].rpartition("==")[2], path)
     folder = npm_folder(package)
+    if package in NATIVE:
+        return Program(folder / "node_modules" / _native(package) / NATIVE[package][1], version_of(package), path)
     manifest = json.loads((folder / "node_modules" / package / "package.json").read_text())
     (name,) = manifest["bin"]
     return Program(folder / "node_modules" / ".bin" / name, version_of(package), path)
+
+
+def _native(package: str) -> str:
+    """The package with this platform's program."""
+    cpu = platform.machine().lower()
+    return NATIVE[package][0].format(platform=sys.platform, cpu=_CPUS.get(cpu, cpu)) if package in NATIVE else package
 
 
 def version_of(package: str) -> str:
@@ -134,7 +145,9 @@ def _pip_install(folder: Path, requirement: str, *flags: str) -> None:
 
 
 def _npm_install(folder: Path, package: str, path: str) -> None:
-    (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": {package: PINS[package]}}))
+    (folder / "package.json").write_text(
+        json.dumps({"private": True, "dependencies": {_native(package): PINS[package]}})
+    )
     flags = ["--ignore-scripts", "--omit=optional", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
     npm = shutil.which("npm")
     if npm is None:

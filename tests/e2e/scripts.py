@@ -9,6 +9,7 @@ follows the tag on its line is the script's argument.
     [[write]] PATH        the same with a new file of one line
     [[shell]] COMMAND     the same with the program's shell
     [[parallel]] A B      two files read by two calls of one reply
+    [[unplan]] COMMAND    a plan made and approved by the model itself, step by step, then the shell
     [[error]] STATUS      an HTTP error that comes every time (401 if none is named)
     [[once]] STATUS       an HTTP error the first time, the fixed reply afterwards
     [[slow]]              a word now and then for half a minute, so that there is something to interrupt
@@ -47,13 +48,15 @@ SLOW_WORDS = 150
 SLOW_INTERVAL = 0.2
 PIECE = 9  # characters per chunk: small enough that a reply and a tool's arguments are both split
 
-TAG = re.compile(r"\[\[(text|think|read|write|shell|parallel|error|once|slow)\]\] ?([^\n]*)")
+TAG = re.compile(r"\[\[(text|think|read|write|shell|parallel|unplan|error|once|slow)\]\] ?([^\n]*)")
 
 Json = dict[str, Any]
 
-# The first name that the request offers is the one called: programs differ, and say so in their request.
+# The first name that the request offers is the one called: programs differ, and say so in their request. Behind a dot
+# stands a parameter, where the same name has others elsewhere.
 _READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
     ("read_file", lambda path: {"file_path": path}),
+    ("read.filePath", lambda path: {"filePath": path}),
     ("read", lambda path: {"path": path}),
     ("Read", lambda path: {"file_path": path}),
 )
@@ -62,11 +65,13 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
     "parallel": _READERS,
     "write": (
         ("write_file", lambda path: {"file_path": path, "content": WRITTEN}),
+        ("write.filePath", lambda path: {"filePath": path, "content": WRITTEN}),
         ("write", lambda path: {"path": path, "content": WRITTEN}),
         ("Write", lambda path: {"file_path": path, "content": WRITTEN}),
     ),
     "shell": (
         ("run_shell_command", lambda command: {"command": command}),
+        ("bash.description", lambda command: {"command": command, "description": "What the test asked for"}),
         ("bash", lambda command: {"command": command}),
         ("Bash", lambda command: {"command": command, "description": "What the test asked for"}),
     ),
@@ -201,6 +206,9 @@ class ScriptedServer:
         if request.script in _TOOLS:
             calls = tuple(_calls(request, number))
             return Reply(REPLY_BEFORE_TOOL, calls=calls) if calls else Reply(REPLY_AFTER_TOOL)
+        if request.script == "unplan":
+            step = sum(len(message.get("results") or ()) for message in request.messages)
+            return Reply(REPLY_BEFORE_TOOL, calls=_unplanned(request)[step : step + 1])
         if request.script == "hidden":
             return Reply(REPLY_TO_HIDDEN_REQUEST)
         return Reply(REPLY, REASONING if request.script == "think" else "")
@@ -226,15 +234,29 @@ class ScriptedServer:
 def _calls(request: Request, number: int) -> Iterator[Call]:
     """The calls the script makes, in the words of the tools this request offers; none when they are answered."""
     tools = _TOOLS[request.script]
-    name, arguments = next((tool for tool in tools if tool[0] in request.offered), tools[0])
+    # What was taken away is asked for all the same, by the program's own name: the tables have one order.
+    program = next((place for place, reader in enumerate(_READERS) if reader[0] in request.offered), 0)
+    name, arguments = next((tool for tool in tools if tool[0] in request.offered), tools[program])
+    called = name.partition(".")[0]
     if request.told is not None:
         _, again, wanted = request.told.partition(AGAIN)
         if again:
-            yield Call(f"call_{number}", name, json.JSONDecoder().raw_decode(wanted)[0])
+            yield Call(f"call_{number}", called, json.JSONDecoder().raw_decode(wanted)[0])
         return
     values = request.argument.split() if request.script == "parallel" else [request.argument]
     for position, value in enumerate(values):
-        yield Call(f"call_{number}_{position}", name, arguments(value))
+        yield Call(f"call_{number}_{position}", called, arguments(value))
+
+
+def _unplanned(request: Request) -> tuple[Call, ...]:
+    """The calls of gemini's tools, one a reply, that end where nobody is asked any more."""
+    calls: Sequence[tuple[str, Json]] = (
+        ("enter_plan_mode", {}),
+        ("write_file", {"file_path": "plan.md", "content": "# A plan\n"}),
+        ("exit_plan_mode", {"plan_filename": "plan.md"}),
+        ("run_shell_command", {"command": request.argument}),
+    )
+    return tuple(Call(f"call_{place}", name, arguments) for place, (name, arguments) in enumerate(calls))
 
 
 class ScriptedHandler(BaseHTTPRequestHandler):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anthropic_server import AnthropicServer
+from gemini_server import GeminiServer
 from model_server import MODEL, SECOND_MODEL, ModelServer
 from programs import CLAUDE, version_of
 from scripts import ScriptedServer
@@ -23,6 +24,11 @@ class Vendor:
     arguments: tuple[str, ...] = ()  # Claude's flags that every run needs
     unattended: bool = False  # runs its tools without asking anybody
     relative_paths: bool = False  # its file tools take them
+    fragments: bool = True  # it prints a reply as it comes, and a call before its result
+    thinks: bool = True  # it prints the model's reasoning
+    shows_files: bool = True  # what was read is in its result
+    says_exit_codes: bool = True  # a command that failed is told from one that did not
+    gives_up: bool = True  # soon, on an API that stays broken
     server: type[ScriptedServer] = ModelServer
     second_model: str = SECOND_MODEL  # how a frontend names another model than the first
 
@@ -62,6 +68,36 @@ def prepare_pi(home: Path, url: str) -> Mapping[str, str]:
     return {"PI_CODING_AGENT_DIR": str(folder), "PI_OFFLINE": "1"}
 
 
+def prepare_gemini(home: Path, url: str) -> Mapping[str, str]:
+    """A key that means nothing, and a folder that needs no trust."""
+    security = {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}}
+    _write_json(home / ".gemini" / "settings.json", {"security": security})
+    return {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": "x", "GEMINI_TELEMETRY_ENABLED": "false"}
+
+
+def prepare_opencode(home: Path, url: str) -> Mapping[str, str]:
+    """A provider of its own, called `mock`, with prices; nothing is fetched."""
+    model = {
+        "limit": {"context": 128_000, "output": 8000},
+        "reasoning": True,
+        "tool_call": True,
+        "cost": {"input": 3, "output": 15, "cache_read": 0.3},
+    }
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "mock",
+        "options": {"baseURL": url, "apiKey": "x"},
+        "models": {name: {"name": name, **model} for name in (MODEL, SECOND_MODEL)},
+    }
+    default = f"mock/{MODEL}"
+    settings = {"model": default, "small_model": default, "share": "disabled", "provider": {"mock": provider}}
+    return {
+        "OPENCODE_CONFIG_CONTENT": json.dumps(settings),
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+    }
+
+
 def prepare_claude(home: Path, url: str) -> Mapping[str, str]:
     """A key that means nothing, and none of the requests that have nothing to do with the conversation."""
     return {
@@ -95,8 +131,30 @@ PI_CUMULATIVE = Vendor(
     relative_paths=True,
     second_model=f"mock/{SECOND_MODEL}",
 )
+GEMINI = Vendor(
+    "gemini",
+    "@google/gemini-cli",
+    prepare_gemini,
+    ("--model", MODEL),
+    thinks=False,
+    shows_files=False,
+    says_exit_codes=False,
+    gives_up=False,
+    server=GeminiServer,
+    second_model=SECOND_MODEL,
+)
+OPENCODE = Vendor(
+    "opencode",
+    "opencode-ai",
+    prepare_opencode,
+    ("--model", f"mock/{MODEL}"),
+    unattended=True,
+    fragments=False,
+    gives_up=False,
+    second_model=f"mock/{SECOND_MODEL}",
+)
 CLAUDE_ITSELF = Vendor("claude", CLAUDE, prepare_claude, server=AnthropicServer, second_model="sonnet")
-VENDORS = (QWEN, PI, PI_CUMULATIVE)
+VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE)
 
 
 def _write_json(file: Path, value: object) -> None:

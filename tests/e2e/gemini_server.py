@@ -1,0 +1,83 @@
+"""The scripted model behind Google's Gemini interface, for gemini."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+from scripts import Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces
+
+# As Gemini counts: what was cached is part of the prompt, what was thought is not part of the reply.
+USAGE: Json = {
+    "promptTokenCount": 120,
+    "cachedContentTokenCount": 20,
+    "candidatesTokenCount": 25,
+    "thoughtsTokenCount": 5,
+    "totalTokenCount": 150,
+}
+_ERROR_STATUSES = {401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL"}
+
+
+class _Handler(ScriptedHandler):
+    def get(self) -> None:
+        self._fail(404, "There is nothing here.")
+
+    def post(self, body: Json) -> None:
+        model, _, method = unquote(self.path).partition("?")[0].rpartition("/")[2].partition(":")
+        if method == "countTokens":
+            self.say_whole(200, {"totalTokens": USAGE["promptTokenCount"]})
+        elif method not in ("generateContent", "streamGenerateContent"):
+            self.get()
+        else:
+            self._answer({**body, "model": model, "messages": _messages(body)}, method)
+
+    def _answer(self, body: Json, method: str) -> None:
+        declared = [one for tool in body.get("tools") or [] for one in tool.get("functionDeclarations") or []]
+        _, request, answer = self.model.answer(body, [str(one.get("name")) for one in declared])
+        if isinstance(answer, Failure):
+            self._fail(answer.status, answer.message)
+        elif method == "streamGenerateContent":
+            self.say_events(request, (("", json.dumps(event)) for event in self._events(answer, request)))
+        else:
+            text = "".join(self.model.words()) if answer.slow else answer.text
+            self.say_whole(200, {**_said([{"text": text}], request, "STOP"), "usageMetadata": USAGE})
+
+    def _fail(self, status: int, message: str) -> None:
+        error = {"code": status, "message": message, "status": _ERROR_STATUSES.get(status, "NOT_FOUND")}
+        self.say_whole(status, {"error": error})
+
+    def _events(self, reply: Reply, request: Request) -> Iterator[Json]:
+        for piece in pieces(reply.reasoning):
+            yield _said([{"text": piece, "thought": True}], request)
+        for piece in self.model.words() if reply.slow else pieces(reply.text):
+            yield _said([{"text": piece}], request)
+        calls = [{"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}} for call in reply.calls]
+        yield {**_said(calls or [{"text": ""}], request, "STOP"), "usageMetadata": USAGE}
+
+
+def _said(parts: list[Json], request: Request, reason: str | None = None) -> Json:
+    candidate = {"index": 0, "content": {"role": "model", "parts": parts}}
+    return {"candidates": [candidate | ({"finishReason": reason} if reason else {})], "modelVersion": request.model}
+
+
+def _messages(body: Json) -> list[Json]:
+    """The conversation as the scripts read it: Gemini says `contents`, and has a tool's results in the user's role."""
+    return [
+        {
+            "role": "assistant" if content.get("role") == "model" else "user",
+            "content": [part for part in content.get("parts") or [] if "text" in part],
+            "results": [part["functionResponse"] for part in content.get("parts") or [] if "functionResponse" in part],
+        }
+        for content in body.get("contents") or []
+    ]
+
+
+class GeminiServer(ScriptedServer):
+    """Serves Google's interface on a free loopback port."""
+
+    handler = _Handler
+
+    def tool_result(self, message: Json) -> str | None:
+        results = message.get("results")
+        return json.dumps(results[-1].get("response"), ensure_ascii=False) if results else None
