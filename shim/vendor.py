@@ -11,6 +11,7 @@ from shim.errors import FrontendError
 from shim.permissions import Decision, Permission
 from shim.tools import Tools, vendor_names
 from shim.translator import Translator
+from shim.versions import VersionProbe
 
 # Linux refuses a single argument of 128 KiB; the rest of the command line needs room too.
 ARGUMENT_BYTES = 100_000
@@ -132,6 +133,7 @@ class Vendor(NamedTuple):
     api_base      the variable in which it reads another address of its model's API
     timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
     chooses       which tools a request leaves it, where that is more than `listed`
+    version       how its program is asked for its version, and which ones were tried
     plays         the vendor that it stands for, where it plays recordings
     place         where it is in them, which is its own id of the session then
     """
@@ -165,6 +167,7 @@ class Vendor(NamedTuple):
     timeouts: Mapping[str, float] = MappingProxyType({})
     chooses: Callable[[Request], tuple[str, ...]] | None = None
     speech: Callable[[], Speech] | None = None
+    version: VersionProbe = VersionProbe()
     plays: str = ""
     place: Callable[[], str] | None = None
 

@@ -81,6 +81,7 @@ CORE = {
     "usage",
     "vendor",
     "verbatim",
+    "versions",
     "wording",
     "yume.argv",
     "yume.control",

@@ -7,6 +7,7 @@ import pytest
 from shim import probe as probes
 from shim.probe import Probe
 from shim.vendors import find
+from shim.versions import VersionProbe
 
 
 @pytest.fixture
@@ -125,3 +126,86 @@ def test_acais_dialect_is_read_out_of_its_help(probe, said, variant):
     vendor = find("acai")
     assert probe(f"printf '%s' '{said}'\n").variant(vendor.probe) == variant
     assert variant in vendor.variants
+
+
+# -- versions ---------------------------------------------------------------------------------------------------------
+
+HOW = VersionProbe()
+
+
+def test_a_version_is_asked_once_and_stands_beside_the_help(box, probe):
+    script = '[ "$1" = --version ] && echo 1.2.3 || echo usage --flag\n'
+    first = probe(script)
+    assert first.version(HOW) == "1.2.3" and first.knows("--flag")
+    again = probe(None)
+    assert again.version(HOW) == again.known_version(HOW) == "1.2.3" and not again.knows("--other")
+    assert asked(box) == ["--version", "--help"]
+    (file,) = (box.state / "probes").iterdir()
+    assert file.suffix == ".json" and file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_version_is_known_only_if_somebody_asked_before(box, probe):
+    fresh = probe("echo 1.2.3\n")
+    assert fresh.known_version(HOW) is None
+    assert asked(box) == []
+    fresh.version(HOW)
+    assert fresh.known_version(VersionProbe(args=("version",))) is None, "that is another question"
+
+
+def test_who_diagnoses_asks_anew(box, probe):
+    """A stub may stay as it is while the program behind it becomes another."""
+    said = box.path / "said"
+    said.write_text("1.0.0\n", encoding="utf-8")
+    one = probe(f"cat {said}\n")
+    assert one.version(HOW) == "1.0.0"
+    said.write_text("2.0.0\n", encoding="utf-8")
+    assert one.version(HOW) == "1.0.0"
+    assert one.version(HOW, anew=True) == "2.0.0" == probe(None).known_version(HOW)
+
+
+def test_a_version_on_stderr_counts_and_one_on_stdout_comes_first(probe):
+    assert probe("echo 0.73.1 >&2\n").version(HOW) == "0.73.1"
+    assert probe("echo 'node 18.19 is old' >&2; echo 1.5.2\n").version(HOW) == "1.5.2"
+
+
+def test_a_flood_of_versions_is_cut(monkeypatch, probe):
+    monkeypatch.setattr(probes, "PROBE_SECONDS", 30)
+    assert probe("echo 1.2.3; head -c 20000000 /dev/zero | tr '\\0' x\n").version(HOW) == "1.2.3"
+
+
+def test_a_program_whose_interpreter_is_missing_is_asked_again_another_day(box, probe):
+    broken = probe("echo \"env: 'node': No such file or directory\" >&2; exit 127\n")
+    assert broken.version(HOW) is None
+    assert broken.failure == "env: 'node': No such file or directory"
+    assert list((box.state / "probes").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "failure"),
+    [("exec sleep 30\n", "it did not answer in 0.2 s"), ("exit 3\n", "it said nothing and ended with exit 3")],
+)
+def test_why_there_is_no_version_is_known(monkeypatch, probe, script, failure):
+    if "sleep" in script:
+        monkeypatch.setattr(probes, "PROBE_SECONDS", 0.2)
+    one = probe(script)
+    assert one.version(HOW) is None
+    assert one.failure == failure
+
+
+def test_what_a_program_leaves_behind_is_not_waited_for(box, monkeypatch):
+    """An updater in the background holds its stdout for as long as it likes; then it goes too."""
+    monkeypatch.setattr(probes, "PROBE_SECONDS", 30)
+    lifeline = box.lifeline()
+    path = box.program("program", f"echo 1.2.3; (exec 3> {lifeline.path}; exec sleep 300) &\n")
+    assert Probe([path], box.environment(), box.environment()).version(HOW) == "1.2.3"
+    assert lifeline.never_or_gone()
+
+
+@pytest.mark.parametrize("kept", [b"", b"{", b"[]", b'{"--version": 7}', b"\xff" * 100])
+def test_a_file_of_answers_that_is_damaged_is_none(box, probe, kept):
+    one = probe("echo 1.2.3\n")
+    one.version(HOW)
+    (file,) = (box.state / "probes").iterdir()
+    file.write_bytes(kept)
+    assert probe(None).known_version(HOW) is None
+    assert probe(None).version(HOW) == "1.2.3"

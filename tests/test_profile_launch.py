@@ -7,6 +7,7 @@ from shim import vendors
 from shim.argv import parse
 from shim.errors import FrontendError
 from shim.vendor import ARGUMENT_BYTES, Request
+from shim.versions import VersionProbe
 
 ARGV = """
 [launch]
@@ -208,3 +209,40 @@ def test_the_rest_of_a_launch():
     assert vendor.interrupt == "SIGTERM" and vendor.programs == ("own", "own2")
     assert vendor.timeouts == {"first_byte_timeout": 5.0, "idle_timeout": 6.5}
     assert (vendor.keys, vendor.gate, vendor.login) == (("ANTHROPIC_API_KEY",), "not trusted", "run `own login`")
+
+
+# -- versions ---------------------------------------------------------------------------------------------------------
+
+LAUNCH = '[launch]\ncommand = ["own"]\n'
+
+
+def test_how_its_version_is_asked_is_data_of_a_profile():
+    said = "version_probe = { args = [\"-V\"], regex = 'own ([0-9.]+)', tested = '>=1.2,<2' }"
+    how = profiled(LAUNCH + said).version
+    assert how == (("-V",), "own ([0-9.]+)", ">=1.2,<2")
+    assert how.place(how.read("own 1.9.1 (build 7)")) == "tested"
+
+
+def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
+    assert profiled(LAUNCH).version == VersionProbe()
+    assert profiled(LAUNCH + 'version_probe = { tested = "<2" }').version == VersionProbe(tested="<2")
+
+
+@pytest.mark.parametrize(
+    ("said", "key", "allowed"),
+    [
+        ('"--version"', "launch.version_probe is", "a table"),
+        ("{ flags = 1 }", "launch.version_probe.flags is", "one of the keys args, regex, tested"),
+        ('{ args = "--version" }', "launch.version_probe.args is", "a list"),
+        ("{ regex = '(' }", "launch.version_probe.regex is", "a regular expression"),
+        ("{ regex = '(a+)+' }", "launch.version_probe.regex is", "without a repetition inside"),
+        ('{ tested = "0.169" }', "launch.version_probe.tested is '0.169'", "conditions with commas"),
+        ('{ tested = ">=1, new" }', "launch.version_probe.tested is 'new'", "conditions with commas"),
+        ("{ tested = 1.2 }", "launch.version_probe.tested is", "a string"),
+    ],
+)
+def test_a_wrong_version_probe_is_refused_with_its_line(said, key, allowed):
+    with pytest.raises(FrontendError) as refused:
+        profiled(f"{LAUNCH}version_probe = {said}\n")
+    assert "own.toml:5: " + key in str(refused.value)
+    assert allowed in str(refused.value)

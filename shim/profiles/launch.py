@@ -31,6 +31,7 @@ from shim.errors import FrontendError
 from shim.profiles.check import Spot
 from shim.tools import Tools, vendor_names
 from shim.vendor import ARGUMENT_BYTES, Launch, Request, as_argument, as_stdin
+from shim.versions import VersionProbe, conditions
 
 WORDS = 200  # of one template
 PROGRAM = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
@@ -47,6 +48,7 @@ _CONDITIONS = (*_SWITCHES, *_TEXTS[1:-1], *_LISTS)
 KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
     *("env", "env_keep", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login", "api_base"),
+    "version_probe",
 )
 VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "stdin"), ("stdin", "file", "refuse")
 
@@ -60,6 +62,7 @@ class Template(NamedTuple):
     programs: tuple[str, ...]
     start: Callable[[Request], Launch]
     uses: frozenset[str]
+    version: VersionProbe
 
 
 class _Prompt(NamedTuple):
@@ -133,7 +136,23 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
         stdin = b"" if inline or path is not None else as_stdin(text)
         return Launch((*first, *words), stdin, by_mode.get(request.permission_mode, environment))
 
-    return Template(programs, start, frozenset(uses))
+    return Template(programs, start, frozenset(uses), _version(spot.at("version_probe")))
+
+
+def _version(spot: Spot) -> VersionProbe:
+    """`version_probe`; what it leaves out is as usual."""
+    spot.table(("args", "regex", "tested"))
+    usual = VersionProbe()
+    if spot.at("regex"):
+        spot.at("regex").pattern()
+    tested = spot.at("tested").text("")
+    try:
+        conditions(tested)
+    except ValueError as error:
+        raise spot.at("tested").refused(
+            'conditions with commas between them, such as ">=0.169,<0.170"', str(error) or tested
+        ) from None
+    return VersionProbe(spot.at("args").texts(10) or usual.args, spot.at("regex").text(usual.regex), tested)
 
 
 def of_modes(launch: Spot, key: str) -> dict[str, Spot]:

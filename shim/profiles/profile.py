@@ -13,6 +13,9 @@
                               permission_env (mode → variables), permission_tools (mode → `listed`, where that is less),
                               timeouts = { first_byte, idle, tool } in seconds, env, env_keep (ANTHROPIC_* that it may
                               see), resume_id_pattern, gate (what stderr says when its trust gate is closed), login
+                              version_probe = { args = ["--version"], regex = 'own ([0-9.]+)', tested = ">=1.2,<2" }:
+                              how it is asked for its version, where that stands in the answer (the first group, or
+                              all), and which versions these rules were tried with. No turn waits for it
     [stream]                  text = final (or delta, cumulative): what a `text` rule gives
                               usage = none (request: they add up, run_total: the last one counts, thread_total: that,
                               less what this conversation had before)
@@ -212,6 +215,7 @@ def build(name: str, table: Table, source: Source, adapter: type[Translator] | N
         gate=launch.at("gate").text(""),
         prices=_prices(table),
         login=launch.at("login").text(""),
+        version=made.version,
         api_base=launch.at("api_base").text(""),
         timeouts=_timeouts(launch.at("timeouts")),
         chooses=(lambda request: tools_of.get(request.permission_mode, listed)) if tools_of else None,

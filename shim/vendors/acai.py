@@ -18,6 +18,7 @@ from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.usage import Usage, usage
 from shim.vendor import Launch, Request, Vendor, as_stdin
+from shim.versions import VersionProbe
 
 TOOLS = {
     "shell": Tool("Bash", convert={"timeout": milliseconds}),
@@ -173,11 +174,14 @@ def probe(text: str) -> str:
 
 
 LOGIN = "set the API key that its settings name (OPENROUTER_API_KEY unless they say otherwise)"
+# Every build of either name calls itself 0.1.0; another program called acai, which is not this one, says 0.0.x.
+VERSION = VersionProbe(tested=">=0.1,<0.2")
 RUNS_EVERYTHING: dict[str, tuple[str, ...]] = {"default": (), "bypassPermissions": ()}
 
 ACAI = Vendor(
     name="acai",
     programs=("acai",),
+    version=VERSION,
     translator=AcaiTranslator,
     launch=launch_acai,
     modes=RUNS_EVERYTHING,
@@ -193,6 +197,7 @@ ACAI = Vendor(
 CAKE = Vendor(
     name="cake",
     programs=("cake",),
+    version=VERSION,
     translator=AcaiTranslator,
     launch=launch_cake,
     modes=RUNS_EVERYTHING,

@@ -11,6 +11,7 @@ from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.vendor import Launch, Request, Vendor, as_stdin
 from shim.vendors.claude_speech import respond
+from shim.versions import VersionProbe
 
 # The kinds of lines that every client reads; the Python SDK ended on any other up to 0.1.39.
 OLD = {"assistant", "user", "stream_event", "system", "result"}
@@ -179,6 +180,7 @@ _ANY = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"
 VENDOR = Vendor(
     name="claude",
     programs=("claude",),
+    version=VersionProbe(tested=">=2.1.197,<2.2"),
     translator=ClaudeTranslator,
     launch=launch,
     modes=dict.fromkeys(_ANY, ()),

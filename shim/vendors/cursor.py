@@ -18,6 +18,7 @@ from shim.turn import Turn
 from shim.usage import Usage, usage
 from shim.vendor import Launch, Request, Vendor, as_stdin
 from shim.vendors.cursor_tools import LISTED, NOT_DENIALS, TOOLS, outcome
+from shim.versions import VersionProbe
 
 FLUSHES = ("interaction_query", "retry")
 TODOS_KEPT = 1000
@@ -239,6 +240,7 @@ IDLE_SECONDS = 1800.0
 VENDOR = Vendor(
     name="cursor",
     programs=("cursor-agent", "agent"),
+    version=VersionProbe(tested=">=2025.10,<2026.10"),
     translator=CursorTranslator,
     launch=launch,
     modes={

@@ -16,6 +16,7 @@ from shim.turn import Turn
 from shim.usage import NO_USAGE, Usage, count, dollars, usage
 from shim.vendor import Launch, Request, Vendor, as_stdin
 from shim.vendors.pi_tools import ALL, BUILT_IN, TOOLS, content
+from shim.versions import VersionProbe
 
 UPDATE = b'{"type":"message_update"'
 AGENT_END = b'{"type":"agent_end"'
@@ -366,6 +367,7 @@ READ_ONLY = ("--tools", "read,grep,find,ls")
 VENDOR = Vendor(
     name="pi",
     programs=("pi",),
+    version=VersionProbe(tested=">=0.73,<1.6"),
     translator=PiTranslator,
     launch=launch,
     modes={

@@ -18,6 +18,7 @@ from shim.vendor import Launch, Request, Vendor, as_stdin
 from shim.vendors.claude_speech import unanswerable
 from shim.vendors.qwen_speech import QwenSpeech
 from shim.vendors.qwen_tools import NOT_LISTED, TOOLS
+from shim.versions import VersionProbe
 
 API_ERROR = "[API Error: "
 API_ERROR_AT_END = re.compile(r"\[API Error: .*\]\s*\Z", re.S)
@@ -307,6 +308,7 @@ SILENT_SECONDS = 28 * 30.0 + 84
 VENDOR = Vendor(
     name="qwen",
     programs=("qwen",),
+    version=VersionProbe(tested=">=0.15.10,<0.25"),
     translator=QwenTranslator,
     launch=launch,
     modes={

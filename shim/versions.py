@@ -1,0 +1,86 @@
+"""Versions of vendors' programs: how one is asked for, how it is read, and whether it is one that was tried.
+
+A version is its numbers, in order: `1.0.102`, `0.0.1790142911`, `2026.09.10` and `2026-07-07` compare alike, and what
+stands behind them (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) does not count: a preview is nearer to what it is a
+preview of than to what came before.
+"""
+
+import re
+from typing import NamedTuple
+
+VERSION_CHARACTERS = 64  # of one; a program that prints a page has no version
+NUMBERS = 8  # of one
+DIGITS = 18  # of one number
+# What most programs print, alone or behind their name; patterns as texts, because only people ask.
+USUAL = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
+_NUMBERS = r"v?(\d{4}-\d\d-\d\d|\d+(?:\.\d+)*)"
+_CONDITION = r"(>=|<=|>|<|==)\s*(\d+(?:[.-]\d+)*)"
+CONDITIONS = 4  # of one range
+
+
+class VersionProbe(NamedTuple):
+    """How a vendor's program is asked for its version, and which versions were tried.
+
+    `args` are the arguments of the question. `regex` finds the version in what it answers: its first group, or all
+    that it matches. `tested` is a range, conditions with commas between them (`>=0.169,<0.170`); "" where none was.
+    """
+
+    args: tuple[str, ...] = ("--version",)
+    regex: str = USUAL
+    tested: str = ""
+
+    def read(self, answer: str) -> str | None:
+        """The version in an answer; None where there is none."""
+        found = re.search(self.regex, answer)
+        if found is None:
+            return None
+        version = (found[1] if found.re.groups else found[0]) or ""
+        return version.strip().rstrip(".,;:)")[:VERSION_CHARACTERS] or None
+
+    def place(self, version: str | None) -> str:
+        """Where a version stands: `tested`, `newer`, `older`, or `unknown` where nothing can be said."""
+        numbers, bounds = numbers_of(version or ""), conditions(self.tested)
+        if not numbers or not bounds:
+            return "unknown"
+        for sign, bound in bounds:
+            if not _holds(numbers, sign, bound):
+                below = _padded(numbers, bound) < _padded(bound, numbers)
+                return "older" if sign[0] == ">" or below else "newer"
+        return "tested"
+
+
+Numbers = tuple[int, ...]
+
+
+def numbers_of(version: str) -> Numbers:
+    """The numbers of a version; () where it has none."""
+    found = re.match(_NUMBERS, version)
+    return tuple(int(part[:DIGITS]) for part in re.split("[.-]", found[1])[:NUMBERS]) if found else ()
+
+
+def conditions(text: str) -> list[tuple[str, Numbers]]:
+    """The conditions of a range, as (sign, numbers). ValueError, with the part, for what is none."""
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    found = []
+    for part in parts:
+        condition = re.fullmatch(_CONDITION, part)
+        if condition is None or len(parts) > CONDITIONS:
+            raise ValueError(part)
+        found.append((condition[1], numbers_of(condition[2])))
+    return found
+
+
+def newest(text: str) -> str:
+    """The end of a range, for a person: `0.24.4` of `>=0.15,<=0.24.4`; "" where it has none."""
+    ends = [part.strip().lstrip("<>= ") for part in text.split(",") if part.strip().startswith(("<", "=="))]
+    return ends[0] if ends else ""
+
+
+def _holds(numbers: Numbers, sign: str, bound: Numbers) -> bool:
+    one, other = _padded(numbers, bound), _padded(bound, numbers)
+    return {">=": one >= other, "<=": one <= other, ">": one > other, "<": one < other, "==": one == other}[sign]
+
+
+def _padded(numbers: Numbers, beside: Numbers) -> Numbers:
+    """As many numbers as the other has: 0.24 is 0.24.0."""
+    return numbers + (0,) * (len(beside) - len(numbers))
