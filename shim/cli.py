@@ -9,12 +9,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from shim import __version__
 from shim.account import printable
-from shim.capabilities import describe_all
+from shim.capabilities import ASKS_NOBODY, describe_all
 from shim.casts.command import app as cast_app
 from shim.config import CHOICES
 from shim.conform.command import check_conformance
@@ -26,6 +25,7 @@ from shim.replays.command import replay
 from shim.showing.command import show_cast
 from shim.showing.show import draw_run, open_console
 from shim.translate import STDERR_BYTES, open_translation, parse_exit, translate
+from shim.vendor_table import draw_vendors
 from shim.vendors import find
 
 app = typer.Typer(
@@ -201,18 +201,7 @@ def vendors(as_json: Annotated[bool, typer.Option("--json", help="For a program.
     if as_json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return
-    console = Console(highlight=False)
-    table = Table("vendor", "found", "version", "can", "permission modes", box=None, pad_edge=False)
-    for row in rows:
-        found = str(row["program"] or "not found")
-        modes = f"{' '.join(row['modes'])}\nrefused: {' '.join(row['refused']) or 'none'}"
-        can = ", ".join(row["can"]) + (f"\nemulated: {', '.join(row['emulated'])}" if row["emulated"] else "")
-        cells = [row["name"], found, row["version"] or "", can, modes]
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    console.print(table)
-    for row in rows:
-        if row["unattended"]:
-            console.print(Text(f"{row['name']} asks nobody: it runs every tool that it has, in every session"))
+    draw_vendors(rows)
 
 
 @app.command("install")
@@ -237,7 +226,7 @@ def install_dropin(
     if kept:
         _say(f"kept what was there as {kept}; `shim uninstall` puts it back")
     if chosen and chosen.unattended:
-        _say(f"{chosen.name} asks nobody: it runs every tool that it has, in every session")
+        _say(ASKS_NOBODY.format(name=chosen.name))
     first = found_first(name, os.environ.get("PATH", ""))
     if first is None:
         _say(f"{os.path.dirname(path)} is not on PATH; add it, or give {path} to your frontend")

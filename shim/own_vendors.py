@@ -15,14 +15,26 @@ BUNDLED = dict(vendors.VENDORS)
 OWN_PROFILES = 200  # in the folder; nobody has so many agents
 
 
-def readable() -> dict[str, Vendor]:
-    """Every vendor that can be read, by name; one whose profile is wrong is told of on stderr, and left out."""
-    found = {}
-    for name in list(vendors.VENDORS):
+def read_all() -> tuple[dict[str, Vendor], dict[str, FrontendError]]:
+    """Every vendor that can be read, by name, and of the others what is wrong with each."""
+    found, mistakes = {}, {}
+    for name, place in list(vendors.VENDORS.items()):
         try:
             found[name] = vendors.find(name)
         except FrontendError as error:
-            tell(printable(f"{error}\n"))
+            mistakes[name] = error
+        except (
+            Exception
+        ) as error:  # a class of the user's own may raise anything, and others have nothing to do with it
+            mistakes[name] = FrontendError(f"{place}: its class cannot be imported: {type(error).__name__}: {error}")
+    return found, mistakes
+
+
+def readable() -> dict[str, Vendor]:
+    """Every vendor that can be read, by name; one whose profile is wrong is told of on stderr, and left out."""
+    found, mistakes = read_all()
+    for error in mistakes.values():
+        tell(printable(f"{error}\n"))
     return found
 
 

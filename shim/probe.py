@@ -37,6 +37,11 @@ class Probe:
         self._text: str | None = None
         self.failure = ""  # why the last question had no answer
 
+    @property
+    def program(self) -> str:
+        """The path of the program that is asked."""
+        return self._command[-1]
+
     def knows(self, flag: str) -> bool:
         """Whether the help names `flag`; no help at all: the newest version, which does."""
         text = self.text()

@@ -96,9 +96,16 @@ class Start:
         self.mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
         if path := config.record_path(invocation, self.environment, installed, self.settings):
             from shim.casts.recording import open_recorder
+            from shim.installed import known_version
 
             self.recorder = open_recorder(
-                path, self.vendor.shown, self.settings, arguments=arguments, environment=self.environment, cwd=self.cwd
+                path,
+                self.vendor.shown,
+                self.settings,
+                version=known_version(self.vendor, self.settings.of(name), self.environment, self.cwd),
+                arguments=arguments,
+                environment=self.environment,
+                cwd=self.cwd,
             )
 
     def _resumed(self, invocation: Invocation) -> tuple[str | None, store.Session | None]:

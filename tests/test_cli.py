@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -194,10 +195,86 @@ def test_the_vendors_are_a_table_for_a_person(shim):
     assert "pi asks nobody: it runs every tool that it has, in every session" in said.decode()
 
 
-def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else(shim, inside, monkeypatch):
-    from shim import capabilities
+@pytest.fixture
+def slow(monkeypatch):
+    """A machine under load, where a program that answers does so in the end."""
+    from shim import probe
 
-    monkeypatch.setattr(capabilities, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(probe, "PROBE_SECONDS", 30)
+
+
+def test_what_each_vendor_can_do_is_what_its_command_line_says(shim):
+    rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
+    assert "directories" in rows["qwen"]["can"] and "directories" in rows["pi"]["cannot"]
+    assert "system prompt" in rows["pi"]["can"] and "system prompt" in rows["codex"]["emulated"]
+    assert "fork" in rows["opencode"]["can"] and "fork" in rows["codex"]["cannot"]
+    assert "permission requests" in rows["qwen"]["can"] and "permission requests" in rows["cursor"]["cannot"]
+    assert rows["claude"]["cannot"] == rows["claude"]["emulated"] == []
+    assert rows["qwen"]["driven"] == "one process a conversation" and rows["pi"]["driven"] == "one process a message"
+
+
+def test_a_version_says_whether_it_was_tried(shim, inside, slow, monkeypatch):
+    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
+    inside.program("codex", "echo codex-cli 0.201.3\n")
+    inside.program("qwen", "echo 0.24.4\n")
+    rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
+    assert (rows["codex"]["version"], rows["codex"]["place"]) == ("0.201.3", "newer")
+    assert (rows["qwen"]["place"], rows["pi"]["place"]) == ("tested", "unknown")
+    assert "(newer than tested: >=0.169,<0.170)" in shim("vendors")[1].decode()
+
+
+def test_a_program_of_the_settings_is_the_one_that_is_shown(shim, inside, slow):
+    path = inside.program("my-qwen", "echo 0.24.4\n", folder=inside.path / "own")
+    inside.settings(f'[vendors.qwen]\nbin = "{path}"\ndriver = "one-way"\n')
+    rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
+    assert (rows["qwen"]["program"], rows["qwen"]["version"]) == (path, "0.24.4")
+    assert rows["qwen"]["driven"] == "one process a message"
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+def test_the_table_fits_a_terminal(inside, slow, monkeypatch, capsys, columns):
+    from shim.capabilities import describe_all
+    from shim.vendor_table import draw_vendors
+
+    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    inside.program("codex", "echo codex-cli 0.201.3\n")
+    draw_vendors(describe_all(dict(os.environ), str(inside.cwd)))
+    said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, said.splitlines())) <= columns
+    for name in VENDORS:
+        assert said.count(f"\n{name} ") >= 2, "no name is cut"
+    assert "…" not in said
+
+
+def test_settings_that_are_wrong_break_no_table(shim, inside):
+    inside.settings("vendor = 7\n")
+    status, said, complaint = shim("vendors", "--json")
+    assert status == 0 and len(json.loads(said)) == len(VENDORS)
+    assert "vendor is 7" in complaint
+
+
+WILD = 'schema = 1\nid = "kimi"\nadapter = "wild:Wild"\n[[event]]\nemit = "ignore"\n'
+
+
+@pytest.mark.parametrize("profile", ["schema = 7\n", "]", WILD])
+def test_a_users_profile_that_is_wrong_breaks_no_table(shim, inside, profile):
+    folder = inside.config.parent / "vendors"
+    folder.mkdir(parents=True)
+    (folder / "kimi.toml").write_text(profile, encoding="utf-8")
+    (folder / "wild.py").write_text("1 / 0\n", encoding="utf-8")
+    status, said, complaint = shim("vendors", "--json")
+    assert status == 0
+    assert {row["name"] for row in json.loads(said)} == set(VENDORS) - {"kimi"}
+    assert "kimi.toml" in complaint and "Traceback" not in complaint
+
+
+def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else(shim, inside, monkeypatch):
+    from shim import probe
+
+    monkeypatch.setattr(probe, "PROBE_SECONDS", 0.1)
     monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
     inside.program("qwen", "exec sleep 30\n")
     inside.program("pi", "exit 1\n")

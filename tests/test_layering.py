@@ -10,6 +10,7 @@ SHIM = ROOT / "shim"
 
 # Sans-IO: fed parsed objects, gives back bytes. No clock, no file, no environment, no randomness, no await.
 CORE = {
+    "abilities",
     "account",
     "answers",
     "argv",
@@ -117,6 +118,7 @@ SHELL = {
     "given",
     "guard",
     "install",
+    "installed",
     "launcher",
     "log",
     "loop",
@@ -179,6 +181,7 @@ FRONT = {
     "showing.show",
     "showing.sums",
     "subcommands",
+    "vendor_table",
     "yume.cli",
 }
 # vendors/ is core, whole; of the other folders each module has a ring of its own.

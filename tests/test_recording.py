@@ -25,8 +25,12 @@ from test_relay import TURN
 from test_two_way import ASKING, HELLO, answer, asks, calls, question, result, returns, says
 from test_two_way import INIT as QWEN
 
+from shim import probe
 from shim.casts.cast import STREAMS, Header, Record
 from shim.casts.verify import verify
+from shim.config import VendorSettings
+from shim.installed import open_probe
+from shim.vendors import find
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 SECRET = f"sk-ant-api03-{random(80)}"
@@ -118,6 +122,25 @@ def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts)
     assert cast.order.startswith("sI") and cast.order.index("x") > cast.order.rindex("o")
     assert cast.path.name.startswith(header.started.translate(str.maketrans("", "", "-:."))[:15])
     assert cast.path.name.split("-")[1] == "demo"
+
+
+def test_the_vendors_version_is_recorded_where_it_is_known_and_nobody_is_asked_for_it(box, ask, casts, monkeypatch):
+    monkeypatch.setattr(probe, "PROBE_SECONDS", 30)
+    said = box.path / "said"
+    program = box.program("own-pi", f'echo "$@" >> {said}; [ "$1" = --version ] && echo 0.87.1; exit 0\n')
+    ask(program, vendor="pi")
+    assert "--version" not in said.read_text(encoding="utf-8")
+    environment = box.environment(SHIM_BIN=program)
+    assert open_probe(find("pi"), VendorSettings(), environment, str(box.cwd)).version(find("pi").version) == "0.87.1"
+    asked = said.read_text(encoding="utf-8").count("--version")
+    ask(program, vendor="pi")
+    assert said.read_text(encoding="utf-8").count("--version") == asked == 1
+    assert sorted(str(cast.header.vendor_version) for cast in casts()) == ["0.87.1", "None"]
+
+
+def test_a_run_without_a_program_has_no_version(box, ask, casts):
+    ask("/nowhere", vendor="pi")
+    assert [cast.header.vendor_version for cast in casts()] == [None]
 
 
 def _ours():

@@ -24,11 +24,19 @@ SHOWN = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
 
 
 def open_recorder(
-    path: str, vendor: str, settings: Settings, *, arguments: Sequence[str], environment: Mapping[str, str], cwd: str
+    path: str,
+    vendor: str,
+    settings: Settings,
+    *,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    version: str | None = None,
 ) -> Recorder | None:
     """The recorder of a run. None, with one line on stderr, where nothing can be recorded.
 
-    `path` is a file, or a directory that gets one. UnrecordedError instead when the settings want no turn without it.
+    `path` is a file, or a directory that gets one; `version` is the vendor's, where it is known without asking: no turn
+    waits for a program that is asked. UnrecordedError instead when the settings want no turn without it.
     """
     now = time.time()
     try:
@@ -42,7 +50,7 @@ def open_recorder(
         "started": _moment(now),
         "shim": __version__,
         "vendor": vendor,
-        "vendor_version": None,  # a probe asks a program for its help, never for its version
+        "vendor_version": Redactor().text(version) if version else None,
         "argv": redact_argv(arguments),
         "cwd": cwd,
         "env": _shown(environment),
