@@ -17,6 +17,7 @@ from shim.capabilities import ASKS_NOBODY, describe_all
 from shim.casts.command import app as cast_app
 from shim.config import CHOICES
 from shim.conform.command import check_conformance
+from shim.doctor import doctor
 from shim.errors import ShimError
 from shim.exports.command import export_cast
 from shim.install import DEFAULT_DIRECTORY, found_first, install, uninstall
@@ -40,6 +41,7 @@ app.add_typer(cast_app)
 
 
 app.command("replay")(replay)
+app.command("doctor")(doctor)
 app.command("conform", context_settings={"allow_interspersed_args": False})(check_conformance)
 
 

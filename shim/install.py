@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 
 from shim.errors import FrontendError
 from shim.programs import BACKUP_SUFFIX, MARKER, is_ours
@@ -11,6 +12,7 @@ from shim.programs import BACKUP_SUFFIX, MARKER, is_ours
 NAMES = ("claude", "yume-cli")
 ENTRY = "from shim.__main__ import main; main()"
 DEFAULT_DIRECTORY = "~/.local/bin"
+SCRIPT_BYTES = 64 * 1024  # of the file: a line of paths
 
 
 def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
@@ -66,6 +68,17 @@ def uninstall(directory: str, name: str) -> tuple[str, bool]:
         os.rename(backup, path)
         return path, True
     return path, False
+
+
+def read_installed(path: str) -> tuple[str, dict[str, str]]:
+    """Of a file that `install` wrote: the Python that it runs, and what was baked in; "" where that cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            words = shlex.split(file.read(SCRIPT_BYTES).decode("utf-8", "replace").rpartition("\nexec ")[2])
+    except (OSError, ValueError):
+        return "", {}
+    baked = [word for before, word in pairwise(words) if before == "--installed"]
+    return (words or [""])[0], {name: value for name, _, value in (word.partition("=") for word in baked)}
 
 
 def found_first(name: str, path_variable: str) -> str | None:

@@ -75,14 +75,25 @@ def candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[
 
 def search_path(environment: Mapping[str, str], cwd: str) -> list[str]:
     """The directories of PATH that may be searched."""
+    return [directory for directory, why in _entries(environment, cwd) if not why]
+
+
+def ignored_path(environment: Mapping[str, str], cwd: str) -> list[tuple[str, str]]:
+    """The other entries of PATH, each with the reason."""
+    return [(directory, why) for directory, why in _entries(environment, cwd) if why]
+
+
+def _entries(environment: Mapping[str, str], cwd: str) -> Iterator[tuple[str, str]]:
     here = os.path.realpath(cwd)
     home = os.path.realpath(environment.get("HOME") or os.path.expanduser("~"))
     guarded = not _inside(home, here)
-    found = []
     for directory in environment.get("PATH", os.defpath).split(os.pathsep):
-        if os.path.isabs(directory) and not (guarded and _inside(os.path.realpath(directory), here)):
-            found.append(directory)
-    return found
+        if not os.path.isabs(directory):
+            yield directory, "it is relative"
+        elif guarded and _inside(os.path.realpath(directory), here):
+            yield directory, "it is inside the working directory"
+        else:
+            yield directory, ""
 
 
 def _inside(path: str, directory: str) -> bool:

@@ -42,12 +42,12 @@ def usable(path: str) -> bool:
     state = os.path.dirname(path)
     if state not in _warned:
         _warned.add(state)
-        tell(NOT_PRIVATE.format(path=_fault(path)))
+        tell(NOT_PRIVATE.format(path=fault(path)))
     return False
 
 
-def _fault(path: str) -> str:
-    """Which of the two folders has to be changed."""
+def fault(path: str) -> str:
+    """Of a folder that is not private and the state directory above it, the one that has to be changed."""
     try:
         return path if _private(os.path.dirname(path)) else os.path.dirname(path)
     except OSError:

@@ -5,10 +5,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from drifting import recorded_fields
 from flat import check_flat, translate_flat
 from rich_session import markdown_of_everything
 from showing import GOLDENS, goldens
 from support import FIXTURES, ROOT, check_turns, fixture_cases, translate_case
+
+from shim.drift import RECORDED
 
 
 def main() -> int:
@@ -28,6 +31,7 @@ def main() -> int:
             changed += 1
             sys.stdout.write(f"removed  {golden.parent.parent.name}/{golden.parent.name}\n")
     changed += accept(FIXTURES / "exports" / "everything.md", markdown_of_everything())
+    changed += accept(ROOT / "shim" / "vendors" / RECORDED, recorded_fields())
     shown = {GOLDENS / f"{name}.txt": text.encode() for name, text in goldens().items()}
     changed += sum(accept(golden, text) for golden, text in shown.items())
     for golden in sorted(set(GOLDENS.glob("*.txt")) - set(shown)):

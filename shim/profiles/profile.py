@@ -82,6 +82,7 @@ class ProfileTranslator(Engine):
     synthesizes: ClassVar[bool] = False
     causes: ClassVar[Mapping[int, str]] = {}
     stderr_rules: ClassVar[tuple[StderrRule, ...]] = ()
+    described: ClassVar[Any] = ()  # the rules as they were written, for who asks what they name
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
@@ -260,6 +261,7 @@ def _translator(spot: Spot, rules: list[Rule], adapter: type[Translator] | None)
         raise spot.at("adapter").refused("a subclass of shim.profiles.profile.ProfileTranslator")
     fields: dict[str, Any] = {
         "__doc__": f"The rules of {spot.source.path}.",
+        "described": spot.value.get("event"),
         "rules": typed,
         "others": staticmethod(others),
         "ok_exits": frozenset(int(one.number(0, 255)) for one in codes) or frozenset({0}),

@@ -1,0 +1,192 @@
+"""What the recordings of a person's own sessions have that is new to us (`drift`), for each vendor and its version."""
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from shim.account import OVERFLOW, SAMPLE_CHARACTERS, printable
+from shim.casts.cast import Header
+from shim.casts.files import cast_paths
+from shim.casts.reading import Cast
+from shim.drift import Known, new_in, recorded, words_of
+from shim.errors import ShimError
+from shim.lines import LineSplitter
+from shim.translate import open_translation
+from shim.translation import Translation
+from shim.vendors import find
+
+# Enough to see what is new, and no diagnosis takes longer than a person waits for one.
+CASTS = 200  # the newest ones
+DRIFT_BYTES = 64 * 1024 * 1024  # of children's output
+DRIFT_SECONDS = 10.0
+LINE_BYTES = 1024 * 1024  # of a line whose fields are looked at; a longer one is a text
+ROWS = 50  # vendors and versions
+NEWS = 200  # of one row
+
+MALFORMED = "malformed_event"  # a repair of the account: a handler did not find what it needs in an event
+
+
+class Drift:
+    """One vendor in one version: how many casts, and by name what is new in them, each with its count.
+
+    `events` nobody translates, `fields` nobody knows; `malformed` events had other contents than their handlers need.
+    """
+
+    def __init__(self, vendor: str, version: str) -> None:
+        self.vendor, self.version = vendor, version
+        self.casts = self.malformed = 0
+        self.events: dict[str, int] = {}
+        self.fields: dict[str, int] = {}
+
+    @property
+    def found(self) -> bool:
+        """Whether anything is new."""
+        return bool(self.events or self.fields or self.malformed)
+
+    def report(self) -> dict[str, Any]:
+        """JSON-ready, by the names of the fields above."""
+        names = ("vendor", "version", "casts", "events", "fields", "malformed")
+        return {name: getattr(self, name) for name in names}
+
+
+class Drifts:
+    """The drift of many casts. `unread` are those that no limit or reader left room for, `problem` says why."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], Drift] = {}
+        self.read = self.unread = 0
+        self.problem = ""
+        self._bytes = 0
+        self._until = time.monotonic() + DRIFT_SECONDS
+        self._known = recorded()
+        self._vendors: dict[str, tuple[Known | None, frozenset[str]] | None] = {}
+
+    def add(self, paths: Iterable[str]) -> None:
+        """Read the casts that are meant, the newest first. CastError for a folder without any."""
+        files = sorted(cast_paths(paths), key=_age)
+        self.unread += len(files[CASTS:])
+        if len(files) > CASTS:
+            self.problem = f"the newest {CASTS} are read"
+        for path in files[:CASTS]:
+            if self._full():
+                self.unread += 1
+                continue
+            try:
+                self._cast(Cast(path))
+                self.read += 1
+            except (ShimError, OSError) as error:
+                self.unread += 1
+                self.problem = printable(str(error))[:SAMPLE_CHARACTERS]
+
+    def _full(self) -> bool:
+        if self._bytes >= DRIFT_BYTES:
+            self.problem = f"the first {DRIFT_BYTES // 1024**2} MB are read"
+        elif time.monotonic() >= self._until:
+            self.problem = f"what can be read in {DRIFT_SECONDS:g} s is read"
+        else:
+            return False
+        return True
+
+    def _cast(self, cast: Cast) -> None:
+        vendor = cast.header.vendor
+        if self._of(vendor) is None:
+            cast.close()
+            return
+        reading: _Reading | None = None
+        try:
+            for record in cast.records():
+                if record.letter == "s":
+                    self._end(reading)
+                    reading = _Reading(vendor, cast.header, self._of(vendor))
+                elif record.letter == "o" and reading is not None:
+                    self._bytes += len(record.data)
+                    reading.feed(record.data)
+                    if self._full():
+                        break
+        finally:
+            cast.close()
+            if reading is not None:
+                self._row(vendor, reading.version).casts += 1
+            self._end(reading)
+
+    def _of(self, name: str) -> tuple[Known | None, frozenset[str]] | None:
+        """What is known of a vendor; None of one that is not here, or whose lines pass as they are."""
+        if name not in self._vendors:
+            try:
+                vendor = find(name)
+                passes = vendor.passthrough or vendor.bundled
+                self._vendors[name] = None if passes else (self._known.get(name), words_of(vendor.translator))
+            except ShimError:
+                self._vendors[name] = None
+        return self._vendors[name]
+
+    def _row(self, vendor: str, version: str) -> Drift:
+        if len(self.rows) >= ROWS and (vendor, version) not in self.rows:
+            version = OVERFLOW
+        return self.rows.setdefault((vendor, version), Drift(vendor, version))
+
+    def _end(self, reading: "_Reading | None") -> None:
+        if reading is None:
+            return
+        row, account = self._row(reading.vendor, reading.version), reading.translation.account
+        unknown = account.unknown
+        row.malformed += account.repairs.get(MALFORMED, 0)
+        for name, count in unknown.items():
+            _count(row.events, name, count)
+        for name, count in reading.news.items():
+            kind, colon, _ = name.partition(": ")
+            if kind not in unknown and kind.partition("/")[0] not in unknown:
+                _count(row.fields if colon else row.events, name, count)
+
+
+class _Reading:
+    """One child's output: translated anew for its account, and looked through for what is new."""
+
+    def __init__(self, vendor: str, header: Header, of: tuple[Known | None, frozenset[str]] | None) -> None:
+        self.vendor, self._header = vendor, header
+        self._known, self._words = of or (None, frozenset())
+        self.translation: Translation = open_translation(vendor, terminator="none", stable=True)
+        self._lines = LineSplitter(LINE_BYTES)
+        self.news: dict[str, int] = {}
+
+    @property
+    def version(self) -> str:
+        """As the header has it, or as the stream says it."""
+        said = self._header.vendor_version or self.translation.turn.facts.get("vendor_version")
+        return printable(said)[:SAMPLE_CHARACTERS] if isinstance(said, str) and said else "unknown"
+
+    def feed(self, data: bytes) -> None:
+        self.translation.feed(data)
+        if self._known is None:
+            return
+        for line in self._lines.feed(data):
+            try:
+                event = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                continue
+            if isinstance(event, dict):
+                for name in new_in(event, self._known, self._words):
+                    _count(self.news, name, 1)
+
+
+def _count(counts: dict[str, int], name: str, count: int) -> None:
+    if name not in counts and len(counts) >= NEWS:
+        name = OVERFLOW
+    counts[name] = counts.get(name, 0) + count
+
+
+def _age(path: str) -> tuple[float, str]:
+    try:
+        return -os.stat(path).st_mtime, path
+    except OSError:
+        return 0.0, path
+
+
+def drift_of(paths: Iterable[str]) -> Drifts:
+    """The drift of the casts that are meant: files, and folders of them. CastError where there are none."""
+    drifts = Drifts()
+    drifts.add(paths)
+    return drifts

@@ -1,0 +1,117 @@
+"""`shim doctor`: a diagnosis, drawn for a person; exit 1 when something must be fixed."""
+
+import json
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from shim.account import printable
+from shim.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport
+
+MARKS = {OK: ("✓", "green"), NOTE: ("·", "cyan"), WARNING: ("!", "yellow"), PROBLEM: ("✗", "red")}
+SHOWN = 6  # of what is new in a vendor's recordings; --json has all
+
+
+def doctor(
+    vendor: Annotated[str | None, typer.Argument(help="Look at this one alone; it has to work.")] = None,
+    casts: Annotated[
+        list[str] | None, typer.Option("--casts", help="Recordings, or a folder of them, to look through for drift.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
+) -> None:
+    """Say what works and what to fix: settings, state, PATH, each vendor's program, and drift in recordings.
+
+    Asks programs for their version and starts no turn. Exit 1 when what was asked for does not work: the VENDOR, or
+    else who answers when nobody is named.
+
+    Example: shim doctor qwen
+    """
+    from shim.diagnosis import diagnose
+
+    drift, limits = _drift(casts, vendor)
+    diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), drift)
+    if as_json:
+        sys.stdout.write(json.dumps(diagnosis.report(), indent=2) + "\n")
+    else:
+        _draw(Console(highlight=False), diagnosis, limits, alone=vendor is not None)
+    raise typer.Exit(0 if diagnosis.works else 1)
+
+
+def _drift(casts: list[str] | None, vendor: str | None) -> tuple[list[dict[str, Any]], str]:
+    """What is new in the recordings that are meant, and what was not read of them."""
+    from shim.casts.drifts import drift_of
+    from shim.errors import ShimError
+    from shim.summaries import usual_folder
+
+    if not casts:
+        try:
+            drifts = drift_of([usual_folder(os.environ)])
+        except ShimError:  # nothing is recorded, or the settings are wrong, which is said elsewhere
+            return [], ""
+    else:
+        drifts = drift_of(casts)
+    rows = [row.report() for row in drifts.rows.values() if vendor in (None, row.vendor)]
+    unread = f"{drifts.unread} recordings were not read: {drifts.problem}" if drifts.unread else drifts.problem
+    return rows, unread
+
+
+def _draw(console: Console, diagnosis: Diagnosis, limits: str, *, alone: bool) -> None:
+    for finding in diagnosis.machine:
+        _finding(console, finding, "")
+    missing = []
+    for vendor in diagnosis.vendors:
+        drift = [row for row in diagnosis.drift if row["vendor"] == vendor.name]
+        serious = any(finding.level in (WARNING, PROBLEM) for finding in vendor.findings)
+        if vendor.program is None and not (alone or serious or drift):
+            missing.append(vendor.name)
+        elif alone or vendor.program != "bundled" or serious:
+            _vendor(console, vendor, drift, alone=alone)
+    if missing:
+        console.print()
+        console.print(
+            Text(f"not found on PATH: {', '.join(missing)}", style="dim"), soft_wrap=console.is_terminal is False
+        )
+    if limits:
+        console.print(Text(limits, style="dim"), soft_wrap=True)
+
+
+def _vendor(console: Console, vendor: VendorReport, drift: list[dict[str, Any]], *, alone: bool) -> None:
+    console.print()
+    head = Text(printable(vendor.name), style="bold")
+    head.append(f"  {printable(vendor.program or 'not found')}", style="not bold")
+    console.print(head, soft_wrap=True)
+    for finding in vendor.findings:
+        _finding(console, finding, "  ")
+    for row in drift:
+        for finding in _drifted(row):
+            _finding(console, finding, "  ")
+
+
+def _drifted(row: dict[str, Any]) -> list[Finding]:
+    of = f"in {row['casts']} recordings of version {row['version']}"
+    found = []
+    fix = "a newer claude-shim may know them; `shim cast fixture` cuts out of a recording what a report needs"
+    for level, what, news in (
+        (WARNING, "events that nobody translates", row["events"]),
+        (NOTE, "new fields", row["fields"]),
+    ):
+        if news:
+            told = ", ".join(f"{name} ({count})" for name, count in list(news.items())[:SHOWN])
+            more = f", and {len(news) - SHOWN} more" if len(news) > SHOWN else ""
+            found.append(Finding(level, f"{of}: {what}: {told}{more}", fix if level == WARNING else ""))
+    if row["malformed"]:
+        found.append(Finding(WARNING, f"{of}: {row['malformed']} events are not as their handlers need them", fix))
+    return found or [Finding(OK, f"{of}: nothing is new")]
+
+
+def _finding(console: Console, finding: Finding, indent: str) -> None:
+    mark, style = MARKS[finding.level]
+    line = Text(f"{indent}{mark} ", style=style)
+    line.append(printable(finding.text), style="" if finding.level != PROBLEM else "red")
+    console.print(line, soft_wrap=True)
+    if finding.fix:
+        console.print(Text(f"{indent}  → {printable(finding.fix)}", style="dim"), soft_wrap=True)

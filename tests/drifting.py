@@ -1,0 +1,43 @@
+"""What the fixtures' events have, as `shim/vendors/recorded.json` says it: made by `make accept`."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from support import Case, fixture_cases
+
+from shim.drift import fields_of, kind_of
+from shim.vendors import find
+
+
+def real_cases(*vendors: str) -> list[Case]:
+    """The fixtures whose lines a program printed, or a document shows."""
+    return [
+        case
+        for case in fixture_cases(*vendors)
+        if not case.name.startswith("torture") and not case.folder.name.startswith("fuzz-")
+    ]
+
+
+def fields_in(cases: Iterable[Case]) -> dict[str, set[str]]:
+    """Kind of event → paths of its fields."""
+    found: dict[str, set[str]] = {}
+    for case in cases:
+        for event in case.events():
+            if isinstance(event, dict):
+                found.setdefault(kind_of(event), set()).update(field.path for field in fields_of(event))
+    return found
+
+
+def recorded_fields() -> bytes:
+    """The whole file; vendors that share a translator share what it knows.
+
+    A real claude's lines pass as they are, and the demo is ours: neither can drift.
+    """
+    names = sorted({case.vendor for case in real_cases()} - {"claude", "demo"})
+    table: dict[str, Any] = {}
+    for vendor in names:
+        same = [name for name in names if name == vendor or find(name).translator is find(vendor).translator]
+        fields = fields_in(real_cases(*same))
+        table[vendor] = {kind: " ".join(sorted(paths)) for kind, paths in sorted(fields.items())}
+    return (json.dumps(table, indent=1) + "\n").encode()

@@ -1,0 +1,161 @@
+"""What is new in a vendor's events: told for what nobody knows, and silent for all that was ever tested."""
+
+import json
+from collections import Counter
+
+import pytest
+from drifting import fields_in, real_cases, recorded_fields
+from profiling import profiled
+from support import ROOT, fixture_cases
+
+from shim.drift import DEPTH, FIELDS, RECORDED, fields_of, kind_of, new_in, recorded, words_of
+from shim.vendors import VENDORS, find
+
+NAMES = sorted(set(VENDORS) - {"claude", "demo"})
+
+
+def news_of(vendor, *events, known=None):
+    """What is new in events, with its counts."""
+    found = Counter()
+    for event in events:
+        found.update(new_in(event, recorded()[vendor] if known is None else known, words_of(find(vendor).translator)))
+    return dict(found)
+
+
+def paths(event):
+    return [field.path for field in fields_of(event)]
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_is_what_the_fixtures_have():
+    """A fixture that has more: `make accept`, and read what became known."""
+    assert (ROOT / "shim" / "vendors" / RECORDED).read_bytes() == recorded_fields()
+
+
+@pytest.mark.parametrize("vendor", NAMES)
+def test_nothing_is_new_in_what_was_tested(vendor):
+    events = [event for case in real_cases(vendor) for event in case.events() if isinstance(event, dict)]
+    assert news_of(vendor, *events) == {}
+
+
+def test_every_bundled_vendor_that_translates_is_in_the_table():
+    assert set(recorded()) == set(NAMES)
+
+
+# -- what is new ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("vendor", "event", "news"),
+    [
+        ("codex", {"type": "item.completed", "item": {"id": "1", "type": "agent_message", "text": "x", "mood": 1}},
+         ["item.completed: item<agent_message>.mood"]),
+        ("codex", {"type": "item.completed", "item": {"id": "1", "type": "dream", "deep": {"er": 1}}},
+         ["item.completed: item<dream>"]),
+        ("codex", {"type": "thread.archived", "thread_id": "1", "why": "old"}, ["thread.archived"]),
+        ("pi", {"type": "turn_start", "weather": {"sun": [1]}}, ["turn_start: weather"]),
+        ("qwen", {"type": "system", "subtype": "goal_lost", "data": {}}, ["system/goal_lost"]),
+        ("cursor", {"type": "thinking", "subtype": "delta", "text": "x", "tone": "calm"}, ["thinking/delta: tone"]),
+        ("kimi", {"role": "assistant", "content": "x", "tool_calls": [{"type": "function", "cost": 1}]},
+         ["assistant: tool_calls[]<function>.cost"]),
+    ],
+)  # fmt: skip
+def test_a_new_kind_or_field_is_named_with_its_place(vendor, event, news):
+    assert list(news_of(vendor, event)) == news
+
+
+def test_what_is_inside_of_something_new_is_not_told_again():
+    event = {"type": "turn.started", "plan": {"steps": [{"type": "think", "why": {"a": 1}}]}}
+    assert news_of("codex", event) == {"turn.started: plan": 1}
+
+
+def test_arguments_of_tools_are_nobodys_news():
+    call = {"type": "item.completed", "item": {"id": "1", "type": "mcp_tool_call", "arguments": {"anything": 1},
+                                               "result": {"at": {"all": 2}}}}  # fmt: skip
+    assert news_of("codex", call) == {}
+
+
+def test_ids_that_are_keys_are_nobodys_news():
+    event = {"type": "item.completed", "item": {"id": "1", "type": "collab_tool_call",
+                                                "agents_states": {"01a1-5f": {"status": "done"}}}}  # fmt: skip
+    assert not any("01a1" in name for name in news_of("codex", event))
+
+
+def test_another_release_shows_what_changed_between_two():
+    """The older pi as all that is known, a newer one's recordings as a person's own."""
+    cases = real_cases("pi")
+    older = fields_in(case for case in cases if case.facts["cli"] == "pi 0.73.1")
+    newer = [event for case in cases if case.facts["cli"] == "pi 1.5.2" for event in case.events()]
+    found = news_of("pi", *(event for event in newer if isinstance(event, dict)), known=older)
+    assert found["tool_execution_end: durationMs"] > 1
+    assert "agent_end: willRetry" in found and "message_end: message.usage.reasoning" in found
+    assert not any("message_end: message.content" in name and "<image>" not in name for name in found)
+
+
+@pytest.mark.parametrize("case", [case for case in fixture_cases() if case.name.startswith("torture")], ids=str)
+def test_hostile_lines_are_looked_through_without_harm(case):
+    vendor = case.vendor if case.vendor in NAMES else "qwen"
+    news_of(vendor, *(event for event in case.events() if isinstance(event, dict)))
+
+
+# -- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_event_without_end_is_looked_at_to_a_bound():
+    wide = {"type": "x"} | {f"field{number}": number for number in range(10 * FIELDS)}
+    assert len(fields_of(wide)) == FIELDS
+    deep = event = {"type": "x"}
+    for _ in range(500):
+        event["in"] = event = {}
+    assert max(path.count(".") for path in paths(deep)) == DEPTH - 1
+    assert len(fields_of({"many": [{f"a{number}": 1} for number in range(10_000)]})) <= 60
+
+
+def test_keys_that_are_no_names_are_one():
+    assert paths({"a b": 1, "0x": 2, "x" * 100: 3, "é": 4, "models": {"gpt-5": {"cost": 1}}}) == [
+        "*", "models", "models.*", "models.*.cost",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("event", "kind"),
+    [
+        ({"type": "system", "subtype": "init"}, "system/init"),
+        ({"role": "tool"}, "tool"),
+        ({"type": 7, "role": "tool"}, "tool"),
+        ({}, "untyped"),
+        ({"type": "x" * 1000}, "untyped"),
+        ({"type": "a\x1b[31mb"}, "untyped"),
+        ({"type": ""}, "untyped"),
+    ],
+)
+def test_a_kind_is_a_short_name(event, kind):
+    assert kind_of(event) == kind
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_rules_of_a_profile_are_what_it_knows():
+    rules = '[[event]]\nmatch = { type = "said.so", "part.kind" = ["a"] }\nemit = "text"\ntext = "part.z || words[0]"\n'
+    words = words_of(profiled(rules).translator)
+    assert {"said.so", "part", "kind", "a", "words"} <= words
+    assert "rules" not in words and "mood" not in words
+
+
+def test_the_handlers_of_a_module_are_what_it_knows():
+    words = words_of(find("pi").translator)
+    assert {"message_update", "stopReason", "cacheRead", "agent_end"} <= words
+    assert "weather" not in words
+
+
+def test_what_only_documents_show_is_known_by_the_rules(tmp_path):
+    assert "web_search" in words_of(find("codex").translator)
+    assert news_of("codex", {"type": "item.completed", "item": {"id": "1", "type": "web_search", "query": "x"}}) == {}
+
+
+def test_the_table_is_json_that_a_person_can_read():
+    table = json.loads((ROOT / "shim" / "vendors" / RECORDED).read_text(encoding="utf-8"))
+    assert "thread_id" in table["codex"]["thread.started"].split()
