@@ -15,13 +15,13 @@ from shim.capabilities import ASKS_NOBODY
 from shim.config import Settings, VendorSettings, load
 from shim.environment import child_environment
 from shim.errors import FrontendError, ShimError
-from shim.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport
+from shim.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport, works
 from shim.installed import open_probe
 from shim.machine import chosen_vendors, look_at_machine
 from shim.probe import Probe
 from shim.programs import ignored_path
 from shim.vendor import Vendor
-from shim.vendors import find
+from shim.vendors import VENDORS, find
 from shim.versions import newest
 
 SHEBANG_BYTES = 256  # Linux reads no more of the first line
@@ -37,7 +37,7 @@ def diagnose(
     `drift` are reports of `casts.drifts`.
     """
     for name in names:
-        if name not in own_vendors.BUNDLED:
+        if name not in VENDORS:
             find(name)
     vendors, mistakes = own_vendors.read_all()
     settings, wrong = _settings(environment)
@@ -51,10 +51,11 @@ def diagnose(
     machine += [
         Finding(WARNING, f"[vendors.{name}] in config.toml is about no vendor", "correct the name, or remove it")
         for name in settings.vendors
-        if name not in own_vendors.vendors.VENDORS
+        if name not in VENDORS
     ]
     if not names:
         machine += _choice(wanted, reports)
+        reports = _one_is_enough(wanted, reports)
     return Diagnosis(machine, reports, [dict(row) for row in drift])
 
 
@@ -69,12 +70,25 @@ def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Find
     """Who answers when nobody is named; of several, one that works is enough."""
     found = [report.name for report in reports if report.program not in (None, "bundled")]
     if wanted:
-        return []
+        fix = f"there are: {', '.join(VENDORS)}"
+        unknown = [name for name in wanted if name not in VENDORS]
+        return [Finding(PROBLEM, printable(f"{name[:40]!r} is chosen, and is no vendor"), fix) for name in unknown]
     if not found:
         install = "install one (qwen, codex, gemini and others are in npm); `shim demo` needs none"
         return [Finding(PROBLEM, "no program of any vendor was found on PATH", install)]
     fix = f"`shim install --vendor {found[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
     return [Finding(WARNING, f"no vendor is chosen; found: {', '.join(found)}", fix)]
+
+
+def _one_is_enough(wanted: Sequence[str], reports: list[VendorReport]) -> list[VendorReport]:
+    """Of a list of vendors the next one answers where one cannot start."""
+    if not any(report.name in wanted and works(report.findings) for report in reports):
+        return reports
+    milder = {PROBLEM: WARNING}
+    return [
+        report._replace(findings=[one._replace(level=milder.get(one.level, one.level)) for one in report.findings])
+        for report in reports
+    ]
 
 
 def _look_at(
@@ -94,8 +108,9 @@ def _look_at(
         else:
             program = probe.program
             findings += _interpreter(program, child_environment(vendor, own, environment), level)
-            version = probe.version(vendor.version, anew=True)
-            findings += _version(vendor, version, probe)
+            if not findings:
+                version = probe.version(vendor.version, anew=True)
+                findings += _version(vendor, version, probe, level)
     if program is not None:
         findings += _settings_of(vendor, own, level) + _gates(vendor, own)
     place = vendor.version.place(version)
@@ -134,11 +149,13 @@ def _interpreter(program: str, environment: Mapping[str, str], level: str) -> li
     return [Finding(level, printable(text), fix)]
 
 
-def _version(vendor: Vendor, version: str | None, probe: Probe) -> list[Finding]:
+def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> list[Finding]:
     how = vendor.version
     asked = " ".join((os.path.basename(probe.program), *how.args))
     if version is None:
         why = printable(probe.failure.partition("\n")[0][:200]) or "its answer has none"
+        if probe.broken:
+            return [Finding(level, f"it cannot be run: {why}", "install it anew, with what it needs")]
         text = f"its version is not known: `{printable(asked)}`: {why}"
         return [Finding(WARNING, text, "start it once by hand; it is taken for the newest that is known")]
     place = how.place(version)

@@ -72,9 +72,8 @@ def _draw(console: Console, diagnosis: Diagnosis, limits: str, *, alone: bool) -
             _vendor(console, vendor, drift, alone=alone)
     if missing:
         console.print()
-        console.print(
-            Text(f"not found on PATH: {', '.join(missing)}", style="dim"), soft_wrap=console.is_terminal is False
-        )
+        absent = Text(f"not found on PATH: {', '.join(map(printable, missing))}", style="dim")
+        console.print(absent, soft_wrap=not console.is_terminal)
     if limits:
         console.print(Text(limits, style="dim"), soft_wrap=True)
 

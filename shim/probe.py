@@ -35,7 +35,8 @@ class Probe:
         self._environment = environment
         self._child_environment = dict(child_environment)
         self._text: str | None = None
-        self.failure = ""  # why the last question had no answer
+        self.failure = ""  # why the last question had no answer;
+        self.broken = False  # whether that is because it cannot run at all
 
     @property
     def program(self) -> str:
@@ -105,7 +106,7 @@ class Probe:
         return known
 
     def _ask(self, args: Sequence[str]) -> bytes:
-        self.failure = ""
+        self.failure, self.broken = "", False
         try:
             process = subprocess.Popen(
                 [*self._command, *args],
@@ -116,7 +117,7 @@ class Probe:
                 start_new_session=True,
             )
         except OSError as error:
-            self.failure = f"it cannot be started: {error.strerror}"
+            self.failure, self.broken = f"it cannot be started: {error.strerror}", True
             return b""
         try:
             said, seen = _read(process)
@@ -127,7 +128,7 @@ class Probe:
             self.failure = f"it did not answer in {PROBE_SECONDS:g} s"
             return b""
         if status in NEVER_RAN:
-            self.failure = said.decode("utf-8", "replace").strip() or f"exit {status}"
+            self.failure, self.broken = said.decode("utf-8", "replace").strip() or f"exit {status}", True
             return b""
         if not said.strip():
             self.failure = f"it said nothing and ended with exit {status}"
