@@ -1,0 +1,478 @@
+"""`shim doctor`: what works, what to fix, and what is new in recordings. The programs are real processes."""
+
+import json
+import os
+import shutil
+
+import pytest
+from box import ANSWER
+from casting import cast_of, cast_of_case
+from planting import BAD, SEEN, obeyed
+from support import case
+
+from shim import probe
+from shim.casts import drifts
+from shim.install import script
+from shim.vendors import VENDORS
+
+SAYS = {
+    "acai": "acai 0.1.0", "amp": "0.0.1790142911-g12ab (released 2026-09-23)", "cake": "cake 0.1.0",
+    "claude": "2.1.327 (Claude Code)", "cline": "3.0.65", "codex": "codex-cli 0.169.0",
+    "copilot": "GitHub Copilot CLI 1.0.102.", "cursor-agent": "2026.09.10-7ae6800", "droid": "0.225.2",
+    "gemini": "0.61.0", "kilo": "7.7.9", "kimi": "kimi, version 1.49.0", "opencode": "1.18.33", "pi": "1.5.2",
+    "qwen": "0.24.4", "vibe": "vibe 3.0.2",
+}  # fmt: skip
+
+
+@pytest.fixture
+def machine(inside, monkeypatch):
+    """A PATH of the box's programs alone, with what their scripts need, and a machine that may be slow."""
+    monkeypatch.setattr(probe, "PROBE_SECONDS", 30)
+    monkeypatch.setattr(drifts, "DRIFT_SECONDS", 300.0)
+    for name in ("cat", "head", "sleep"):
+        (inside.bin / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", str(inside.bin))
+    return inside
+
+
+@pytest.fixture
+def doctor(machine, shim):
+    """`shim doctor WORDS --json`: the exit status and what it reports."""
+
+    def ask(*words):
+        status, said, complaint = shim("doctor", *words, "--json")
+        assert "Traceback" not in complaint
+        return status, json.loads(said)
+
+    return ask
+
+
+def findings(report, vendor=None):
+    """What is said of the machine, or of one vendor, as (level, text and fix)."""
+    found = report["machine"]
+    if vendor is not None:
+        (row,) = (row for row in report["vendors"] if row["name"] == vendor)
+        found = row["findings"]
+    return [(one["level"], f"{one['text']} → {one['fix']}") for one in found]
+
+
+def levels(report, vendor=None):
+    return {level for level, _ in findings(report, vendor)}
+
+
+def said(report, words, vendor=None):
+    """The one finding that has these words, and how bad it is."""
+    (found,) = ((level, text) for level, text in findings(report, vendor) if words in text)
+    return found
+
+
+# -- programs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", SAYS)
+def test_every_vendors_version_is_read_in_its_own_form_and_known_to_be_tested(machine, doctor, program):
+    machine.program(program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}'\n")
+    name = "cursor" if program == "cursor-agent" else program
+    status, report = doctor(name)
+    (row,) = report["vendors"]
+    assert (status, row["place"], row["program"]) == (0, "tested", f"{machine.bin}/{program}")
+    assert report["works"] and "problem" not in levels(report, name)
+
+
+def test_a_version_that_was_not_tested_is_said_and_is_no_failure(machine, doctor):
+    for version, place in (("0.999.1", "newer"), ("0.1.1", "older")):
+        machine.program("codex", f"echo codex-cli {version}\n")
+        status, report = doctor("codex")
+        assert status == 0
+        assert said(report, f"version {version} is {place} than what was tested (>=0.169,<0.170)", "codex")[0] == "note"
+
+
+def test_it_asks_anew_what_was_remembered_and_remembers_the_answer(machine, doctor, shim):
+    asked = machine.path / "asked"
+    machine.program("qwen", f"echo x >> {asked}; echo 0.24.4\n")
+    shim("vendors")
+    shim("vendors")
+    assert asked.read_text() == "x\n"
+    doctor("qwen")
+    assert asked.read_text() == "x\nx\n"
+    shim("vendors")
+    assert asked.read_text() == "x\nx\n"
+
+
+def test_it_starts_no_turn(machine, doctor):
+    log = machine.path / "log"
+    for name in ("qwen", "codex", "pi"):
+        machine.program(name, f'echo "$@" >> {log}; echo 1.2.3\n')
+    doctor()
+    assert set(log.read_text().splitlines()) == {"--version"}
+
+
+@pytest.mark.parametrize(
+    ("script", "said_of_it", "fails"),
+    [
+        ("exec sleep 60\n", "it did not answer in 0.2 s", False),
+        ("exit 3\n", "it said nothing and ended with exit 3", False),
+        ("echo 'unknown option --version' >&2; exit 2\n", "its answer has none", False),
+        ("head -c 5000000 /dev/zero\n", "its answer has none", False),
+        ("echo 'thing: cannot execute' >&2; exit 126\n", "it cannot be run: thing: cannot execute", True),
+    ],
+    ids=["hangs", "silent", "refuses", "megabytes", "cannot run"],
+)
+def test_a_program_that_does_not_say_its_version_is_told_of(machine, doctor, monkeypatch, script, said_of_it, fails):
+    if "sleep" in script:
+        monkeypatch.setattr(probe, "PROBE_SECONDS", 0.2)
+    machine.program("pi", script)
+    status, report = doctor("pi")
+    assert said(report, said_of_it, "pi")[0] == ("problem" if fails else "warning")
+    assert status == int(fails)
+
+
+def test_a_program_that_is_not_there_fails_for_who_asked_for_it(machine, doctor):
+    status, report = doctor("codex")
+    assert status == 1 and not report["works"]
+    level, text = said(report, "no program called codex was found on PATH", "codex")
+    assert level == "problem" and "[vendors.codex] bin" in text
+    machine.program("qwen", "echo 0.24.4\n")
+    machine.settings('vendor = "qwen"\n')
+    status, report = doctor()
+    assert status == 0 and said(report, "no program called codex", "codex")[0] == "note"
+
+
+def test_a_vendor_that_there_is_not_is_refused(machine, shim):
+    for name in ("nobody", "../x"):
+        status, printed, complaint = shim("doctor", name)
+        assert (status, printed) == (1, b"") and "is no vendor; there are: acai" in complaint and "hint: " in complaint
+
+
+def test_a_script_whose_interpreter_is_missing_is_not_even_asked(machine, doctor, monkeypatch):
+    monkeypatch.setenv("PATH", str(machine.bin))
+    (machine.bin / "qwen").write_text("#!/usr/bin/env -S node --no-warnings\n", encoding="utf-8")
+    (machine.bin / "qwen").chmod(0o755)
+    (machine.bin / "pi").write_text("#!/nowhere/python3\n", encoding="utf-8")
+    (machine.bin / "pi").chmod(0o755)
+    status, report = doctor("qwen")
+    assert status == 1 and "install Node.js" in said(report, "is run by node, which is not there", "qwen")[1]
+    assert "is run by /nowhere/python3" in said(doctor("pi")[1], "which is not there", "pi")[1]
+
+
+def test_a_launcher_that_is_missing_is_named(machine, doctor):
+    machine.program("qwen", "echo 0.24.4\n")
+    machine.settings('[vendors.qwen]\nlauncher = ["no-such-launcher", "box"]\n')
+    status, report = doctor("qwen")
+    assert status == 1
+    assert said(report, "the launcher no-such-launcher was not found", "qwen")[0] == "problem"
+
+
+def test_a_program_in_the_working_directory_is_not_taken_and_that_is_said(machine, doctor, monkeypatch):
+    machine.program("qwen", "echo 0.24.4\n", folder=machine.cwd / "bin")
+    monkeypatch.setenv("PATH", f"{machine.cwd}/bin:.")
+    status, report = doctor("qwen")
+    assert status == 1
+    assert said(report, "the entry . of PATH is not searched: it is relative")[0] == "note"
+    assert said(report, f"the entry {machine.cwd}/bin of PATH is not searched: it is inside")[0] == "note"
+    level, text = said(report, f"{machine.cwd}/bin/qwen is on PATH and is not taken", "qwen")
+    assert level == "problem" and "[vendors.qwen] bin = " in text
+
+
+# -- permissions ------------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_nobody_is_said_in_plain_words(machine, doctor):
+    for name in ("pi", "qwen"):
+        machine.program(name, "echo 1.5.2\n")
+    _, report = doctor()
+    assert said(report, "pi asks nobody: it runs every tool that it has, in every session", "pi")[0] == "note"
+    assert not any("asks nobody" in text for _, text in findings(report, "qwen"))
+
+
+def test_a_trust_gate_is_said_with_what_would_open_it(machine, doctor):
+    machine.program("codex", "echo codex-cli 0.169.0\n")
+    level, text = said(doctor("codex")[1], "its trust gate is its own", "codex")
+    assert level == "ok" and "`trust = true` under [vendors.codex] adds --skip-git-repo-check" in text
+    machine.settings("[vendors.codex]\ntrust = true\n")
+    level, text = said(doctor("codex")[1], "its trust gate is open everywhere", "codex")
+    assert level == "note" and "remove `trust`" in text
+
+
+def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
+    machine.program("codex", "echo codex-cli 0.169.0\n")
+    assert said(doctor("codex")[1], "run `codex login`", "codex")[0] == "ok"
+
+
+# -- settings, state, PATH --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("vendor = 7\n", "vendor is 7"),
+        ("]", "is not TOML"),
+        ("[vendors.qwen]\ntruts = true\n", "vendors.qwen.truts is True"),
+        ('vendor = "nobody"\n', "'nobody' is chosen, and is no vendor"),
+    ],
+)
+def test_a_mistake_in_the_settings_must_be_fixed(machine, doctor, settings, words):
+    machine.program("qwen", "echo 0.24.4\n")
+    machine.settings(settings)
+    status, report = doctor()
+    assert status == 1 and said(report, words)[0] == "problem"
+
+
+def test_a_table_about_no_vendor_and_a_driver_that_there_is_not_are_told_of(machine, doctor):
+    machine.program("qwen", "echo 0.24.4\n")
+    machine.program("acai", "echo acai 0.1.0\n")
+    machine.settings(
+        '[vendors.qwenn]\ntrust = true\n[vendors.qwen]\ndriver = "three-way"\n[vendors.acai]\nvariant = "x"'
+    )
+    status, report = doctor("qwen")
+    assert said(report, "[vendors.qwenn] in config.toml is about no vendor")[0] == "warning"
+    assert status == 1 and "two-way, one-way" in said(report, "vendors.qwen.driver is 'three-way'", "qwen")[1]
+    assert "auto, instruct, stream-json" in said(doctor("acai")[1], "vendors.acai.variant is 'x'", "acai")[1]
+
+
+def test_a_users_profile_that_is_wrong_is_named_and_the_others_are_looked_at(machine, doctor):
+    folder = machine.config.parent / "vendors"
+    folder.mkdir(parents=True)
+    (folder / "parrot.toml").write_text('schema = 1\nid = "parrot"\n[launch]\nargv = 7\n', encoding="utf-8")
+    status, report = doctor()
+    assert status == 1 and said(report, "parrot.toml:")[0] == "problem"
+    assert {row["name"] for row in report["vendors"]} == set(VENDORS) - {"parrot"}
+    assert doctor("parrot")[0] == 1
+    machine.program("qwen", "echo 0.24.4\n")
+    assert doctor("qwen")[0] == 0, "who asks for another vendor has nothing to do with it"
+
+
+def test_a_state_directory_that_others_may_enter_must_be_fixed(machine, doctor):
+    machine.program("qwen", "echo 0.24.4\n")
+    machine.state.mkdir(parents=True)
+    machine.state.chmod(0o755)
+    status, report = doctor("qwen")
+    level, text = said(report, "nothing is kept, so sessions cannot go on")
+    assert (status, level) == (1, "problem") and f"chmod 700 {machine.state}" in text
+
+
+def test_a_state_directory_that_is_a_file_must_be_fixed(machine, doctor):
+    machine.state.parent.mkdir(parents=True)
+    machine.state.touch()
+    assert doctor()[0] == 1
+
+
+def test_a_good_state_directory_is_left_as_it_was(machine, doctor):
+    _, report = doctor()
+    assert said(report, "which only you may enter")[0] == "ok"
+    assert os.listdir(machine.state / "probes") == []
+
+
+def test_which_claude_the_path_finds_is_said(machine, doctor):
+    assert said(doctor()[1], "PATH finds no claude")[0] == "note"
+    other = machine.program("claude", "echo '2.1.327 (Claude Code)'\n")
+    assert said(doctor()[1], f"PATH finds {other}, which is not ours")[0] == "note"
+    (machine.bin / "claude").write_bytes(script({"vendor": "demo", "record": "/a folder"}))
+    (machine.bin / "claude").chmod(0o755)
+    status, report = doctor()
+    assert said(report, "which is ours (vendor demo, record /a folder)")[0] == "ok"
+    assert status == 0, "what is baked in is who answers"
+
+
+def test_an_installed_claude_whose_python_is_gone_must_be_fixed(machine, doctor):
+    data = script({"vendor": "demo"}).replace(b"exec ", b"exec /nowhere", 1)
+    (machine.bin / "claude").write_bytes(data)
+    (machine.bin / "claude").chmod(0o755)
+    status, report = doctor()
+    level, text = said(report, "and that is gone")
+    assert (status, level) == (1, "problem") and "`shim install` again" in text
+
+
+def test_a_folder_of_recordings_that_cannot_be_made_is_told_of(machine, doctor):
+    (machine.path / "file").touch()
+    machine.settings(f'record = "{machine.path}/file/casts/"\n')
+    assert said(doctor()[1], "runs cannot be recorded in")[0] == "warning"
+    machine.settings(f'record = "{machine.path}/file/casts/"\nrecord_strict = true\n')
+    assert said(doctor()[1], "runs cannot be recorded in")[0] == "problem"
+    machine.settings(f'record = "{machine.path}/casts/"\n')
+    assert said(doctor()[1], "runs are recorded in")[0] == "ok"
+
+
+# -- who answers ------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_without_any_vendor_says_what_to_do(machine, doctor):
+    status, report = doctor()
+    level, text = said(report, "no program of any vendor was found on PATH")
+    assert (status, level) == (1, "problem") and "shim demo" in text
+
+
+def test_vendors_of_which_none_is_chosen_are_listed(machine, doctor):
+    machine.program("qwen", "echo 0.24.4\n")
+    status, report = doctor()
+    level, text = said(report, "no vendor is chosen; found: qwen")
+    assert (status, level) == (0, "warning") and "shim install --vendor qwen" in text
+
+
+def test_who_is_chosen_has_to_work(machine, doctor, monkeypatch):
+    machine.program("qwen", "echo 0.24.4\n")
+    machine.settings('vendor = "pi"\n')
+    assert doctor()[0] == 1
+    machine.settings('vendor = ["pi", "qwen"]\n')
+    status, report = doctor()
+    assert status == 0, "of a list the next one answers"
+    assert said(report, "no program called pi", "pi")[0] == "warning"
+    machine.settings('vendor = ["pi", "codex"]\n')
+    assert doctor()[0] == 1
+    monkeypatch.setenv("SHIM_VENDOR", "qwen")
+    assert doctor()[0] == 0
+    monkeypatch.setenv("SHIM_VENDOR", "replay:/somewhere")
+    assert doctor()[0] == 0
+
+
+# -- for a person -----------------------------------------------------------------------------------------------------
+
+
+def test_a_person_gets_marks_and_what_to_do(machine, shim):
+    machine.program("codex", "echo codex-cli 0.999.0\n")
+    status, printed, _ = shim("doctor")
+    text = printed.decode()
+    assert status == 0 and "\x1b" not in text, "piped is plain"
+    assert f"codex  {machine.bin}/codex" in text
+    assert "· version 0.999.0 is newer than what was tested" in text
+    assert "! no vendor is chosen" in text and "  → `shim install --vendor codex`" in text
+    assert "not found on PATH: acai, amp, " in text and "codex," not in text.partition("not found on PATH")[2]
+    assert "demo  bundled" in shim("doctor", "demo")[1].decode()
+
+
+def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(machine, shim):
+    (machine.path / "evil").write_text(f"1.2{BAD}.3\n", encoding="utf-8")
+    for name, code in (("codex", 0), ("pi", 127)):
+        machine.program(name, f"cat {machine.path}/evil; exit {code}\n")
+    cast = machine.path / "evil.cast"
+    events = (json.dumps({"type": f"{BAD}{number}", BAD: 1}).encode() + b"\n" for number in range(3))
+    cast.write_bytes(cast_of([(0.0, "s", {"child": 1}), (0.1, "o", b"".join(events))], vendor="codex",
+                             vendor_version=BAD))  # fmt: skip
+    machine.settings(f'[vendors.codex]\ndriver = "{json.dumps(BAD)[1:-1]}"\n')
+    printed = shim("doctor", "--casts", str(cast))[1].decode()
+    assert obeyed(printed) == []
+    assert any(form in printed for form in SEEN)
+
+
+# -- drift ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def casts(machine):
+    """Writes casts into a folder; its path."""
+    folder = machine.path / "casts"
+    folder.mkdir()
+
+    def write(**written):
+        for name, data in written.items():
+            (folder / f"{name}.cast").write_bytes(data)
+        return str(folder)
+
+    return write
+
+
+def codex(*events, vendor="codex", version="0.170.0"):
+    """A cast of codex, or of another vendor, that printed these events."""
+    lines = b"".join((one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in events)
+    moments = [(0.0, "s", {"child": 1, "turn": 1}), (0.1, "o", lines), (0.2, "x", {"child": 1, "code": 0})]
+    return cast_of(moments, vendor=vendor, vendor_version=version)
+
+
+NEW = {"type": "thread.archived", "thread_id": "1"}
+RICHER = {"type": "turn.started", "weather": {"sun": 1}}
+
+
+def test_what_is_new_in_recordings_is_counted_for_each_vendor_and_version(doctor, casts):
+    folder = casts(one=codex(NEW, NEW, RICHER), two=codex(NEW), three=codex(RICHER, version=None),
+                   four=cast_of_case(case("pi/1.5.2-bash"), vendor_version="1.5.2"))  # fmt: skip
+    _, report = doctor("--casts", folder)
+    rows = {(row["vendor"], row["version"]): row for row in report["drift"]}
+    new = rows["codex", "0.170.0"]
+    assert (new["casts"], new["events"], new["fields"]) == (2, {"thread.archived": 3}, {"turn.started: weather": 1})
+    assert rows["codex", "unknown"]["events"] == {}
+    assert rows["codex", "unknown"]["fields"] == {"turn.started: weather": 1}
+    assert (rows["pi", "1.5.2"]["events"], rows["pi", "1.5.2"]["fields"]) == ({}, {})
+
+
+def test_drift_is_said_to_a_person_and_is_no_failure(machine, shim, casts):
+    machine.program("codex", "echo codex-cli 0.170.0\n")
+    folder = casts(one=codex(NEW, RICHER, *({"type": f"kind{number}"} for number in range(20))))
+    status, printed, _ = shim("doctor", "codex", "--casts", folder)
+    text = printed.decode()
+    assert status == 0
+    assert "in 1 recordings of version 0.170.0: events that nobody translates: thread.archived (1), kind0 (1)" in text
+    assert "and 15 more" in text and "new fields: turn.started: weather (1)" in text
+    assert "shim cast fixture" in text
+    assert (
+        "nothing is new" in shim("doctor", "codex", "--casts", casts(one=codex({"type": "turn.started"})))[1].decode()
+    )
+
+
+def test_events_that_their_handlers_cannot_read_are_drift(doctor, casts):
+    broken = cast_of([(0.0, "s", {"child": 1}), (0.1, "o", b'{"type":"assistant","message":"no object"}\n')],
+                     vendor="qwen", vendor_version="0.99.0")  # fmt: skip
+    _, report = doctor("--casts", casts(one=broken))
+    (row,) = report["drift"]
+    assert row["malformed"] == 1
+
+
+def test_the_folder_of_recordings_is_looked_through_where_none_is_named(machine, doctor, casts):
+    machine.settings(f'record = "{casts(one=codex(NEW))}/"\n')
+    assert doctor()[1]["drift"][0]["events"] == {"thread.archived": 1}
+    assert doctor("pi")[1]["drift"] == []
+
+
+def test_without_recordings_there_is_no_drift(doctor):
+    assert doctor()[1]["drift"] == []
+
+
+def test_a_folder_that_is_named_and_has_none_is_a_mistake(machine, shim):
+    status, _, complaint = shim("doctor", "--casts", str(machine.cwd))
+    assert status == 1 and "has no casts" in complaint
+
+
+def test_what_cannot_be_read_is_passed_over_and_said(machine, shim, casts):
+    machine.program("codex", "echo codex-cli 0.170.0\n")
+    folder = casts(good=codex(NEW), bad=b"no cast\n", torn=codex(NEW)[:400], nobody=codex(NEW, vendor="nobody-here"),
+                   real=codex(NEW, vendor="claude"))  # fmt: skip
+    status, printed, _ = shim("doctor", "codex", "--casts", folder)
+    assert status == 0
+    assert "thread.archived" in printed.decode()
+    assert "1 recordings were not read: " in printed.decode() and "this is no cast" in printed.decode()
+
+
+def test_a_users_own_vendor_is_looked_through_for_what_nobody_translates(machine, doctor, casts):
+    folder = machine.config.parent / "vendors"
+    folder.mkdir(parents=True)
+    rule = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\n'
+    (folder / "parrot.toml").write_text(f'schema = 1\nid = "parrot"\n[launch]\ncommand = ["parrot"]\n{rule}')
+    said_so = {"type": "say", "words": "x", "loud": True}, {"type": "sing"}
+    (row,) = doctor("--casts", casts(one=codex(*said_so, vendor="parrot", version="1.0")))[1]["drift"]
+    assert (row["vendor"], row["events"], row["fields"]) == ("parrot", {"sing": 1}, {})
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "why"),
+    [("CASTS", 2, "the newest 2 are read"), ("DRIFT_BYTES", 1, "MB are read"), ("DRIFT_SECONDS", -1.0, "s is read")],
+)
+def test_there_is_an_end_to_looking(machine, shim, casts, monkeypatch, limit, value, why):
+    monkeypatch.setattr(drifts, limit, value)
+    folder = casts(**{f"cast{number}": codex(NEW) for number in range(5)})
+    status, printed, _ = shim("doctor", "demo", "--casts", folder)
+    assert status == 0 and why in printed.decode()
+
+
+def test_what_is_new_without_end_is_bounded(machine, doctor, casts, monkeypatch):
+    monkeypatch.setattr(drifts, "ROWS", 3)
+    monkeypatch.setattr(drifts, "NEWS", 10)
+    many = codex(*({"type": "turn.started", f"new{number}": 1} for number in range(50)), version="0")
+    folder = casts(many=many, **{f"cast{number}": codex(NEW, version=f"9.{number}") for number in range(10)})
+    rows = doctor("--casts", folder)[1]["drift"]
+    assert len(rows) <= 4
+    assert max(len(row["fields"]) for row in rows) <= 11
+
+
+def test_no_long_line_and_no_answer_of_a_turn_is_needed(doctor, casts):
+    large = {"type": "item.completed", "item": {"id": "1", "type": "agent_message", "text": "x" * 3_000_000, "new": 1}}
+    (row,) = doctor("--casts", casts(one=codex(large, NEW, ANSWER.encode().strip())))[1]["drift"]
+    assert row["events"].get("thread.archived") == 1
