@@ -117,7 +117,7 @@ class Blocks(Frame):
     def again(self) -> None:
         """The whole turn is asked for once more: what was said stays said, and is not said twice."""
         self.outcome = None
-        self.settled = self._judged = False
+        self.settled = self.paused = self._judged = False
         if self.state is DONE:
             self.state = READY if self.began else NEW
         if self.state is not NEW:

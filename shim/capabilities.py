@@ -41,7 +41,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
     """
     program = "bundled" if vendor.bundled else None
     version = None
-    if program is None:
+    if program is None and not vendor.unreleased:
         try:
             probe = open_probe(vendor, own, environment, cwd)
             program, version = probe.program, probe.version(vendor.version)
@@ -59,6 +59,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
         "modes": list(vendor.modes),
         "refused": [mode for mode in MODES if mode not in vendor.modes],
         "unattended": vendor.unattended,
+        "note": vendor.unreleased,
     }
 
 

@@ -73,9 +73,10 @@ class Settings(NamedTuple):
 
 REDACTION = {"claude": "casts", "yume": "all"}
 
-# What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open. A vendor that
-# is silent for longer while it is at work has its own (`Vendor.timeouts`).
-TIMEOUTS = {"first_byte_timeout": 120.0, "idle_timeout": 900.0, "tool_timeout": 3600.0}
+# What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open; nothing, from
+# a vendor that has given a sign of life in this turn (the Qwen RFC suggests 10 s). A vendor that is silent for longer
+# while it is at work has its own (`Vendor.timeouts`).
+TIMEOUTS = {"first_byte_timeout": 120.0, "idle_timeout": 900.0, "tool_timeout": 3600.0, "heartbeat_timeout": 10.0}
 TIMEOUT_VARIABLES = {"idle_timeout": "SHIM_IDLE_TIMEOUT", "tool_timeout": "SHIM_TOOL_TIMEOUT"}
 
 # Key → what it may be.
@@ -101,6 +102,7 @@ KEYS = {
     "first_byte_timeout": _SECONDS,
     "idle_timeout": _SECONDS,
     "tool_timeout": _SECONDS,
+    "heartbeat_timeout": _SECONDS,
     "end_grace": _NUMBER,
     "transcripts": _SWITCH,
     "log": _TEXT,

@@ -110,7 +110,7 @@ class ChildDriver:
                 chunk = await child.read()
             if self._reading.cancelled_caught:
                 if anyio.current_time() >= min(self._deadline, self._grace):
-                    return False
+                    return self._rested(translation)
                 chunk = child.read_ready()  # we may have been stopped ourselves, while it was not
                 if not chunk:
                     self._stall(child, translation)
@@ -132,7 +132,7 @@ class ChildDriver:
                 await anyio.lowlevel.checkpoint()  # a flood that says nothing holds nobody up
             await self._beside(child, translation)
             if not translation.turn.settled:
-                self._grace = float("inf")
+                self._grace = self._resting(translation)
             elif self._settled():
                 return True
         return True
@@ -147,6 +147,8 @@ class ChildDriver:
             return deadline
         if not self._answering:
             self._patience = "first_byte_timeout"
+        elif translation.turn.beating:
+            self._patience = "heartbeat_timeout"
         else:
             self._patience = "tool_timeout" if translation.turn.open else "idle_timeout"
         return min(deadline, anyio.current_time() + self._launcher.timeouts[self._patience])
@@ -211,6 +213,14 @@ class ChildDriver:
     def _settled(self) -> bool:
         """The vendor said that it is done; whether its turn is over with that."""
         return True
+
+    def _resting(self, translation: Translation) -> float:
+        """Until when a vendor that may be done has to be silent to be believed; only one that stays is."""
+        return float("inf")
+
+    def _rested(self, translation: Translation) -> bool:
+        """It was silent for so long; whether its turn is over with that."""
+        return False
 
     def _hurry(self, seconds: float) -> None:
         """From now on the child has so long and no more."""

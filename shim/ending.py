@@ -238,7 +238,12 @@ def _subtype(outcome: Outcome) -> str:
 
 
 def _num_turns(turn: "Frame", outcome: Outcome) -> int:
-    """Contract 5.3: one, and one for each tool result, and one for an interrupt; none if it never began (5.10)."""
+    """Contract 5.3: one, and one for each tool result, and one for an interrupt; none if it never began (5.10).
+
+    What a command of the vendor's answered without its model is none either.
+    """
+    if outcome.facts.get("local"):
+        return 0
     if not turn.began and outcome.kind == "failed" and not outcome.api:
         return 0
     return 1 + turn.results + (outcome.kind == "interrupted")

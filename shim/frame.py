@@ -96,6 +96,8 @@ class Frame:
         self.stated_outcome: Outcome | None = None
         self.sealed = True
         self.settled = False
+        self.paused = False  # nothing but silence will tell whether it is done
+        self.beating = False  # the vendor gives signs of life, so its silence says something
         self._judged = False  # the vendor said how it ended
         self.began = False
         self.interrupted_call = False
@@ -258,6 +260,15 @@ class Frame:
     def unsettle(self) -> None:
         """It was not: the vendor goes on. Once it said how it ended, it is too late for that."""
         self.settled = self.state is DONE
+        self.paused = False
+
+    def pause(self) -> None:
+        """The vendor may be done, and has no word for it: for a child that stays, a silence is the end."""
+        self.paused = self.state is not DONE and self.state is not CLOSED
+
+    def heartbeat(self) -> None:
+        """The vendor said that it is alive; from now on in this turn it says so while it works."""
+        self.beating = True
 
     def finish(self) -> None:
         """Say the result now, without waiting for the child's end."""

@@ -150,6 +150,11 @@ class Launcher:
         track = None if self.recorder is None else self.recorder.child(command, self.cwd)
         return Started(process, launch.stdin, self._tail(), track)
 
+    @property
+    def session(self) -> str:
+        """The vendor's own id of the session that goes on, "" while it has none."""
+        return self._resume or ""
+
     def again(self, translation: Translation) -> None:
         """The next child answers the same message: in the vendor's session, if there is one to go on with."""
         self.remember(translation)

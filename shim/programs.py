@@ -113,6 +113,8 @@ def found_on_path(vendors: Mapping[str, Vendor], environment: Mapping[str, str],
     """Vendor → program, for those whose program is on PATH (for hints)."""
     found = {}
     for name, vendor in vendors.items():
+        if vendor.unreleased:
+            continue  # a program of that name is another one
         path = next((path for program in vendor.programs for path in candidates(program, environment, cwd)), None)
         if path:
             found[name] = path

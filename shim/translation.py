@@ -1,7 +1,7 @@
 """The pump: a child's bytes in, Claude's bytes out. Pure; the session and `shim translate` both drive it."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -61,8 +61,7 @@ class Translation:
             turn = kind_of_turn(terms)(pen, terms, Conversation(), self.account)
         else:
             turn = previous.next(terms, self.account)
-        self._translator = translator(turn, partial=pen.partial)
-        self._overridden = type(self._translator).feed is not Translator.feed
+        self._read_by(translator(turn, partial=pen.partial))
 
     @property
     def turn(self) -> Turn:
@@ -73,6 +72,10 @@ class Translation:
     def finished(self) -> bool:
         """The result has been said: nothing of what the child still prints will be."""
         return self.turn.state is CLOSED
+
+    def _read_by(self, translator: Translator) -> None:
+        self._translator = translator
+        self._overridden = type(translator).feed is not Translator.feed
 
     def feed(self, chunk: bytes) -> bytes:
         """Claude's lines for a chunk of the child's stdout."""
@@ -119,7 +122,7 @@ class Translation:
             self._translator.begin(turn)
         else:
             self._lines, self._decoder, self._read = LineSplitter(*self._inbound), Decoder(self.account), None
-            self._translator = type(self._translator)(turn, partial=self.pen.partial)
+            self._read_by(type(self._translator)(turn, partial=self.pen.partial))
         return True
 
     def _pump_rest(self) -> None:
@@ -142,6 +145,14 @@ class Translation:
             stderr = "\n".join(self._decoder.noise)
         self._read = stderr
         return stderr
+
+    def rest(self) -> None:
+        """A child that stays has been silent since it may have been done: its translator says whether it was."""
+        try:
+            self._translator.eof(None, "")
+        except Exception as error:
+            self.account.repaired("malformed_end", repr(error))
+        self.turn.settle()
 
     def finish(self) -> bytes:
         """The result now, of a child that stays for the next turn."""
@@ -190,10 +201,11 @@ class Translation:
         """The frontend stopped the turn."""
         self.turn.interrupted()
 
-    def _pump(self, lines: Sequence[bytes]) -> None:
+    def _pump(self, lines: Iterable[bytes]) -> None:
         translator, loads, repair = self._translator, orjson.loads, self._decoder.holding
         handlers, test, feed = translator.handlers, translator.line, translator.feed
         overridden, account = self._overridden, self.account
+        lines = iter(lines)
         for raw in lines:
             if test is not None:
                 kept = test(raw)
@@ -203,18 +215,24 @@ class Translation:
             if not raw and not repair:
                 continue
             account.line = raw
+            if not repair:
+                try:
+                    event = loads(raw)
+                except orjson.JSONDecodeError:
+                    repair = True
             if repair:
                 repair = self._repair(raw)
-                continue
-            try:
-                event = loads(raw)
-            except orjson.JSONDecodeError:
-                repair = self._repair(raw)
+                if translator is not self._translator:
+                    self._pump(lines)
+                    return
                 continue
             try:
                 handler = feed if overridden else handlers[event["type"]]
             except (KeyError, TypeError):
                 self._odd(event)
+                if translator is not self._translator:
+                    self._pump(lines)
+                    return
                 continue
             try:
                 handler(event)
@@ -235,7 +253,7 @@ class Translation:
             elif torn or self._known(value):
                 self.account.repaired("doubtful_event", raw)
             else:
-                self.turn.unknown(value.get("type", "untyped"))
+                self._unread(value)
         return self._decoder.holding
 
     def _event(self, event: object) -> None:
@@ -256,9 +274,21 @@ class Translation:
                 else:
                     self.account.repaired("doubtful_event")
         elif isinstance(event, dict):
-            self.turn.unknown(event.get("type", "untyped"), event)
+            self._unread(event)
         else:
             self.account.repaired("not_an_event")
+
+    def _unread(self, event: dict[str, Any]) -> None:
+        """An object that the translator has no handler for; it may show that the stream is in another dialect."""
+        try:
+            reader = self._translator.unread(event)
+        except Exception as error:
+            self._malformed(error)
+            return
+        if reader is not self._translator:
+            reader.outbox[:0] = self._translator.outbox
+            self._read_by(reader)
+            self._event(event)
 
     def _malformed(self, error: Exception) -> None:
         line = self.account.line[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")

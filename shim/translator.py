@@ -39,6 +39,14 @@ class Translator:
         else:
             handler(event)
 
+    def unread(self, event: Event) -> "Translator":
+        """An event without a handler. Gives back who reads on: itself, or the translator of another dialect.
+
+        That one is to read the event, and what follows it.
+        """
+        self.turn.unknown(event.get("type", "untyped"), event)
+        return self
+
     def repaired(self, event: Event) -> None:
         """An event out of a line that had to be repaired."""
         self.feed(event)

@@ -87,9 +87,11 @@ class Turn(Verbatim):
         cost: float = 0.0,
         *,
         aborted: bool = False,
+        adds: bool = True,
     ) -> None:
         """The reply is over; `usage` and `cost` are of this reply only and add up.
 
+        `adds`: False where the vendor's last numbers are those of the turn, which it says at the end (`spent`).
         `aborted`: it did not end by itself, so it has no stop reason (contract 6.4).
         """
         self._aborted = aborted
@@ -98,7 +100,8 @@ class Turn(Verbatim):
                 usage = known(usage)
             if self.state is not READY:  # else its last line is said, and the next reply has numbers of its own
                 self._reply_usage = usage
-            self.count(usage)
+            if adds:
+                self.count(usage)
         if cost:
             self.cost += dollars(cost)
         self.stop_reason = stop_reason or self.stop_reason

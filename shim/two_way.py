@@ -20,6 +20,7 @@ from shim.translation import Translation
 OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended
 HOOK_SECONDS = 60.0  # for a frontend's hooks about a call, as the real one gives them
 TELL_SECONDS = 60.0  # for a child to take what it is told; one that reads nothing for so long is ended
+BEATS = 3  # questions for a sign of life in the time that one may take: two may be lost
 LATE_CHUNKS = 256  # that are skipped between two turns; a child that never stops talking is pumped as its answer
 
 
@@ -35,12 +36,16 @@ class TwoWay(ChildDriver):
         self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []
         self._draining = anyio.CancelScope()
         self._told = True
+        self._turning = False
+        self._outdated = False  # the child runs in another mode than is asked for by now
 
     async def turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
         self._deadline = float("inf")
         self._interrupted = self._stalled = self._again = False
         self._allowed.clear()
+        if self._child is not None and self._outdated:
+            await self._child.stop()
         if self._child is None or self._child.exit is not None or self.translation is None:
             if self._child is not None:
                 await self._forget(self._child)
@@ -54,6 +59,7 @@ class TwoWay(ChildDriver):
             translation.begin(self._launcher.terms())
             self._skip_late(child, translation)
         self._listen(translation, message)
+        self._speech.follow(self._launcher.session)
         prompt = self._speech.prompt(self._launcher.asked(message.text))
         self._answering, fresh = False, not self._heard
         await self._prompt(child, prompt)
@@ -114,19 +120,48 @@ class TwoWay(ChildDriver):
     async def _begin(self, message: Message, translation: Translation | None = None) -> tuple[Child, Translation]:
         """A new child for a message; `translation` when the turn that it answers has begun already."""
         started = self._launcher.start(message.text, listens=True)
-        self._heard = False
+        self._heard = self._outdated = False
         self._deadline = float("inf")
         self._child = child = Child(*started._replace(stdin=b""))
         self.translation = translation = translation or self._launcher.translation(self.translation)
         self._draining = anyio.CancelScope()
         self._tasks.start_soon(self._drain, child, self._draining)
         self._tasks.start_soon(self._watch, child)
+        self._tasks.start_soon(self._feel, child, self._draining)
         await self._tell(child, self._speech.hello())
         return child, translation
 
     async def _drain(self, child: Child, draining: anyio.CancelScope) -> None:
         with draining:
             await child.drain()
+
+    async def _pump(self, child: Child, translation: Translation) -> bool:
+        self._turning = True
+        try:
+            return await super()._pump(child, translation)
+        finally:
+            self._turning = False
+
+    def _resting(self, translation: Translation) -> float:
+        if not translation.turn.paused or self._stalled:
+            return float("inf")
+        return min(self._grace, anyio.current_time() + self._launcher.end_grace)
+
+    def _rested(self, translation: Translation) -> bool:
+        if anyio.current_time() >= self._deadline or not translation.turn.paused:
+            return False
+        translation.rest()
+        return True
+
+    async def _feel(self, child: Child, draining: anyio.CancelScope) -> None:
+        """Ask a child for signs of life while it answers a message, if it has any."""
+        beat = self._speech.heartbeat
+        with draining:
+            while self._child is child and beat():
+                await anyio.sleep(self._launcher.timeouts["heartbeat_timeout"] / BEATS)
+                if self._turning and self._told:
+                    self._speech.follow(self._launcher.session)
+                    await self._tell(child, beat())
 
     async def _forget(self, child: Child) -> None:
         """Its stderr may be held by somebody else: nobody waits for a descriptor whose number the next child gets."""
@@ -227,6 +262,7 @@ class TwoWay(ChildDriver):
 
     async def _break_off(self, child: Child) -> None:
         self._hurry(OBEY_SECONDS)
+        self._speech.follow(self._launcher.session)
         await self._tell(child, self._speech.interrupt())
 
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
@@ -234,7 +270,9 @@ class TwoWay(ChildDriver):
         if self._child is not None and model is not None:
             await self._tell(self._child, self._speech.model(model))
         if self._child is not None and mode is not None:
-            await self._tell(self._child, self._speech.mode(mode))
+            said = self._speech.mode(mode)
+            self._outdated = said is None
+            await self._tell(self._child, said or b"")
 
     async def stop(self) -> None:
         """Close its stdin, and make sure of its end."""

@@ -89,6 +89,9 @@ class Speech(Protocol):
     def hello(self) -> bytes:
         """The first words."""
 
+    def follow(self, session: str) -> None:
+        """The vendor's own id of the session that goes on, told before anything that may have to name it."""
+
     def prompt(self, text: str) -> bytes:
         """A message of the user's."""
 
@@ -98,8 +101,11 @@ class Speech(Protocol):
     def model(self, name: str) -> bytes:
         """Another model."""
 
-    def mode(self, name: str) -> bytes:
-        """Another permission mode, in Claude's words."""
+    def mode(self, name: str) -> bytes | None:
+        """Another permission mode, in Claude's words; None: it cannot be told, another child has to be."""
+
+    def heartbeat(self) -> bytes:
+        """A question whether it is alive; nothing for a vendor that has no answer to that."""
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
         """The answer to its question. ValueError, with words for the model, when it would not do what was changed."""
@@ -132,6 +138,7 @@ class Vendor(NamedTuple):
     login         how a person logs in with it, said when nobody is logged in
     api_base      the variable in which it reads another address of its model's API
     timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
+    unreleased    what a person should know of a vendor that no released program is
     chooses       which tools a request leaves it, where that is more than `listed`
     version       how its program is asked for its version, and which ones were tried
     plays         the vendor that it stands for, where it plays recordings
@@ -165,6 +172,7 @@ class Vendor(NamedTuple):
     login: str = ""
     api_base: str = ""
     timeouts: Mapping[str, float] = MappingProxyType({})
+    unreleased: str = ""
     chooses: Callable[[Request], tuple[str, ...]] | None = None
     speech: Callable[[], Speech] | None = None
     version: VersionProbe = VersionProbe()

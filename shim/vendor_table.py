@@ -56,6 +56,8 @@ def draw_vendors(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         if row["unattended"]:
             console.print(Text(printable(ASKS_NOBODY.format(name=row["name"]))), soft_wrap=True)
+        if row["note"]:
+            console.print(Text(printable(f"{row['name']}: {row['note']}")), soft_wrap=True)
 
 
 def _table(gap: int, *heads: str) -> Table:

@@ -26,6 +26,7 @@ VENDORS = {
     "opencode": "opencode.toml",
     "pi": "pi:VENDOR",
     "qwen": "qwen:VENDOR",
+    "qwen-rfc": "qwen_rfc:VENDOR",
     "vibe": "vibe.toml",
 }
 

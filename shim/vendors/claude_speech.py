@@ -20,6 +20,13 @@ class ClaudeSpeech:
         """The control side is on from here."""
         return self._request(subtype="initialize", hooks=None)
 
+    def follow(self, session: str) -> None:
+        """It knows its session."""
+
+    def heartbeat(self) -> bytes:
+        """It gives no signs of life."""
+        return b""
+
     def prompt(self, text: str) -> bytes:
         """A message of the user's."""
         message = {"role": "user", "content": text}
@@ -33,7 +40,7 @@ class ClaudeSpeech:
         """From the next request on."""
         return self._request(subtype="set_model", model=name)
 
-    def mode(self, name: str) -> bytes:
+    def mode(self, name: str) -> bytes | None:
         """Its own names."""
         return self._request(subtype="set_permission_mode", mode=name)
 

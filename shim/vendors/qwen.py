@@ -40,6 +40,22 @@ class QwenTranslator(StreamedTranslator):
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
         self._error = ""
+        self._begun = False
+        self._fault: Event | None = None
+
+    def unread(self, event: Event) -> Translator:
+        """The dialect of the RFC, if the stream begins in it; an error may be of either, and waits."""
+        if self._begun or not foreign(event):
+            return super().unread(event)
+        if "error" in event and "object" not in event and "type" not in event:
+            self._fault = self._fault or event
+            return self
+        from shim.vendors.qwen_rfc import RfcTranslator
+
+        reader = RfcTranslator(self.turn, partial=self.partial)
+        if self._fault is not None:
+            reader.feed(self._fault)
+        return reader
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
@@ -66,6 +82,10 @@ class QwenTranslator(StreamedTranslator):
     def _init(self, event: Event) -> None:
         if self.turn.outcome is not None:
             self.next_turn()
+        self._begun = True
+        if self._fault is not None:
+            self.turn.unknown("untyped", self._fault)
+            self._fault = None
         mode = event.get("permission_mode")
         tools = [name for name in event.get("tools") or () if name not in NOT_LISTED]
         self.turn.started(
@@ -226,6 +246,11 @@ class QwenTranslator(StreamedTranslator):
         if self._error:
             self._failed(self._error, {})
             return
+        if self._fault is not None:
+            from shim.vendors.qwen_rfc_tools import error_text
+
+            self.turn.failed(error_text(self._fault["error"]))
+            return
         if child_exit.code == CANCELLED_EXIT:
             self.turn.interrupted()
             return
@@ -233,6 +258,16 @@ class QwenTranslator(StreamedTranslator):
         if subtype is not None:
             reason = [line for line in stderr.splitlines() if line.startswith(("Reached", "Run aborted"))]
             self.turn.failed(" ".join(reason) or str(child_exit), kind="limit", subtype=subtype)
+
+
+def foreign(event: Event) -> bool:
+    """Whether an event is of the RFC's dialect: an `object` of OpenAI's, one of its own types, or a bare error."""
+    kind, name = event.get("type"), event.get("object")
+    if isinstance(name, str) and name.startswith("chat.completion"):
+        return True
+    if isinstance(kind, str):
+        return kind.startswith(("x-qwen-", "result/", "control/"))
+    return kind is None and isinstance(event.get("error"), dict | str)
 
 
 def called(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:

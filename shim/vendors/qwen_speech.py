@@ -35,7 +35,7 @@ class QwenSpeech(ClaudeSpeech):
         """The control side is on from here."""
         return self._request(subtype="initialize", hooks=None, timeout={"canUseTool": PATIENCE_MS})
 
-    def mode(self, name: str) -> bytes:
+    def mode(self, name: str) -> bytes | None:
         """Its own names differ."""
         return super().mode(MODES[name])
 

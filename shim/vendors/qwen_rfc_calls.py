@@ -1,0 +1,132 @@
+"""The calls of the Qwen RFC: said whole, in fragments, or first shown by a display (rows 3, 4, 6, 10 to 12)."""
+
+from typing import Any
+
+from shim.calls import OPEN_CALLS
+from shim.frame import NAME_CHARACTERS
+from shim.tools import translate
+from shim.translator import Event, Translator
+from shim.turn import Turn
+from shim.vendors.qwen_rfc_parts import Parts
+from shim.vendors.qwen_rfc_tools import FAILED, FINAL, PREFIX, TOOLS, called, complete, content, invented
+
+WAITING = frozenset(("pending", "validating", "scheduled", "confirming"))
+WORKING = frozenset(("executing",))
+
+
+class CallsTranslator(Translator):
+    """`_reason` is how the last reply ended: None while one is open, or after a tool's result.
+
+    `_parts` are the calls of the open reply that come in fragments. `_owed`: calls that are over, whose display showed
+    nothing: a message may say what they returned.
+    """
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._reason: str | None = None
+        self._parts = Parts()
+        self._owed: dict[str, bool] = {}
+
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._forget()
+
+    def _call(self, identity: Any, name: Any, arguments: Any) -> None:
+        self.turn.tool_use(str(identity or ""), *called(name, arguments, self.turn.account))
+
+    def _say_parts(self, *, cut: bool = False) -> None:
+        """The calls of the open reply, now that their arguments are complete; `cut`: one may be half, which is none."""
+        for identity, name, arguments in self._parts.take():
+            if cut and not complete(arguments):
+                self.turn.account.repaired("cut_call", name)
+            else:
+                self._call(identity, name, arguments)
+        if self._parts.lost:
+            self.turn.account.repaired("call_given_up")
+            self._parts.lost = 0
+
+    def _identity(self, given: Any) -> str:
+        """The id of a call under which it was said, with or without the prefix that displays add."""
+        turn, own = self.turn, str(given)[:NAME_CHARACTERS]
+        spellings = (own, own.removeprefix(PREFIX), PREFIX + own)
+        for spelling in spellings:
+            if spelling in turn.open or self._parts.has(spelling):
+                return spelling
+        return next((spelling for spelling in spellings if turn.conversation.knows(spelling)), own)
+
+    def _returned(self, message: dict[str, Any]) -> None:
+        """Row 4: a message of the tool's; a display may have said the same before."""
+        call, turn = self._identity(message["tool_call_id"]), self.turn
+        if call in turn.open or not turn.conversation.knows(call):
+            self._go_on()
+            name = message.get("name")
+            made: dict[str, Any] = {"name": translate(TOOLS, name, {})[0]} if isinstance(name, str) else {}
+            failed = self._owed.pop(call, False) or bool(message.get("is_error"))
+            turn.tool_result(call, words(message.get("content")), failed, **made)
+            self._answered()
+
+    def _go_on(self) -> None:
+        """Tools are at work: the turn goes on."""
+        self._reason = None
+        self.turn.unsettle()
+
+    def _answered(self) -> None:
+        """A call has its result."""
+
+    def _display(self, event: Event) -> None:
+        """Rows 10 to 12."""
+        call, turn = self._identity(event["tool_call_id"]), self.turn
+        status = str(event.get("status") or "").lower()
+        if status in WAITING or event.get("pending"):
+            return
+        if status not in FINAL and status not in WORKING:
+            turn.unknown(f"x-qwen-tool-display/{status}", event)
+            return
+        if self._parts.has(call):
+            self._say_parts()
+        if not turn.conversation.knows(call):
+            name, arguments = invented(event, turn.account)
+            if not name and status in WORKING:
+                return
+            turn.tool_use(call, name or "unknown", arguments)
+        if call in turn.open:
+            self._go_on()
+            self._nested(call, event.get("result_display"))
+            if status in FINAL:
+                self._finished(call, event, status in FAILED)
+
+    def _finished(self, call: str, event: Event, failed: bool) -> None:
+        text = content(event)
+        if text or event.get("result_display") is not None:
+            self.turn.tool_result(call, text, failed)
+            self._answered()
+        elif len(self._owed) < OPEN_CALLS:
+            self._owed[call] = failed
+
+    def _nested(self, call: str, shown: Any) -> None:
+        """The calls of a nested agent, each said once, with its result as soon as it has one."""
+        if not isinstance(shown, dict) or shown.get("kind") != "task_execution":
+            return
+        turn = self.turn
+        for one in shown.get("toolCalls") or ():
+            if not isinstance(one, dict) or not one.get("callId"):
+                continue
+            identity, child = str(one["callId"])[:NAME_CHARACTERS], turn.child(call)
+            if not turn.conversation.knows(identity):
+                child.tool_use(identity, *called(one.get("name"), one.get("args"), turn.account))
+            status = str(one.get("status") or "").lower()
+            if status in ("success", *FAILED, "failed") and identity in turn.nested_calls:
+                told = one.get("result") or one.get("resultDisplay") or one.get("error") or ""
+                child.tool_result(identity, told, status != "success")
+
+
+def words(given: Any) -> str:
+    """The text of a message: a string, or the text parts of a list."""
+    if isinstance(given, list):
+        return "".join(part["text"] for part in given if isinstance(part, dict) and isinstance(part.get("text"), str))
+    if given is not None and not isinstance(given, str):
+        raise TypeError("the content of a message is no text")
+    return given or ""
