@@ -22,6 +22,7 @@ from shim.errors import ShimError
 from shim.exports.command import export_cast
 from shim.install import DEFAULT_DIRECTORY, found_first, install, uninstall
 from shim.own_vendors import learn
+from shim.profiles.command import app as vendor_app
 from shim.replays.command import replay
 from shim.showing.command import show_cast
 from shim.showing.show import draw_run, open_console
@@ -38,6 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(cast_app)
+app.add_typer(vendor_app)
 
 
 app.command("replay")(replay)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from shim.errors import FrontendError
 from shim.profiles.check import Source, Spot
-from shim.profiles.profile import build, merged
+from shim.profiles.profile import Trace, build, merged
 from shim.translator import Translator
 from shim.vendor import Vendor
 
@@ -60,8 +60,8 @@ def bundled_module(name: str) -> ModuleType:
     return import_module(f"shim.vendors.{name}")
 
 
-def vendor(name: str, place: str, read: Read) -> Vendor:
-    """The vendor that the profile at `place` describes."""
+def vendor(name: str, place: str, read: Read, trace: Trace | None = None) -> Vendor:
+    """The vendor that the profile at `place` describes; `trace` as `build` has it."""
     file = read(place)
     spot = Spot(file.source, file.table)
     table = spot.table()
@@ -70,7 +70,8 @@ def vendor(name: str, place: str, read: Read) -> Vendor:
         adapter, table = _extended(spot, table, read)
         adapter = file if spot.at("adapter") else adapter
     found = table.get("adapter")
-    return build(name, table, file.source, None if found is None else _adapter(spot.at("adapter"), found, adapter))
+    named = None if found is None else _adapter(spot.at("adapter"), found, adapter)
+    return build(name, table, file.source, named, trace)
 
 
 def _extended(spot: Spot, table: Mapping[str, Any], read: Read) -> tuple[File, Mapping[str, Any]]:

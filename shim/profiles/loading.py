@@ -18,15 +18,16 @@ from shim.errors import FrontendError
 from shim.profiles import files
 from shim.profiles.check import Source
 from shim.profiles.files import PROFILE_BYTES, File, bundled_module, parsed
+from shim.profiles.profile import Trace
 from shim.state import read_file, write_file
 from shim.vendor import Vendor
 
 CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
 
 
-def vendor(name: str, place: str, environment: Mapping[str, str]) -> Vendor:
+def vendor(name: str, place: str, environment: Mapping[str, str], trace: Trace | None = None) -> Vendor:
     """The vendor of a profile: of a user's at a whole path, of a bundled one by the name of its file."""
-    return files.vendor(name, place, lambda one: _file(one, environment))
+    return files.vendor(name, place, lambda one: _file(one, environment), trace)
 
 
 def _file(place: str, environment: Mapping[str, str]) -> File:

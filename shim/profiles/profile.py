@@ -71,6 +71,7 @@ EXIT_CAUSES = (*CAUSES, "interrupted")
 
 StderrRule = Callable[["ProfileTranslator", str], bool]
 Table = Mapping[str, Any]
+Trace = Callable[[Spot, Rule], Rule]
 
 
 class ProfileTranslator(Engine):
@@ -172,10 +173,13 @@ def merged(base: Table, own: Table) -> dict[str, Any]:
     return result
 
 
-def build(name: str, table: Table, source: Source, adapter: type[Translator] | None = None) -> Vendor:
+def build(
+    name: str, table: Table, source: Source, adapter: type[Translator] | None = None, trace: Trace | None = None
+) -> Vendor:
     """The vendor that a profile describes. FrontendError, with file, line and key, for one that is wrong.
 
-    `adapter` is the class that the profile names, imported by whoever read it.
+    `adapter` is the class that the profile names, imported by whoever read it. `trace` puts another rule in the place
+    of each (`tracing`), which nobody pays for but who asked for it.
     """
     spot = Spot(source, table)
     spot.table(KEYS)
@@ -191,6 +195,8 @@ def build(name: str, table: Table, source: Source, adapter: type[Translator] | N
     rules = [rule(one, told) for one in spot.at("event").items(RULES)]
     if not rules:
         raise spot.refused("a profile with at least one [[event]]", "a profile without")
+    if trace is not None:
+        rules = [trace(one, made_of) for one, made_of in zip(spot.at("event").items(RULES), rules, strict=True)]
     translator = _translator(spot, rules, adapter)
     tools_of = {mode: one.texts() for mode, one in of_modes(launch, "permission_tools").items()}
     says = {one.emit for one in rules}
