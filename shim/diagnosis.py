@@ -97,7 +97,9 @@ def _look_at(
     """One vendor; `wanted`: what fails must be fixed."""
     program, version, findings = "bundled" if vendor.bundled else None, None, list[Finding]()
     level = PROBLEM if wanted else WARNING
-    if program is None:
+    if vendor.unreleased:
+        findings.append(Finding(WARNING if wanted else NOTE, vendor.unreleased))
+    if program is None and (wanted or own.bin or not vendor.unreleased):
         searched = environment if wanted else {**environment, "SHIM_BIN": ""}
         try:
             probe = open_probe(vendor, own, searched, cwd)
