@@ -252,7 +252,7 @@ def test_a_profile_that_extends_another_names_the_rules_it_inherits(shim):
     status, said, _ = shim("vendor", "check", "kilo", path, "--json", "--explain")
     report = json.loads(said)
     assert (status, report["findings"]) == (0, [])
-    assert any(rule == "kilo.toml: event[4]" for one in report["explained"] for rule, _ in one["rules"])
+    assert any(rule.startswith("kilo.toml: event[") for one in report["explained"] for rule, _ in one["rules"])
 
 
 def test_the_rules_of_a_turn_are_not_traced():

@@ -42,8 +42,8 @@ def test_a_page_is_no_version():
     assert len(VersionProbe().read("1." + "2" * 100_000) or "") <= 64
 
 
-@pytest.mark.parametrize("name", sorted(set(VENDORS) - {"demo"}))
-def test_every_bundled_vendor_says_which_versions_were_tried(name):
+@pytest.mark.parametrize("name", [name for name in VENDORS if name != "demo" and not find(name).unreleased])
+def test_every_released_vendor_says_which_versions_were_tried(name):
     how = find(name).version
     assert conditions(how.tested) and newest(how.tested)
 
