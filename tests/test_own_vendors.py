@@ -252,6 +252,15 @@ def test_what_was_parsed_is_remembered_until_the_file_changes(inside):
     assert find("parrot").interrupt == "SIGINT"
 
 
+@pytest.mark.parametrize("wrong", ["nan", "inf", "2026-11-22", "2026-11-22T10:00:00Z", "99999999999999999999"])
+def test_what_json_cannot_say_is_refused_the_second_time_too(inside, wrong):
+    write(inside, PARROT.replace('command = ["parrot", "talk"]', f'command = ["parrot", "talk"]\nlogin = {wrong}'))
+    learn(os.environ)
+    for _ in range(2):
+        with pytest.raises(FrontendError, match=r"launch\.login is .*, it must be a string"):
+            find("parrot")
+
+
 @pytest.mark.parametrize("broken", ["", "[]", '{"key": 1}', '{"key": "x", "table": []}', "\xff"])
 def test_a_memory_that_is_broken_is_made_again(inside, broken):
     write(inside)

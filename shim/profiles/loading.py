@@ -57,9 +57,12 @@ def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
             return table
     table = parsed(_read(path), path)
     try:
-        write_file(directory, name, orjson.dumps({"key": key, "table": table}))
-    except TypeError:  # a number that JSON has not: it is wrong in a profile and refused below
-        pass
+        made = orjson.dumps({"key": key, "table": table}, option=orjson.OPT_PASSTHROUGH_DATETIME)
+    except TypeError:
+        return table
+    # What JSON cannot say (a date, nan, a long number) is wrong in a profile, and must be refused a second time too.
+    if orjson.loads(made)["table"] == table:
+        write_file(directory, name, made)
     return table
 
 
