@@ -112,13 +112,21 @@ def _signal_group(process: "subprocess.Popen[bytes]", name: str) -> None:
 class Child:
     """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end.
 
-    `track` records what it says and is told.
+    `track` records what it says and is told, `files` are removed with it, `grace` is how long its interrupt may take.
     """
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", stdin: bytes, tail: Tail | None = None, track: "Track | None" = None
+        self,
+        process: "subprocess.Popen[bytes]",
+        stdin: bytes,
+        tail: Tail | None = None,
+        track: "Track | None" = None,
+        files: tuple[str, ...] = (),
+        grace: float = 0.0,
     ) -> None:
         self._process = process
+        self._files = files
+        self._grace = grace
         self._track = track
         self._stdin = stdin
         self._saying = anyio.Lock()
@@ -239,7 +247,7 @@ class Child:
 
         Who was terminated already is not interrupted any more.
         """
-        steps = [] if first == "SIGTERM" or self._terminated else [(first, INTERRUPT_SECONDS)]
+        steps = [] if first == "SIGTERM" or self._terminated else [(first, self._grace or INTERRUPT_SECONDS)]
         await self._descend([*steps, ("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)])
 
     async def dismiss(self) -> None:
@@ -266,11 +274,19 @@ class Child:
         return {self._process.pid, *guard.pids(self._process.pid)}
 
     def close(self) -> None:
-        """Let go of its pipes."""
+        """Let go of its pipes, and of the files that were for it alone."""
         guard.dismiss(self._process.pid)
         if self._track is not None:
             self._track.close(self._process)
         _close_pipes(self._process)
+        remove(self._files)
+
+
+def remove(files: Sequence[str]) -> None:
+    """Remove files that were for one child alone."""
+    for path in files:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def _close_pipes(process: "subprocess.Popen[bytes]") -> None:

@@ -13,7 +13,7 @@ from shim.config import TIMEOUTS, Settings
 from shim.dialects import DIALECTS
 from shim.early import tell
 from shim.environment import child_environment
-from shim.errors import FrontendError
+from shim.errors import FrontendError, ShimError
 from shim.ids import parse_uuid
 from shim.log import Log
 from shim.policy import Policy
@@ -38,13 +38,15 @@ if TYPE_CHECKING:
 class Started(NamedTuple):
     """A child that was started, what its stdin is to be given, and what keeps its stderr (None: all as it is).
 
-    `track` is what records it.
+    `track` is what records it, `files` are removed when it has ended, `grace` is the vendor's.
     """
 
     process: "subprocess.Popen[bytes]"
     stdin: bytes
     tail: Tail | None = None
     track: "Track | None" = None
+    files: tuple[str, ...] = ()
+    grace: float = 0.0
 
 
 class Launcher:
@@ -143,12 +145,20 @@ class Launcher:
         extra = self.environment.get("SHIM_ARGS")
         own = self._own
         command = [*self._launcher, *self._program, *launch.arguments, *own.args, *(_split(extra) if extra else ())]
-        environment = self._child_environment | dict(launch.environment) | dict(own.env)
-        process = children.spawn(command, environment, self.cwd, feed=listens or bool(launch.stdin))
+        environment = self._child_environment | dict(launch.environment)
+        for variable in launch.unset:
+            environment.pop(variable, None)
+        environment |= dict(own.env)
+        feed = listens or launch.pipe or bool(launch.stdin)
+        try:
+            process = children.spawn(command, environment, self.cwd, feed=feed)
+        except ShimError:
+            children.remove(launch.files)
+            raise
         self._started = True
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
         track = None if self.recorder is None else self.recorder.child(command, self.cwd)
-        return Started(process, launch.stdin, self._tail(), track)
+        return Started(process, launch.stdin, self._tail(), track, launch.files, self.vendor.grace)
 
     @property
     def session(self) -> str:

@@ -18,11 +18,18 @@ ARGUMENT_BYTES = 100_000
 
 
 class Launch(NamedTuple):
-    """How to start a child: its arguments (without the program) and the bytes of its stdin, closed behind them."""
+    """How to start a child: its arguments (without the program) and the bytes of its stdin, closed behind them.
+
+    `environment` are variables that are added, `unset` those that it must not see. `pipe`: a stdin with nothing in it
+    is a pipe all the same. `files` are paths of ours that its arguments name, removed when it has ended.
+    """
 
     arguments: tuple[str, ...]
     stdin: bytes = b""
     environment: Mapping[str, str] = {}
+    unset: tuple[str, ...] = ()
+    pipe: bool = False
+    files: tuple[str, ...] = ()
 
 
 class Request(NamedTuple):
@@ -125,7 +132,7 @@ class Vendor(NamedTuple):
     resumes       it can go on with a session
     saves_late    a session of it can only go on once a reply was complete
     retracts      it may say a reply again that was cut
-    interrupt     the signal that stops its turn
+    interrupt     the signal that stops its turn, `grace` the seconds that it gets for that (0: as long as any)
     clean_exits   exit codes that do not contradict its own "done"
     variants      names of its dialects; `probe` picks one from the program's `--help`
     passthrough   its stream is Claude's already
@@ -160,6 +167,7 @@ class Vendor(NamedTuple):
     saves_late: bool = False
     retracts: bool = False
     interrupt: str = "SIGINT"
+    grace: float = 0.0
     clean_exits: frozenset[int] = frozenset({0})
     variants: tuple[str, ...] = ()
     probe: Callable[[str], str] | None = None

@@ -55,6 +55,18 @@ async def read_all(child):
     return b"".join(said), ended
 
 
+async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
+    monkeypatch.setattr(children, "INTERRUPT_SECONDS", 0.0)
+    started = box.fake(["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"])
+    process = spawn([started], box.environment(), str(box.cwd), feed=False)
+    child = Child(process, b"", grace=PATIENCE)
+    with anyio.fail_after(PATIENCE):
+        assert await child.read() == b"ready\n"
+        await child.stop("SIGINT")
+    assert child.exit == Exit(code=0), "it had the time to leave by itself"
+    child.close()
+
+
 async def test_its_stdout_is_read_and_its_exit_code_is_known(start):
     said, ended = await read_all(start(["out", "one\n"], ["out", "two\n"], ["leave", 3]))
     assert (said, ended) == (b"one\ntwo\n", Exit(code=3))

@@ -63,6 +63,7 @@ CORE = {
     "profiles.tools",
     "profiles.tracing",
     "profiles.watched",
+    "profiles.words",
     "redact",
     "redacted",
     "redacted_lines",

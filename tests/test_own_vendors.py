@@ -146,6 +146,21 @@ def test_its_session_goes_on_under_its_own_id(box):
     assert box.record()["arguments"] == ["talk", "--calm", "--perch", "perch-7", "and now?"]
 
 
+def test_a_prompt_in_a_file_is_ours_alone_and_goes_with_the_child(box):
+    file = PARROT.replace('via = "arg"', 'via = "file"').replace("prompt_argument", "prompt_file")
+    write(
+        box, file.replace('"{prompt}"', '"--tune", "{prompt_file}"').replace("env = {", 'env_unset = ["CAGE"]\nenv = {')
+    )
+    recorded = box.path / "heard"
+    script = f'path=$4; ls -l "$path" > {recorded}; cat "$path" >> {recorded}; echo "$path $CAGE" >> {recorded}\n'
+    box.program("parrot", script + f"cat <<'END'\n{NIGHT}END\n")
+    done = box.claude(*ASK, SHIM_VENDOR="parrot", CAGE="open")
+    assert done.result["result"] == "Only seeds."
+    mode, heard = recorded.read_text().splitlines()
+    assert mode.startswith("-rw-------") and heard.startswith("hi") and heard.endswith(".txt ")
+    assert not os.path.exists(heard[2:-1]) and heard[2:].startswith(str(box.state))
+
+
 def test_an_id_that_is_not_as_the_profile_says_never_becomes_an_argument(box):
     """Threats: vendor output, session ids that become arguments."""
     write(box)

@@ -246,3 +246,188 @@ def test_a_wrong_version_probe_is_refused_with_its_line(said, key, allowed):
         profiled(f"{LAUNCH}version_probe = {said}\n")
     assert "own.toml:5: " + key in str(refused.value)
     assert allowed in str(refused.value)
+
+
+# -- conditions, variants, values -------------------------------------------------------------------------------------
+
+SEVERAL = """
+[launch]
+command = ["own"]
+argv = [
+  { when = ["resume", "fork"], args = ["--fork={resume}"] },
+  { when = "resume", unless = ["fork", "trust"], args = ["--resume={resume}"] },
+  { each = "add_dirs", when = "trust", args = ["--dir", "{item}"] },
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "facts", "arguments"),
+    [
+        ((), {}, ()),
+        ((), {"resume": "s1"}, ("--resume=s1",)),
+        (("--fork-session",), {"resume": "s1"}, ("--fork=s1",)),
+        (("--add-dir", "/a"), {}, ()),
+        (("--add-dir", "/a"), {"trust": True}, ("--dir", "/a")),
+    ],
+)
+def test_conditions_may_be_several(words, facts, arguments):
+    assert started(SEVERAL, *words, **facts).arguments == arguments
+
+
+VARIANTS = """
+[launch]
+command = ["own"]
+argv = [
+  { when = "old", args = ["run"] },
+  { when = "new", args = ["--json"] },
+  { when = ["new", "resume"], args = ["--resume={resume}"] },
+]
+
+[launch.variants]
+old = { has = ["run"], lacks = ["--json", "--stream"] }
+new = {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "variant"),
+    [("usage: run it", "old"), ("run --json", "new"), ("run --stream", "new"), ("", "new"), ("usage", "new")],
+)
+def test_a_variant_is_read_out_of_the_help(text, variant):
+    vendor = profiled(VARIANTS)
+    assert vendor.variants == ("old", "new") and vendor.probe is not None and vendor.probe(text) == variant
+
+
+def test_words_may_be_a_variants():
+    assert started(VARIANTS, variant="old").arguments == ("run",)
+    assert started(VARIANTS, variant="new", resume="s1").arguments == ("--json", "--resume=s1")
+    assert started(VARIANTS).arguments == ("--json",), "who did not look takes the last"
+
+
+def test_a_variant_that_has_no_word_for_a_session_goes_on_with_none():
+    with pytest.raises(FrontendError, match="this own keeps no sessions"):
+        started(VARIANTS, variant="old", resume="s1")
+
+
+@pytest.mark.parametrize("name", ["model", "auto", "Old", "prompt", "trust"])
+def test_a_variant_has_no_name_that_a_condition_has(name):
+    with pytest.raises(FrontendError, match="that no condition has"):
+        profiled(f"{LAUNCH}[launch.variants]\n{name} = {{}}\n")
+
+
+@pytest.mark.parametrize(
+    "argv", ['["--json"]', '[{ when = "permission_args", args = ["-a"] }]', '[{ when = ["permission_args", "trust"] }]']
+)
+def test_a_mode_whose_words_never_come_is_no_mode(argv):
+    """Surface page: a mode that a vendor has no way to honour is refused, never passed over."""
+    modes = '[launch.permission_args]\ndefault = []\nplan = ["--read-only"]\n'
+    with pytest.raises(FrontendError, match=r"permission_args"):
+        profiled(f"{LAUNCH}argv = {argv}\n{modes}")
+
+
+def test_modes_without_words_need_no_place():
+    assert profiled(f"{LAUNCH}[launch.permission_args]\ndefault = []\n").modes == {"default": ()}
+
+
+CHOSEN = """
+[launch]
+command = ["own"]
+argv = [{ when = "allowed_tools", args = ["--only={allowed_tools}"] }]
+
+[tools]
+sh = { name = "Bash" }
+look = { name = "Read" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "removed", "arguments"),
+    [
+        ((), (), ()),
+        ((), ("Bash",), ("--only=look",)),
+        (("--tools", "Bash,Grep"), (), ("--only=sh",)),
+        (("--tools", "Bash,Read"), ("Bash",), ("--only=look",)),
+    ],
+)
+def test_the_tools_that_are_left_may_be_named(words, removed, arguments):
+    assert started(CHOSEN, *words, removed=removed).arguments == arguments
+    assert profiled(CHOSEN).limits_tools
+
+
+@pytest.mark.parametrize(
+    ("words", "removed"), [(("--tools", ""), ()), (("--tools", "Grep"), ()), ((), ("Bash", "Read"))]
+)
+def test_where_no_tool_is_left_a_flag_without_one_would_leave_all(words, removed):
+    with pytest.raises(FrontendError, match="none of the tools that are left"):
+        started(CHOSEN, *words, removed=removed)
+
+
+SYSTEM = '[launch]\ncommand = ["own"]\nargv = [{ when = "system_prompt", args = ["--system", "{system_prompt}"] }'
+
+
+def test_a_system_prompt_that_begins_with_a_dash_is_no_flag():
+    """Threats: frontend, values that become flags."""
+    assert started(SYSTEM + "]\n", "--system-prompt", "--yolo").arguments == ("--system", " --yolo")
+
+
+def test_the_appended_system_prompt_may_have_a_flag_of_its_own():
+    both = SYSTEM + ', { when = "append_system_prompt", args = ["--more", "{append_system_prompt}"] }]\n'
+    given = ("--system-prompt", "You are X.", "--append-system-prompt", "Be brief.")
+    assert started(both, *given).arguments == ("--system", "You are X.", "--more", "Be brief.")
+    assert started(SYSTEM + "]\n", *given).arguments == ("--system", "You are X.\n\nBe brief.")
+    only = SYSTEM.replace("system_prompt", "append_system_prompt") + "]\n"
+    launch = started(only, *given)
+    assert (launch.arguments, launch.stdin) == (("--system", "Be brief."), b"You are X.\n\nsay hi")
+
+
+def test_a_system_prompt_that_is_too_long_for_an_argument_goes_with_the_prompt():
+    launch = started(SYSTEM + "]\n", "--system-prompt", "x" * (ARGUMENT_BYTES + 1))
+    assert launch.arguments == () and launch.stdin.endswith(b"xx\n\nsay hi")
+
+
+def test_a_value_that_begins_with_a_dash_is_no_word():
+    """Threats: frontend, values that become flags."""
+    profile = '[launch]\ncommand = ["own"]\nargv = [{ each = "mcp_configs", args = ["--mcp", "{item}"] }]\n'
+    assert started(profile, "--mcp-config", "a.json").arguments == ("--mcp", "a.json")
+    with pytest.raises(FrontendError, match="begins with a dash"):
+        started(profile, "--mcp-config=--yolo")
+
+
+# -- prompts, environment, stdin ---------------------------------------------------------------------------------------
+
+
+def test_an_argument_may_have_a_limit_of_its_own():
+    profile = guarded("--").replace("dash_guard", "max_bytes = 10, dash_guard")
+    assert started(profile, prompt="ü" * 5).arguments == ("--", "ü" * 5)
+    assert started(profile, prompt="ü" * 5 + "x").stdin == ("ü" * 5 + "x").encode()
+
+
+def test_what_takes_its_prompt_as_an_argument_only_is_not_given_it_on_stdin():
+    with pytest.raises(FrontendError, match="takes its prompt as an argument only"):
+        started(guarded("--", long="refuse"), inline=False)
+    assert started(guarded("stdin", long="refuse"), prompt="-x").stdin == b"-x", "whose guard is stdin reads it"
+
+
+def test_a_prompts_file_is_named_for_removal():
+    profile = '[launch]\ncommand = ["own"]\nargv = ["-f", "{prompt_file}"]\nprompt = { via = "file" }\n'
+    launch = started(profile, keep=lambda text: f"/kept/{text}")
+    assert (launch.arguments, launch.files, launch.stdin) == (("-f", "/kept/say hi"), ("/kept/say hi",), b"")
+
+
+def test_variables_that_a_program_must_not_see():
+    launch = started(f'{LAUNCH}env_unset = ["NODE_OPTIONS", "CI"]\nstdin = "pipe"\nprompt = {{ via = "stdin" }}\n')
+    assert (launch.unset, launch.pipe) == (("NODE_OPTIONS", "CI"), True)
+
+
+@pytest.mark.parametrize("name", ["SHIM_DEPTH", "PATH", "HOME", "A-B", "A=B"])
+def test_a_variable_that_every_program_needs_stays(name):
+    with pytest.raises(FrontendError, match=r"env_unset\[0\] is .* that the program can do without"):
+        profiled(f'{LAUNCH}env_unset = ["{name}"]\n')
+
+
+def test_an_interrupt_has_a_grace_of_its_own():
+    assert profiled(LAUNCH + 'interrupt = { signal = "SIGINT", grace = 3 }\n').grace == 3.0
+    assert profiled(LAUNCH).grace == 0.0
+    with pytest.raises(FrontendError, match=r"interrupt\.grace is 60, it must be a number from 0.1 to 10"):
+        profiled(LAUNCH + "interrupt = { grace = 60 }\n")

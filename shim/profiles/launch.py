@@ -7,53 +7,61 @@
     argv = [
       "--json",                                                    a word
       { when = "model", args = ["-m", "{model}"] },                words that are there if this is; `unless`: if not
+      { when = ["resume", "trust"], unless = "fork", args = [] },  both may be lists: all of these, none of those
       { each = "add_dirs", args = ["--add-dir", "{item}"] },       words for each of these
       { when = "permission_args" },                                the words of the permission mode, in this place
       { when = "prompt_argument", args = ["{prompt}"] },           the prompt, where it is an argument
       { when = "prompt_stdin", args = ["-"] },                     where it is not
     ]
-    prompt = { via = "arg", dash_guard = "--", long = "stdin" }
+    prompt = { via = "arg", dash_guard = "--", long = "stdin", max_bytes = 30000 }
+    stdin = "devnull"                what a child whose prompt is no stdin reads: nothing (or "pipe", closed at once)
+    env = { A = "b" }                variables of the program's own; env_unset = ["C"]: not even those that are there
+
+    [launch.variants]                dialects of the program, by its `--help`: the first that fits, else the last;
+    old = { has = ["run"], lacks = ["--json"] }                    `when = "old"` asks for it
+    new = {}
+
+Placeholders: prompt, prompt_file, model, resume, session_id, system_prompt, append_system_prompt (without this one both
+are system_prompt, without either they stand before the prompt), max_turns, and the lists add_dirs, mcp_configs,
+denied_tools, allowed_tools (those that are left, where some are denied or chosen).
 
 via: arg, stdin or file (`{prompt_file}`). dash_guard keeps a prompt from becoming a flag or a subcommand: `stdin` (what
 is usual) gives such a prompt on stdin, `--` is put before any, `equals` asks for a word such as `--prompt={prompt}`,
 `space` puts a space before a dash, for a prompt that is a flag's value. `long` says where a prompt goes that is too
-long for an argument: stdin, file, or refuse. A child whose stdin is not its prompt has none: many wait for its end.
-`{bundled}` is the folder of the bundled profiles, for a file that the program reads from there.
-What a frontend gives was checked before (`start.checked`); the id of a session is checked here, by its pattern.
+long for an argument: stdin, file, or refuse. A prompt's file is ours alone, and goes with the child. A child whose
+stdin is not its prompt has none: many wait for its end. What a frontend gives was checked before (`start.checked`);
+the id of a session is checked here, by its pattern, and no other value begins a word with a dash. `{bundled}` is the
+folder of the bundled profiles, for a file that the program reads from there.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from shim.errors import FrontendError
 from shim.profiles.check import Spot
+from shim.profiles.words import BUNDLED, SWITCHES, TEXTS, part
 from shim.tools import Tools, vendor_names
 from shim.vendor import ARGUMENT_BYTES, Launch, Request, as_argument, as_stdin
 from shim.versions import VersionProbe, conditions
 
 WORDS = 200  # of one template
+VARIANTS = 10
 PROGRAM = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
+VARIANT = r"[a-z][a-z0-9-]{0,31}"
 # Ours, and what decides which code a program runs before its first line: a profile has its command for that.
 FORBIDDEN_VARIABLES = r"SHIM_.*|CLAUDE.*|LD_.*|DYLD_.*|PATH|HOME|NODE_OPTIONS|PYTHON(PATH|HOME|STARTUP)"
+KEPT_VARIABLES = r"SHIM_.*|PATH|HOME"  # the guard against starting ourselves for ever, and what every program needs
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
-_PLACEHOLDER = r"\{([a-z_]+)\}"
-_LISTS = ("add_dirs", "denied_tools", "mcp_configs")
-_TEXTS = ("prompt", "prompt_file", "model", "resume", "session_id", "system_prompt", "max_turns", "item")
-_BUNDLED = "bundled"
-_SWITCHES = ("permission_args", "prompt_argument", "prompt_stdin", "fork", "new_session", "trust", "partial")
-_CONDITIONS = (*_SWITCHES, *_TEXTS[1:-1], *_LISTS)
 KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
-    *("env", "env_keep", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login", "api_base"),
-    "version_probe",
+    *("env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login"),
+    *("api_base", "variants", "version_probe"),
 )
 VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "stdin"), ("stdin", "file", "refuse")
-
-Filled = Mapping[str, Any]
-Part = Callable[[Filled], list[str]]
+STDINS = ("devnull", "pipe")
 
 
 class Template(NamedTuple):
@@ -62,57 +70,51 @@ class Template(NamedTuple):
     programs: tuple[str, ...]
     start: Callable[[Request], Launch]
     uses: frozenset[str]
+    variants: tuple[str, ...]
+    probe: Callable[[str], str] | None
     version: VersionProbe
 
 
-class _Prompt(NamedTuple):
+class Prompt(NamedTuple):
+    """`launch.prompt`."""
+
     via: str
     guard: str
     long: str
+    most: int  # bytes of an argument
 
 
 def template(spot: Spot, name: str, tools: Tools) -> Template:
     """`[launch]`, compiled."""
     spot.table(KEYS)
-    command = spot.at("command").texts(20)
-    programs = (*command[:1], *spot.at("programs").texts(10))
-    if not programs:
-        raise spot.refused("a table with `command`", "a table without `command`")
-    for place, program in enumerate(programs):
-        if not re.fullmatch(PROGRAM, program):
-            where = spot.at("command").at(0) if place == 0 else spot.at("programs").at(place - 1)
-            raise where.refused("the name of a program on PATH; `[vendors.NAME] bin` in config.toml may be a path")
+    command, programs = _programs(spot)
     prompt = _prompt(spot.at("prompt"))
+    variants, probe = _variants(spot.at("variants"))
     uses: set[str] = set()
     argv = spot.at("argv")
-    parts = [_part(one, uses, prompt) for one in argv.items(WORDS)]
+    parts = [part(one, uses, prompt, variants) for one in argv.items(WORDS)]
     for one in (word for word in ("prompt", "prompt_file") if (word == "prompt") is (prompt.via == "arg")):
         if prompt.via != "stdin" and one not in uses:
             raise argv.refused(f"a list with {{{one}}} in it, because prompt.via is {prompt.via}", "a list without")
+    modes = spot.at("permission_args").table()
+    if "permission_args" not in uses and any(isinstance(words, list) and words for words in modes.values()):
+        raise argv.refused('a list with { when = "permission_args" } in it, because modes have words', "a list without")
     models = {key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()}
-    environment = _environment(spot.at("env"))
+    environment, unset = _environment(spot.at("env")), _unset(spot.at("env_unset"))
     by_mode = {mode: environment | _environment(own) for mode, own in of_modes(spot, "permission_env").items()}
     pattern = spot.at("resume_id_pattern").pattern() if spot.at("resume_id_pattern") else re.compile(RESUME_PATTERN)
-    prepends = "system_prompt" not in uses
+    pipe = spot.at("stdin").choice(STDINS, STDINS[0]) == "pipe"
     first = command[1:]
 
     def start(request: Request) -> Launch:
-        invocation = request.invocation
-        resume = request.resumed
-        if resume and not pattern.fullmatch(resume):
-            raise FrontendError(f"{resume[:60]!r} is no session id of {name}", hint="start a new session")
-        if resume and "resume" not in uses:
-            raise FrontendError(f"{name} cannot go on with a session", hint="start a new one")
-        if resume and invocation.fork_session and "fork" not in uses:
-            raise FrontendError(f"{name} cannot fork a session", hint="resume it without --fork-session")
-        if resume and resume.startswith("-"):
-            raise FrontendError(
-                f"the session id {resume[:60]!r} of {name} begins with a dash", hint="start a new session"
-            )
-        system = "\n\n".join(filter(None, (invocation.system_prompt, invocation.append_system_prompt)))
-        text = request.with_system_prompt() if prepends else request.prompt
+        invocation, resume = request.invocation, request.resumed
+        if resume:
+            _check_session(resume, pattern, name, uses, fork=invocation.fork_session)
+        system, appended, before = _system_prompts(request, uses)
+        text = "\n\n".join([*before, request.prompt])
         inline, path = _place(prompt, request, text, name)
         filled: dict[str, Any] = {
+            **dict.fromkeys(variants, False),
             "permission_args": request.mode,
             "prompt": f" {text}" if prompt.guard == "space" and text.startswith(("-", "@")) else text,
             "prompt_file": path,
@@ -124,19 +126,27 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
             "session_id": None if resume else invocation.session_id,
             "new_session": not resume,
             "system_prompt": system,
+            "append_system_prompt": appended,
             "max_turns": None if invocation.max_turns is None else str(invocation.max_turns),
             "add_dirs": invocation.add_dirs,
             "mcp_configs": request.mcp_configs() if "mcp_configs" in uses else (),
             "denied_tools": vendor_names(tools, request.removed) if "denied_tools" in uses else (),
+            "allowed_tools": _allowed(tools, request, name) if "allowed_tools" in uses else (),
             "trust": request.trust,
             "partial": invocation.partial,
-            _BUNDLED: import_module("shim.vendors").__path__[0] if _BUNDLED in uses else "",
+            BUNDLED: import_module("shim.vendors").__path__[0] if BUNDLED in uses else "",
         }
-        words = [word for part in parts for word in part(filled)]
+        if variants:
+            filled[request.variant if request.variant in variants else variants[-1]] = True
+        words = [word for one in parts for word in one(filled)]
+        if resume and not any(resume in word for word in words):
+            raise FrontendError(f"this {name} keeps no sessions, so none can go on", hint="start a new session")
         stdin = b"" if inline or path is not None else as_stdin(text)
-        return Launch((*first, *words), stdin, by_mode.get(request.permission_mode, environment))
+        files = () if path is None else (path,)
+        given = by_mode.get(request.permission_mode, environment)
+        return Launch((*first, *words), stdin, given, unset=unset, pipe=pipe, files=files)
 
-    return Template(programs, start, frozenset(uses), _version(spot.at("version_probe")))
+    return Template(programs, start, frozenset(uses), variants, probe, _version(spot.at("version_probe")))
 
 
 def _version(spot: Spot) -> VersionProbe:
@@ -162,88 +172,114 @@ def of_modes(launch: Spot, key: str) -> dict[str, Spot]:
     return {mode: spot.at(mode) for mode in spot.table(tuple(modes) or ("default",))}
 
 
-def _prompt(spot: Spot) -> _Prompt:
-    spot.table(("via", "dash_guard", "long"))
+def _programs(spot: Spot) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The command, and the names of its program on PATH."""
+    command = spot.at("command").texts(20)
+    programs = (*command[:1], *spot.at("programs").texts(10))
+    if not programs:
+        raise spot.refused("a table with `command`", "a table without `command`")
+    for place, program in enumerate(programs):
+        if not re.fullmatch(PROGRAM, program):
+            where = spot.at("command").at(0) if place == 0 else spot.at("programs").at(place - 1)
+            raise where.refused("the name of a program on PATH; `[vendors.NAME] bin` in config.toml may be a path")
+    return command, programs
+
+
+def _prompt(spot: Spot) -> Prompt:
+    spot.table(("via", "dash_guard", "long", "max_bytes"))
     via = spot.at("via").choice(VIAS, "stdin")
-    return _Prompt(via, spot.at("dash_guard").choice(GUARDS, "stdin"), spot.at("long").choice(LONGS, "stdin"))
+    most = int(spot.at("max_bytes").number(1, ARGUMENT_BYTES)) if spot.at("max_bytes") else ARGUMENT_BYTES
+    return Prompt(via, spot.at("dash_guard").choice(GUARDS, "stdin"), spot.at("long").choice(LONGS, "stdin"), most)
 
 
-def _place(prompt: _Prompt, request: Request, text: str, name: str) -> tuple[bool, str | None]:
+def _variants(spot: Spot) -> tuple[tuple[str, ...], Callable[[str], str] | None]:
+    """The names of the dialects, and what picks one by the program's help."""
+    names = tuple(spot.table())
+    if not names:
+        return (), None
+    if len(names) > VARIANTS:
+        raise spot.refused(f"a table of at most {VARIANTS} variants", f"a table of {len(names)}")
+    signs = []
+    for name in names:
+        if not re.fullmatch(VARIANT, name) or name in (*SWITCHES, *TEXTS, "auto"):
+            raise spot.at(name).refused("under a name of small letters, digits and dashes that no condition has", name)
+        spot.at(name).table(("has", "lacks"))
+        signs.append((name, spot.at(name).at("has").texts(20), spot.at(name).at("lacks").texts(20)))
+
+    def probe(text: str) -> str:
+        for name, has, lacks in signs:
+            if all(word in text for word in has) and not any(word in text for word in lacks):
+                return name
+        return names[-1]
+
+    return names, probe
+
+
+def _check_session(resume: str, pattern: re.Pattern[str], name: str, uses: set[str], *, fork: bool) -> None:
+    """FrontendError unless this session may become an argument, and the program can go on with it."""
+    if not pattern.fullmatch(resume):
+        raise FrontendError(f"{resume[:60]!r} is no session id of {name}", hint="start a new session")
+    if "resume" not in uses:
+        raise FrontendError(f"{name} cannot go on with a session", hint="start a new one")
+    if fork and "fork" not in uses:
+        raise FrontendError(f"{name} cannot fork a session", hint="resume it without --fork-session")
+    if resume.startswith("-"):
+        raise FrontendError(f"the session id {resume[:60]!r} of {name} begins with a dash", hint="start a new session")
+
+
+def _system_prompts(request: Request, uses: set[str]) -> tuple[str, str, list[str]]:
+    """The system prompt, the appended one, and those that have no flag or are too long for it."""
+    system = request.invocation.system_prompt or ""
+    appended = request.invocation.append_system_prompt or ""
+    if "append_system_prompt" not in uses:
+        system, appended = "\n\n".join(filter(None, (system, appended))), ""
+    before = []
+    if system and ("system_prompt" not in uses or _bytes(system) > ARGUMENT_BYTES):
+        before.append(system)
+        system = ""
+    if appended and _bytes(appended) > ARGUMENT_BYTES:
+        before.append(appended)
+        appended = ""
+    return system, appended, before
+
+
+def _allowed(tools: Tools, request: Request, name: str) -> list[str]:
+    """The program's names of the tools that are left, where some were taken away; refused where none is."""
+    only = request.invocation.tools
+    if only is None and not request.removed:
+        return []
+    known = {tool.name for tool in tools.values()} if only is None else set(only)
+    left = vendor_names(tools, tuple(known - set(request.removed)))
+    if not left:
+        raise FrontendError(f"{name} has none of the tools that are left", hint="allow one of them: `shim vendors`")
+    return left
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def _place(prompt: Prompt, request: Request, text: str, name: str) -> tuple[bool, str | None]:
     """Whether the prompt is an argument, and the file that it is in; neither: it is stdin."""
     if prompt.via == "stdin":
         return False, None
-    long = len(text.encode("utf-8", "replace")) > ARGUMENT_BYTES
+    long = _bytes(text) > prompt.most
     if prompt.via == "arg":
         guarded = prompt.guard != "stdin" or as_argument(text)
         if request.inline and guarded and not long and text:
             return True, None
-        if not long or prompt.long == "stdin":
+        if prompt.long == "stdin" or (prompt.guard == "stdin" and not long):
             return False, None
     if prompt.via == "file" or prompt.long == "file":
         if path := request.keep(text):
             return False, path
-        raise FrontendError(f"the prompt for {name} could not be written to a file")
-    raise FrontendError(
-        f"the prompt is longer than {ARGUMENT_BYTES} bytes, and {name} takes it as an argument only",
-        hint="put the long part into a file and name that in the prompt",
-    )
-
-
-def _part(spot: Spot, uses: set[str], prompt: _Prompt) -> Part:
-    if isinstance(spot.value, str):
-        return _words([_word(spot, uses, prompt)])
-    spot.table(("when", "unless", "each", "args"))
-    if sum(1 for key in ("when", "unless", "each") if spot.at(key)) != 1:
-        raise spot.refused("a string, or a table with one of when, unless, each")
-    if spot.at("each"):
-        key = spot.at("each").choice(_LISTS)
-        uses.add(key)
-        words = _words([_word(one, uses, prompt, "item") for one in spot.at("args").items(WORDS)])
-        return lambda filled: [word for item in filled[key] for word in words({**filled, "item": item})]
-    wanted = bool(spot.at("when"))
-    key = spot.at("when" if wanted else "unless").choice(_CONDITIONS)
-    uses.add(key)
-    if key == "permission_args" and wanted and not spot.at("args"):
-        return lambda filled: list(filled["permission_args"])
-    words = _words([_word(one, uses, prompt, key if key in _LISTS else "") for one in spot.at("args").items(WORDS)])
-    return lambda filled: words(filled) if bool(filled[key]) is wanted else []
-
-
-def _words(parts: list[Part]) -> Part:
-    return lambda filled: [word for part in parts for word in part(filled)]
-
-
-def _word(spot: Spot, uses: set[str], prompt: _Prompt, own: str = "") -> Part:
-    """One word: literal, or with placeholders; one that has nothing to be filled with is left out."""
-    text = spot.value if spot.value == "" else spot.text()
-    names = re.findall(_PLACEHOLDER, text) if "{" in text else []
-    known = [name for name in _TEXTS if name != "item"] + [_BUNDLED] + ([own] if own else [])
-    for name in names:
-        if name not in known:
-            raise spot.refused(f"a word with placeholders out of {', '.join('{' + one + '}' for one in known)}")
-    uses.update(names)
-    if not names:
-        return lambda filled: [text]
-    of_prompt = "prompt" in names
-    if of_prompt and prompt.via != "arg":
-        raise spot.refused(f"a word without {{prompt}}, because prompt.via is {prompt.via}")
-    if of_prompt and prompt.guard == "equals" and not re.match(r"-[^{]*=\{prompt\}", text):
-        raise spot.refused('a word such as "--prompt={prompt}", because prompt.dash_guard is equals')
-    guard = ["--"] if of_prompt and prompt.guard == "--" else []
-
-    def word(filled: Filled) -> list[str]:
-        if of_prompt and not filled["prompt_argument"]:
-            return []
-        values = {name: _text(filled[name]) for name in names if filled.get(name)}
-        if len(values) < len(set(names)):
-            return []
-        return [*guard, re.sub(_PLACEHOLDER, lambda found: values[found[1]], text)]
-
-    return word
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ",".join(map(str, value))
+        raise FrontendError(f"the prompt for {name} could not be written to a file", hint="is the disk full?")
+    if long:
+        raise FrontendError(
+            f"the prompt is longer than {prompt.most} bytes, and {name} takes it as an argument only",
+            hint="put the long part into a file and name that in the prompt",
+        )
+    raise FrontendError(f"{name} takes its prompt as an argument only, and this one cannot be one", hint="change it")
 
 
 def _environment(spot: Spot) -> dict[str, str]:
@@ -256,3 +292,10 @@ def _environment(spot: Spot) -> dict[str, str]:
             raise spot.at(key).refused("a string")
         found[key] = value
     return found
+
+
+def _unset(spot: Spot) -> tuple[str, ...]:
+    for place, key in enumerate(spot.texts(50)):
+        if not re.fullmatch(VARIABLE, key) or re.fullmatch(KEPT_VARIABLES, key):
+            raise spot.at(place).refused("a variable that the program can do without")
+    return spot.texts(50)

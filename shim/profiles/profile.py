@@ -9,10 +9,13 @@
     listed = ["Bash"]         what it can run, in Claude's words; else all that [tools] names
     other_tools = { … }       `tools`
     adapter = "module:Class"  a class for what rules cannot say; see below
-    [launch]                  `launch`, and permission_args (mode → words), interrupt = { signal = "SIGINT" },
-                              permission_env (mode → variables), permission_tools (mode → `listed`, where that is less),
-                              timeouts = { first_byte, idle, tool } in seconds, env, env_keep (ANTHROPIC_* that it may
-                              see), resume_id_pattern, gate (what stderr says when its trust gate is closed), login
+    [launch]                  `launch`, and permission_args (mode → words), permission_env (mode → variables),
+                              permission_tools (mode → `listed`, where that is less),
+                              timeouts = { first_byte, idle, tool } in seconds,
+                              interrupt = { signal = "SIGINT", grace = 1.4 } (seconds until it is ended all the same),
+                              env_keep (ANTHROPIC_* that it may see), resume_id_pattern, model_map (Claude's
+                              name of a model → its own), gate (what stderr says when its trust gate is closed), login,
+                              api_base (the variable with another address of its API),
                               version_probe = { args = ["--version"], regex = 'own ([0-9.]+)', tested = ">=1.2,<2" }:
                               how it is asked for its version, where that stands in the answer (the first group, or
                               all), and which versions these rules were tried with. No turn waits for it
@@ -63,6 +66,7 @@ IDS = ("session", "process")
 ENDS = ("event", "synthesize")
 SIGNALS = ("SIGINT", "SIGTERM")
 TIMEOUTS = ("first_byte", "idle", "tool")
+GRACE = 10.0  # seconds after an interrupt; a frontend that waits longer has given up
 STDERR_RULES = 50
 STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
 REASON_CHARACTERS = 2000  # as `ending` has of a stderr
@@ -210,13 +214,16 @@ def build(
         tools=listed_tools,
         listed=listed,
         unattended=spot.at("unattended").switch(),
-        limits_tools="denied_tools" in made.uses,
+        limits_tools=not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
         limits_turns="max_turns" in made.uses,
         streams=told.text != "final" or any(one.value.get("mode") == "delta" for one in spot.at("event").items(RULES)),
         resumes="resume" in made.uses,
         saves_late=stream.at("saves_late").switch(),
         retracts="retract" in says,
         interrupt=_interrupt(launch.at("interrupt")),
+        grace=_grace(launch.at("interrupt").at("grace")),
+        variants=made.variants,
+        probe=made.probe,
         clean_exits=translator.ok_exits,
         keys=launch.at("env_keep").texts(20),
         gate=launch.at("gate").text(""),
@@ -237,8 +244,12 @@ def _modes(spot: Spot) -> dict[str, tuple[str, ...]]:
 
 
 def _interrupt(spot: Spot) -> str:
-    spot.table(("signal",))
+    spot.table(("signal", "grace"))
     return spot.at("signal").choice(SIGNALS, "SIGINT")
+
+
+def _grace(spot: Spot) -> float:
+    return spot.number(0.1, GRACE) if spot else 0.0
 
 
 def _timeouts(spot: Spot) -> dict[str, float]:

@@ -1,0 +1,112 @@
+"""The words of a command line: literal, with placeholders, or under a condition (`launch` has how they are said)."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from shim.errors import FrontendError
+from shim.profiles.check import Spot
+
+if TYPE_CHECKING:
+    from shim.profiles.launch import Prompt
+
+WORDS = 200  # of one part
+CONDITIONS = 10
+LISTS = ("add_dirs", "denied_tools", "allowed_tools", "mcp_configs")
+SYSTEM = ("system_prompt", "append_system_prompt")
+TEXTS = ("prompt", "prompt_file", "model", "resume", "session_id", *SYSTEM, "max_turns", "item", *LISTS)
+SWITCHES = ("permission_args", "prompt_argument", "prompt_stdin", "fork", "new_session", "trust", "partial")
+ASKED = (*SWITCHES, *(name for name in TEXTS if name not in ("prompt", "item")))
+BUNDLED = "bundled"
+_PLACEHOLDER = r"\{([a-z_]+)\}"
+
+Filled = Mapping[str, Any]
+Part = Callable[[Filled], list[str]]
+
+
+def part(spot: Spot, uses: set[str], prompt: "Prompt", variants: tuple[str, ...]) -> Part:
+    """One entry of `argv`, compiled; what it depends on is added to `uses`."""
+    if isinstance(spot.value, str):
+        return _word(spot, uses, prompt)
+    spot.table(("when", "unless", "each", "args"))
+    known = (*ASKED, *variants)
+    wanted, unwanted = (_conditions(spot.at(key), known) for key in ("when", "unless"))
+    if not (wanted or unwanted or spot.at("each")):
+        raise spot.refused("a string, or a table with one of when, unless, each")
+    uses.update(wanted, unwanted)
+    if "permission_args" in wanted:
+        if len(wanted) > 1 or set(spot.value) != {"when"}:
+            raise spot.refused('{ when = "permission_args" } and nothing else: a mode is never left out')
+        return lambda filled: list(filled["permission_args"])
+    words = _many(spot, uses, prompt, wanted)
+    if not (wanted or unwanted):
+        return words
+    return lambda filled: (
+        words(filled) if all(filled[key] for key in wanted) and not any(filled[key] for key in unwanted) else []
+    )
+
+
+def _conditions(spot: Spot, known: tuple[str, ...]) -> tuple[str, ...]:
+    if not spot:
+        return ()
+    if isinstance(spot.value, list):
+        found = tuple(one.choice(known) for one in spot.items(CONDITIONS))
+        if not found:
+            raise spot.refused("a list of conditions")
+        return found
+    return (spot.choice(known),)
+
+
+def _many(spot: Spot, uses: set[str], prompt: "Prompt", wanted: tuple[str, ...]) -> Part:
+    """The words of `args`, once or for each item of a list."""
+    if not spot.at("each"):
+        own = tuple(key for key in wanted if key in LISTS)
+        parts = [_word(one, uses, prompt, own) for one in spot.at("args").items(WORDS)]
+        return lambda filled: [word for one in parts for word in one(filled)]
+    key = spot.at("each").choice(LISTS)
+    uses.add(key)
+    parts = [_word(one, uses, prompt, ("item",)) for one in spot.at("args").items(WORDS)]
+    return lambda filled: [word for item in filled[key] for one in parts for word in one({**filled, "item": item})]
+
+
+def _word(spot: Spot, uses: set[str], prompt: "Prompt", own: tuple[str, ...] = ()) -> Part:
+    """One word: literal, or with placeholders; one that has nothing to be filled with is left out."""
+    text = spot.value if spot.value == "" else spot.text()
+    names = re.findall(_PLACEHOLDER, text) if "{" in text else []
+    if not names:
+        return lambda filled: [text]
+    known = (*(name for name in TEXTS if name not in ("item", *LISTS)), BUNDLED, *own)
+    for name in names:
+        if name not in known:
+            raise spot.refused(f"a word with placeholders out of {', '.join('{' + one + '}' for one in known)}")
+    uses.update(names)
+    of_prompt = "prompt" in names
+    if of_prompt and prompt.via != "arg":
+        raise spot.refused(f"a word without {{prompt}}, because prompt.via is {prompt.via}")
+    if of_prompt and prompt.guard == "equals" and not re.match(r"-[^{]*=\{prompt\}", text):
+        raise spot.refused('a word such as "--prompt={prompt}", because prompt.dash_guard is equals')
+    guard = ["--"] if of_prompt and prompt.guard == "--" else []
+
+    def word(filled: Filled) -> list[str]:
+        if of_prompt and not filled["prompt_argument"]:
+            return []
+        values = {name: _text(filled[name]) for name in names if filled.get(name)}
+        if len(values) < len(set(names)):
+            return []
+        found = re.sub(_PLACEHOLDER, lambda found: values[found[1]], text)
+        if not of_prompt and found.startswith("-") and not text.startswith("-"):
+            found = _undashed(found, names[0])
+        return [*guard, found]
+
+    return word
+
+
+def _undashed(word: str, name: str) -> str:
+    """A word whose value begins with a dash, and could be taken for a flag (threats: frontend)."""
+    if name in SYSTEM:
+        return f" {word}"
+    raise FrontendError(f"the {name} {word[:60]!r} begins with a dash", hint="put ./ before a path")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ",".join(map(str, value))
