@@ -149,16 +149,6 @@ def one_based(line: Any) -> Any:
     return line + 1 if isinstance(line, int) else line
 
 
-def line_range(arguments: Arguments) -> tuple[str, Arguments]:
-    """acai's and cake's Read{start_line, end_line} as offset and limit."""
-    start, end = arguments.pop("start_line", None), arguments.pop("end_line", None)
-    if isinstance(start, int):
-        arguments["offset"] = start
-    if isinstance(end, int):
-        arguments["limit"] = end - (start if isinstance(start, int) else 1) + 1
-    return "Read", arguments
-
-
 def edits(old: str, new: str, every: str = "") -> Reshape:
     """A list of edits as Edit (one) or MultiEdit (several); `old`, `new`, `every` are the vendor's keys in an item."""
 

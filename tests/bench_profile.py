@@ -10,33 +10,24 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from acai_by_hand import ACAI
 from support import fixture_cases
 
 from shim.ending import Exit
 from shim.events import ClaudePen
-from shim.profiles.check import Source
-from shim.profiles.profile import build
 from shim.terms import Terms
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION
 from shim.translation import Translation
 from shim.vendor import Vendor
 from shim.vendors import find
 
-PROFILES = Path(__file__).resolve().parent / "profiles"
 GOAL = 1.5  # times a module written by hand
 LOADING_GOAL = 8.0  # ms of CPU in a turn
 PAIRS, QUICK = 60, 10
-
-
-def profile(name: str) -> Vendor:
-    """A vendor out of `tests/profiles`."""
-    text = (PROFILES / f"{name}.toml").read_text(encoding="utf-8")
-    return build(name, tomllib.loads(text), Source(f"{name}.toml", lambda: text))
 
 
 def seconds(vendor: Vendor, streams: list[bytes], partial: bool) -> float:
@@ -53,7 +44,7 @@ def seconds(vendor: Vendor, streams: list[bytes], partial: bool) -> float:
 
 def throughput(pairs: int, partial: bool) -> str:
     """How much longer the rules take: the median of pairs."""
-    by_hand, rules = find("acai"), profile("acai")
+    by_hand, rules = ACAI, find("acai")
     names = ("acai/", "cake/")
     cases = [case for case in fixture_cases("acai", "cake") if case.name.startswith(names)]
     streams = [case.data for case in cases if len(case.data) > 500]
@@ -109,7 +100,7 @@ def main() -> int:
     pairs = QUICK if parser.parse_args().quick else PAIRS
     for partial in (False, True):
         sys.stdout.write(throughput(pairs, partial) + "\n")
-    for name in ("opencode", "kilo", "acai"):
+    for name in ("opencode", "kilo", "codex", "acai"):
         sys.stdout.write(loading(name, 9) + "\n")
     return 0
 

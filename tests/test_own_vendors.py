@@ -299,11 +299,33 @@ def test_a_users_profile_may_extend_a_bundled_one(inside):
     assert (find("mine").programs, find("mine").modes) == (("mine",), find("opencode").modes)
 
 
+def test_what_extends_another_may_be_extended_too(inside):
+    write(inside, 'schema = 1\nid = "mine"\nextends = "kilo"\n[launch]\ncommand = ["mine"]\n', "mine.toml")
+    learn(os.environ)
+    assert (find("mine").programs, find("mine").modes) == (("mine",), find("opencode").modes)
+
+
+def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(inside):
+    write(inside, 'schema = 1\nid = "opencode"\nextends = "opencode"\nunattended = false\n', "opencode.toml")
+    modes = find("opencode").modes
+    learn(os.environ)
+    assert find("opencode").modes == modes and not find("opencode").unattended
+
+
+@pytest.mark.parametrize("code", ["import nothing_of_that_name", "1 / 0", "def", "Beak = 3", "class Beak: pass"])
+def test_an_adapter_that_is_none_is_refused_with_its_place(inside, code):
+    path = write(inside, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
+    (path.parent / "beak.py").write_text(code + "\n")
+    learn(os.environ)
+    with pytest.raises(FrontendError, match=f"{path}:4: adapter is 'beak:Beak', it must be a "):
+        find("parrot")
+
+
 def test_only_a_bundled_profile_can_be_extended(inside):
     write(inside)
     path = write(inside, 'schema = 1\nid = "mine"\nextends = "parrot"\n', "mine.toml")
     learn(os.environ)
-    with pytest.raises(FrontendError, match=f"{path}:3: extends is 'parrot', it must be a bundled profile: amp,"):
+    with pytest.raises(FrontendError, match=f"{path}:3: extends is 'parrot', it must be a bundled profile: acai, amp,"):
         find("mine")
 
 

@@ -1,40 +1,77 @@
-"""acai as rules beside acai by hand: the same lines, but for the patience that only a module can have."""
+"""acai and cake as rules beside acai by hand: the same bytes for every fixture and every damaged stream."""
 
 import pytest
-from bench_profile import profile
-from support import as_parameters, check_turns, fixture_cases, parse
+from acai_by_hand import ACAI, CAKE
+from support import as_parameters, check_turns, fixture_cases
 
 from shim.events import TERMINATORS, ClaudePen
 from shim.terms import Terms
+from shim.tools import translate
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION
 from shim.translation import Translation
 from shim.vendors import find
 
-# The founding dialect never says what a call returned, or says it behind the next message; arguments that are no JSON.
-BY_HAND_ONLY = {
-    "acai/0.1.0-badargs",
-    "acai/0.1.0-nonutf8",
-    "acai/0.1.0-parallel",
-    "acai/0.1.0-shellok",
-    "acai/seed-complete-example",
-    "acai/seed-outputs-crossed",
-    "acai/seed-tool-role",
-}
-RULES = profile("acai")
-CASES = [one for one in fixture_cases("acai", "cake") if one.folder.parent.name in ("acai", "cake")]
+BY_HAND = {"acai": ACAI, "cake": CAKE}
+CASES = [one for one in fixture_cases("acai", "cake") if one.vendor in BY_HAND]
+PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
 
-def said(vendor, case, partial):
+def said(vendor, data, end, stderr, partial):
     pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"])
-    terms = Terms(vendor="acai", fresh_id=STABLE_SESSION, tools=find("acai").listed, unattended=True, retracts=False)
+    terms = Terms(vendor="acai", fresh_id=STABLE_SESSION, tools=vendor.listed, unattended=True, retracts=False)
     translation = Translation(vendor.translator, terms, pen)
-    return translation.feed(case.data) + translation.close(case.exit, case.stderr)
+    return translation.feed(data) + translation.close(end, stderr)
 
 
 @pytest.mark.parametrize(**as_parameters(CASES))
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@PARTIAL
 def test_rules_say_what_a_module_says(case, partial):
-    by_rules = said(RULES, case, partial)
+    by_rules = said(find(case.vendor), case.data, case.exit, case.stderr, partial)
     check_turns(by_rules, partial)
-    if case.name not in BY_HAND_ONLY:
-        assert parse(by_rules) == parse(said(find("acai"), case, partial))
+    assert by_rules == said(BY_HAND[case.vendor], case.data, case.exit, case.stderr, partial)
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+@PARTIAL
+def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
+    lines = case.data.splitlines(keepends=True)
+    for end in range(len(lines)):
+        data = b"".join(lines[:end])
+        assert said(find(case.vendor), data, None, "", partial) == said(BY_HAND[case.vendor], data, None, "", partial)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"path": "/a", "start_line": 10, "end_line": 20}, {"file_path": "/a", "offset": 10, "limit": 11}),
+        ({"path": "/a", "start_line": 3}, {"file_path": "/a", "offset": 3}),
+        ({"path": "/a", "end_line": 4}, {"file_path": "/a", "limit": 4}),
+        ({"path": "/a"}, {"file_path": "/a"}),
+        ({"path": "/a", "start_line": "x", "end_line": None}, {"file_path": "/a", "start_line": "x", "end_line": None}),
+    ],
+)
+def test_a_range_of_lines_is_offset_and_limit(given, said):
+    """acai page, section 4."""
+    assert translate(find("acai").tools, "Read", given) == ("Read", said)
+
+
+EDIT = {"old_text": "a", "new_text": "b"}
+CLAUDES = {"old_string": "a", "new_string": "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("shell", {"command": "ls", "timeout": 5}, ("Bash", {"command": "ls", "timeout": 5000})),
+        ("Bash", {"command": "ls", "reason": "why"}, ("Bash", {"command": "ls", "description": "why"})),
+        ("Write", {"path": "/a", "content": "x"}, ("Write", {"file_path": "/a", "content": "x"})),
+        ("Edit", {"path": "/a", "edits": [EDIT]}, ("Edit", {"file_path": "/a", **CLAUDES})),
+        ("Edit", {"path": "/a", "edits": [EDIT] * 2}, ("MultiEdit", {"file_path": "/a", "edits": [CLAUDES] * 2})),
+        ("Edit", {"path": "/a", "edits": "none"}, ("Edit", {"file_path": "/a", "edits": "none"})),
+        ("tb__own", {"x": 1}, ("tb__own", {"x": 1})),
+    ],
+)
+def test_its_tools_in_claudes_words(name, given, expected):
+    """acai page, section 4; keys keep their places."""
+    claude, arguments = translate(find("acai").tools, name, given)
+    assert (claude, list(arguments.items())) == (expected[0], list(expected[1].items()))

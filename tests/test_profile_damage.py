@@ -21,7 +21,7 @@ from shim.translate import STABLE_IDENTITY, STABLE_SESSION
 from shim.translation import Translation
 from shim.vendors import PROFILES
 
-NAMES = [name for name in PROFILES if name != "kilo"]
+NAMES = [name for name in PROFILES if name not in ("acai", "kilo")]  # these say only what is different
 TEXTS = {name: (ROOT / "shim" / "vendors" / f"{name}.toml").read_text(encoding="utf-8") for name in NAMES}
 ADDED = ("match", "emit", "x", "args", "path", "when", "usage")
 JUNK: list[Any] = [

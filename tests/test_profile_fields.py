@@ -49,6 +49,8 @@ def value(spec, event=EVENT, item=None, index=0):
         ("rows[*].cells[*]", [[1, 2], [3]]),
         ("list[*]", ["one", "two"]),
         ("number[*]", None),
+        ("a.b[*].nothing", None),
+        ("a.b[*].nothing || number", 7),
         ("a.'x.y'", "dotted"),
         ('a."x.y"', "dotted"),
         ("a.null", None),
@@ -116,6 +118,12 @@ def test_what_is_no_path_is_refused(path):
         ({"join": "list", "sep": " && "}, "one && two"),
         ({"join": "a.b[*].c", "sep": "\n"}, "1\n2"),
         ({"join": "missing", "sep": " "}, None),
+        ({"join": ["yes", "type"]}, "truex"),
+        ({"path": "text", "ending": "file$"}, True),
+        ({"path": "text", "ending": "^<s>ERROR"}, True),
+        ({"path": "number", "ending": "7"}, False),
+        ({"path": "text", "regex": "^<s>E"}, True),
+        ({"path": "text", "regex": "^s>E"}, False),
         ({"plus": ["number", "a.b[1].c", "missing", "yes", "type"]}, 9),
         ({"minus": ["number", "a.b[1].c"]}, 5),
         ({"minus": ["zero", "number"]}, 0),
@@ -185,6 +193,12 @@ def test_no_pattern_sees_more_than_the_beginning_of_a_text():
     assert value({"path": "text", "regex": "needle"}, event) is False
     assert value({"path": "text", "capture": "needle"}, event) is None
     assert value({"path": "text", "strip": "needle"}, event) == event["text"]
+
+
+def test_the_last_line_of_a_long_text_is_found():
+    long = "." * 100_000
+    assert value({"path": "text", "ending": r"\[exit:3\]$"}, {"text": long + "[exit:3]"}) is True
+    assert value({"path": "text", "ending": r"\[exit:3\]"}, {"text": "[exit:3]" + long}) is False
 
 
 def test_a_list_without_end_is_walked_to_a_limit():

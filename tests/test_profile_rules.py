@@ -215,6 +215,30 @@ def test_a_tool_in_claudes_words(tools, expected):
     assert called(tools, "look", ARGS) == expected
 
 
+@pytest.mark.parametrize(
+    ("args", "given", "expected"),
+    [
+        # a field stands where its argument stood
+        ('{ b = "x" }', {"a": 1, "x": 2, "c": 3}, {"a": 1, "b": 2, "c": 3}),
+        ('{ b = { path = "x", times = 10 } }', {"a": 1, "x": 2, "c": 3}, {"a": 1, "b": 20, "c": 3}),
+        ('{ b = { path = "x", default = 5 } }', {"a": 1, "x": 2, "c": 3}, {"a": 1, "b": 2, "c": 3}),
+        ('{ b = { path = "x", default = 5 } }', {"a": 1}, {"a": 1, "b": 5}),
+        # what a field was made of does not stay beside it, however it was made
+        ('{ b = { path = "x", capture = "(.)$" } }', {"x": "12", "c": 3}, {"b": "2", "c": 3}),
+        ('{ n = { minus = ["x", "y"] } }', {"x": 5, "c": 0, "y": 2}, {"n": 3, "c": 0}),
+        ('{ l = { foreach = "x.items", item = { k = "$.v" } } }', {"x": {"items": [{"v": 1}]}}, {"l": [{"k": 1}]}),
+        ('{ b = "x.y || z" }', {"z": 1, "x": {}}, {"b": 1}),
+        ("{ b = \"'a b'.c\" }", {"a b": {"c": 1}, "d": 2}, {"b": 1, "d": 2}),
+        # an argument that has the name of a field already gives way to it, and stays where there is none
+        ('{ b = { path = "x", capture = ".$" } }', {"b": 1, "x": "12"}, {"b": "2"}),
+        ('{ b = { path = "x", capture = ".$" } }', {"b": 1}, {"b": 1}),
+    ],
+)
+def test_what_is_kept_keeps_its_place(args, given, expected):
+    found = called(f'[tools]\nlook = {{ name = "Read", keep = true, args = {args} }}\n', "look", given)[1]
+    assert list(found.items()) == list(expected.items())
+
+
 def test_tools_that_nobody_named_get_a_name_by_a_pattern():
     others = "other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }\n"
     vendor = profiled('schema = 1\nid = "own"\n' + others + USE)
@@ -242,3 +266,52 @@ def test_a_line_that_had_to_be_repaired_is_read_of_a_vendor_without_types_too(li
     profile = say('{ role = "assistant" }', "content") + '[stream]\nend = { result = "synthesize" }\n'
     lines = lines_of(profiled(profile), line.replace("\\\\u", "\\u"))
     assert result_line(lines)["result"].startswith("Hi") and result_line(lines)["shim"]["repairs"]
+
+
+# -- results that come late --------------------------------------------------------------------------------------------
+
+LATE = (
+    '[stream]\nresults = "late"\n'
+    + USE
+    + say('{ type = "say" }')
+    + rule("thinking", match='{ type = "think" }', text='"words"')
+    + rule("tool_result", match='{ type = "back" }', id='"n"', content='"out"', oldest="true")
+    + rule("input", match='{ type = "user" }')
+    + rule("ignore", match='{ type = "beat" }')
+    + END
+)
+CALL_A, CALL_B = ({"type": "call", "n": name, "tool": "T", "args": {}} for name in "ab")
+BACK_A, BACK_B = ({"type": "back", "n": name, "out": name} for name in "ab")
+SAY, THINK, OVER = {"type": "say", "words": "t"}, {"type": "think", "words": "m"}, {"type": "end"}
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        # a text in front of the result stands behind it
+        ([CALL_A, SAY, BACK_A], ["call:a T", "result:a a", "text:t"]),
+        ([CALL_A, CALL_B, SAY, BACK_A, BACK_B], ["call:a T", "call:b T", "result:a a", "result:b b", "text:t"]),
+        # no result: nothing is known of what it returned
+        ([CALL_A, SAY, SAY], ["call:a T", "result:a", "text:t", "text:t"]),
+        ([CALL_A, SAY, {"type": "user"}], ["call:a T", "result:a", "text:t"]),
+        ([CALL_A, SAY, {"type": "beat"}, BACK_A], ["call:a T", "result:a a", "text:t"]),
+        ([CALL_A, SAY, CALL_B, SAY], ["call:a T", "result:a", "text:t", "call:b T", "result:b", "text:t"]),
+        # thinking between two calls of a batch does not end it
+        ([CALL_A, THINK, CALL_B, BACK_A, BACK_B], ["call:a T", "think:m", "call:b T", "result:a a", "result:b b"]),
+        # a result without an id is that of the call which is open longest
+        ([CALL_A, CALL_B, {"type": "back", "out": "x"}, BACK_B], ["call:a T", "call:b T", "result:a x", "result:b b"]),
+        ([SAY, {"type": "user"}], ["text:t"]),
+    ],
+)
+def test_what_a_call_returned_may_come_behind_the_next_text(events, expected):
+    assert said(LATE, *events, OVER)[1:-1] == expected
+
+
+def test_who_answers_calls_leaves_none_open_at_a_good_end():
+    lines = lines_of(profiled(LATE), CALL_A, BACK_A, CALL_B, OVER)
+    assert result_line(lines)["shim"]["cause"] == "truncated"
+    assert result_line(lines_of(profiled(LATE), CALL_A, OVER))["shim"]["cause"] == "clean"
+
+
+def test_a_text_that_waited_is_said_when_the_stream_is_cut():
+    assert said(LATE, CALL_A, SAY, code=None)[1:3] == ["call:a T", "text:t"]

@@ -6,7 +6,6 @@ from shim.tools import (
     Tool,
     claude_names,
     edits,
-    line_range,
     milliseconds,
     one_based,
     own_arguments,
@@ -84,21 +83,6 @@ def test_a_list_of_names_that_is_no_list_is_empty(names):
 
 def test_a_vendors_own_names_are_found_behind_claudes():
     assert vendor_names(TABLE, ("Bash", "Nothing")) == ["sh", "shell"]
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"file_path": "/a", "start_line": 10, "end_line": 20}, {"file_path": "/a", "offset": 10, "limit": 11}),
-        ({"file_path": "/a", "start_line": 3}, {"file_path": "/a", "offset": 3}),
-        ({"file_path": "/a", "end_line": 4}, {"file_path": "/a", "limit": 4}),
-        ({"file_path": "/a"}, {"file_path": "/a"}),
-        ({"file_path": "/a", "start_line": "x", "end_line": None}, {"file_path": "/a"}),
-    ],
-)
-def test_a_range_of_lines_is_offset_and_limit(given, said):
-    """acai page, section 4."""
-    assert line_range(given) == ("Read", said)
 
 
 RESHAPE = edits("old", "new", "all")

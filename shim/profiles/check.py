@@ -14,6 +14,7 @@ FOUND_CHARACTERS = 80  # of what was found, in a sentence
 PATTERN_CHARACTERS = 500  # of a regular expression; the longest in use has 100
 # A vendor's text is anybody's, so no pattern sees more of it than its beginning: what a rule asks for stands there.
 SEARCHED_CHARACTERS = 4000
+ENDING_CHARACTERS = 200  # of its end, where a rule asks for a last line
 
 Keys = tuple[str | int, ...]
 

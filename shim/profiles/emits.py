@@ -6,7 +6,8 @@
     text, thinking   text, block (the vendor's name of the block), mode (delta, cumulative, final: else the stream's)
     reply         model: another reply of the model begins
     tool_use      id, name, input
-    tool_result   id, content, is_error, name, input (these two where no `tool_use` came before)
+    tool_result   id, content, is_error, name, input (these two where no `tool_use` came before); oldest = true: one
+                  without an id is that of the call which is open longest
     denied        id, name, input (these two where it is not open): a call that was refused
     usage         usage, stop_reason, cost_usd: a reply is over; what the numbers mean is `stream.usage`
     result        is_error, error, code, text, usage, cost_usd, duration_ms, stop_reason, limit, interrupted: the end
@@ -15,8 +16,10 @@
     retry         attempt, max, delay_ms, text: the model is asked again
     retract       – : the reply was cut and comes again
     compacted     trigger, tokens: the context was shortened
+    input         –: what the model is given; nothing is said, but what waited for late results is
     ignore        –
 
+`limit` of a result: turns, budget, or any other that was reached.
 `usage` is a table of input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens (and cost_usd).
 """
 
@@ -33,7 +36,10 @@ from shim.usage import ORDER, Usage, count, dollars, usage
 
 TEXT_MODES = ("delta", "cumulative", "final")
 COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "cost_usd")
-LIMITS = {"turns": "error_max_turns", "budget": "error_max_budget_usd"}
+LIMITS = {
+    **dict.fromkeys(("turns", "max_turns"), "error_max_turns"),
+    **dict.fromkeys(("budget", "max_budget"), "error_max_budget_usd"),
+}
 # A rule may not say these: they are about the API, which is read off the text, or about us.
 CAUSES = tuple(cause for cause in get_args(Cause) if cause in ("vendor_error", "refused", "limit", "truncated"))
 NOTICE_CHARACTERS = 2000
@@ -69,7 +75,7 @@ def _session(spot: Spot, told: Told) -> Act:
     if not others and listed is None:
 
         def only(engine: Engine, event: Any, item: Any = None) -> None:
-            found = identity(session(event, item, engine))
+            found = session(event, item, engine)
             if found != engine.session:
                 engine.session = found
                 engine.turn.started(session_id=found)
@@ -80,7 +86,7 @@ def _session(spot: Spot, told: Told) -> Act:
         facts = {name: get(event, item, engine) for name, get in others}
         if listed is not None and (found := listed(event, item, engine)) is not None:
             facts["tools"] = claude_names(told.tools, found)
-        engine.session = identity(session(event, item, engine))
+        engine.session = session(event, item, engine)
         engine.turn.started(session_id=engine.session, **facts)
 
     return started
@@ -92,6 +98,8 @@ def _speech(kind: str) -> Callable[[Spot, Told], Act]:
         block = field_getter(spot.at("block")) if spot.at("block") else None
         mode = spot.at("mode").choice(TEXT_MODES, told.text)
         if mode == "final" and block is None:
+            if told.late:
+                return lambda engine, event, item=None: engine.say(words(event, item, engine), kind)
 
             def say(engine: Engine, event: Any, item: Any = None) -> None:
                 engine.turn.say(words(event, item, engine), kind)
@@ -132,8 +140,11 @@ def _reply(spot: Spot, told: Told) -> Act:
 def _tool_use(spot: Spot, told: Told) -> Act:
     tools = told.tools
     call, name, given = (_field(spot, key) for key in ("id", "name", "input"))
+    late = told.late
 
     def tool_use(engine: Engine, event: Any, item: Any = None) -> None:
+        if late and engine.held:
+            engine.calls()
         claude, arguments = translate(tools, name(event, item, engine), given(event, item, engine))
         engine.turn.tool_use(identity(call(event, item, engine), engine.mark), claude, arguments)
 
@@ -142,16 +153,17 @@ def _tool_use(spot: Spot, told: Told) -> Act:
 
 def _tool_result(spot: Spot, told: Told) -> Act:
     call, content = (_field(spot, key) for key in ("id", "content"))
-    failed, tools = _field(spot, "is_error"), told.tools
+    failed, tools, late, oldest = _field(spot, "is_error"), told.tools, told.late, spot.at("oldest").switch()
     if not spot.at("name"):
 
         def tool_result(engine: Engine, event: Any, item: Any = None) -> None:
-            said = content(event, item, engine)
-            engine.turn.tool_result(
-                identity(call(event, item, engine), engine.mark),
-                "" if said is None else said,
-                bool(failed(event, item, engine)),
-            )
+            said, own = content(event, item, engine), call(event, item, engine)
+            own = next(iter(engine.turn.open), "") if oldest and not own else identity(own, engine.mark)
+            if late:
+                engine.answers = True
+            engine.turn.tool_result(own, "" if said is None else said, bool(failed(event, item, engine)))
+            if late and engine.held and not engine.turn.open:
+                engine.say_held()
 
         return tool_result
     name, given = _field(spot, "name"), _field(spot, "input")
@@ -222,9 +234,12 @@ def _result(spot: Spot, told: Told) -> Act:
     counter = _counter(spot)
     names = ("is_error", "error", "code", "text", "duration_ms", "stop_reason", "limit", "interrupted")
     getters = {name: _field(spot, name) for name in names}
+    late = told.late
 
     def result(engine: Engine, event: Any, item: Any = None) -> None:
         found = {name: get(event, item, engine) for name, get in getters.items()}
+        if late:
+            engine.ends(well=not (found["interrupted"] or found["is_error"]))
         facts = engine.facts(*counter(event, item, engine))
         facts |= {"duration_ms": count(found["duration_ms"]) or None, "result": found["text"]}
         if isinstance(found["stop_reason"], str):
@@ -237,7 +252,7 @@ def _result(spot: Spot, told: Told) -> Act:
             subtype = LIMITS.get(str(found["limit"]))
             status = found["code"] if found["code"].__class__ is int else None
             text = str(found["error"] or found["text"] or engine.notice or "error")
-            kind: Cause | None = "limit" if subtype else None
+            kind: Cause | None = None if found["limit"] is None else "limit"
             engine.turn.failed(text, kind=kind, status=status, subtype=subtype, **facts)
         else:
             engine.turn.ended(**facts)
@@ -301,6 +316,10 @@ def _compacted(spot: Spot, told: Told) -> Act:
     return compacted
 
 
+def _input(spot: Spot, told: Told) -> Act:
+    return lambda engine, event, item=None: engine.say_held() if engine.held else None
+
+
 def _ignore(spot: Spot, told: Told) -> Act:
     return lambda engine, event, item=None: None
 
@@ -313,7 +332,7 @@ _EMITS: Mapping[str, tuple[Callable[[Spot, Told], Act], tuple[str, ...]]] = {
     "thinking": (_speech("thinking"), ("text", "block", "mode")),
     "reply": (_reply, ("model",)),
     "tool_use": (_tool_use, _CALL),
-    "tool_result": (_tool_result, (*_CALL, "content", "is_error")),
+    "tool_result": (_tool_result, (*_CALL, "content", "is_error", "oldest")),
     "denied": (_denied, _CALL),
     "usage": (_usage, _COUNTED),
     "result": (
@@ -325,6 +344,7 @@ _EMITS: Mapping[str, tuple[Callable[[Spot, Told], Act], tuple[str, ...]]] = {
     "retry": (_retry, ("attempt", "max", "delay_ms", "text")),
     "retract": (_retract, ()),
     "compacted": (_compacted, ("trigger", "tokens")),
+    "input": (_input, ()),
     "ignore": (_ignore, ()),
 }
 _NEEDED = {

@@ -30,6 +30,8 @@ class Engine(Translator):
         self.notice = ""
         self.total: Usage | None = None
         self.cost = 0.0
+        self.held: list[tuple[str, str]] = []
+        self.answers = False  # whether it has ever said what a call returned
 
     @property
     def account(self) -> Account:
@@ -39,7 +41,39 @@ class Engine(Translator):
     def forget(self) -> None:
         """Another turn begins: nothing of the last one is remembered."""
         self.once.clear()
+        self.held.clear()
         self.session, self.notice, self.total, self.cost = None, "", None, 0.0
+
+    # -- results that come late -----------------------------------------------------------------------------------
+
+    def say(self, whole: Any, kind: str) -> None:
+        """A whole block, which waits for the next event while calls are open: what they returned may come behind it."""
+        if self.held:
+            self.say_held()
+        if not self.turn.open:
+            self.turn.say(whole, kind)
+        elif whole.__class__ is str:
+            self.held.append((kind, whole))
+        else:
+            raise TypeError(f"a block of {kind} is no text")
+
+    def say_held(self, *, fill: bool = True) -> None:
+        """Say what waited; `fill`: what the open calls returned is not said any more."""
+        if fill and self.turn.open:
+            self.turn.fill_results()
+        for kind, whole in self.held:
+            self.turn.say(whole, kind)
+        self.held.clear()
+
+    def calls(self) -> None:
+        """A call follows: thinking between two of them leaves the first ones open, a text does not."""
+        self.say_held(fill=any(kind == "text" for kind, _ in self.held))
+
+    def ends(self, *, well: bool) -> None:
+        """The vendor says that it is done: calls are open at a good end only where it never answers any."""
+        self.say_held(fill=well and not self.answers)
+
+    # -- usage ----------------------------------------------------------------------------------------------------
 
     def replied(self, counted: Usage | None, stop_reason: Any, cost: float) -> None:
         """A reply is over; usage and cost as the vendor counts them."""
@@ -74,6 +108,7 @@ class Told(NamedTuple):
 
     tools: Tools
     text: str = "final"
+    late: bool = False  # what a call returned may come behind the next message, or never
 
 
 def identity(value: Any, mark: str = "") -> Any:

@@ -8,6 +8,7 @@
     { const = V }                    V itself
     { path = P, map = { a = "b" } }  the value's entry, else `default`, else nothing
     { path = P, in = [ … ] }         true or false; so are `not_in` (false for what is not there), `regex` and `exists`
+    { path = P, ending = 'R' }       whether the pattern is found in the last 200 characters
     { path = P, parse = "json" }     the value of a text that is JSON
     { path = P, capture = 'R' }      what the pattern's first group (or the whole pattern) found
     { path = P, strip = 'R' }        the text without what the pattern finds
@@ -26,11 +27,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.decode import parsed
-from shim.profiles.check import SEARCHED_CHARACTERS, Spot
+from shim.profiles.check import ENDING_CHARACTERS, SEARCHED_CHARACTERS, Spot
 from shim.profiles.paths import ITEMS, Getter, Scope, path_getter
 
 OPERATORS_DEEP = 16  # inside each other
 FIELDS = 100  # of one object, and parts of one operator
+_SIGNS = frozenset(r".^$*+?{}[]\|()")  # of a regular expression; a text without them is itself
 
 # -- operators ----------------------------------------------------------------------------------------------------
 
@@ -108,6 +110,8 @@ def _said(value: Any) -> str:
         from shim.dumping import dump
 
         return dump(value).decode()
+    if value.__class__ is bool:
+        return "true" if value else "false"
     return "" if value is None else str(value)
 
 
@@ -230,10 +234,26 @@ def _not_in(spot: Spot, get: Getter) -> Getter:
 
 def _regex(spot: Spot, get: Getter) -> Getter:
     search = spot.pattern().search
+    text = spot.text()
+    if text[0] == "^" and not _SIGNS.intersection(text[1:]):
+        beginning = text[1:]
+        return lambda event, item, scope: (
+            (found := get(event, item, scope)).__class__ is str and found.startswith(beginning)
+        )
 
     def value(event: Any, item: Any, scope: Scope) -> bool:
         found = get(event, item, scope)
         return found.__class__ is str and search(found, 0, SEARCHED_CHARACTERS) is not None
+
+    return value
+
+
+def _ending(spot: Spot, get: Getter) -> Getter:
+    search = spot.pattern().search
+
+    def value(event: Any, item: Any, scope: Scope) -> bool:
+        found = get(event, item, scope)
+        return found.__class__ is str and search(found[-ENDING_CHARACTERS:]) is not None
 
     return value
 
@@ -308,13 +328,17 @@ def _times(spot: Spot, get: Getter) -> Getter:
     factor = spot.number(0, 1e9)
 
     def value(event: Any, item: Any, scope: Scope) -> Any:
-        found = get(event, item, scope)
-        if not isinstance(found, int | float) or found.__class__ is bool:
-            return found
-        product = found * factor
-        return int(product) if product == int(product) else product
+        return multiplied(get(event, item, scope), factor)
 
     return value
+
+
+def multiplied(found: Any, factor: float) -> Any:
+    """A number times a factor, an integer where it is one; another value as it is."""
+    if not isinstance(found, int | float) or found.__class__ is bool:
+        return found
+    product = found * factor
+    return int(product) if product == product // 1 else product
 
 
 _ALONE: dict[str, Callable[[Spot, int], Getter]] = {
@@ -340,5 +364,6 @@ _OF_A_PATH: dict[str, Callable[[Spot, Getter], Getter]] = {
     "in": _in,
     "not_in": _not_in,
     "regex": _regex,
+    "ending": _ending,
     "exists": _exists,
 }

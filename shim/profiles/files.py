@@ -64,27 +64,26 @@ def vendor(name: str, place: str, read: Read, trace: Trace | None = None) -> Ven
     """The vendor that the profile at `place` describes; `trace` as `build` has it."""
     file = read(place)
     spot = Spot(file.source, file.table)
-    table = spot.table()
-    adapter = file
-    if spot.at("extends"):
-        adapter, table = _extended(spot, table, read)
-        adapter = file if spot.at("adapter") else adapter
+    table, adapter = _whole(file, read, ())
     found = table.get("adapter")
     named = None if found is None else _adapter(spot.at("adapter"), found, adapter)
     return build(name, table, file.source, named, trace)
 
 
-def _extended(spot: Spot, table: Mapping[str, Any], read: Read) -> tuple[File, Mapping[str, Any]]:
-    """A bundled profile, and its table under this one."""
+def _whole(file: File, read: Read, under: tuple[str, ...]) -> tuple[Mapping[str, Any], File]:
+    """A file's table over that of the bundled profile which it extends, and the file that names the adapter."""
+    spot = Spot(file.source, file.table)
+    if not spot.at("extends"):
+        return spot.table(), file
     from shim.vendors import PROFILES
 
-    base = spot.at("extends").text()
-    known = [name for name in PROFILES if name != table.get("id")]
+    base, own = spot.at("extends").text(), dict(spot.table())
+    known = [name for name in PROFILES if name not in under]
     if base not in known:
         raise spot.at("extends").refused(f"a bundled profile: {', '.join(known)}")
-    file = read(f"{base}.toml")
-    own = {key: value for key, value in table.items() if key != "extends"}
-    return file, merged(file.table, own)
+    del own["extends"]
+    table, adapter = _whole(read(f"{base}.toml"), read, (*under, base))
+    return merged(table, own), file if spot.at("adapter") else adapter
 
 
 def _adapter(spot: Spot, named: object, file: File) -> type[Translator]:
@@ -93,8 +92,8 @@ def _adapter(spot: Spot, named: object, file: File) -> type[Translator]:
         raise spot.refused('"module:Class", a module beside the profile', named)
     try:
         adapter = getattr(file.module(found[1]), found[2])
-    except (ImportError, OSError, SyntaxError, AttributeError) as error:
-        raise spot.refused(f"a module beside the profile with this class ({error})", named) from None
+    except Exception as error:  # a module is a program: whatever it raises, its profile is what is wrong
+        raise spot.refused(f"a module beside the profile with this class ({error!r})", named) from None
     if not (isinstance(adapter, type) and issubclass(adapter, Translator)):
         raise spot.refused("a subclass of shim.profiles.profile.ProfileTranslator", named)
     return adapter

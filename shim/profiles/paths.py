@@ -138,6 +138,6 @@ def _each(before: Callable[[Any], Any], behind: Callable[[Any], Any]) -> Callabl
         if items.__class__ is not list:
             return None
         found = [behind(item) for item in items[:ITEMS]]
-        return [one for one in found if one is not None]
+        return [one for one in found if one is not None] or None  # none of them has it: as if it were not there
 
     return walk

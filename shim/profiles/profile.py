@@ -25,6 +25,8 @@
                               end = { ok_exit = [0], result = "event" }: "event" needs a `result` rule to have been
                               seen, "synthesize" makes it of a good exit behind a whole reply
                               ids = "process": ids of calls begin anew with each process (else: "session")
+                              results = "late": what a call returned may come behind the next text, or never (else:
+                              "next"); a whole text waits one event while calls are open
                               stderr_noise = ["…"]: beginnings of lines that never are the reason of a failure
                               saves_late = true: a session can go on only once a reply was complete
     [[event]]                 `rules`, `emits`
@@ -61,8 +63,9 @@ KEYS = (
     *("schema", "id", "extends", "unattended", "listed", "other_tools", "adapter"),
     *("launch", "stream", "event", "stderr", "exit_codes", "tools", "note"),
 )
-STREAM_KEYS = ("text", "usage", "end", "ids", "stderr_noise", "saves_late")
+STREAM_KEYS = ("text", "usage", "end", "ids", "results", "stderr_noise", "saves_late")
 IDS = ("session", "process")
+RESULTS = ("next", "late")
 ENDS = ("event", "synthesize")
 SIGNALS = ("SIGINT", "SIGTERM")
 TIMEOUTS = ("first_byte", "idle", "tool")
@@ -110,6 +113,8 @@ class ProfileTranslator(Engine):
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         """What stderr and the exit code say, where no event said how it ended."""
         self.on_exit(child_exit, stderr)
+        if self.held:
+            self.say_held(fill=False)
         reasons = [one for one in stderr.splitlines()[-STDERR_LINES:] if not one.startswith(self.noise)]
         for line in reasons:
             for read in self.stderr_rules:
@@ -195,7 +200,8 @@ def build(
     launch, stream = spot.at("launch"), spot.at("stream")
     stream.table(STREAM_KEYS)
     made = template(launch, name, listed_tools)
-    told = Told(listed_tools, stream.at("text").choice(TEXT_MODES, "final"))
+    late = stream.at("results").choice(RESULTS, RESULTS[0]) == "late"
+    told = Told(listed_tools, stream.at("text").choice(TEXT_MODES, "final"), late)
     rules = [rule(one, told) for one in spot.at("event").items(RULES)]
     if not rules:
         raise spot.refused("a profile with at least one [[event]]", "a profile without")

@@ -17,7 +17,7 @@ from typing import Any
 
 from shim.account import Account
 from shim.profiles.check import SEARCHED_CHARACTERS, Spot
-from shim.profiles.fields import fields
+from shim.profiles.fields import fields, multiplied
 from shim.profiles.paths import Getter
 from shim.profiles.rules import Test, conditions
 from shim.tools import Arguments, Tool
@@ -25,7 +25,8 @@ from shim.tools import Arguments, Tool
 TOOLS = 500
 ALTERNATIVES = 20
 _KEYS = ("name", "args", "keep", "add")
-_PLAIN = r"[A-Za-z0-9_@:/-]+"
+_FIRST = r"(?:'([^']+)'|([A-Za-z0-9_@:/-]+))"
+_PATHS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
 
 
 class _Arguments:
@@ -33,11 +34,13 @@ class _Arguments:
 
     index = 0
 
-    def __init__(self) -> None:
-        self.account = Account()
-        self.turn = None
+    @property
+    def account(self) -> Account:
+        """One that nobody reads."""
+        return Account()
 
 
+_SCOPE: Any = _Arguments()
 Change = tuple[str, Callable[[Arguments], Arguments]]
 
 
@@ -56,9 +59,8 @@ class RuledTool(Tool):
 
     def apply(self, arguments: Arguments) -> tuple[str, Arguments]:
         """Claude's name and arguments for a call; `arguments` is not changed."""
-        scope: Any = _Arguments() if self.alternatives else None
         for tests, (name, change) in self.alternatives:
-            if all(test(arguments, None, scope) for test in tests):
+            if all(test(arguments, None, _SCOPE) for test in tests):
                 return name, change(arguments)
         return self.name, self.change(arguments)
 
@@ -120,6 +122,8 @@ def _tool(spot: Spot) -> Tool:
         alternatives.append((conditions(one.at("match")), _change(one, name)))
     if not (alternatives or spot.at("args") or spot.at("add")):
         return Tool(name)
+    if not alternatives and spot.at("keep").switch() and (renamed := _renamed(spot.at("args").table())) is not None:
+        return Tool(name, renamed[0], convert=renamed[1], extra=spot.at("add").table())
     return RuledTool(name, change, alternatives)
 
 
@@ -131,24 +135,70 @@ def _change(spot: Spot, name: str = "") -> Change:
         return claude, lambda arguments: arguments | add if add else arguments
     getters: dict[str, Getter] = fields(spot.at("args"))
     pairs = tuple(getters.items())
-    paths = [path for path in spot.at("args").value.values() if isinstance(path, str)]
-    named = frozenset(_first_key(part) for path in paths for part in path.split("||"))
 
     def change(arguments: Arguments) -> Arguments:
-        scope = _Arguments()
         found = {}
         for key, get in pairs:
-            if (value := get(arguments, None, scope)) is not None:
+            if (value := get(arguments, None, _SCOPE)) is not None:
                 found[key] = value
-        if keep:
-            for key, value in arguments.items():
-                if key not in named:
-                    found.setdefault(key, value)
         return found | add if add else found
 
-    return claude, change
+    if not keep:
+        return claude, change
+    places: dict[str, list[tuple[str, Getter]]] = {}
+    for key, value in spot.at("args").table().items():
+        for named in _named(value):
+            places.setdefault(named, []).append((key, getters[key]))
+
+    def change_kept(arguments: Arguments) -> Arguments:
+        """Each field stands where the first argument stood that it is made of."""
+        found = {}
+        for key, value in arguments.items():
+            if key not in places:
+                if key not in getters:
+                    found[key] = value
+                continue
+            for ours, get in places[key]:
+                if ours not in found and (one := get(arguments, None, _SCOPE)) is not None:
+                    found[ours] = one
+        for key, get in pairs:
+            if key not in found and (one := get(arguments, None, _SCOPE)) is not None:
+                found[key] = one
+            elif key not in found and key in arguments and key not in places:
+                found[key] = arguments[key]
+        return found | add if add else found
+
+    return claude, change_kept
 
 
-def _first_key(path: str) -> str:
-    found = re.match(_PLAIN, path.strip())
-    return found[0] if found else ""
+def _named(value: Any) -> list[str]:
+    """The arguments that a field is made of: the first keys of its paths."""
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.split("||")]
+        firsts = [re.match(_FIRST, part) for part in parts if not part.startswith("$")]
+        return [one[1] or one[2] for one in firsts if one]
+    if isinstance(value, list):
+        return [name for one in value for name in _named(one)]
+    if isinstance(value, dict):
+        inner = [one for key in ("object", "item") if isinstance(one := value.get(key), dict)]
+        found = [name for table in inner for name in _named(list(table.values()))]
+        return found + [name for key, one in value.items() if key in _PATHS for name in _named(one)]
+    return []
+
+
+def _times(factor: float) -> Callable[[Any], Any]:
+    return lambda found: multiplied(found, factor)
+
+
+def _renamed(table: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Callable[[Any], Any]]] | None:
+    """Arguments that only get other names, or are multiplied: what `shim.tools` does without a look at each."""
+    rename: dict[str, str] = {}
+    convert: dict[str, Callable[[Any], Any]] = {}
+    for claude, value in table.items():
+        path = value.get("path") if isinstance(value, dict) and set(value) == {"path", "times"} else value
+        if not isinstance(path, str) or not path.isidentifier() or path in rename:
+            return None
+        rename[path] = claude
+        if path is not value:
+            convert[claude] = _times(value["times"])
+    return {theirs: ours for theirs, ours in rename.items() if theirs != ours}, convert

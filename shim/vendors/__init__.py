@@ -10,9 +10,9 @@ from shim.vendor import Launch, Request, Vendor
 # A module with the name of its `Vendor`, or the profile that describes it: a file of this folder, or, where the shell
 # was told of one (`own_vendors`), the whole path of a user's own.
 VENDORS = {
-    "acai": "acai:ACAI",
+    "acai": "acai.toml",
     "amp": "amp.toml",
-    "cake": "acai:CAKE",
+    "cake": "cake.toml",
     "claude": "claude:VENDOR",
     "cline": "cline.toml",
     "codex": "codex.toml",

@@ -1,7 +1,6 @@
-"""acai and its successor cake.
+"""acai and its successor cake as a module by hand: what their profiles are held against and measured beside.
 
-`acai instruct --streaming-json --prompt=P` (the founding document, 0.1.0), `acai --output-format stream-json P`
-(2026-04), `cake --output-format stream-json P` (2026-07 and 08). Whole messages only. Its `role: tool` messages
+Whole messages only. Its `role: tool` messages
 answer the oldest open call; 0.1.0 never says what a call returned; a message may come before the output of a call
 that was made before it (the document's own example), so text waits one event while calls are open.
 """
@@ -12,13 +11,22 @@ from typing import Any
 from shim.decode import parsed
 from shim.dumping import dump
 from shim.ending import Exit
-from shim.errors import FrontendError
-from shim.tools import Tool, claude_names, edits, line_range, milliseconds, translate
+from shim.tools import Arguments, Tool, claude_names, edits, milliseconds, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.usage import Usage, usage
-from shim.vendor import Launch, Request, Vendor, as_stdin
-from shim.versions import VersionProbe
+from shim.vendor import Launch, Vendor
+
+
+def line_range(arguments: Arguments) -> tuple[str, Arguments]:
+    """acai's and cake's Read{start_line, end_line} as offset and limit."""
+    start, end = arguments.pop("start_line", None), arguments.pop("end_line", None)
+    if isinstance(start, int):
+        arguments["offset"] = start
+    if isinstance(end, int):
+        arguments["limit"] = end - (start if isinstance(start, int) else 1) + 1
+    return "Read", arguments
+
 
 TOOLS = {
     "shell": Tool("Bash", convert={"timeout": milliseconds}),
@@ -142,68 +150,16 @@ def counted_usage(counted: object) -> Usage | None:
     return usage(counted.get("input_tokens"), cached, 0, counted.get("output_tokens"), inclusive=True)
 
 
-def launch_acai(request: Request) -> Launch:
-    """`acai instruct` for the founding document's builds, `acai --output-format stream-json` for the later ones."""
-    if request.variant == "instruct":
-        if request.resumed:
-            raise FrontendError("this acai keeps no sessions, so none can go on", hint="start a new session")
-        prompt = request.with_system_prompt()
-        arguments = ["instruct", "--streaming-json", *request.flag("--model", request.invocation.model)]
-        if request.as_argument(prompt):
-            return Launch((*arguments, "--prompt", prompt))
-        return Launch(tuple(arguments), as_stdin(prompt))
-    return launch_cake(request)
+def _vendor(name: str) -> Vendor:
+    return Vendor(
+        name=name,
+        programs=(name,),
+        translator=AcaiTranslator,
+        launch=lambda request: Launch(()),
+        modes={},
+        tools=TOOLS,
+        listed=("Bash", "Edit", "Read", "Write"),
+    )
 
 
-def launch_cake(request: Request) -> Launch:
-    """`cake --output-format stream-json`, also the last builds named acai."""
-    invocation, prompt = request.invocation, request.with_system_prompt()
-    arguments = ["--output-format", "stream-json", *request.flag("--model", invocation.model)]
-    if request.resumed:
-        arguments += ["--fork" if invocation.fork_session else "--resume", request.resumed]
-    for directory in invocation.add_dirs:
-        arguments += ["--add-dir", directory]
-    if request.as_argument(prompt):
-        return Launch((*arguments, prompt))
-    return Launch((*arguments, "-"), as_stdin(prompt))
-
-
-def probe(text: str) -> str:
-    """Which dialect a program speaks, by its `--help`: only the first builds have the subcommand `instruct`."""
-    return "instruct" if "instruct" in text and "--output-format" not in text else "stream-json"
-
-
-LOGIN = "set the API key that its settings name (OPENROUTER_API_KEY unless they say otherwise)"
-# Every build of either name calls itself 0.1.0; another program called acai, which is not this one, says 0.0.x.
-VERSION = VersionProbe(tested=">=0.1,<0.2")
-RUNS_EVERYTHING: dict[str, tuple[str, ...]] = {"default": (), "bypassPermissions": ()}
-
-ACAI = Vendor(
-    name="acai",
-    programs=("acai",),
-    version=VERSION,
-    translator=AcaiTranslator,
-    launch=launch_acai,
-    modes=RUNS_EVERYTHING,
-    tools=TOOLS,
-    listed=("Bash", "Edit", "Read", "Write"),
-    unattended=True,
-    resumes=True,
-    interrupt="SIGTERM",
-    variants=("instruct", "stream-json"),
-    probe=probe,
-    login=LOGIN,
-)
-CAKE = Vendor(
-    name="cake",
-    programs=("cake",),
-    version=VERSION,
-    translator=AcaiTranslator,
-    launch=launch_cake,
-    modes=RUNS_EVERYTHING,
-    tools=TOOLS,
-    listed=("Bash", "Edit", "Read", "Write"),
-    unattended=True,
-    resumes=True,
-    login=LOGIN,
-)
+ACAI, CAKE = _vendor("acai"), _vendor("cake")
