@@ -136,6 +136,9 @@ def _minus(spot: Spot, depth: int) -> Getter:
 
 def _any(spot: Spot, depth: int) -> Getter:
     getters = parts(spot.at("any"), depth)
+    if len(getters) == 2:  # as most have: without a loop
+        one, other = getters
+        return lambda event, item, scope: bool(one(event, item, scope) or other(event, item, scope))
     return lambda event, item, scope: any(get(event, item, scope) for get in getters)
 
 
