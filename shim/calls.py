@@ -30,8 +30,11 @@ class Calls(Blocks):
 
     nested = Nested
 
-    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """A whole call, in Claude's words. The same id while open is the same call; later it is a new one."""
+    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any], *, hidden: bool = False) -> None:
+        """A whole call, in Claude's words. The same id while open is the same call; later it is a new one.
+
+        `hidden`: it and its result are left out of the stream, unless it must not be made at all.
+        """
         if identity.__class__ is not str or not identity:
             identity = self.pen.new_uuid()
         identity = identity[:NAME_CHARACTERS]
@@ -45,7 +48,7 @@ class Calls(Blocks):
                 arguments = self.sure(arguments)
                 break
         verdict = "allow" if self._policy is None else self._policy.verdict(name, arguments)
-        if verdict == "hide":
+        if verdict == "hide" or (hidden and verdict == "allow"):
             self._hide(identity)
             return
         if self.state is not MESSAGE and not self.go(MESSAGE):

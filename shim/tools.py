@@ -65,10 +65,12 @@ Tools = Mapping[str, Tool]
 
 
 def translate(tools: Tools, name: str, arguments: object) -> tuple[str, Arguments]:
-    """A vendor's call in Claude's words; arguments that are no object become `{"raw": …}`."""
-    if not isinstance(arguments, dict):
-        arguments = {} if arguments is None else {"raw": arguments}
+    """A vendor's call in Claude's words; arguments that are no object become `{"raw": …}`, whatever the tool."""
     tool = tools.get(name)
+    if not isinstance(arguments, dict):
+        if arguments is not None:
+            return name if tool is None else tool.name, {"raw": arguments}
+        arguments = {}
     if tool is None:
         return name, arguments
     if tool.touched is not None and tool.touched.isdisjoint(arguments):
@@ -83,7 +85,8 @@ def claude_names(tools: Tools, names: object) -> list[str]:
     found: dict[str, None] = {}
     for name in names:
         if isinstance(name, str):
-            found[tools[name].name if name in tools else name] = None
+            tool = tools.get(name)
+            found[name if tool is None else tool.name] = None
     return list(found)
 
 

@@ -1,5 +1,6 @@
 """A profile as a whole: what its stream's facts mean, how it ends, and what is refused, with its line."""
 
+import json
 import tomllib
 
 import pytest
@@ -72,6 +73,24 @@ def test_a_final_text_behind_its_deltas_is_not_said_twice():
     assert said(profile, *events, DONE)[1:] == ["text:Hello.", "end:success Hello."]
 
 
+NAMELESS = stream(text='"delta"') + (SAY + WHOLE).replace('block = "id"\n', "") + END
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        (["say Hel", "say lo.", "whole Hello."], ["text:Hello."]),
+        (["say Hel", "whole Hello."], ["text:Hello."]),
+        (["whole Hello."], ["text:Hello."]),
+        (["say Hi.", "whole Hi.", "say Hi.", "whole Hi."], ["text:Hi.", "text:Hi."]),
+        (["whole Hi.", "whole Hi."], ["text:Hi.", "text:Hi."]),
+    ],
+)
+def test_a_text_that_is_streamed_and_said_whole_needs_no_name(events, expected):
+    given = [dict(zip(("type", "words"), event.split(" ", 1), strict=True)) for event in events]
+    assert said(NAMELESS, *given, DONE)[1:-1] == expected
+
+
 def test_a_final_text_whose_deltas_never_came_is_said():
     profile = stream(text='"delta"') + SAY + WHOLE + END
     assert said(profile, {"type": "whole", "words": "Hello.", "id": "b"}, DONE)[1] == "text:Hello."
@@ -108,13 +127,60 @@ def test_what_usage_means(means, expected):
     assert numbers(lines_of(profiled(profile), *TWO, DONE)) == expected
 
 
+NAMED = '[[event]]\nmatch = { type = "who" }\nemit = "session"\nsession_id = "id"\n'
+WHO = {"type": "who", "id": "thread-1"}
+
+
+def two_turns(vendor, first, second, *, forgotten=False):
+    """The results of two children of one conversation; `forgotten`: the second begins a thread of its own."""
+    results, before = [], None
+    for events in (first, second):
+        if before is not None and forgotten:
+            before.turn.conversation.vendor_session = None
+        before = translation_of(vendor, previous=before)
+        data = "".join(json.dumps(event) + "\n" for event in events).encode()
+        results.append(result_line(parse(before.feed(data) + before.close(Exit(code=0)))))
+    return results
+
+
+THREAD = stream(usage='"thread_total"') + NAMED + SAY + USAGE + END + 'cost_usd = "cost"\n'
+
+
+def thread(given, out, cost=0.0):
+    return [WHO, {"type": "say", "words": "a"}, DONE | {"in": given, "out": out, "cost": cost}]
+
+
+def counted(result):
+    return result["usage"]["input_tokens"], result["usage"]["output_tokens"], result["total_cost_usd"]
+
+
 def test_a_threads_total_is_counted_without_the_turns_before():
-    vendor = profiled(stream(usage='"thread_total"') + SAY + END)
-    first = translation_of(vendor)
-    said = first.feed(b'{"type":"say","words":"a"}\n{"type":"end","in":100,"out":10}\n') + first.close(Exit(code=0))
-    second = translation_of(vendor, previous=first)
-    again = second.feed(b'{"type":"say","words":"b"}\n{"type":"end","in":160,"out":30}\n') + second.close(Exit(code=0))
-    assert [numbers(parse(data))[:2] for data in (said, again)] == [(100, 10), (60, 20)]
+    found = two_turns(profiled(THREAD), thread(100, 10, 0.5), thread(160, 30, 0.75))
+    assert [counted(result) for result in found] == [(100, 10, 0.5), (60, 20, 0.75)], "the cost is that of the session"
+
+
+def test_another_thread_begins_at_nothing():
+    found = two_turns(profiled(THREAD), thread(100, 10), thread(60, 5), forgotten=True)
+    assert [counted(result)[:2] for result in found] == [(100, 10), (60, 5)]
+
+
+@pytest.mark.parametrize("end", [DONE | {"bad": True}, DONE | {"stopped": True}, None])
+def test_a_threads_total_is_counted_without_the_turns_before_however_it_ends(end):
+    error = '[[event]]\nmatch = { type = "error" }\nemit = "error"\nerror = "why"\n'
+    vendor = profiled(
+        stream(usage='"thread_total"') + NAMED + SAY + USAGE + error + END.replace("usage =", "# usage =")
+    )
+    used = {"type": "usage", "in": 160, "out": 30}
+    second = [WHO, {"type": "say", "words": "b"}, used, {"type": "error", "why": "it broke"}, *([end] if end else [])]
+    first = [WHO, {"type": "say", "words": "a"}, used | {"in": 100, "out": 10}, DONE]
+    assert [counted(result)[:2] for result in two_turns(vendor, first, second)] == [(100, 10), (60, 20)]
+
+
+@pytest.mark.parametrize(("means", "expected"), [("request", (40, 5)), ("run_total", (30, 4))])
+@pytest.mark.parametrize("options", [{}, {"code": 3}, {"code": None}])
+def test_what_a_run_that_broke_off_has_used_is_counted(means, expected, options):
+    lines = lines_of(profiled(stream(usage=f'"{means}"') + SAY + USAGE + END), *TWO, **options)
+    assert numbers(lines)[:2] == expected and result_line(lines)["is_error"]
 
 
 def test_a_total_that_came_late_still_counts():

@@ -1,17 +1,22 @@
 """What the rules of a profile share in one child: whatever must be remembered, so that no profile has to."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from shim.account import Account
-from shim.tools import Tools
-from shim.translator import Translator
+from shim.profiles.parts import Parts
+from shim.tools import Tools, translate
+from shim.translator import Event, Translator
 from shim.turn import Turn
-from shim.usage import ORDER, Usage, usage
+from shim.usage import NO_USAGE, ORDER, Usage, usage
 
 USAGES = ("request", "run_total", "thread_total", "none")
 
 Act = Callable[..., None]  # (engine, event, item=None)
+
+
+class DoubtfulError(Exception):
+    """An event out of a broken line that is not of this session."""
 
 
 class Engine(Translator):
@@ -20,6 +25,8 @@ class Engine(Translator):
     usage_means = "none"
     marks_ids = False
     counts_replies = False  # whether a rule says how a reply ended
+    hides = False  # whether calls of tools that the profile does not name are left out
+    tools: ClassVar[Tools] = {}
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
@@ -32,6 +39,10 @@ class Engine(Translator):
         self.cost = 0.0
         self.held: list[tuple[str, str]] = []
         self.answers = False  # whether it has ever said what a call returned
+        self.parts: Parts | None = None
+        self.keys = {"text": 0, "thinking": 0}  # of blocks that are streamed and then said whole, without a name
+        self._resumed = turn.conversation.vendor_session is not None
+        self._doubts = False
 
     @property
     def account(self) -> Account:
@@ -42,7 +53,62 @@ class Engine(Translator):
         """Another turn begins: nothing of the last one is remembered."""
         self.once.clear()
         self.held.clear()
+        self.parts = None
         self.session, self.notice, self.total, self.cost = None, "", None, 0.0
+
+    # -- who speaks -----------------------------------------------------------------------------------------------
+
+    def repaired(self, event: Event) -> None:
+        """An event out of a broken line: it counts only if it is of this session (threats: forged lines)."""
+        self._doubts = True
+        try:
+            self.feed(event)
+        except DoubtfulError:
+            self.account.repaired("doubtful_event")
+        finally:
+            self._doubts = False
+
+    def follow(self, session: Any, **facts: Any) -> None:
+        """The vendor said which session this is."""
+        known = self.turn.conversation.vendor_session
+        if self._doubts and session and known not in (None, session):
+            raise DoubtfulError
+        self.session = session
+        self.turn.started(session_id=session, **facts)
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def hidden(self, name: Any) -> bool:
+        """Whether calls of a tool are left out of the stream."""
+        return self.hides and name.__class__ is str and self.tools.get(name) is None
+
+    def shown(self, names: Any) -> Any:
+        """The names of a list of tools whose calls are said."""
+        return [name for name in names if not self.hidden(name)] if self.hides and names.__class__ is list else names
+
+    def call(self, own: Any, name: Any, arguments: Any) -> None:
+        """A whole call, in the vendor's words."""
+        if self.parts is not None:
+            self.parts.whole(own)
+        if self.held:
+            self.calls()
+        claude, arguments = translate(self.tools, name, arguments)
+        self.turn.tool_use(own, claude, arguments, hidden=self.hides and self.hidden(name))
+
+    def piece(self, key: Any, own: Any, name: Any, fragment: Any) -> None:
+        """A piece of a call."""
+        if self.parts is None:
+            self.parts = Parts(self.account)
+        self.parts.add(key, own, name, fragment)
+
+    def gathered(self, key: Any = None, *, whole: bool = True) -> None:
+        """The calls that came in pieces are whole (the one under `key`, if it is named), or never will be."""
+        if self.parts is None:
+            return
+        if whole:
+            self.parts.say(self.call, key)
+        else:
+            self.parts.drop()
 
     # -- results that come late -----------------------------------------------------------------------------------
 
@@ -77,6 +143,7 @@ class Engine(Translator):
 
     def replied(self, counted: Usage | None, stop_reason: Any, cost: float) -> None:
         """A reply is over; usage and cost as the vendor counts them."""
+        self.gathered()
         means, reason = self.usage_means, stop_reason if isinstance(stop_reason, str) else None
         if means == "request":
             self.turn.message_end(counted, reason, cost)
@@ -91,16 +158,34 @@ class Engine(Translator):
         """What is known of a run's usage at its end, in Claude's meaning."""
         if self.usage_means == "request":
             return {"usage": counted} | ({"cost": cost} if cost else {})
-        total = counted or self.total
-        if total is not None and self.usage_means == "thread_total":
-            total = self._of_this_turn(total)
-        cost = cost or self.cost
+        total, cost = counted or self.total, cost or self.cost
+        self.total, self.cost = None, 0.0
+        if self.usage_means == "thread_total" and self._resumed:
+            cost = max(cost - self.turn.conversation.cost, 0.0)
+            total = total and self._of_this_turn(total)
         return {"usage": total} | ({"cost": cost} if cost else {})
 
     def _of_this_turn(self, total: Usage) -> Usage:
         """A thread's total without the turns of this conversation before this one."""
         before = self.turn.conversation.usage.values()
         return usage(*(max(total[name] - sum(one[name] for one in before), 0) for name in ORDER))
+
+    def add(self, facts: dict[str, Any]) -> None:
+        """More is known of an end that was said before."""
+        outcome = self.turn.outcome
+        if outcome is not None:
+            self.turn.outcome = outcome._replace(facts={**outcome.facts, **facts})
+
+    def spend(self) -> None:
+        """A total that no end has named is this turn's all the same, however it ended."""
+        if self.total is not None or self.cost:
+            facts = self.facts(None, 0.0)
+            self.turn.spent(facts["usage"] or NO_USAGE, facts.get("cost", 0.0))
+
+    @property
+    def failed(self) -> bool:
+        """Whether the vendor said that the turn failed."""
+        return self.turn.outcome is not None and self.turn.outcome.kind == "failed"
 
 
 class Told(NamedTuple):
@@ -109,6 +194,7 @@ class Told(NamedTuple):
     tools: Tools
     text: str = "final"
     late: bool = False  # what a call returned may come behind the next message, or never
+    reconciled: frozenset[str] = frozenset()  # text or thinking that is streamed and then said whole, without a name
 
 
 def identity(value: Any, mark: str = "") -> Any:

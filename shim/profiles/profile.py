@@ -7,7 +7,7 @@
     extends = "opencode"      a bundled profile whose tables this one changes (lists are replaced)
     unattended = true         it runs its tools and asks nobody
     listed = ["Bash"]         what it can run, in Claude's words; else all that [tools] names
-    other_tools = { … }       `tools`
+    other_tools = { … }, unknown_tools = "pass"    `tools`
     adapter = "module:Class"  a class for what rules cannot say; see below
     [launch]                  `launch`, and permission_args (mode → words), permission_env (mode → variables),
                               permission_tools (mode → `listed`, where that is less),
@@ -49,7 +49,8 @@ from shim.ending import Exit
 from shim.failures import classify
 from shim.policy import MODES
 from shim.profiles.check import SEARCHED_CHARACTERS, Source, Spot
-from shim.profiles.emits import CAUSES, TEXT_MODES
+from shim.profiles.emits import TEXT_MODES
+from shim.profiles.ends import CAUSES
 from shim.profiles.engine import USAGES, Engine, Told
 from shim.profiles.launch import of_modes, template
 from shim.profiles.rules import RULES, Handler, Rule, handlers, rule
@@ -60,7 +61,7 @@ from shim.vendor import Vendor
 
 SCHEMA = 1
 KEYS = (
-    *("schema", "id", "extends", "unattended", "listed", "other_tools", "adapter"),
+    *("schema", "id", "extends", "unattended", "listed", "other_tools", "unknown_tools", "adapter"),
     *("launch", "stream", "event", "stderr", "exit_codes", "tools", "note"),
 )
 STREAM_KEYS = ("text", "usage", "end", "ids", "results", "stderr_noise", "saves_late")
@@ -120,16 +121,16 @@ class ProfileTranslator(Engine):
             for read in self.stderr_rules:
                 if read(self, line[:SEARCHED_CHARACTERS]):
                     break
-        turn = self.turn
-        if self.total is not None and turn.outcome is not None and "usage" not in turn.outcome.facts:
-            turn.outcome = turn.outcome._replace(facts={**turn.outcome.facts, **self.facts(None, 0.0)})
+        turn, cut = self.turn, bool(self.parts)
+        self.gathered(whole=False)
+        self.spend()
         if turn.outcome is not None or child_exit is None or child_exit.signal is not None:
             return
         if turn.terms.gate and turn.terms.gate in stderr:
             return  # the hint that goes with a trust gate says more than an exit code
         code = child_exit.code or 0
-        if self.synthesizes and code in self.ok_exits and self._whole():
-            turn.ended(**self.facts(None, 0.0))
+        if self.synthesizes and code in self.ok_exits and not cut and self._whole():
+            turn.ended()
             return
         reason = printable("\n".join(reasons).strip() or self.notice)[:REASON_CHARACTERS]
         cause = self.causes.get(code)
@@ -196,18 +197,19 @@ def build(
         raise spot.at("schema").refused(f"{SCHEMA}", spot.at("schema").value or "not there")
     if spot.at("id").text() != name:
         raise spot.at("id").refused(f"{name!r}, as its file is called")
-    listed_tools = tools(spot.at("tools"), spot.at("other_tools"))
+    listed_tools = tools(spot.at("tools"), spot.at("other_tools"), spot.at("unknown_tools"), name)
     launch, stream = spot.at("launch"), spot.at("stream")
     stream.table(STREAM_KEYS)
     made = template(launch, name, listed_tools)
     late = stream.at("results").choice(RESULTS, RESULTS[0]) == "late"
-    told = Told(listed_tools, stream.at("text").choice(TEXT_MODES, "final"), late)
+    text = stream.at("text").choice(TEXT_MODES, "final")
+    told = Told(listed_tools, text, late, _reconciled(spot.at("event").items(RULES), text))
     rules = [rule(one, told) for one in spot.at("event").items(RULES)]
     if not rules:
         raise spot.refused("a profile with at least one [[event]]", "a profile without")
     if trace is not None:
         rules = [trace(one, made_of) for one, made_of in zip(spot.at("event").items(RULES), rules, strict=True)]
-    translator = _translator(spot, rules, adapter)
+    translator = _translator(spot, rules, told, adapter)
     tools_of = {mode: one.texts() for mode, one in of_modes(launch, "permission_tools").items()}
     says = {one.emit for one in rules}
     listed = spot.at("listed").texts() if spot.at("listed") else tuple(sorted({t.name for t in listed_tools.values()}))
@@ -222,7 +224,8 @@ def build(
         unattended=spot.at("unattended").switch(),
         limits_tools=not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
         limits_turns="max_turns" in made.uses,
-        streams=told.text != "final" or any(one.value.get("mode") == "delta" for one in spot.at("event").items(RULES)),
+        streams=told.text != "final"
+        or any(one.value.get("mode") in _STREAMED for one in spot.at("event").items(RULES)),
         resumes="resume" in made.uses,
         saves_late=stream.at("saves_late").switch(),
         retracts="retract" in says,
@@ -240,6 +243,19 @@ def build(
         timeouts=_timeouts(launch.at("timeouts")),
         chooses=(lambda request: tools_of.get(request.permission_mode, listed)) if tools_of else None,
     )
+
+
+_STREAMED = ("delta", "cumulative")
+
+
+def _reconciled(rules: list[Spot], text: str) -> frozenset[str]:
+    """Of text and thinking those that a profile streams and says whole too, without a name for the block."""
+    found: dict[str, set[str]] = {"text": set(), "thinking": set()}
+    for one in rules:
+        table = one.table()
+        if table.get("emit") in ("text", "thinking") and "block" not in table:
+            found[table["emit"]].add("final" if table.get("mode", text) == "final" else "streamed")
+    return frozenset(kind for kind, modes in found.items() if len(modes) > 1)
 
 
 def _modes(spot: Spot) -> dict[str, tuple[str, ...]]:
@@ -269,7 +285,7 @@ def _prices(table: Table) -> bool:
     return any("cost_usd" in one or "cost_usd" in (one.get("usage") or ()) for one in rules)
 
 
-def _translator(spot: Spot, rules: list[Rule], adapter: type[Translator] | None) -> type[ProfileTranslator]:
+def _translator(spot: Spot, rules: list[Rule], told: Told, adapter: type[Translator] | None) -> type[ProfileTranslator]:
     """The class of a profile's translator."""
     stream = spot.at("stream")
     end = stream.at("end")
@@ -277,7 +293,7 @@ def _translator(spot: Spot, rules: list[Rule], adapter: type[Translator] | None)
     typed, others = handlers(rules)
     codes = end.at("ok_exit").items(20)
     if adapter is None:
-        base: type[Translator] = ProfileTranslator if typed else FeedingTranslator
+        base: type[Translator] = ProfileTranslator if all(one.types for one in rules) else FeedingTranslator
     elif issubclass(adapter, ProfileTranslator):
         base = type(adapter.__name__, (adapter, FeedingTranslator), {"__doc__": adapter.__doc__})
     else:
@@ -285,6 +301,8 @@ def _translator(spot: Spot, rules: list[Rule], adapter: type[Translator] | None)
     fields: dict[str, Any] = {
         "__doc__": f"The rules of {spot.source.path}.",
         "described": spot.value.get("event"),
+        "tools": told.tools,
+        "hides": spot.at("unknown_tools").value == "hide",
         "rules": typed,
         "others": staticmethod(others),
         "ok_exits": frozenset(int(one.number(0, 255)) for one in codes) or frozenset({0}),
@@ -292,7 +310,7 @@ def _translator(spot: Spot, rules: list[Rule], adapter: type[Translator] | None)
         "causes": {_code(spot.at("exit_codes").at(key)): text for key, text in _causes(spot.at("exit_codes")).items()},
         "stderr_rules": tuple(_stderr(one) for one in spot.at("stderr").items(STDERR_RULES)),
         "noise": stream.at("stderr_noise").texts(50),
-        "untyped": not typed,
+        "untyped": any(one.types is None and one.emit != "session" for one in rules),
         "marks_ids": stream.at("ids").choice(IDS, "session") == "process",
         "usage_means": stream.at("usage").choice(USAGES, "none"),
         "counts_replies": any(one.value.get("stop_reason") for one in spot.at("event").items(RULES)),

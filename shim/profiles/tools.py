@@ -8,7 +8,9 @@
     alt = [ { match = { … }, name = "…", args = { … } } ]    another tool where these conditions hold; the first counts
 
 Without `args` the arguments stay as they are. A tool that is not named keeps its own name and arguments, unless
-`other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }` gives it another name.
+`other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }` gives it another name. What that leaves is said
+as it is (`unknown_tools = "pass"`), as a tool of a server (`mcp_prefix`: `mcp__VENDOR__NAME`), or left out of the
+stream with its result (`hide`; a call that is denied is not hidden).
 """
 
 import re
@@ -16,13 +18,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shim.account import Account
-from shim.profiles.check import SEARCHED_CHARACTERS, Spot
+from shim.profiles.check import Spot
 from shim.profiles.fields import fields, multiplied
 from shim.profiles.paths import Getter
 from shim.profiles.rules import Test, conditions
 from shim.tools import Arguments, Tool
 
 TOOLS = 500
+UNKNOWN = ("pass", "hide", "mcp_prefix")
+MCP = "mcp__"  # how the name of a server's tool begins
+NAME_CHARACTERS = 200  # of a tool whose name is looked at; a longer one is cut as it is
 ALTERNATIVES = 20
 _KEYS = ("name", "args", "keep", "add")
 _FIRST = r"(?:'([^']+)'|([A-Za-z0-9_@:/-]+))"
@@ -66,20 +71,25 @@ class RuledTool(Tool):
 
 
 class NamedTools(Mapping[str, Tool]):
-    """A table of tools where those that it does not name get a name by a pattern."""
+    """A table of tools where those that it does not name get a name by a pattern, or behind a prefix."""
 
-    def __init__(self, table: Mapping[str, Tool], pattern: re.Pattern[str], name: str) -> None:
+    def __init__(self, table: Mapping[str, Tool], pattern: re.Pattern[str] | None, name: str, prefix: str) -> None:
         self._table = table
         self._pattern = pattern
         self._name = name
+        self._prefix = prefix
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The tool called `key`, made from the pattern where the table has none."""
+        """The tool called `key`, made up where the table has none."""
         found = self._table.get(key)
-        if found is None and key.__class__ is str and len(key) <= SEARCHED_CHARACTERS:
-            hit = self._pattern.fullmatch(key)
-            found = Tool(hit.expand(self._name)) if hit else None
-        return default if found is None else found
+        if found is not None:
+            return found
+        if key.__class__ is not str or len(key) > NAME_CHARACTERS:
+            return default
+        hit = self._pattern.fullmatch(key) if self._pattern else None
+        if hit:
+            return Tool(hit.expand(self._name))
+        return Tool(f"{self._prefix}{key}") if self._prefix and not key.startswith(MCP) else default
 
     def __getitem__(self, key: str) -> Tool:
         return self._table[key]
@@ -91,14 +101,15 @@ class NamedTools(Mapping[str, Tool]):
         return len(self._table)
 
 
-def tools(spot: Spot, others: Spot) -> Mapping[str, Tool]:
-    """The table `[tools]`, compiled."""
+def tools(spot: Spot, others: Spot, unknown: Spot, vendor: str) -> Mapping[str, Tool]:
+    """The table `[tools]`, compiled, with what is said of tools that it does not name."""
     given = spot.table()
     if len(given) > TOOLS:
         raise spot.refused(f"a table of at most {TOOLS} tools", f"a table of {len(given)}")
     table = {name: _tool(spot.at(name)) for name in given}
+    prefix = f"{MCP}{vendor}__" if unknown.choice(UNKNOWN, UNKNOWN[0]) == "mcp_prefix" else ""
     if not others:
-        return table
+        return NamedTools(table, None, "", prefix) if prefix else table
     others.table(("regex", "name"))
     pattern, name = others.at("regex").pattern(), others.at("name").text()
     try:
@@ -108,7 +119,7 @@ def tools(spot: Spot, others: Spot) -> Mapping[str, Tool]:
             raise re.error("no such group")
     except (re.error, IndexError) as error:
         raise others.at("name").refused(f"a name with groups of the pattern ({error})") from None
-    return NamedTools(table, pattern, name)
+    return NamedTools(table, pattern, name, prefix)
 
 
 def _tool(spot: Spot) -> Tool:

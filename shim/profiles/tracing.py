@@ -15,9 +15,9 @@ DEEP = 12  # a field further inside counts as part of the object there
 
 # Keys of a field that hold no field: words, patterns and numbers.
 _NO_FIELDS = frozenset(
-    ("const", "map", "default", "in", "not_in", "regex", "exists", "parse", "capture", "strip", "sep")
+    ("const", "map", "default", "in", "not_in", "regex", "exists", "parse", "capture", "ending", "strip", "sep")
 )
-_PLAIN = frozenset(("emit", "continue", "once", "mode", "cause", "first_wins", "note"))
+_PLAIN = frozenset(("emit", "continue", "once", "mode", "cause", "first_wins", "oldest", "note"))
 _STEP = re.compile(r"'([^']+)'|\"([^\"]+)\"|\[(\*|-?\d+)\]|([^.\[\]'\"]+)")
 
 Path = tuple[str, ...]  # keys, with ITEM for any place in a list
