@@ -29,15 +29,21 @@ def fields_in(cases: Iterable[Case]) -> dict[str, set[str]]:
     return found
 
 
+def _reader(name: str) -> Any:
+    """What reads a vendor's events: the rules of a profile, or a class."""
+    translator = find(name).translator
+    return getattr(translator, "described", None) or translator
+
+
 def recorded_fields() -> bytes:
-    """The whole file; vendors that share a translator share what it knows.
+    """The whole file; vendors that share a translator, or its rules, share what it knows.
 
     A real claude's lines pass as they are, and the demo is ours: neither can drift.
     """
     names = sorted({case.vendor for case in real_cases()} - {"claude", "demo"})
     table: dict[str, Any] = {}
     for vendor in names:
-        same = [name for name in names if name == vendor or find(name).translator is find(vendor).translator]
+        same = [name for name in names if _reader(name) == _reader(vendor)]
         fields = fields_in(real_cases(*same))
         table[vendor] = {kind: " ".join(sorted(paths)) for kind, paths in sorted(fields.items())}
     return (json.dumps(table, indent=1) + "\n").encode()
