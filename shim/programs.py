@@ -31,7 +31,8 @@ def find_program(vendor: Vendor, settings: VendorSettings, environment: Mapping[
             return path
     raise VendorError(
         f"{vendor.name}: no program called {' or '.join(vendor.programs)} was found on PATH",
-        hint=f"install it, or name it with SHIM_BIN or [vendors.{vendor.name}] bin",
+        hint=f"install it, or name it with SHIM_BIN or [vendors.{vendor.name}] bin; `shim doctor {vendor.name}` looks "
+        "for more",
     )
 
 

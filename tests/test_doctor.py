@@ -152,7 +152,19 @@ def test_a_script_whose_interpreter_is_missing_is_not_even_asked(machine, doctor
     (machine.bin / "pi").chmod(0o755)
     status, report = doctor("qwen")
     assert status == 1 and "install Node.js" in said(report, "is run by node, which is not there", "qwen")[1]
+    assert not any("version" in text or "cannot be run" in text for _, text in findings(report, "qwen"))
     assert "is run by /nowhere/python3" in said(doctor("pi")[1], "which is not there", "pi")[1]
+
+
+def test_a_program_for_one_run_is_that_of_who_answers_and_of_nobody_else(machine, doctor, monkeypatch):
+    path = machine.program("other-qwen", "echo 0.24.4\n", folder=machine.path / "elsewhere")
+    monkeypatch.setenv("SHIM_BIN", path)
+    monkeypatch.setenv("SHIM_VENDOR", "qwen")
+    status, report = doctor()
+    assert status == 0
+    assert {row["name"]: row["program"] for row in report["vendors"] if row["program"]} == {
+        "demo": "bundled", "qwen": path,
+    }  # fmt: skip
 
 
 def test_a_launcher_that_is_missing_is_named(machine, doctor):
