@@ -29,12 +29,16 @@ DRIVERS = ("two-way", "one-way")
 
 
 def diagnose(
-    names: Sequence[str], environment: Mapping[str, str], cwd: str, drift: Sequence[Mapping[str, object]] = ()
+    names: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    drift: Sequence[Mapping[str, object]] = (),
+    seconds: float | None = None,
 ) -> Diagnosis:
     """Look at everything, or at the vendors called `names`. FrontendError for one that there is not.
 
     What was asked for are these, or else who answers without a choice: only there is what fails a problem.
-    `drift` are reports of `casts.drifts`.
+    `drift` are reports of `casts.drifts`, `seconds` is how long a program is waited for.
     """
     for name in names:
         if name not in VENDORS:
@@ -43,7 +47,10 @@ def diagnose(
     settings, wrong = _settings(environment)
     wanted = tuple(names) or chosen_vendors(settings, environment)
     looked = [vendors[name] for name in names or vendors if name in vendors]
-    reports = [_look_at(vendor, settings.of(vendor.name), environment, cwd, vendor.name in wanted) for vendor in looked]
+    reports = [
+        _look_at(vendor, settings.of(vendor.name), environment, cwd, wanted=vendor.name in wanted, seconds=seconds)
+        for vendor in looked
+    ]
     machine = [*wrong, *look_at_machine(settings, environment, cwd)]
     for name, error in mistakes.items():
         level = PROBLEM if not names or name in names else WARNING
@@ -92,7 +99,13 @@ def _one_is_enough(wanted: Sequence[str], reports: list[VendorReport]) -> list[V
 
 
 def _look_at(
-    vendor: Vendor, own: VendorSettings, environment: Mapping[str, str], cwd: str, wanted: bool
+    vendor: Vendor,
+    own: VendorSettings,
+    environment: Mapping[str, str],
+    cwd: str,
+    *,
+    wanted: bool,
+    seconds: float | None,
 ) -> VendorReport:
     """One vendor; `wanted`: what fails must be fixed."""
     program, version, findings = "bundled" if vendor.bundled else None, None, list[Finding]()
@@ -102,7 +115,7 @@ def _look_at(
     if program is None and (wanted or own.bin or not vendor.unreleased):
         searched = environment if wanted else {**environment, "SHIM_BIN": ""}
         try:
-            probe = open_probe(vendor, own, searched, cwd)
+            probe = open_probe(vendor, own, searched, cwd, seconds)
         except ShimError as error:
             missing = level if wanted or own.bin or own.launcher else NOTE
             findings.append(Finding(missing, printable(str(error)), error.hint))
@@ -155,11 +168,12 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
     how = vendor.version
     asked = " ".join((os.path.basename(probe.program), *how.args))
     if version is None:
-        why = printable(probe.failure.partition("\n")[0][:200]) or "its answer has none"
+        why = printable(probe.failure)
         if probe.broken:
             return [Finding(level, f"it cannot be run: {why}", "install it anew, with what it needs")]
         text = f"its version is not known: `{printable(asked)}`: {why}"
-        return [Finding(WARNING, text, "start it once by hand; it is taken for the newest that is known")]
+        fix = f"`shim doctor {vendor.name} --wait 20` waits longer; it is taken for the newest that is known"
+        return [Finding(WARNING, text, fix)]
     place = how.place(version)
     if place == "tested":
         return [Finding(OK, f"version {printable(version)} was tested ({how.tested})")]

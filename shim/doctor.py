@@ -21,6 +21,9 @@ def doctor(
     casts: Annotated[
         list[str] | None, typer.Option("--casts", help="Recordings, or a folder of them, to look through for drift.")
     ] = None,
+    wait: Annotated[
+        float | None, typer.Option("--wait", min=0.1, max=600, help="Seconds to wait for a program's version; else 2.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
 ) -> None:
     """Say what works and what to fix: settings, state, PATH, each vendor's program, and drift in recordings.
@@ -33,7 +36,7 @@ def doctor(
     from shim.diagnosis import diagnose
 
     drift, limits = _drift(casts, vendor)
-    diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), drift)
+    diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), drift, wait)
     if as_json:
         sys.stdout.write(json.dumps(diagnosis.report(), indent=2) + "\n")
     else:

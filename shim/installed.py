@@ -10,10 +10,19 @@ from shim.programs import find_launcher, find_program
 from shim.vendor import Vendor
 
 
-def open_probe(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> Probe:
-    """What asks the program that a turn would start. ShimError when it, or its launcher, is not there."""
+def open_probe(
+    vendor: Vendor,
+    settings: VendorSettings,
+    environment: Mapping[str, str],
+    cwd: str,
+    seconds: float | None = None,
+) -> Probe:
+    """What asks the program that a turn would start. ShimError when it, or its launcher, is not there.
+
+    `seconds` is how long it is waited for, where that is not as usual.
+    """
     command = [*find_launcher(settings.launcher, environment, cwd), find_program(vendor, settings, environment, cwd)]
-    return Probe(command, environment, child_environment(vendor, settings, environment))
+    return Probe(command, environment, child_environment(vendor, settings, environment), seconds)
 
 
 def known_version(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> str | None:

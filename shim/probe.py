@@ -25,16 +25,25 @@ ANSWERS = 8  # of one program; there are two questions, and a profile may change
 KEPT_BYTES = ANSWERS * 2 * 6 * HELP_BYTES  # of a file of answers, where each byte may take six in JSON
 NEVER_RAN = (126, 127)  # what a shell or `env` says when the interpreter is missing: no answer of the program's own
 HELP = ("--help",)
+FAILURE_CHARACTERS = 200  # of what it says instead of an answer
 
 
 class Probe:
     """The answers of one program, each read when first asked for. `command` is the program behind its launcher."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], child_environment: Mapping[str, str]):
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        child_environment: Mapping[str, str],
+        seconds: float | None = None,
+    ) -> None:
+        """`seconds` is how long an answer is waited for: PROBE_SECONDS, unless somebody has more patience."""
         self._command = list(command)
         self._environment = environment
         self._child_environment = dict(child_environment)
         self._text: str | None = None
+        self._seconds = PROBE_SECONDS if seconds is None else seconds
         self.failure = ""  # why the last question had no answer;
         self.broken = False  # whether that is because it cannot run at all
 
@@ -60,7 +69,11 @@ class Probe:
 
     def version(self, how: VersionProbe, *, anew: bool = False) -> str | None:
         """Its version, None when it does not say; `anew` asks although an answer is remembered."""
-        return how.read(self.answer(how.args, anew=anew))
+        answer = self.answer(how.args, anew=anew)
+        found = how.read(answer)
+        if found is None and answer.strip():
+            self.failure = _line(answer)
+        return found
 
     def known_version(self, how: VersionProbe) -> str | None:
         """Its version where somebody asked before; nothing is started."""
@@ -120,27 +133,27 @@ class Probe:
             self.failure, self.broken = f"it cannot be started: {error.strerror}", True
             return b""
         try:
-            said, seen = _read(process)
+            said, seen = _read(process, self._seconds)
             status = process.poll()
         finally:
             _end(process)
         if not seen:
-            self.failure = f"it did not answer in {PROBE_SECONDS:g} s"
+            self.failure = f"it did not answer in {self._seconds:g} s"
             return b""
         if status in NEVER_RAN:
-            self.failure, self.broken = said.decode("utf-8", "replace").strip() or f"exit {status}", True
+            self.failure, self.broken = _line(said.decode("utf-8", "replace")) or f"exit {status}", True
             return b""
         if not said.strip():
             self.failure = f"it said nothing and ended with exit {status}"
         return said
 
 
-def _read(process: "subprocess.Popen[bytes]") -> tuple[bytes, bool]:
+def _read(process: "subprocess.Popen[bytes]", seconds: float) -> tuple[bytes, bool]:
     """The first HELP_BYTES of its stdout, then of its stderr, and whether it came to its end in time."""
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
     said = {pipe.fileno(): bytearray() for pipe in pipes}
     still = list(said)
-    deadline = time.monotonic() + PROBE_SECONDS
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         ended = process.poll() is not None
         ready = select.select(still, [], [], 0 if ended else LOOK_SECONDS)[0] if still else []
@@ -154,6 +167,10 @@ def _read(process: "subprocess.Popen[bytes]") -> tuple[bytes, bool]:
                 still.remove(descriptor)
             said[descriptor] += chunk[: HELP_BYTES - len(said[descriptor])]
     return b"", False
+
+
+def _line(said: str) -> str:
+    return said.strip().partition("\n")[0][:FAILURE_CHARACTERS]
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -112,8 +112,8 @@ def test_it_starts_no_turn(machine, doctor):
     [
         ("exec sleep 60\n", "it did not answer in 0.2 s", False),
         ("exit 3\n", "it said nothing and ended with exit 3", False),
-        ("echo 'unknown option --version' >&2; exit 2\n", "its answer has none", False),
-        ("head -c 5000000 /dev/zero\n", "its answer has none", False),
+        ("echo 'unknown option --version' >&2; exit 2\n", "unknown option --version", False),
+        ("head -c 5000000 /dev/zero\n", "\\x00\\x00", False),
         ("echo 'thing: cannot execute' >&2; exit 126\n", "it cannot be run: thing: cannot execute", True),
     ],
     ids=["hangs", "silent", "refuses", "megabytes", "cannot run"],
@@ -125,6 +125,14 @@ def test_a_program_that_does_not_say_its_version_is_told_of(machine, doctor, mon
     status, report = doctor("pi")
     assert said(report, said_of_it, "pi")[0] == ("problem" if fails else "warning")
     assert status == int(fails)
+
+
+def test_who_has_patience_waits_longer(machine, doctor, monkeypatch):
+    """Some programs need seconds to say who they are."""
+    monkeypatch.setattr(probe, "PROBE_SECONDS", 0.1)
+    machine.program("gemini", "sleep 0.5; echo 0.61.0\n")
+    assert "--wait 20" in said(doctor("gemini")[1], "it did not answer in 0.1 s", "gemini")[1]
+    assert doctor("gemini", "--wait", "60")[1]["vendors"][0]["place"] == "tested"
 
 
 def test_a_program_that_is_not_there_fails_for_who_asked_for_it(machine, doctor):
