@@ -11,10 +11,9 @@ from typing import NamedTuple
 VERSION_CHARACTERS = 64  # of one; a program that prints a page has no version
 NUMBERS = 8  # of one
 DIGITS = 18  # of one number
-# What most programs print, alone or behind their name; patterns as texts, because only people ask.
+# What most programs print, alone or behind their name; a text, because a pattern is compiled only where one is asked.
 USUAL = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
-_NUMBERS = r"v?(\d{4}-\d\d-\d\d|\d+(?:\.\d+)*)"
-_CONDITION = r"(>=|<=|>|<|==)\s*(\d+(?:[.-]\d+)*)"
+SIGNS = (">=", "<=", "==", ">", "<")
 CONDITIONS = 4  # of one range
 
 
@@ -54,8 +53,20 @@ Numbers = tuple[int, ...]
 
 def numbers_of(version: str) -> Numbers:
     """The numbers of a version; () where it has none."""
-    found = re.match(_NUMBERS, version)
-    return tuple(int(part[:DIGITS]) for part in re.split("[.-]", found[1])[:NUMBERS]) if found else ()
+    text = version.removeprefix("v")
+    if text[4:5] == text[7:8] == "-":  # a date
+        text = text[:10].replace("-", ".")
+    found = []
+    for part in text.split(".", NUMBERS)[:NUMBERS]:
+        digits = part[: len(part) - len(part.lstrip(_DIGITS))]
+        if digits:
+            found.append(int(digits[:DIGITS]))
+        if digits != part or not part:
+            break
+    return tuple(found)
+
+
+_DIGITS = "0123456789"
 
 
 def conditions(text: str) -> list[tuple[str, Numbers]]:
@@ -63,10 +74,12 @@ def conditions(text: str) -> list[tuple[str, Numbers]]:
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     found = []
     for part in parts:
-        condition = re.fullmatch(_CONDITION, part)
-        if condition is None or len(parts) > CONDITIONS:
+        sign = next((sign for sign in SIGNS if part.startswith(sign)), "")
+        bound = part[len(sign) :].strip()
+        numbers = bound.replace("-", ".").split(".")
+        if not sign or len(parts) > CONDITIONS or not all(one.isascii() and one.isdigit() for one in numbers):
             raise ValueError(part)
-        found.append((condition[1], numbers_of(condition[2])))
+        found.append((sign, numbers_of(bound)))
     return found
 
 

@@ -92,3 +92,21 @@ def test_numbers_without_end_are_cut():
 
 def test_the_end_of_a_range_is_what_a_person_is_told():
     assert (newest(">=1,<2"), newest("==3.1"), newest(">=1"), newest("")) == ("2", "3.1", "", "")
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers"),
+    [
+        ("v1.2.3", (1, 2, 3)),
+        ("1.2rc1", (1, 2)),
+        ("1.x", (1,)),
+        ("2026-07-07", (2026, 7, 7)),
+        ("2026.09.10-7ae6800", (2026, 9, 10)),
+        ("0.25.0-nightly.3", (0, 25, 0)),
+        ("1..2", (1,)),
+        ("²", ()),
+        ("", ()),
+    ],
+)
+def test_the_numbers_of_a_version(version, numbers):
+    assert numbers_of(version) == numbers
