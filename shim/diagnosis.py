@@ -210,12 +210,14 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
     if words := trust_words(vendor):
         name, opened = vendor.name, " ".join(words)
         if own.trust:
-            text = f"its trust gate is open everywhere: `trust = true` adds {opened}"
+            text = f"every folder is trusted: `trust = true` adds {opened}"
             found.append(Finding(NOTE, text, f"remove `trust` under [vendors.{name}] where that is too much"))
         else:
-            says = f"; it says “{vendor.gate}” where it is closed" if vendor.gate else ""
-            text = f"its trust gate is its own{says}"
-            found.append(Finding(OK, text, f"`trust = true` under [vendors.{name}] adds {opened}, everywhere"))
+            says = f"; of another it says “{vendor.gate}”" if vendor.gate else ""
+            text = f"it decides by itself which folders it trusts{says}"
+            found.append(
+                Finding(OK, text, f"`trust = true` under [vendors.{name}] adds {opened} and trusts every folder")
+            )
     if vendor.login:
         found.append(Finding(OK, f"if it is not logged in: {vendor.login}"))
     return found

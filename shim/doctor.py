@@ -3,10 +3,12 @@
 import json
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from shim.account import printable
@@ -35,13 +37,20 @@ def doctor(
     """
     from shim.diagnosis import diagnose
 
-    drift, limits = _drift(casts, vendor)
-    diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), drift, wait)
+    with _busy():
+        drift, limits = _drift(casts, vendor)
+        diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), drift, wait)
     if as_json:
         sys.stdout.write(json.dumps(diagnosis.report(), indent=2) + "\n")
     else:
         _draw(Console(highlight=False), diagnosis, limits, alone=vendor is not None)
     raise typer.Exit(0 if diagnosis.works else 1)
+
+
+def _busy() -> AbstractContextManager[object]:
+    """Somebody who looks on is told that programs take their time."""
+    console = Console(stderr=True)
+    return console.status("asking programs for their versions …") if console.is_terminal else nullcontext()
 
 
 def _drift(casts: list[str] | None, vendor: str | None) -> tuple[list[dict[str, Any]], str]:
@@ -58,7 +67,7 @@ def _drift(casts: list[str] | None, vendor: str | None) -> tuple[list[dict[str, 
     else:
         drifts = drift_of(casts)
     rows = [row.report() for row in drifts.rows.values() if vendor in (None, row.vendor)]
-    unread = f"{drifts.unread} recordings were not read: {drifts.problem}" if drifts.unread else drifts.problem
+    unread = f"not read: {_plural(drifts.unread, 'recording')}: {drifts.problem}" if drifts.unread else drifts.problem
     return rows, unread
 
 
@@ -94,7 +103,7 @@ def _vendor(console: Console, vendor: VendorReport, drift: list[dict[str, Any]],
 
 
 def _drifted(row: dict[str, Any]) -> list[Finding]:
-    of = f"in {row['casts']} recordings of version {row['version']}"
+    of = f"in {_plural(row['casts'], 'recording')} of version {row['version']}"
     found = []
     fix = "a newer claude-shim may know them; `shim cast fixture` cuts out of a recording what a report needs"
     for level, what, news in (
@@ -106,14 +115,31 @@ def _drifted(row: dict[str, Any]) -> list[Finding]:
             more = f", and {len(news) - SHOWN} more" if len(news) > SHOWN else ""
             found.append(Finding(level, f"{of}: {what}: {told}{more}", fix if level == WARNING else ""))
     if row["malformed"]:
-        found.append(Finding(WARNING, f"{of}: {row['malformed']} events are not as their handlers need them", fix))
+        found.append(
+            Finding(WARNING, f"{of}: {_plural(row['malformed'], 'event')} without what its handler needs", fix)
+        )
     return found or [Finding(OK, f"{of}: nothing is new")]
 
 
 def _finding(console: Console, finding: Finding, indent: str) -> None:
+    """A mark and its text, and below it what to do; a terminal gets lines that fit, a pipe gets whole ones."""
     mark, style = MARKS[finding.level]
-    line = Text(f"{indent}{mark} ", style=style)
-    line.append(printable(finding.text), style="" if finding.level != PROBLEM else "red")
-    console.print(line, soft_wrap=True)
+    text = Text(printable(finding.text), style="red" if finding.level == PROBLEM else "")
+    _line(console, indent, Text(mark, style=style), text)
     if finding.fix:
-        console.print(Text(f"{indent}  → {printable(finding.fix)}", style="dim"), soft_wrap=True)
+        _line(console, indent + "  ", Text("→", style="dim"), Text(printable(finding.fix), style="dim"))
+
+
+def _line(console: Console, indent: str, mark: Text, text: Text) -> None:
+    if not console.is_terminal:
+        console.print(Text.assemble(indent, mark, " ", text), soft_wrap=True)
+        return
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text.assemble(indent, mark), text)
+    console.print(grid)
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

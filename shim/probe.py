@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import orjson
 
 from shim.config import state_directory
-from shim.state import read_file, write_file
+from shim.state import read_file, remove, write_file
 from shim.versions import VersionProbe
 
 PROBE_SECONDS = 2.0
@@ -24,6 +24,7 @@ HELP_BYTES = 64 * 1024  # of an answer, of stdout and of stderr each; the longes
 ANSWERS = 8  # of one program; there are two questions, and a profile may change the second
 KEPT_BYTES = ANSWERS * 2 * 6 * HELP_BYTES  # of a file of answers, where each byte may take six in JSON
 NEVER_RAN = (126, 127)  # what a shell or `env` says when the interpreter is missing: no answer of the program's own
+PROBES_KEPT = 200  # programs, the last ones asked: each update of one is another
 HELP = ("--help",)
 FAILURE_CHARACTERS = 200  # of what it says instead of an answer
 
@@ -90,6 +91,7 @@ class Probe:
         if text and key:
             answers = {**dict(list(known.items())[: ANSWERS - 1]), question: text}
             write_file(self._directory, key, orjson.dumps(answers))
+            _forget(self._directory)
         return text
 
     @property
@@ -167,6 +169,17 @@ def _read(process: "subprocess.Popen[bytes]", seconds: float) -> tuple[bytes, bo
                 still.remove(descriptor)
             said[descriptor] += chunk[: HELP_BYTES - len(said[descriptor])]
     return b"", False
+
+
+def _forget(directory: str) -> None:
+    """Forget the programs that were asked first, beyond PROBES_KEPT."""
+    try:
+        names = [os.path.join(directory, name) for name in os.listdir(directory)]
+        if len(names) > PROBES_KEPT:
+            for path in sorted(names, key=os.path.getmtime)[: len(names) - PROBES_KEPT]:
+                remove(path)
+    except OSError:  # another process forgot one just now
+        return
 
 
 def _line(said: str) -> str:

@@ -207,10 +207,10 @@ def test_who_asks_nobody_is_said_in_plain_words(machine, doctor):
 
 def test_a_trust_gate_is_said_with_what_would_open_it(machine, doctor):
     machine.program("codex", "echo codex-cli 0.169.0\n")
-    level, text = said(doctor("codex")[1], "its trust gate is its own", "codex")
+    level, text = said(doctor("codex")[1], "it decides by itself which folders it trusts", "codex")
     assert level == "ok" and "`trust = true` under [vendors.codex] adds --skip-git-repo-check" in text
     machine.settings("[vendors.codex]\ntrust = true\n")
-    level, text = said(doctor("codex")[1], "its trust gate is open everywhere", "codex")
+    level, text = said(doctor("codex")[1], "every folder is trusted", "codex")
     assert level == "note" and "remove `trust`" in text
 
 
@@ -360,7 +360,10 @@ def test_a_person_gets_marks_and_what_to_do(machine, shim):
     assert "demo  bundled" in shim("doctor", "demo")[1].decode()
 
 
-def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(machine, shim):
+@pytest.mark.parametrize("terminal", [False, True])
+def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(machine, shim, monkeypatch, terminal):
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
     (machine.path / "evil").write_text(f"1.2{BAD}.3\n", encoding="utf-8")
     for name, code in (("codex", 0), ("pi", 127)):
         machine.program(name, f"cat {machine.path}/evil; exit {code}\n")
@@ -420,7 +423,7 @@ def test_drift_is_said_to_a_person_and_is_no_failure(machine, shim, casts):
     status, printed, _ = shim("doctor", "codex", "--casts", folder)
     text = printed.decode()
     assert status == 0
-    assert "in 1 recordings of version 0.170.0: events that nobody translates: thread.archived (1), kind0 (1)" in text
+    assert "in 1 recording of version 0.170.0: events that nobody translates: thread.archived (1), kind0 (1)" in text
     assert "and 15 more" in text and "new fields: turn.started: weather (1)" in text
     assert "shim cast fixture" in text
     assert (
@@ -458,7 +461,7 @@ def test_what_cannot_be_read_is_passed_over_and_said(machine, shim, casts):
     status, printed, _ = shim("doctor", "codex", "--casts", folder)
     assert status == 0
     assert "thread.archived" in printed.decode()
-    assert "1 recordings were not read: " in printed.decode() and "this is no cast" in printed.decode()
+    assert "not read: 1 recording: " in printed.decode() and "this is no cast" in printed.decode()
 
 
 def test_a_users_own_vendor_is_looked_through_for_what_nobody_translates(machine, doctor, casts):

@@ -209,3 +209,14 @@ def test_a_file_of_answers_that_is_damaged_is_none(box, probe, kept):
     file.write_bytes(kept)
     assert probe(None).known_version(HOW) is None
     assert probe(None).version(HOW) == "1.2.3"
+
+
+def test_programs_that_were_asked_long_ago_are_forgotten(box, probe, monkeypatch):
+    monkeypatch.setattr(probes, "PROBES_KEPT", 2)
+    for age in range(1, 5):
+        probe(f"echo {'x' * age} 1.2.{age}\n").version(HOW)
+        (box.bin / "program").touch()
+        for file in (box.state / "probes").iterdir():
+            os.utime(file, ns=(file.stat().st_mtime_ns - 10**9,) * 2)
+    assert len(list((box.state / "probes").iterdir())) == 2
+    assert probe("echo xxxx 1.2.4\n").version(HOW) == "1.2.4"
