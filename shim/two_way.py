@@ -34,7 +34,7 @@ class TwoWay(ChildDriver):
         self._tasks: TaskGroup = tasks
         self._questions = control
         self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []
-        self._draining = anyio.CancelScope()
+        self._draining, self._feeling = anyio.CancelScope(), anyio.CancelScope()
         self._told = True
         self._turning = False
         self._outdated = False  # the child runs in another mode than is asked for by now
@@ -124,10 +124,10 @@ class TwoWay(ChildDriver):
         self._deadline = float("inf")
         self._child = child = Child(*started._replace(stdin=b""))
         self.translation = translation = translation or self._launcher.translation(self.translation)
-        self._draining = anyio.CancelScope()
+        self._draining, self._feeling = anyio.CancelScope(), anyio.CancelScope()
         self._tasks.start_soon(self._drain, child, self._draining)
         self._tasks.start_soon(self._watch, child)
-        self._tasks.start_soon(self._feel, child, self._draining)
+        self._tasks.start_soon(self._feel, child, self._feeling)
         await self._tell(child, self._speech.hello())
         return child, translation
 
@@ -153,10 +153,10 @@ class TwoWay(ChildDriver):
         translation.rest()
         return True
 
-    async def _feel(self, child: Child, draining: anyio.CancelScope) -> None:
+    async def _feel(self, child: Child, feeling: anyio.CancelScope) -> None:
         """Ask a child for signs of life while it answers a message, if it has any."""
         beat = self._speech.heartbeat
-        with draining:
+        with feeling:
             while self._child is child and beat():
                 await anyio.sleep(self._launcher.timeouts["heartbeat_timeout"] / BEATS)
                 if self._turning and self._told:
@@ -167,6 +167,7 @@ class TwoWay(ChildDriver):
         """Its stderr may be held by somebody else: nobody waits for a descriptor whose number the next child gets."""
         self._child = None
         self._draining.cancel()
+        self._feeling.cancel()
         with anyio.CancelScope(shield=True):
             await child.drained.wait()
         child.close()

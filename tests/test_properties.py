@@ -82,9 +82,9 @@ def ends_of(case: Any) -> tuple[object, ...]:
     return tuple(event.get("type") for event in last)
 
 
-def has_own_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> bool:
+def has_own_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> bool | None:
     """Whether the vendor itself said, after all that it began, that the turn is over (vendor pages)."""
-    ended = False
+    ended: bool | None = False
     for event in events:
         if isinstance(event, list):
             ended = has_own_end(vendor, event, ends) or ended
@@ -92,7 +92,9 @@ def has_own_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> boo
             continue
         kind = event.get("type")
         if vendor == "pi":
-            ended = _pi_end(kind, event, ended)
+            ended = _pi_end(kind, event, bool(ended))
+        elif vendor == "qwen-rfc":
+            ended = _rfc_end(kind, event, ended)
         elif kind in ends:
             ended = True
         elif kind == "system" and event.get("subtype") == "init":
@@ -112,6 +114,29 @@ def _pi_end(kind: object, event: dict[str, Any], ended: bool) -> bool:
         return ended and not event.get("willRetry")
     if kind in ("agent_start", "turn_start", "auto_retry_start") or (kind == "message_start" and role == "assistant"):
         return False
+    return ended
+
+
+def _rfc_end(kind: object, event: dict[str, Any], ended: bool | None) -> bool | None:
+    """The RFC has no last event: a reply that stopped is one, or what a command did; whatever goes on takes it back.
+
+    None while the tool of a command runs: its result is the end.
+    """
+    if kind == "x-qwen-tool-display" and ended is None:
+        return True if event.get("status") == "success" else None
+    if kind in ("x-qwen-thought", "x-qwen-tool-display", "control_request"):
+        return False
+    if kind == "x-qwen-session-event":
+        return ended or event.get("event") == "Finished"
+    if kind == "result/command":
+        done = (event.get("result") or {}).get("type")
+        return None if done == "tool" else done in ("message", "dialog", "quit", "load_history")
+    for choice in event.get("choices") or ():
+        said = choice.get("message") or choice.get("delta") or {}
+        spoken = said.get("content") or said.get("tool_calls") or said.get("role") == "tool"
+        if choice.get("index") or not (spoken or (choice.get("finish_reason") and "delta" in choice)):
+            continue
+        ended = choice.get("finish_reason") in ("stop", "length") and said.get("role") != "tool"
     return ended
 
 
@@ -136,7 +161,7 @@ def check_cut(case: Any, cut: int, child_exit: Exit | None, partial: bool) -> No
     prefix = case.data[:cut]
     said, _ = translate(case, partial, child_exit, prefix)
     turns = check_turns(said, partial, passthrough=case.passthrough)
-    assert case.vendor in ("qwen", "claude") or len(turns) == 1
+    assert case.vendor in ("qwen", "qwen-rfc", "claude") or len(turns) == 1
     ended = has_own_end(case.vendor, events_of(prefix), ends_of(case))
     good_exit = child_exit is None or child_exit.code == 0
     if ended and (good_exit or case.passthrough):

@@ -1,0 +1,262 @@
+"""What goes back to a child of the Qwen RFC, against the examples of its page (2.3 to 2.5), and how one is started."""
+
+import json
+
+import pytest
+
+from shim.argv import parse
+from shim.errors import FrontendError
+from shim.permissions import Decision, Permission
+from shim.vendor import Request
+from shim.vendors import find
+from shim.vendors import qwen_rfc_requests as requests
+from shim.vendors.qwen_rfc_speech import RfcSpeech
+
+SESSION = "session-123"
+PROMPT = "session-123########8"
+
+
+def test_a_chat_request_is_the_one_of_the_page():
+    options = {"temperature": 0.2, "tool_overrides": ["EditTool"]}
+    part = requests.text_part("Please fix the bug in @main.py")
+    made = requests.chat_request(
+        [part], session=SESSION, prompt=requests.prompt_id(SESSION, 7), model="qwen-coder", options=options
+    )
+    assert made == {
+        "session_id": "session-123",
+        "prompt_id": "session-123########7",
+        "model": "qwen-coder",
+        "input": {
+            "origin": "user",
+            "parts": [{"type": "text", "text": "Please fix the bug in @main.py"}],
+            "command": None,
+        },
+        "options": {"temperature": 0.2, "tool_overrides": ["EditTool"]},
+    }
+
+
+def test_a_request_that_begins_a_session_names_none():
+    assert requests.chat_request([])["session_id"] == "_new"
+    assert "prompt_id" not in requests.chat_request([])
+
+
+def test_a_command_is_declared_and_its_text_is_empty():
+    assert requests.user_message("/chat list", session=SESSION, prompt=PROMPT, model=None) == {
+        "session_id": "session-123",
+        "prompt_id": "session-123########8",
+        "input": {
+            "origin": "user",
+            "parts": [{"type": "text", "text": ""}],
+            "command": {"kind": "slash", "path": ["chat", "list"], "args": ""},
+        },
+        "options": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "arguments"),
+    [
+        ("/chat resume friday night", ["chat", "resume"], "friday night"),
+        ("/memory add buy milk", ["memory", "add"], "buy milk"),
+        ("/model qwen3", ["model"], "qwen3"),
+        ("/chat", ["chat"], ""),
+        ("/team:review  all of it ", ["team:review"], "all of it"),
+        ("/init\nand more", None, None),
+        ("/etc/passwd is a file", None, None),
+        ("/", None, None),
+        ("/ list", None, None),
+        ("/ünï", None, None),
+        ("say /chat list", None, None),
+        ("", None, None),
+    ],
+)
+def test_a_text_is_a_command_only_where_its_first_word_is_one(text, path, arguments):
+    expected = None if path is None else {"kind": "slash", "path": path, "args": arguments}
+    assert requests.slash(text) == expected
+
+
+def test_what_a_tool_returned_names_its_call():
+    part = {"type": "function_response", "name": "ls", "response": {"output": "a.txt"}}
+    assert requests.tool_response([part], "tool-1", session=SESSION, prompt=PROMPT) == {
+        "session_id": "session-123",
+        "prompt_id": "session-123########8",
+        "input": {"origin": "tool_response", "parts": [part], "command": None},
+        "options": {},
+        "tool_call_id": "tool-1",
+    }
+
+
+def test_a_request_may_go_on_and_may_describe_a_call():
+    call = {"callId": "tool-1", "name": "ls", "args": {}}
+    made = requests.chat_request([], session=SESSION, prompt=PROMPT, continuation=True, tool_request=call)
+    assert (made["continuation"], made["tool_request"], made["input"]["parts"]) == (True, call, [])
+
+
+OTHERS = {
+    "debugging": (
+        requests.debugging_request("Hello", "qwen-coder"),
+        {"model": "qwen-coder", "messages": [{"role": "user", "content": "Hello"}]},
+    ),
+    "hint": (
+        requests.command_hint_request("/c", 2, session=SESSION, cwd="/workspace/demo"),
+        {
+            "type": "command_hint_request",
+            "session_id": "session-123",
+            "prompt_id": "session-123########preview",
+            "trigger": "slash",
+            "text": "/c",
+            "cursor": 2,
+            "context": {"cwd": "/workspace/demo", "selected_text": ""},
+        },
+    ),
+    "hint-cancel": (
+        requests.command_hint_cancel(SESSION),
+        {"type": "command_hint_cancel", "session_id": "session-123", "prompt_id": "session-123########preview"},
+    ),
+    "heartbeat": (
+        requests.heartbeat_request(SESSION),
+        {"type": "heartbeat_request", "session_id": "session-123"},
+    ),
+    "heartbeat-early": (requests.heartbeat_request(""), {"type": "heartbeat_request"}),
+    "cancel": (
+        requests.cancel(SESSION, PROMPT),
+        {
+            "type": "control/cancel",
+            "session_id": "session-123",
+            "prompt_id": "session-123########8",
+            "reason": "escape",
+        },
+    ),
+    "cancel-early": (requests.cancel("", None), {"type": "control/cancel", "reason": "escape"}),
+    "approve": (
+        requests.approve("req-1", "Allowed to execute."),
+        {
+            "type": "control_response",
+            "request_id": "req-1",
+            "response": {
+                "subtype": "success",
+                "result": {"behavior": "approve", "message": "Allowed to execute."},
+            },
+        },
+    ),
+    "deny": (
+        requests.deny("req-1", "no"),
+        {
+            "type": "control_response",
+            "request_id": "req-1",
+            "response": {"subtype": "success", "result": {"behavior": "deny", "message": "no"}},
+        },
+    ),
+    "failure": (
+        requests.failure("req-1", "the callback failed"),
+        {
+            "type": "control_response",
+            "request_id": "req-1",
+            "response": {"subtype": "error", "error": {"message": "the callback failed", "retryable": False}},
+        },
+    ),
+    "mcp": (
+        requests.mcp_response("req-2", {"jsonrpc": "2.0", "id": 1, "result": {"tools": []}}),
+        {
+            "type": "control_response",
+            "request_id": "req-2",
+            "response": {
+                "subtype": "success",
+                "result": {"mcp_response": {"jsonrpc": "2.0", "id": 1, "result": {"tools": []}}},
+            },
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_other_request_is_the_one_of_the_page(name):
+    made, expected = OTHERS[name]
+    assert made == expected
+
+
+# -- what a conversation says ----------------------------------------------------------------------------------------
+
+
+def told(data):
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
+    speech = RfcSpeech()
+    assert speech.hello() == b""
+    (first,) = told(speech.prompt("one"))
+    speech.follow(SESSION)
+    (cancel,) = told(speech.interrupt())
+    (second,) = told(speech.prompt("/chat list"))
+    assert (first["session_id"], "prompt_id" in first) == ("_new", False)
+    assert cancel == {"type": "control/cancel", "session_id": SESSION, "reason": "escape"}
+    assert (second["session_id"], second["prompt_id"]) == (SESSION, "session-123########2")
+    assert second["input"]["command"]["path"] == ["chat", "list"]
+    assert told(speech.interrupt())[0]["prompt_id"] == "session-123########2"
+
+
+def test_another_model_stands_in_the_next_request_and_another_mode_nowhere():
+    speech = RfcSpeech()
+    assert speech.model("qwen-large") == b""
+    assert told(speech.prompt("one"))[0]["model"] == "qwen-large"
+    assert speech.mode("plan") is None
+
+
+ASKED = Permission("r1", "t1", "Read", {"file_path": "/a", "offset": 1}, "read_file", {"path": "/a", "offset": 0})
+
+
+def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
+    """It would run the call as it was: the RFC has no place for another input."""
+    speech = RfcSpeech()
+    assert told(speech.decide(ASKED, Decision(True))) == [requests.approve("r1")]
+    assert told(speech.decide(ASKED, Decision(False, message="no"))) == [requests.deny("r1", "no")]
+    with pytest.raises(ValueError, match=r'"path":"/b"'):
+        speech.decide(ASKED, Decision(True, changed={"file_path": "/b", "offset": 1}))
+
+
+# -- how it is started -----------------------------------------------------------------------------------------------
+
+
+def launched(*words, **more):
+    vendor = find("qwen-rfc")
+    return vendor.launch(
+        Request(
+            parse(["-p", "hi", "--output-format", "stream-json", *words]),
+            "hi",
+            **({"mode": vendor.modes["default"]} | more),
+        )
+    )
+
+
+def test_one_message_is_one_request_on_stdin():
+    launch = launched("--model", "qwen-coder")
+    assert launch.arguments == (
+        *("--input-format", "stream-json", "--output-format", "stream-json"),
+        *("--approval-mode", "default"),
+    )
+    (request,) = told(launch.stdin)
+    assert (request["session_id"], request["model"]) == ("_new", "qwen-coder")
+    assert request["input"]["parts"] == [{"type": "text", "text": "hi"}]
+
+
+def test_fragments_are_another_format_of_its_output():
+    launch = launched("--include-partial-messages")
+    assert launch.arguments[:4] == ("--input-format", "stream-json", "--output-format", "stream-chunk-json")
+
+
+def test_a_session_goes_on_by_its_id_and_is_never_forked():
+    assert told(launched(resume=SESSION).stdin)[0]["session_id"] == SESSION
+    with pytest.raises(FrontendError, match="cannot fork"):
+        launched("--resume", "x", "--fork-session", resume=SESSION)
+
+
+def test_a_child_that_listens_gets_its_messages_later():
+    launch = launched("--model", "qwen-coder", listens=True)
+    assert (launch.stdin, launch.arguments[-2:]) == (b"", ("--model", "qwen-coder"))
+
+
+def test_no_mode_becomes_a_wider_one():
+    vendor = find("qwen-rfc")
+    assert [mode for mode, words in vendor.modes.items() if "yolo" in words] == ["bypassPermissions"]
+    assert "auto" not in vendor.modes
