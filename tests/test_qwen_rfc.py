@@ -350,3 +350,26 @@ def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
     odd = {"role": "assistant", "content": "Hi.", "annotations": [None, 7, {"type": "x-qwen-ansi"}]}
     data = ndjson({"object": "chat.completion", "choices": [{"message": odd, "finish_reason": "stop"}]}).encode()
     assert "text:Hi." in brief(parse(by_qwen(data, Exit(code=0), "", False)))
+
+
+# -- the fork's own draft, which is nearly what was released later (page, section 1) ---------------------------------
+
+
+def test_the_draft_in_between_is_read_by_the_qwen_vendor():
+    facts = {"model": "m1", "tools": ["run_shell_command"], "cwd": "/repo", "permission_mode": "manual"}
+    call = {"type": "tool_use", "id": "t1", "name": "run_shell_command", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "a.txt", "is_error": False}
+    lines = [
+        {"type": "system", "subtype": "init", "session_id": "s1", "data": facts},
+        {"type": "assistant", "message": {"role": "assistant", "content": [call]}},
+        {"type": "control_response", "request_id": "r1", "success": True, "response": {}},
+        {"type": "user", "parent_tool_use_id": "t1", "message": {"role": "user", "content": [result]}},
+        {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "One file."}]}},
+    ]
+    summary = {"type": "result", "subtype": "session_summary", "is_error": False, "num_turns": 1, "summary": "ok"}
+    broken = {"type": "result", "subtype": "error", "is_error": True, "error": "the session is locked"}
+    expected = ["init", "call:t1 Bash", "result:t1 a.txt", "text:One file."]
+    assert briefly(*lines, summary) == [*expected, "end:success One file.", "."]
+    assert briefly(*lines, broken) == [*expected, f"{BROKEN} the session is locked", "."]
+    init = parse(by_qwen(ndjson(*lines, summary).encode(), Exit(code=0), "", False))[0]
+    assert (init["model"], init["cwd"], init["tools"]) == ("m1", "/repo", ["Bash"])

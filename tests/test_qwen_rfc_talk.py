@@ -301,3 +301,28 @@ def test_the_list_of_vendors_says_that_no_released_program_speaks_it(box):
     assert "no released program is known to speak this dialect" in rows["qwen-rfc"]["note"]
     assert not rows["qwen"]["note"]
     assert b"qwen-rfc: no released program" in box.shim("vendors", environment=box.environment()).stdout
+
+
+def test_a_recorded_conversation_is_played_again(box, talk):
+    """Its messages have no type, and questions for a sign of life are asked by the clock: nothing waits for one."""
+    cast = str(box.path / "talk.cast")
+    recorded = box.fake(
+        ["hear", "one"],
+        ["out", ndjson(HELLO, calls(), asks())],
+        ["hear", "control_response"],
+        ["hear", "heartbeat_request"],
+        ["out", ndjson(BEAT, shows("done"), says("First."), FINISHED)],
+        ["hear", "two"],
+        ["out", ndjson(says("Second."), FINISHED)],
+        ["hear", "never"],
+    )
+    box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
+    for environment in ({"SHIM_RECORD": cast}, {"SHIM_VENDOR": f"replay:{cast}"}):
+        with talk(recorded, *ASKING, **environment) as running:
+            running.say(user("one"))
+            asked = question(running)
+            running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+            running.read_until(b'"type":"result"')
+            running.say(user("two"))
+            running.read_until(b"Second.")
+            assert texts(running.hang_up()) == ["First.", "Second."]

@@ -7,8 +7,10 @@ import orjson
 
 from shim.casts.cast import Record
 
-INTERRUPTS = ("control_request/interrupt", "interrupt")  # Claude's and Yume's
+INTERRUPTS = ("control_request/interrupt", "interrupt", "control/cancel")  # Claude's, Yume's and the Qwen RFC's
 ANSWERS = ("control_response", "tool_approval")  # the same: what is said to a question
+VERDICTS = {"approve": "allow"}  # the Qwen RFC's word for yes
+HEARTBEAT = "heartbeat_request"  # asked by the clock, so nothing waits for one
 
 
 class Word(NamedTuple):
@@ -36,10 +38,16 @@ def read_word(line: bytes) -> Word:
     if kind == "control_response":
         response = said.get("response")
         verdict = _of(response, "subtype") if _of(response, "subtype") == "error" else ""
-        body = response.get("response") if isinstance(response, dict) else None
-        return Word(kind, _of(response, "request_id"), verdict or _of(body, "behavior"))
+        body = response.get("response", response.get("result")) if isinstance(response, dict) else None
+        behavior = _of(body, "behavior")
+        identity = _of(response, "request_id") or _of(said, "request_id")
+        return Word(kind, identity, verdict or VERDICTS.get(behavior, behavior))
     if kind == "tool_approval":
         return Word(kind, _of(said, "id"), "allow" if said.get("approved") is True else "deny")
+    if kind is None and isinstance(said.get("input"), dict):
+        return Word("user")  # the Qwen RFC's, which has no type
+    if kind == HEARTBEAT:
+        return Word()
     return Word(kind, _of(said, "uuid")) if isinstance(kind, str) else Word()
 
 

@@ -2,8 +2,9 @@
 
 Measured: 0.24.4 and 0.15.10. Its stream is nearly Claude's; what differs is on the qwen page, section 7: ids and
 indices that restart, no message_delta, usage that includes cached tokens and hidden requests, its own tool names,
-events of its own. A reply ends with the assistant line that has a non-zero usage; text that begins with
-`[API Error:` is the error and not the reply; an `init` after an outcome begins the next turn.
+events of its own. A reply ends with the assistant line that has a non-zero usage; text that begins with `[API Error:`
+is the error and not the reply; an `init` after an outcome begins the next turn. A draft of it (qwen-rfc page, 1)
+nests the facts of `init` in `data`, has errors that are texts, and names a call as the parent of its own result.
 """
 
 import re
@@ -67,7 +68,7 @@ class QwenTranslator(StreamedTranslator):
         subtype = event.get("subtype")
         data = event.get("data") or {}
         if subtype == "init":
-            self._init(event)
+            self._init(data | event)
         elif subtype == "retry":
             self._again()
         elif subtype == "task_started":
@@ -169,7 +170,7 @@ class QwenTranslator(StreamedTranslator):
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         for block in blocks:
             if block["type"] == "tool_result":
-                self._result(block, parent)
+                self._result(block, None if parent == block["tool_use_id"] else parent)
             elif block["type"] == "text" and parent:
                 self.turn.child(parent).user_text(block["text"])
             elif block["type"] != "text" or not NOTIFIED.match(block["text"]):
@@ -219,7 +220,8 @@ class QwenTranslator(StreamedTranslator):
         for denial in event.get("permission_denials") or ():
             name, arguments = translate(TOOLS, denial.get("tool_name", ""), denial.get("tool_input"))
             self.turn.denied(str(denial.get("tool_use_id")), name, arguments)
-        message = (event.get("error") or {}).get("message") or ""
+        error = event.get("error") or {}
+        message = error if isinstance(error, str) else error.get("message") or ""
         text = event.get("result") or ""
         if event.get("is_error") or text.startswith(API_ERROR):
             self._failed(str(message or text or event.get("subtype")), facts)

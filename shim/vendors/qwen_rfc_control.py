@@ -9,7 +9,7 @@ from shim.turn import Turn
 from shim.usage import count
 from shim.vendors import qwen_rfc_requests as requests
 from shim.vendors.qwen_rfc_calls import words
-from shim.vendors.qwen_rfc_replies import RepliesTranslator
+from shim.vendors.qwen_rfc_replies import ASKING, RepliesTranslator
 from shim.vendors.qwen_rfc_tools import called, own
 
 REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
@@ -56,7 +56,7 @@ class ControlTranslator(RepliesTranslator):
 
     def _finished_event(self, text: str, event: Event) -> None:
         """It ends the turn, unless it only ends a reply that asked for tools."""
-        if not self._replying and not self.turn.open and self._reason not in ("tool_calls", "function_call"):
+        if not self._replying and not self.turn.open and self._reason not in ASKING:
             self._ended()
 
     def _cut(self, text: str, event: Event) -> None:

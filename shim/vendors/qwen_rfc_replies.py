@@ -21,7 +21,7 @@ STOPS = {
     "length": "max_tokens",
     "content_filter": "refusal",
 }
-LAST = frozenset(("stop", "length", "content_filter"))  # how the last reply of a turn may end
+ASKING = frozenset(("tool_calls", "function_call"))  # how a reply ends that cannot be the last of its turn
 CUT = frozenset(("length", "content_filter"))  # of a reply that did: a call of it may be half
 FILTERED = "The content filter stopped the reply (finish_reason content_filter)"
 CONTROL_ERRORS = 20  # that one line is read for
@@ -78,7 +78,7 @@ class RepliesTranslator(CallsTranslator):
             if choice.get("index"):
                 continue
             message = choice.get("message") or choice.get("delta") or {}
-            reason = choice.get("finish_reason") or "stop"
+            reason = reason_of(choice) or "stop"
             if reason == "error":
                 self._failed(error_text(metadata.get("error") or words(message.get("content")) or "error"))
             elif message.get("role") == "tool":
@@ -130,7 +130,7 @@ class RepliesTranslator(CallsTranslator):
 
     def _delta(self, choice: dict[str, Any], event: Event, counted: Usage | None) -> None:
         delta = choice.get("delta") or choice.get("message") or {}
-        reason, model = choice.get("finish_reason"), event.get("model")
+        reason, model = reason_of(choice), event.get("model")
         annotations = annotations_of(delta)
         if self._ending is not None and (delta.keys() - {"role"} or reason != self._ending):
             self._end_reply(None)
@@ -183,6 +183,8 @@ class RepliesTranslator(CallsTranslator):
     def _close_reply(self, reason: str, counted: Usage | None) -> None:
         self._replying, self._reason = False, reason
         self._usage = counted or self._usage
+        if reason not in STOPS:
+            self.turn.unknown(f"finish_reason/{reason}")
         self.turn.message_end(counted, STOPS.get(reason), adds=False)
         if counted is not None:
             self._pause()
@@ -193,7 +195,7 @@ class RepliesTranslator(CallsTranslator):
 
     def _complete(self) -> bool:
         """Whether what was said may be a whole turn: a last reply that did not ask for tools, and nothing after it."""
-        return self._reason in LAST and not self._replying and not self.turn.open
+        return self._reason is not None and self._reason not in ASKING and not (self._replying or self.turn.open)
 
     def _thoughts(self, annotations: list[Event], model: Any) -> None:
         for annotation in annotations:
@@ -241,6 +243,12 @@ class RepliesTranslator(CallsTranslator):
     def _note(self, text: str) -> None:
         """Something to know that is no part of the conversation."""
         self.turn.system("informational", content=text, level="notice")
+
+
+def reason_of(choice: dict[str, Any]) -> str:
+    """How a reply ended; "" for one that did not."""
+    reason = choice.get("finish_reason")
+    return reason if isinstance(reason, str) else ""
 
 
 def annotations_of(message: dict[str, Any]) -> list[Event]:
