@@ -102,7 +102,7 @@ _TEXTS: tuple[tuple[str, str], ...] = (
     (r"usage limit|rate.?limit|too many requests|quota exceeded|quota.{0,20}exhausted|resource.?exhausted","rate"),
     (r"not (logged|signed) in|please (log|sign) ?in|run '?(agent|cursor-agent)? ?login|authentication required"
      r"|(missing|no) api.?key|api.?key (is |was )?(missing|not (set|found|provided))|no auth type"
-     r"|_API_KEY.? (is )?not set|must specify the \w{1,40}_API_KEY",                                      "login"),
+     r"|_API_KEY.? (is )?not set|must specify the \w{1,40}_API_KEY|set an auth method|invalid auth method","login"),
     (r"(invalid|incorrect) api.?key|api.?key (is |was )?(invalid|not valid)|unauthori[sz]ed|unauthenticated"
      r"|authentication (failed|error)|provided api key is invalid",                                       "key"),
     (r"maximum context length|context.?(length|window).{0,40}exceed|prompt is too long|too many tokens"

@@ -113,6 +113,9 @@ TABLE = [
     ("gemini", '[API Error: {"error":{"code":401,"message":"mock error 401","status":"UNAUTHENTICATED"}}]',
      AUTH, 401, KEY + " · 401 mock error 401"),
     ("gemini", "When using Gemini API, you must specify the GEMINI_API_KEY environment variable.", AUTH, None, LOGIN),
+    ("gemini", "Please set an Auth method in your ~/.gemini/settings.json or specify one of the following environment "
+     "variables before running: GEMINI_API_KEY, GOOGLE_GENAI_USE_VERTEXAI, GOOGLE_GENAI_USE_GCA", AUTH, None, LOGIN),
+    ("gemini", "Invalid auth method selected.", AUTH, None, LOGIN),
     ("opencode", '{"name":"APIError","data":{"message":"mock error 429","statusCode":429}}',
      RATE, 429, "API Error: Request rejected (429) · mock error 429"),
     # the rest of contract 5.8
