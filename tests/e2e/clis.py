@@ -11,7 +11,7 @@ from pathlib import Path
 
 from place import MARK
 from programs import Program, install
-from vendor_setups import CLAUDE_ITSELF, PI, PI_CUMULATIVE, QWEN, Vendor
+from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI, PI_CUMULATIVE, QWEN, Vendor
 
 INSTALL_SECONDS = 60.0
 
@@ -22,6 +22,7 @@ class Cli:
 
     vendor: Vendor
     bare: bool = False
+    brief: bool = False  # one client stands for all of a kind: what they do with the others is known
 
     @property
     def outdated(self) -> bool:
@@ -33,7 +34,15 @@ class Cli:
 
 
 # The first proves the tests: what it does is what the others are measured by.
-CLIS = (Cli(CLAUDE_ITSELF, bare=True), Cli(CLAUDE_ITSELF), Cli(QWEN), Cli(PI), Cli(PI_CUMULATIVE))
+CLIS = (
+    Cli(CLAUDE_ITSELF, bare=True),
+    Cli(CLAUDE_ITSELF),
+    Cli(QWEN),
+    Cli(PI),
+    Cli(PI_CUMULATIVE),
+    Cli(GEMINI, brief=True),
+    Cli(OPENCODE, brief=True),
+)
 
 
 def isolated_environment(vendor: Vendor, program: Program, url: str, root: Path) -> dict[str, str]:

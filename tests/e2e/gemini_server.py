@@ -40,7 +40,8 @@ class _Handler(ScriptedHandler):
         elif method == "streamGenerateContent":
             self.say_events(request, (("", json.dumps(event)) for event in self._events(answer, request)))
         else:
-            text = "".join(self.model.words()) if answer.slow else answer.text
+            asked = (body.get("generationConfig") or {}).get("responseJsonSchema")
+            text = json.dumps(_filled(asked)) if asked else answer.text
             self.say_whole(200, {**_said([{"text": text}], request, "STOP"), "usageMetadata": USAGE})
 
     def _fail(self, status: int, message: str) -> None:
@@ -54,6 +55,12 @@ class _Handler(ScriptedHandler):
             yield _said([{"text": piece}], request)
         calls = [{"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}} for call in reply.calls]
         yield {**_said(calls or [{"text": ""}], request, "STOP"), "usageMetadata": USAGE}
+
+
+def _filled(schema: Json) -> Json:
+    """An answer of the shape that is asked for: how difficult a prompt is, before a model is chosen for it."""
+    values = {"INTEGER": 10, "STRING": "It is short."}
+    return {name: values[value["type"].upper()] for name, value in schema["properties"].items()}
 
 
 def _said(parts: list[Json], request: Request, reason: str | None = None) -> Json:

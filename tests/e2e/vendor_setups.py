@@ -28,6 +28,7 @@ class Vendor:
     thinks: bool = True  # it prints the model's reasoning
     shows_files: bool = True  # what was read is in its result
     says_exit_codes: bool = True  # a command that failed is told from one that did not
+    asks: bool = True  # a frontend is asked before it runs what it may not
     gives_up: bool = True  # soon, on an API that stays broken
     server: type[ScriptedServer] = ModelServer
     second_model: str = SECOND_MODEL  # how a frontend names another model than the first
@@ -139,6 +140,7 @@ GEMINI = Vendor(
     thinks=False,
     shows_files=False,
     says_exit_codes=False,
+    asks=False,
     gives_up=False,
     server=GeminiServer,
     second_model=SECOND_MODEL,
