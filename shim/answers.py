@@ -31,8 +31,9 @@ class Facts:
     """What the answers are made of, and what the requests change: the session reads it when a turn begins.
 
     `modes` are those that the vendor can honour, `bypass` whether the session may change to bypassPermissions,
-    `prompts` whether the frontend answers permission requests, `asks` whether the vendor makes any, `state_events`
-    "", "visible" or "host" (5.13), `checked` raises ValueError for a model's name that must not become an argument.
+    `prompts` whether the frontend answers permission requests, `asks` whether the vendor makes any, `unattended`
+    whether it runs its tools all the same, `state_events` "", "visible" or "host" (5.13), `checked` gives the name that
+    the vendor is told for a model's, None for its own, and raises ValueError for one that is not its to take.
     `known_model` is what the last `init` said, `transcript` the path of the session's, "" when none is written,
     `replays` whether what the frontend says is said back (C15), `line_bytes` the length that no line of ours passes:
     a question that would is not put.
@@ -55,7 +56,8 @@ class Facts:
         asks: bool = False,
         line_bytes: int = 1_000_000,
         replays: bool = False,
-        checked: Callable[[str], None] = lambda model: None,
+        checked: Callable[[str], str | None] = lambda model: model,
+        unattended: bool = False,
     ) -> None:
         self.vendor = vendor
         self.session_id = session_id
@@ -74,10 +76,17 @@ class Facts:
         self.hooks = Hooks()
         self.transcript = ""
         self.checked = checked
+        self.unattended = unattended
         self.known_model = ""
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
         self.cost = 0.0
+
+    def serve(self, vendor: str, modes: tuple[str, ...], *, asks: bool, unattended: bool, model: str | None) -> None:
+        """From now on it is this vendor; another one's model and what it said of itself are not this one's."""
+        self.vendor, self.modes, self.asks, self.unattended = vendor, modes, asks, unattended
+        self.model = self.first_model = model
+        self.known_model = ""
 
     def allows(self, tool: str, arguments: Asked) -> bool:
         """Whether a call was allowed beforehand (`--allowedTools`)."""
@@ -139,7 +148,7 @@ def _set_model(control: "Control", request: Asked) -> Body:
     chosen = model if model not in ("", "default") else None
     if chosen is not None:
         try:
-            facts.checked(chosen)
+            chosen = facts.checked(chosen)
         except ValueError as error:
             raise RefusalError(f"Cannot set model: {error}") from None
     facts.model = facts.first_model if chosen is None else chosen

@@ -13,24 +13,32 @@ from shim import strays
 from shim.child import Child
 from shim.control import Control
 from shim.early import tell
-from shim.ending import Exit, open_calls
-from shim.errors import ShimError
+from shim.ending import UNANSWERED_CAUSES, Exit, open_calls
+from shim.errors import ModeError, ShimError, VendorError
 from shim.hooks import Seen
 from shim.launcher import Launcher
 from shim.messages import Message
 from shim.permissions import Decision, Permission
 from shim.sinks import Output
 from shim.translation import Translation
+from shim.tried import PASSED_OVER, Tried, tried
 
 SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it said anything
+# While another vendor may answer in a vendor's place, nothing that it says reaches the frontend before its first word.
+# A frontend is told who is at it after so long, or so much, and then nobody takes its place any more. A login that is
+# missing shows in a second or two; a rate limit is often waited for, and counts as one that is final after this time.
+HOLD_SECONDS = 30.0
+HOLD_BYTES = 1024 * 1024
 LATE_BYTES = 1024 * 1024  # the most that a pipe holds: what an ended child wrote is read, however slow our reader is
 STDERR_SECONDS = 0.2  # for the rest of stderr when stdout is at its end
 
 
 class Driver(Protocol):
-    """What the session knows of a driver. `translation` is the turn's that runs, or the last one's."""
+    """What the session knows of a driver."""
 
-    translation: Translation | None
+    @property
+    def translation(self) -> Translation | None:
+        """Of the turn that runs, or of the last one."""
 
     async def turn(self, message: Message) -> None:
         """Answer a message; everything but the terminator of the format has been said when this returns."""
@@ -58,11 +66,18 @@ class Driver(Protocol):
 
 
 class ChildDriver:
-    """What both have in common: a child, its translation, the pump between child and output."""
+    """What both have in common: a child, its translation, the pump between child and output.
+
+    `yields`: another vendor may answer in the place of this one, for as long as it has said nothing. Such a turn leaves
+    `unanswered`, and nothing of it was said.
+    """
+
+    yields = False
+    unanswered: Tried | None = None
 
     def __init__(self, launcher: Launcher, output: Output, control: Control | None = None) -> None:
         self.translation: Translation | None = None
-        self._launcher = launcher
+        self.launcher = self._launcher = launcher
         self._output = output
         self._control = control
         self._child: Child | None = None
@@ -75,7 +90,35 @@ class ChildDriver:
         self._heard = False  # the child has said something; in this turn too:
         self._answering = False
         self._patience = ""
+        self._before: Translation | None = None  # of the last turn that was said
+        self._held_until = float("inf")
+        self._held_bytes = 0
         self._noted: str | None = None
+
+    def may_yield(self, yields: bool, before: tuple[Tried, ...] = ()) -> None:
+        """Of the turn that comes: whether another vendor may answer it, and who was asked before this one."""
+        self.yields, self.unanswered = yields, None
+        self._launcher.tried = before
+
+    async def turn(self, message: Message) -> None:
+        """Answer a message."""
+        raise NotImplementedError
+
+    async def interrupt(self) -> None:
+        """Stop the turn that runs."""
+        raise NotImplementedError
+
+    async def decide(self, permission: Permission, decision: Decision) -> None:
+        """Give the vendor the answer to its question."""
+        raise NotImplementedError
+
+    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
+        """Another model or permission mode."""
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        """End the child for certain."""
+        raise NotImplementedError
 
     def terminate(self) -> None:
         """Tell the child to go, without waiting."""
@@ -88,6 +131,9 @@ class ChildDriver:
 
     async def _refuse(self, message: Message, error: Exception) -> None:
         """A turn that cannot begin ends in a result that says why, our own mistake too."""
+        if self.yields and isinstance(error, VendorError | ModeError):
+            self._let_go(tried(self._launcher.vendor.shown, error.cause, str(error)), started=False)
+            return
         translation = self._launcher.translation(self.translation)
         self.translation = translation
         translation.turn.answers(message, echo=self._launcher.echo)
@@ -109,6 +155,11 @@ class ChildDriver:
             with anyio.CancelScope(deadline=self._until(translation)) as self._reading:
                 chunk = await child.read()
             if self._reading.cancelled_caught:
+                if self.yields and anyio.current_time() >= self._held_until:
+                    if self._waits_in_vain(translation):
+                        return False
+                    await self._output.lines(self._commit(translation))
+                    continue
                 if anyio.current_time() >= min(self._deadline, self._grace):
                     return self._rested(translation)
                 chunk = child.read_ready()  # we may have been stopped ourselves, while it was not
@@ -122,8 +173,12 @@ class ChildDriver:
                 return False
             self._heard = self._answering = True
             said = translation.feed(chunk)
+            if self.yields:
+                self._held_bytes += len(chunk)
+                if translation.turn.spoken or translation.finished or self._held_bytes > HOLD_BYTES:
+                    said = self._commit(translation)
             known = translation.turn.conversation.vendor_session
-            if known != self._noted or translation.finished:
+            if (known != self._noted or translation.finished) and not self.yields:
                 self._noted = known
                 self._launcher.remember(translation)
             if said:
@@ -143,6 +198,8 @@ class ChildDriver:
         One that said that it is done has its grace, one that is being ended the time of that.
         """
         deadline = min(self._deadline, self._grace)
+        if self.yields:
+            deadline = min(deadline, self._held_until)
         if translation.turn.settled or self._stalled or (self._control is not None and self._control.asking):
             return deadline
         if not self._answering:
@@ -189,8 +246,46 @@ class ChildDriver:
     def _listen(self, translation: Translation, message: Message) -> None:
         """The turn that begins answers `message`; it notes what the frontend has hooks for."""
         translation.turn.answers(message, echo=self._launcher.echo)
+        if self.yields:
+            translation.pen.hold()
+            self._held_until, self._held_bytes = anyio.current_time() + HOLD_SECONDS, 0
         if self._control is not None and self._control.facts.hooks:
             translation.turn.observed = []
+
+    def _commit(self, translation: Translation) -> bytes:
+        """The vendor is the one that answers: what it said so far."""
+        self.yields = False
+        translation.pen.release()
+        return translation.pen.take()
+
+    def _waits_in_vain(self, translation: Translation) -> bool:
+        """Whether the vendor only waits for a model that may not be asked now; another one is asked instead."""
+        waits = translation.turn.waits
+        if waits is None or waits.cause not in UNANSWERED_CAUSES:
+            return False
+        name = self._launcher.vendor.shown
+        translation.turn.stopped(f"{name} said nothing in {HOLD_SECONDS:g} s but that it waits", waits.cause)
+        self._deadline = anyio.current_time()
+        return True
+
+    def _passed_over(self, translation: Translation, child_exit: Exit | None, stderr: str | None) -> bool:
+        """Whether the turn is another vendor's; without `stderr` the child has said how its turn ended, and stays."""
+        if not self.yields or self._interrupted or self._stalled or translation.finished:
+            return False
+        why = translation.unanswered(child_exit, stderr)
+        if why is not None:
+            self._launcher.note_account(translation)
+            self._let_go(why, started=True)
+        return why is not None
+
+    def _let_go(self, why: Tried, *, started: bool) -> None:
+        """The turn is another vendor's; a signal that comes now finds one that has not begun."""
+        self.unanswered = why
+        if self._launcher.recorder is not None:
+            self._launcher.recorder.note(PASSED_OVER, started=started, **why.fact())
+        self._launcher.pen.drop()
+        self._launcher.pen.release()
+        self.translation = self._launcher.translation(self._before)
 
     async def _say_end(self, translation: Translation, said: bytes) -> None:
         """The last lines of a turn; a frontend that has them may go on with the session at once, elsewhere."""
@@ -266,6 +361,8 @@ class ChildDriver:
         with anyio.move_on_after(STDERR_SECONDS):
             await child.drained.wait()
         stderr = child.tail.text()
+        if self._passed_over(translation, child_exit, stderr):
+            return
         if not translation.finished and not self._cut_short(translation, child_exit, stderr):
             await self._stopping(translation)
             await self._say_end(translation, translation.close(child_exit, stderr))

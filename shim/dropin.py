@@ -11,11 +11,11 @@ from shim.account import printable
 from shim.argv import Invocation
 from shim.early import GONE, insist, tell
 from shim.ending import bare
+from shim.environment import working_directory
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, UnrecordedError, VendorError
 from shim.events import CLAUDE_VERSION, TERMINATORS
 from shim.failures import Cause
 from shim.ids import parse_uuid
-from shim.launcher import working_directory
 from shim.start import Start, terminator
 from shim.terms import Terms
 from shim.translate import fresh_identity, open_pen, signal_name, write_all
@@ -243,6 +243,7 @@ def refuse(
         session_id=invocation.session_id or parse_uuid(invocation.resume or ""),
         model=invocation.model,
         cwd=working_directory(),
+        tried=error.tried,
     )
     chosen = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     ending = terminator(invocation, chosen if chosen in TERMINATORS else "auto")

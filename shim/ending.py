@@ -12,6 +12,7 @@ from shim.account import printable
 from shim.caps import cut
 from shim.dumping import dump
 from shim.failures import Cause, Failure, classify
+from shim.tried import Tried, listed, tried
 from shim.usage import NO_USAGE, ORDER, Usage, count, dollars, known, place
 from shim.wording import api_text
 
@@ -82,6 +83,26 @@ def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:
     return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
 
 
+# Why another vendor of a list may answer: this one is not logged in, or may not be asked now. And, of one whose stream
+# never began, that its program is gone: it could not start.
+UNANSWERED_CAUSES = frozenset(("auth", "rate_limit"))
+UNSTARTED_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
+
+
+def unanswered(turn: "Frame", child_exit: Exit | None, stderr: str) -> Tried | None:
+    """Why a vendor that is at its end said nothing, where another may be asked; None where its turn is the answer."""
+    if turn.spoken or turn.state == "closed":
+        return None
+    outcome = decide(turn, child_exit, stderr)
+    if outcome.kind != "failed":
+        return None
+    unstarted = turn.state == "new" and child_exit is not None and turn.outcome is None
+    if outcome.cause not in UNANSWERED_CAUSES and not (unstarted and outcome.cause in UNSTARTED_CAUSES):
+        return None
+    words = outcome.message if turn.redact is None else turn.redact(outcome.message)
+    return tried(turn.terms.vendor, outcome.cause, words)
+
+
 CUT = ("stream ended", "stream disconnected", "stream closed", "premature close", "premature end")
 
 
@@ -150,7 +171,7 @@ def conclude(turn: "Frame") -> None:
     turn.cause = outcome.cause
     text, failure = outcome.message, outcome.failure
     if turn.is_error and outcome.api:
-        text = cut(_api_text(turn, outcome), turn.pen.room // 4)  # once: its line and the result say the same
+        text = cut(_api_text(turn, outcome), turn.pen.room // 4) + _others(turn)  # its line and the result say the same
         turn.pen.api_error(text, failure.error, failure.status, failure.error_type)
     result: dict[str, Any] = {
         "subtype": _subtype(outcome),
@@ -165,7 +186,7 @@ def conclude(turn: "Frame") -> None:
     elif outcome.api:
         turn.final_text = result["result"] = text
     else:
-        result["errors"] = _limit_reached(turn, outcome) or [text or INTERRUPTED]
+        result["errors"] = _limit_reached(turn, outcome) or [(text or INTERRUPTED) + _others(turn)]
         turn.final_text = result["errors"][0]
     structured = outcome.facts.get("structured_output")
     if structured is not None and not turn.is_error:
@@ -182,6 +203,12 @@ def conclude(turn: "Frame") -> None:
     result["fast_mode_state"] = "off"
     result["shim"] = _shim(turn)
     turn.pen.result(result)
+
+
+def _others(turn: "Frame") -> str:
+    """Why the vendors that were asked before did not answer either, where this one said nothing too."""
+    interrupted = turn.outcome is not None and turn.outcome.kind == "interrupted"
+    return "" if turn.spoken or interrupted else listed(turn.terms.tried)
 
 
 def _pass(turn: "Frame", outcome: Outcome) -> None:
@@ -315,6 +342,8 @@ def _shim(turn: "Frame") -> dict[str, Any]:
         shim["vendor_version"] = version
     if turn.terms.replays:
         shim["replay"] = True
+    if turn.terms.tried:
+        shim["tried"] = [it.fact() for it in turn.terms.tried]
     shim["cause"] = turn.cause
     if turn.child_exit is not None and turn.child_exit.signal:
         shim["signal"] = turn.child_exit.signal

@@ -1,5 +1,6 @@
 """The environment of a child: without what is Claude's or ours, with the guard against starting ourselves for ever."""
 
+import os
 from collections.abc import Mapping
 
 from shim.config import VendorSettings
@@ -30,3 +31,22 @@ def child_environment(vendor: Vendor, settings: VendorSettings, environment: Map
         child[name] = value
     child[DEPTH] = str(depth(environment) + 1)
     return child | dict(settings.env)
+
+
+LAST_OLD_SDK = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know
+
+
+def old_sdk(environment: Mapping[str, str]) -> bool:
+    """Whether the frontend is a Python SDK that ends on a kind of line that is new to it."""
+    if not environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-py"):
+        return False
+    version = environment.get("CLAUDE_AGENT_SDK_VERSION", "").split(".")
+    return len(version) == 3 and all(map(str.isdigit, version)) and tuple(map(int, version)) <= LAST_OLD_SDK
+
+
+def working_directory() -> str:
+    """Where we are, "" when that was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""

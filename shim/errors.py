@@ -2,13 +2,15 @@
 
 from shim.failures import Cause
 from shim.ids import parse_uuid
+from shim.tried import Tried
 
 
 class ShimError(Exception):
     """A failure with a sentence for the person who can end it.
 
     `str(error)` is the whole line for stderr: what was found, what is allowed. `hint` is a next step, or "".
-    `vendor` is set when it is known whose turn it was; `cause` is what its result says (surface page).
+    `vendor` is set when it is known whose turn it was; `cause` is what its result says (surface page); `tried` are the
+    vendors of a list that were asked before that one.
     """
 
     cause: Cause = "refused"
@@ -17,10 +19,15 @@ class ShimError(Exception):
         super().__init__(message)
         self.hint = hint
         self.vendor = ""
+        self.tried: tuple[Tried, ...] = ()
 
 
 class FrontendError(ShimError):
     """They called us wrongly: arguments that the real `claude` refuses too (contract 11)."""
+
+
+class ModeError(FrontendError):
+    """A vendor has no way to honour the permission mode; another one of a list may have."""
 
 
 class VendorError(ShimError):

@@ -56,11 +56,14 @@ class ClaudePen:
         self._usage_seen: Usage | None = None
         self.last_result = b""
         self.call_bytes = 0  # of the last call, as it was said
+        self._held = False
 
     history = None  # its own lines are Claude's
 
     def take(self) -> bytes:
         """All bytes written since the last call: whole lines."""
+        if self._held:
+            return b""
         data = b"".join(self._lines)
         self._lines.clear()
         self._folded = 0
@@ -71,6 +74,19 @@ class ClaudePen:
 
     def session_changed(self, session_id: str) -> None:
         """A session of ours never changes its id (contract S3)."""
+
+    def hold(self) -> None:
+        """From now on nothing is handed over."""
+        self._held = True
+
+    def release(self) -> None:
+        """It is handed over again."""
+        self._held = False
+
+    def drop(self) -> None:
+        """Forget what was written since `hold`."""
+        self._lines.clear()
+        self._folded = 0
 
     def fold(self) -> None:
         """Join what was written since the last fold: many long lines are gentler to the memory as one piece."""

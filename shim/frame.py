@@ -24,7 +24,7 @@ from shim import ending
 from shim.account import Account
 from shim.dumping import exact, flat, long_integers, survey
 from shim.ending import Exit, Outcome
-from shim.failures import Cause, classify
+from shim.failures import Cause, Failure, classify
 from shim.hooks import Seen
 from shim.messages import Message
 from shim.permissions import Permission
@@ -109,6 +109,7 @@ class Frame:
         self.answered: Message | None = None
         self.echo = False
         self.asked: list[Permission] = []
+        self.waits: Failure | None = None  # what the vendor asks its model again for, the last time it said so
         self.observed: list[Seen] | None = None  # calls and results for a frontend's hooks, if it has any
         self._denial_bytes = 0
         self._asking: set[str] = set()
@@ -162,6 +163,11 @@ class Frame:
             step(self)
         self.state = goal
         return True
+
+    @property
+    def spoken(self) -> bool:
+        """Whether anything was said or done in this turn that is the model's: a block, a call, a question."""
+        return bool(self.replies or self.results or self.open or self.nested_calls or self._hidden or self.asked)
 
     @property
     def hides_calls(self) -> bool:

@@ -12,7 +12,7 @@ from shim.argv import Invocation
 from shim.config import TIMEOUTS, Settings
 from shim.dialects import DIALECTS
 from shim.early import tell
-from shim.environment import child_environment
+from shim.environment import child_environment, old_sdk
 from shim.errors import FrontendError, ShimError
 from shim.ids import parse_uuid
 from shim.log import Log
@@ -23,6 +23,7 @@ from shim.state import aside_for
 from shim.tail import Tail
 from shim.terms import Structured, Terms
 from shim.translation import Translation
+from shim.tried import Tried
 from shim.vendor import Launch, Request, Vendor
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ class Started(NamedTuple):
 class Launcher:
     """One vendor in one conversation. `facts` are what the frontend may change in the middle of it.
 
-    `known` is the stored session that goes on; `converses` says that there may be more than one message.
+    `known` is the stored session that goes on. `flat`: no line of a real claude passes as it is.
+    `tried` are the vendors that were asked before this one, of which the next turn tells; `refusal` is why none can
+    begin, which the first `start` raises.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Launcher:
         known: store.Session | None,
         log: Log,
         recorder: "Recorder | None" = None,
+        flat: bool = False,
     ) -> None:
         self.vendor = vendor
         self.recorder = recorder
@@ -77,7 +81,7 @@ class Launcher:
         self.timeouts = {name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS}
         self.echo = invocation.replay_user_messages
         self.facts = facts
-        self._invocation = invocation
+        self._invocation = self._first_invocation = invocation
         self.environment = environment
         self.cwd = cwd
         self.pen = pen
@@ -85,10 +89,13 @@ class Launcher:
         self._log = log
         self._resume = (known.vendor_session or None) if known else invocation.resume
         self._own = settings.of(vendor.name)
-        self._passes = vendor.passthrough and settings.dialect == "claude"  # its sessions are its own
+        self._passes = vendor.passthrough and not flat  # its sessions are its own
         self._child_environment = child_environment(vendor, self._own, environment)
-        self._launcher = find_launcher(self._own.launcher, environment, cwd)
-        self._program = self._find()
+        self._launcher: list[str] = []
+        self._program: list[str] = []  # found before the first child is started
+        self.tried: tuple[Tried, ...] = ()
+        self.refusal: ShimError | None = None
+        self.played: Callable[[], tuple[Tried, ...]] | None = None  # who was asked before, in what is played
         self._variant: str | None = None
         self._answered = False
         self._told: Turn | None = None  # the last turn whose secrets were counted on stderr
@@ -124,10 +131,32 @@ class Launcher:
 
         return structured.instruct(prompt, self._invocation.json_schema or "")
 
+    def find(self) -> None:
+        """Look for the program, once. VendorError when it is not there, FrontendError for a mistake in the settings."""
+        if not self._program:
+            self._launcher = find_launcher(self._own.launcher, self.environment, self.cwd)
+            self._program = self._find()
+
     def _find(self) -> list[str]:
         if self.vendor.bundled and (self.vendor.plays or not self.environment.get("SHIM_BIN")):
             return [sys.executable, "-I", "-m", self.vendor.bundled]
         return [find_program(self.vendor, self._own, self.environment, self.cwd)]
+
+    def another(self, vendor: Vendor, environment: Mapping[str, str]) -> "Launcher":
+        """What starts another vendor in the same conversation; no session of this one's goes on in it."""
+        return Launcher(
+            vendor,
+            self._first_invocation,
+            self.settings,
+            environment,
+            cwd=self.cwd,
+            facts=self.facts,
+            pen=self.pen,
+            known=None,
+            log=self._log,
+            recorder=self.recorder,
+            flat=True,
+        )
 
     # -- a child ------------------------------------------------------------------------------------------
 
@@ -136,12 +165,17 @@ class Launcher:
         from shim import child as children
 
         self._listens = listens
+        if self.refusal is not None:
+            raise self.refusal
+        self.find()
         if self._answered and not (self._resume and self.vendor.resumes):
             raise FrontendError(
                 f"{self.vendor.name} has no session to go on with, so it can answer one message and no more",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
         launch = self._launch(prompt)
+        if self.played is not None:
+            self.tried, self.facts.vendor = self.played(), self.vendor.shown
         extra = self.environment.get("SHIM_ARGS")
         own = self._own
         command = [*self._launcher, *self._program, *launch.arguments, *own.args, *(_split(extra) if extra else ())]
@@ -157,7 +191,7 @@ class Launcher:
             raise
         self._started = True
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
-        track = None if self.recorder is None else self.recorder.child(command, self.cwd)
+        track = None if self.recorder is None else self.recorder.child(command, self.cwd, self.vendor.shown)
         return Started(process, launch.stdin, self._tail(), track, launch.files, self.vendor.grace)
 
     @property
@@ -290,6 +324,7 @@ class Launcher:
             keep=self._keep,
             old_reader=old_sdk(self.environment),
             clean_exits=vendor.clean_exits,
+            tried=self.tried,
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
 
@@ -321,6 +356,7 @@ class Launcher:
         self._answered = self._answered or (turn.replies > 0 and not turn.is_error)
         conversation = turn.conversation
         if translation.finished:
+            self.tried = ()
             facts: dict[str, Any] = {"cause": turn.cause, "account": translation.account.report()}
             self._log("turn ended", **facts)
             self._tell_redacted(translation)
@@ -354,25 +390,6 @@ class Launcher:
 
             self._told = translation.turn
             tell(f"{self.vendor.name}: {summary(counts)}\n")
-
-
-LAST_OLD_SDK = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know
-
-
-def old_sdk(environment: Mapping[str, str]) -> bool:
-    """Whether the frontend is a Python SDK that ends on a kind of line that is new to it."""
-    if not environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-py"):
-        return False
-    version = environment.get("CLAUDE_AGENT_SDK_VERSION", "").split(".")
-    return len(version) == 3 and all(map(str.isdigit, version)) and tuple(map(int, version)) <= LAST_OLD_SDK
-
-
-def working_directory() -> str:
-    """Where we are, "" when that was removed."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
 
 
 def _is_batch(program: str) -> bool:

@@ -26,6 +26,7 @@ class OneWay(ChildDriver):
     async def turn(self, message: Message) -> None:
         """Start a child, pump its answer, make sure of its end, say the result."""
         started, self._started = self._started, None
+        self._before = self.translation
         try:
             started = started or self._launcher.start(message.text)
         except Exception as error:
@@ -37,7 +38,7 @@ class OneWay(ChildDriver):
             self.translation = translation = self._launcher.translation(self.translation)
             self._listen(translation, message)
             await self._serve(child, translation)
-            if not translation.finished:
+            if not translation.finished and self.unanswered is None:
                 await self._once_more(translation, message)
         finally:
             child.close()

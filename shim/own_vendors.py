@@ -12,6 +12,7 @@ from shim.ids import vendor_name
 from shim.vendor import Vendor
 
 BUNDLED = dict(vendors.VENDORS)
+FOLDER = "vendors"
 OWN_PROFILES = 200  # in the folder; nobody has so many agents
 
 
@@ -38,14 +39,19 @@ def readable() -> dict[str, Vendor]:
     return found
 
 
+def folder(environment: Mapping[str, str], chosen: str | None = None) -> str:
+    """Where a user's profiles are: beside config.toml, or beside another file in its place."""
+    settings = chosen or environment.get("SHIM_CONFIG")
+    base = os.path.dirname(os.path.abspath(settings)) if settings else config_directory(environment)
+    return os.path.join(base, FOLDER)
+
+
 def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
     """Know the profiles of the folder `vendors` beside config.toml; `chosen` is another file in its place.
 
     A user's profile goes before what we have under its name. A file whose name no vendor may have is none.
     """
-    settings = chosen or environment.get("SHIM_CONFIG")
-    base = os.path.dirname(os.path.abspath(settings)) if settings else config_directory(environment)
-    directory = os.path.join(base, "vendors")
+    directory = folder(environment, chosen)
     try:
         found = sorted(name for name in os.listdir(directory) if name.endswith(vendors.PROFILE))[:OWN_PROFILES]
     except OSError:

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from shim import strays
 from shim.argv import Invocation
+from shim.candidates import Candidate, Candidates
 from shim.early import offer, tell
+from shim.errors import ModeError, VendorError
 from shim.events import CLAUDE_VERSION
-from shim.launcher import Launcher
+from shim.launcher import Started
 from shim.messages import Message
 
 if TYPE_CHECKING:
     from shim.casts.recorder import Recorder
     from shim.control import Control
+    from shim.drivers import ChildDriver
+    from shim.fallback import Fallback
     from shim.sinks import Output
     from shim.source import Source
     from shim.transcript import Transcript
@@ -31,15 +35,25 @@ class Pending(Protocol):
 
 
 class Run:
-    """One conversation to be run. `listens`: one child serves all of it; `transcript`: history lists will find it."""
+    """One conversation to be run: by `first`, or by one of the `candidates` that may answer in each other's place.
+
+    `transcript`: history lists will find it.
+    """
 
     def __init__(
-        self, launcher: Launcher, invocation: Invocation, signals: Pending, *, listens: bool, transcript: bool
+        self,
+        first: Candidate,
+        invocation: Invocation,
+        signals: Pending,
+        *,
+        transcript: bool,
+        candidates: Candidates | None = None,
     ) -> None:
-        self._launcher = launcher
+        self._first = first
+        self._launcher = first.launcher
+        self._candidates = candidates
         self._invocation = invocation
         self._signals = signals
-        self._listens = listens
         self._keeps = transcript
         self._transcript: Transcript | None = None
 
@@ -49,7 +63,7 @@ class Run:
 
         self._signals.started = True
         strays.adopt()
-        launcher, started = self._launcher, self._launcher.start(prompt)
+        started = self._start(prompt)
         try:
             import anyio
 
@@ -58,13 +72,15 @@ class Run:
 
             async def turn() -> int:
                 output = self._output()
-                driver = OneWay(launcher, output, started=started)
-                session = Session(driver, output, first=Message(prompt), recorder=launcher.recorder)
+                first = OneWay(self._launcher, output, started=started)
+                driver = self._one_of(first, output, lambda another: OneWay(another.launcher, output))
+                session = Session(driver, output, first=Message(prompt), recorder=self._launcher.recorder)
                 return await session.run(self._signals.pending)
 
             return anyio.run(turn)
         except BaseException:
-            children.abandon(started.process)
+            if started is not None:
+                children.abandon(started.process)
             raise
         finally:
             self._close()
@@ -96,11 +112,13 @@ class Run:
         async def conversation() -> int:
             async with anyio.create_task_group() as tasks:
                 output = self._output()
-                driver = (
-                    TwoWay(self._launcher, output, control, tasks)
-                    if self._listens
-                    else OneWay(self._launcher, output, control)
-                )
+
+                def drive(candidate: Candidate) -> "ChildDriver":
+                    if candidate.listens:
+                        return TwoWay(candidate.launcher, output, control, tasks)
+                    return OneWay(candidate.launcher, output, control)
+
+                driver = self._one_of(drive(self._first), output, drive)
                 recorder = self._launcher.recorder
                 session = Session(driver, output, first=first, control=control, source=source, recorder=recorder)
                 status = await session.run(self._signals.pending)
@@ -111,6 +129,25 @@ class Run:
             return anyio.run(conversation)
         finally:
             self._close()
+
+    def _start(self, prompt: str) -> Started | None:
+        """The first child; where another vendor may answer, one that cannot be started is the loop's to pass over."""
+        try:
+            return self._launcher.start(prompt)
+        except (VendorError, ModeError):
+            if self._candidates is None:
+                raise
+            return None
+
+    def _one_of(
+        self, driver: "ChildDriver", output: "Output", drive: Callable[[Candidate], "ChildDriver"]
+    ) -> "ChildDriver | Fallback":
+        """What answers: the one vendor, or one of several."""
+        if self._candidates is None:
+            return driver
+        from shim.fallback import Fallback
+
+        return Fallback(driver, output, self._candidates, drive)
 
     def _control(self) -> "Control":
         facts, pen = self._launcher.facts, self._launcher.pen

@@ -12,21 +12,25 @@ from shim import config, store
 from shim.account import printable
 from shim.answers import Facts
 from shim.argv import Invocation
+from shim.candidates import Candidate, Candidates
 from shim.dialects import DIALECTS
 from shim.early import tell
-from shim.environment import DEPTH_LIMIT, depth
+from shim.environment import DEPTH_LIMIT, depth, working_directory
 from shim.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.ids import parse_uuid, vendor_id
-from shim.launcher import Launcher, working_directory
+from shim.launcher import Launcher
+from shim.listing import Listing
 from shim.log import open_log
 from shim.messages import Message
 from shim.own_vendors import learn, readable
 from shim.policy import MODES, permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
+from shim.routing import chosen, routed
 from shim.runs import Pending, Run
 from shim.translate import fresh_identity, open_pen
-from shim.vendors import VENDORS, find
+from shim.tried import PASSED_OVER
+from shim.vendors import FLAT, VENDORS, find
 
 if TYPE_CHECKING:
     from shim.casts.recorder import Recorder
@@ -77,23 +81,28 @@ class Start:
         self.recordings: Takes | None = None
         self._played = played(invocation, self.environment)
         self.resumed_id, self.resumed = self._resumed(invocation)
-        name, model = self._vendor_name(invocation, installed)
-        self.vendor = find(name, flat=self.flat) if self._played is None else self._stand_in(self._played, invocation)
+        self.mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
+        names, model = self._vendor_names(invocation, installed)
+        self._listing = Listing(
+            names,
+            self.settings,
+            self.environment,
+            cwd=self.cwd,
+            mode=self.mode,
+            flat=self.flat,
+            interactive=self.flat and invocation.permission_prompt_tool == "stdio",
+        )
+        self.vendor = self._listing.first() if self._played is None else self._stand_in(self._played, invocation)
         partial = invocation.partial or DIALECTS[self.settings.dialect].streams
-        invocation = invocation._replace(model=model, partial=partial)
-        if self.flat or not self.vendor.passthrough:  # a real claude's own front reads its files itself
+        invocation = invocation._replace(model=self._listing.model(self.vendor.name, model), partial=partial)
+        several = self._listing.several
+        if self._listing.translated or not self.vendor.passthrough:  # a real claude's own front reads its files itself
             invocation = read_file_option(invocation)
-        if invocation.settings and not self.vendor.passthrough:
+        if invocation.settings and (several or not self.vendor.passthrough):
             from shim.given import obey_settings
 
             invocation = obey_settings(invocation)
         self.invocation = checked(invocation)
-        if self.flat and invocation.permission_prompt_tool == "stdio" and self.vendor.unattended:
-            raise FrontendError(
-                f"{name} runs its tools and asks nobody, so it cannot be run in the mode interactive",
-                hint="choose the mode default, or a vendor that asks (`shim vendors`)",
-            )
-        self.mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
         if path := config.record_path(invocation, self.environment, installed, self.settings):
             from shim.casts.recording import open_recorder
             from shim.installed import known_version
@@ -107,6 +116,10 @@ class Start:
                 environment=self.environment,
                 cwd=self.cwd,
             )
+        for one in self._listing.skipped:
+            tell(f"{one.vendor} cannot answer ({one.cause}): {one.reason}\n")
+            if self.recorder is not None:
+                self.recorder.note(PASSED_OVER, started=False, **one.fact())
 
     def _resumed(self, invocation: Invocation) -> tuple[str | None, store.Session | None]:
         """The session that goes on: the one that is named, or the last one of this directory."""
@@ -125,35 +138,36 @@ class Start:
         place = self.resumed.vendor_session if self.resumed and self.resumed.vendor == REPLAY else ""
         return self.recordings.vendor(invocation.prompt, place, flat=self.flat)
 
-    def _vendor_name(self, invocation: Invocation, installed: Mapping[str, str]) -> tuple[str, str | None]:
+    def _vendor_names(self, invocation: Invocation, installed: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
         """Who runs the turn, first that says (surface page), and the model without its routing prefix."""
-        model = invocation.model
-        prefix, colon, rest = (model or "").partition(":")
-        routed = None
-        if colon and prefix == "":
-            model = rest
-        elif colon and prefix in VENDORS:
-            routed, model = prefix, rest or None
+        named, model = routed(invocation.model, VENDORS)
         if self._played is not None:
-            return REPLAY, model
+            return (REPLAY,), model
+        session = self.resumed.vendor if self.resumed else None
         sayings = (
-            invocation.shim_vendor,
-            self.resumed.vendor if self.resumed else None,
-            routed,
-            self.environment.get("SHIM_VENDOR"),
-            installed.get("vendor"),
-            next(iter(self.settings.vendor), None),
+            (invocation.shim_vendor,),
+            (session,),
+            (named,),
+            tuple(name.strip() for name in self.environment.get("SHIM_VENDOR", "").split(",")),
+            (installed.get("vendor"),),
+            self.settings.vendor,
         )
-        named = next((name for name in sayings if name), None)
-        if named == REPLAY or (named or "").startswith(PLAYS):
+        names = next((found for saying in sayings if (found := tuple(name for name in saying if name))), ())
+        if any(name == REPLAY or name.startswith(PLAYS) for name in names):
+            shown = printable(",".join(names))[:60]
             raise FrontendError(
-                f"{printable(str(named))[:60]!r}: what is to be played is said by SHIM_VENDOR or --shim-vendor alone",
+                f"{shown!r}: what is to be played is said by SHIM_VENDOR or --shim-vendor alone",
                 hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
             )
-        if named:
-            return named, model
-        found = found_on_path(readable(), self.environment, self.cwd)
-        listed = ", ".join(f"{name} ({path})" for name, path in found.items()) or "none of those it knows"
+        if invocation.resume:
+            names = names[:1]  # a session has one vendor, whether or not it is known here
+        if named is not None and (named,) != names:
+            tell(f"the model {printable(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n")
+            model = None
+        if names:
+            return names, model
+        there = found_on_path(readable(), self.environment, self.cwd)
+        listed = ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
         raise FrontendError(
             "no vendor was chosen",
             hint=f"set SHIM_VENDOR, `vendor` in {config.config_directory(self.environment)}/config.toml, "
@@ -165,7 +179,7 @@ class Start:
         try:
             return self._run(signals)
         except ShimError as error:
-            error.vendor = self.vendor.name
+            error.vendor, error.tried = self.vendor.name, tuple(self._listing.skipped)
             raise
 
     def _run(self, signals: Pending) -> int:
@@ -177,23 +191,60 @@ class Start:
             tell(f"--max-budget-usd has no effect: {self.vendor.name} does not say what a reply costs\n")
         fresh, identity = fresh_identity()
         launcher = self._launcher(fresh, identity)
-        run = Run(launcher, self.invocation, signals, listens=self._listens(), transcript=self._transcript())
+        launcher.find()
+        first = Candidate(launcher, self._listens(self.vendor))
+        launcher.tried = tuple(self._listing.skipped)
+        run = Run(first, self.invocation, signals, transcript=self._transcript(), candidates=self._candidates(first))
         return self._serve(run)
+
+    def _candidates(self, first: Candidate) -> Candidates | None:
+        """The vendors that may answer in each other's place, where there are several."""
+        if len(self._listing.left) == 1:
+            return None
+        made, facts = {first.launcher.vendor.name: first}, first.launcher.facts
+        model = self.invocation.model
+
+        def prepare(name: str) -> Candidate:
+            candidate = made.get(name) or self._candidate(name, first.launcher)
+            made[name], vendor = candidate, candidate.launcher.vendor
+            own = model if candidate is first else None
+            facts.serve(
+                vendor.shown, tuple(vendor.modes), asks=candidate.listens, unattended=vendor.unattended, model=own
+            )
+            return candidate
+
+        return Candidates(self._listing.left, self._listing.skipped, prepare)
+
+    def _candidate(self, name: str, first: Launcher) -> Candidate:
+        """A vendor that was not asked yet; what is wrong with it is said by its first turn."""
+        vendor = find(name, flat=True)
+        launcher = first.another(vendor, self._listing.environment(name))
+        try:
+            self._listing.interactive(vendor)
+            return Candidate(launcher, self._listens(vendor))
+        except FrontendError as error:
+            launcher.refusal = error
+            return Candidate(launcher, listens=False)
 
     def _serve(self, run: Run) -> int:
         """The way in which the frontend asks: one message or many."""
         if self.invocation.input_format == "stream-json":
-            if self.vendor.passthrough and not self.flat:
+            if self.vendor.passthrough and not self._listing.translated:
                 ending = terminator(self.invocation, self.settings.terminator)
                 changed = self.settings.hide or self.settings.redaction() == "all"
                 return run.relay(plain=ending == "none" and not changed)
             return run.conversation()
-        if self.invocation.permission_prompt_tool == "stdio" and self._listens():
+        if self.invocation.permission_prompt_tool == "stdio" and self._any_listens():
             prompt = (
                 self.invocation.prompt
             )  # stdin brings the answers, unless it is the prompt: then nobody can be asked
             return run.conversation(Message(prompt or self._prompt()), answers=bool(prompt))
         return run.one_message(self._prompt())
+
+    def _any_listens(self) -> bool:
+        """Whether one of those that may answer can ask its questions through its stdin."""
+        names = self._listing.left[1:] if self._listing.several else ()
+        return self._listens(self.vendor) or any(self._listens(find(name, flat=True)) for name in names)
 
     def _prompt(self) -> str:
         return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)
@@ -201,7 +252,7 @@ class Start:
     def _check_session(self) -> None:
         """A session has one vendor, exists if it is to go on, and does not if it is to begin (contract F6, F7)."""
         invocation, vendor = self.invocation, self.vendor
-        if vendor.passthrough:
+        if vendor.passthrough and not self._listing.several:
             return
         if self.resumed and self.resumed.vendor != vendor.name:
             raise FrontendError(
@@ -221,7 +272,7 @@ class Start:
         invocation = self.invocation
         resumed = None if invocation.fork_session else parse_uuid(self.resumed_id or "")
         facts = Facts(
-            vendor=self.vendor.shown,
+            vendor=self.vendor.shown if self.recordings is None else self.recordings.asked,
             session_id=invocation.session_id or resumed or fresh,
             mode=self.mode,
             model=invocation.model,
@@ -231,25 +282,36 @@ class Start:
             state_events=_state_events(self.environment),
             process=os.getpid(),
             cwd=self.cwd,
-            asks=self._listens(),
+            asks=self._listens(self.vendor),
             line_bytes=self.settings.max_line_bytes,
             replays=invocation.replay_user_messages,
-            checked=check_model,
+            checked=lambda model: self._own_model(model, facts.vendor),
+            unattended=self.vendor.unattended,
         )
         launcher = Launcher(
             self.vendor,
             invocation,
             self.settings,
-            self.environment,
+            self.environment if not self._listing.several else self._listing.environment(self.vendor.name),
             cwd=self.cwd,
             facts=facts,
             pen=self._pen(identity),
             known=self.resumed,
             log=self.log,
             recorder=self.recorder,
+            flat=self._listing.translated,
         )
+        if self.recordings is not None:
+            launcher.played = self.recordings.tried
         facts.policy = launcher.policy()
         return launcher
+
+    def _own_model(self, model: str, vendor: str) -> str | None:
+        """The model that a conversation goes on with. ValueError for one that is another vendor's, or a flag."""
+        own = chosen(model, vendor, VENDORS)
+        if own is not None:
+            check_model(own)
+        return own
 
     _shown = ""  # the frontend's own name for the session, where that is no UUID
 
@@ -264,18 +326,18 @@ class Start:
             history=self._transcript(),
         )
 
-    def _listens(self) -> bool:
+    def _listens(self, vendor: "Vendor") -> bool:
         """Whether one child serves the conversation: the vendor can, and the settings do not say otherwise."""
-        name = self.vendor.name
+        name = vendor.name
         driver = self.settings.of(name).driver or DRIVERS[0]
         if driver not in DRIVERS:
             raise FrontendError(f"vendors.{name}.driver is {driver!r}, it must be one of {', '.join(DRIVERS)}")
-        return self.vendor.speech is not None and driver == "two-way"
+        return vendor.speech is not None and driver == "two-way"
 
     def _transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""
         kept = self.settings.transcripts and not self.invocation.no_session_persistence
-        return kept and not self.vendor.passthrough
+        return kept and not self.vendor.passthrough and FLAT.keys().isdisjoint(self._listing.left)
 
 
 def yume_mode_of(invocation: Invocation) -> Invocation:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from shim.caps import Keep
 from shim.policy import Policy
+from shim.tried import Tried
 from shim.usage import Usage
 
 SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
@@ -62,6 +63,7 @@ class Terms(NamedTuple):
     `redact`: no secret is said. `questions`: whether a call's own line, its input as it is, asks the frontend.
     `old_reader`: the frontend ends on a line of a kind that it does not know.
     `replays`: nothing runs, a recording is played.
+    `tried` are the vendors that this turn was asked of before, in their order.
     `read` makes a structured answer of a text, where one was asked for that the vendor does not give by itself.
     """
 
@@ -89,5 +91,6 @@ class Terms(NamedTuple):
     keep: Keep | None = None
     old_reader: bool = False
     replays: bool = False
+    tried: tuple[Tried, ...] = ()
     clean_exits: frozenset[int] = frozenset({0})
     clock: Callable[[], int] = lambda: 0

@@ -13,6 +13,7 @@ from shim.frame import CLOSED
 from shim.lines import INBOUND_BYTES, Aside, LineSplitter
 from shim.terms import Conversation, Terms
 from shim.translator import Translator
+from shim.tried import Tried
 from shim.turn import Turn
 
 if TYPE_CHECKING:
@@ -125,6 +126,13 @@ class Translation:
             self._read_by(type(self._translator)(turn, partial=self.pen.partial))
         return True
 
+    def unanswered(self, child_exit: Exit | None, stderr: str | None) -> Tried | None:
+        """Why the child said nothing, where another vendor may be asked; `close` may follow when that is None.
+
+        Without `stderr` the child stays; what it printed is read to its end otherwise.
+        """
+        return ending.unanswered(self.turn, child_exit, "" if stderr is None else self._last(child_exit, stderr))
+
     def _pump_rest(self) -> None:
         self._pump(self._lines.close())
         self._decoder.close()
@@ -190,6 +198,7 @@ class Translation:
         return lines
 
     def _end(self, child_exit: Exit | None, stderr: str) -> bytes:
+        self.pen.release()
         try:
             self.turn.closed(child_exit, stderr)
         except Exception as error:

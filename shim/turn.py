@@ -155,7 +155,7 @@ class Turn(Verbatim):
 
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
-        failure = classify(message)
+        failure = self.waits = classify(message)
         self.system(
             "api_retry",
             attempt=attempt,
@@ -182,6 +182,8 @@ class Turn(Verbatim):
     def next(self, terms: Terms | None = None, account: Account | None = None) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
         turn = type(self)(self.pen, terms or self.terms, self.conversation, account or self.account)
+        if terms is not None and terms.vendor != self.terms.vendor:
+            return turn  # what another vendor said of itself is not this one's
         turn.facts = dict(self.facts)
         if terms is None or terms.model == self.terms.model:
             turn.model = self.model
@@ -202,6 +204,8 @@ class Turn(Verbatim):
             shim["vendor_version"] = version
         if terms.replays:
             shim["replay"] = True
+        if terms.tried:
+            shim["tried"] = [it.fact() for it in terms.tried]
         facts: dict[str, Any] = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
         self.model = (self.model or self.facts.get("model") or terms.model or "unknown")[:NAME_CHARACTERS]
         facts |= {"model": terms.model or self.model} | self.facts

@@ -44,6 +44,7 @@ class TwoWay(ChildDriver):
         self._deadline = float("inf")
         self._interrupted = self._stalled = self._again = False
         self._allowed.clear()
+        self._before = self.translation
         if self._child is not None and self._outdated:
             await self._child.stop()
         if self._child is None or self._child.exit is not None or self.translation is None:
@@ -84,8 +85,11 @@ class TwoWay(ChildDriver):
         if self._stalled or not over:
             await self._close(child, translation)
             await self._forget(child)
-            if not translation.finished:
+            if not translation.finished and self.unanswered is None:
                 await self._once_more(message, translation, prompt)
+        elif self._passed_over(translation, None, None):
+            await child.dismiss()
+            await self._forget(child)
         elif translation.turn.settled and not translation.finished:
             await self._stopping(translation)
             await self._say_end(translation, translation.finish())

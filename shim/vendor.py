@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import orjson
 
 from shim.argv import Invocation
-from shim.errors import FrontendError
+from shim.errors import ModeError
 from shim.permissions import Decision, Permission
 from shim.tools import Tools, vendor_names
 from shim.translator import Translator
@@ -197,10 +197,10 @@ class Vendor(NamedTuple):
         return self.listed if self.chooses is None else self.chooses(request)
 
     def mode_arguments(self, mode: str) -> tuple[str, ...]:
-        """The arguments that honour a permission mode; FrontendError when there is no way to (surface page)."""
+        """The arguments that honour a permission mode; ModeError when there is no way to (surface page)."""
         if mode in self.modes:
             return self.modes[mode]
-        raise FrontendError(
+        raise ModeError(
             f"{self.name} has no way to honour the permission mode {mode}; it can do: {', '.join(self.modes)}",
             hint="ask for one of these modes, or choose another vendor (`shim vendors` lists what each can do)",
         )

@@ -7,7 +7,7 @@ from box import ASK, END, START, ndjson, text
 from support import brief, parse
 from torture import DONE, INIT, PI_HEAD, PI_TAIL, claude, line, pi_delta, pi_end, says
 
-from shim.launcher import old_sdk
+from shim.environment import old_sdk
 from shim.translate import open_translation
 from shim.vendors.claude import ClaudeTranslator
 

@@ -6,6 +6,7 @@ from shim import store
 from shim.argv import parse
 from shim.errors import FrontendError
 from shim.start import Start, checked, terminator
+from shim.vendors import VENDORS
 
 U = "11111111-2222-4333-8444-555555555555"
 STREAM = ("--output-format", "stream-json", "--verbose")
@@ -61,9 +62,68 @@ def test_a_model_may_name_the_vendor_before_a_colon(inside, monkeypatch, model, 
     assert started(*(["--model", model] if model else [])) == expected
 
 
-def test_of_a_list_of_vendors_the_first_is_taken(inside):
-    inside.settings('vendor = ["qwen", "pi"]\n')
+def test_of_a_list_of_vendors_the_first_that_is_there_is_taken(inside, monkeypatch):
+    monkeypatch.setenv("PATH", str(inside.bin))
+    inside.settings('vendor = ["qwen", "pi", "cursor"]\n')
+    inside.program("cursor-agent", "exit 0\n")
+    assert started() == ("cursor", None)
+    inside.program("pi", "exit 0\n")
+    assert started() == ("pi", None)
+    inside.program("qwen", "exit 0\n")
     assert started() == ("qwen", None)
+
+
+def test_a_list_may_also_be_said_in_the_environment(inside, monkeypatch):
+    monkeypatch.setenv("PATH", str(inside.bin))
+    monkeypatch.setenv("SHIM_VENDOR", "qwen, pi")
+    inside.program("pi", "exit 0\n")
+    assert started() == ("pi", None)
+
+
+@pytest.mark.parametrize("where", ["flag", "installed"])
+def test_one_vendor_is_chosen_by_name_where_a_list_has_no_place(inside, where):
+    words, installed = ((), {"vendor": "qwen,pi"}) if where == "installed" else (("--shim-vendor", "qwen,pi"), {})
+    with pytest.raises(FrontendError, match="is no vendor"):
+        started(*words, installed=installed)
+
+
+def test_a_list_is_not_longer_than_anybody_waits_for(inside):
+    inside.settings(f"vendor = {list(VENDORS)[:9]}")
+    with pytest.raises(FrontendError, match="9 vendors are listed, there may be 8"):
+        started()
+
+
+def test_a_name_in_a_list_that_is_no_vendor_is_refused_though_another_could_answer(inside):
+    inside.settings('vendor = ["demo", "nobody"]')
+    with pytest.raises(FrontendError, match="'nobody' is no vendor"):
+        started()
+
+
+def test_a_vendor_that_is_listed_twice_is_asked_once(inside):
+    inside.settings('vendor = ["demo", "demo"]')
+    assert started(*STREAM) == ("demo", None)
+
+
+def test_a_model_is_that_of_the_first_vendor_of_a_list(inside, monkeypatch):
+    monkeypatch.setenv("PATH", str(inside.bin))
+    inside.settings('vendor = ["qwen", "demo"]')
+    assert started("--model", "m1") == ("demo", None)
+    inside.program("qwen", "exit 0\n")
+    assert started("--model", "m1") == ("qwen", "m1")
+
+
+def test_a_model_that_is_one_vendors_is_given_to_no_other(inside, capfd):
+    store.remember(U, store.Session("demo", "vendors-own"), inside.environment())
+    assert started("--resume", U, "--model", "qwen:m1") == ("demo", None)
+    assert started("--shim-vendor", "demo", "--model", "qwen:m1") == ("demo", None)
+    assert started("--shim-vendor", "demo", "--model", "demo:m1") == ("demo", "m1")
+    assert capfd.readouterr().err == "the model m1 is qwen's and is not given to demo\n" * 2
+
+
+def test_a_model_prefix_names_one_vendor_whatever_list_there_is(inside, monkeypatch):
+    monkeypatch.setenv("PATH", str(inside.bin))
+    inside.settings('vendor = ["pi", "demo"]')
+    assert started("--model", "qwen:m1") == ("qwen", "m1")
 
 
 def test_an_empty_name_says_nothing(inside, monkeypatch):

@@ -85,6 +85,7 @@ class Recorder:
         self._hurry = False  # nobody waits for the thread any more
         self._done = Event()
         self._children = 0
+        self._vendor = header.get("vendor")
         self._track: Track | None = None
         self._alarm: tuple[int, int] | None = os.pipe() if limits.strict else None
         self._heard = False  # somebody ended the turn for it
@@ -114,13 +115,14 @@ class Recorder:
         """A note of ours."""
         self.fact("n", {"kind": kind, **facts})
 
-    def child(self, argv: list[str], cwd: str) -> "Track":
-        """A child was started."""
+    def child(self, argv: list[str], cwd: str, vendor: str = "") -> "Track":
+        """A child was started; its vendor is told where it is not the header's."""
         if self._track is not None:
             self._track.give_up()
         self._children += 1
         turn = max(self.turn, 1)  # the first one may be started before the loop begins the turn
-        self.fact("s", {"child": self._children, "turn": turn, "argv": redact_argv(argv), "cwd": cwd})
+        fact = {"child": self._children, "turn": turn, "argv": redact_argv(argv), "cwd": cwd}
+        self.fact("s", fact | ({"vendor": vendor} if vendor not in ("", self._vendor) else {}))
         self._track = Track(self, self._children)
         return self._track
 

@@ -1,6 +1,7 @@
 """A recording through today's drop-in: called as it was then, told the same lines, its child played at once.
 
-Nothing of the person who runs this takes part: home, state and settings are a folder of its own.
+Nothing of the person who runs this takes part but the vendors that they described: home, state and settings are a
+folder of its own.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from typing import IO, NamedTuple
 
 import orjson
 
+from shim import own_vendors
 from shim.casts.cast import CastError, Header
 from shim.config import CHOICES
 from shim.replays.choice import invocation_of
@@ -67,6 +69,7 @@ def check(path: str) -> Checked:
         folder = os.path.realpath(folder)
         for name in ("home", "work"):
             os.mkdir(os.path.join(folder, name))
+        _lend_profiles(os.path.join(folder, "home", ".config", "shim"))
         running = _Running(
             _command(header), _environment(header, moments, os.path.abspath(path), folder), folder + "/work"
         )
@@ -74,6 +77,15 @@ def check(path: str) -> Checked:
             return _follow(path, header, moments, running, folder + "/work", stop)
         finally:
             running.end()
+
+
+def _lend_profiles(directory: str) -> None:
+    """A vendor of the person's own is translated by the profile that is there today, as a bundled one is by ours."""
+    own = own_vendors.folder(os.environ)
+    if os.path.isdir(own):
+        os.makedirs(directory)
+        with contextlib.suppress(OSError):  # a system without links checks the bundled ones
+            os.symlink(own, os.path.join(directory, own_vendors.FOLDER))
 
 
 def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:

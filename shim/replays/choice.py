@@ -20,6 +20,7 @@ from shim.lines import LineSplitter
 from shim.messages import read_message
 from shim.replays.replay import CHUNK_BYTES, Wanted, open_cast, words_of
 from shim.replays.words import read_word
+from shim.tried import PASSED_OVER, Tried, read_tried
 from shim.vendor import Launch, Request, Vendor, as_stdin
 from shim.vendors import find_recorded
 from shim.yume.argv import parse as parse_yume
@@ -32,13 +33,18 @@ HINT = "`SHIM_VENDOR=replay:PATH` takes a cast, or a directory of them"
 
 
 class Take(NamedTuple):
-    """One child of one recording. `identity` is its name in a session, `listens` whether it was told in lines."""
+    """One child of one recording. `identity` is its name in a session, `listens` whether it was told in lines.
+
+    `tried` are the vendors of a list that were asked before it and did not answer: what they said is not played.
+    """
 
     path: str
     child: int
     identity: str
     prompt: str | None = None
     listens: bool = False
+    vendor: str = ""
+    tried: tuple[Tried, ...] = ()
 
 
 class Sitting(NamedTuple):
@@ -47,6 +53,11 @@ class Sitting(NamedTuple):
     header: Header
     invocation: Invocation
     takes: tuple[Take, ...]
+
+    @property
+    def vendor(self) -> str:
+        """Who answered first; of one where nobody did, who was asked."""
+        return self.takes[0].vendor if self.takes else self.header.vendor
 
 
 class Takes:
@@ -58,6 +69,8 @@ class Takes:
         self._used: set[str] = set()
         self._pace = _pace(environment)
         self.place = ""
+        self.asked = ""  # the vendor that was to answer, before anything was asked
+        self._tried: tuple[Tried, ...] = ()
         self._vendor = ""
         self._verbatim = False  # its lines pass as they are, so their session has to be the frontend's
 
@@ -71,7 +84,8 @@ class Takes:
                 break
         if first is None:
             raise FrontendError("no recording there can be read", hint=HINT)
-        self._vendor = name = first.header.vendor
+        self._vendor, self.asked = first.vendor, first.header.vendor
+        name = self._vendor
         listens = any(take.listens for take in first.takes)
         try:
             vendor = find_recorded(name, self.launch, lambda: self.place, listens=listens, flat=flat)
@@ -84,7 +98,7 @@ class Takes:
     def launch(self, request: Request) -> Launch:
         """How the stand-in for the next child is started. VendorError when no recording answers the message."""
         take = self.choose(request.prompt, request.resume or "", asked=bool(request.invocation.json_schema))
-        self.place = take.identity
+        self.place, self._tried = take.identity, take.tried
         self._used.add(take.identity)
         chosen = request.invocation.session_id or parse_uuid(request.invocation.resume or "") or ""
         session = chosen if self._verbatim else ""
@@ -116,6 +130,10 @@ class Takes:
             raise VendorError(*self._nothing(prompt, [*before, *behind]))
         return same[0]
 
+    def tried(self) -> tuple[Tried, ...]:
+        """Who was asked before the take that was chosen last."""
+        return self._tried
+
     def only(self, vendor: str) -> None:
         """No other vendor's recordings count."""
         self._vendor = vendor
@@ -140,8 +158,7 @@ class Takes:
     def _takes(self) -> Iterator[Take]:
         """Those of the vendor that is stood for, in the order of recording."""
         for sitting in self._sittings():
-            if sitting.header.vendor == self._vendor or not self._vendor:
-                yield from sitting.takes
+            yield from (take for take in sitting.takes if take.vendor == self._vendor or not self._vendor)
 
     def _sittings(self) -> Iterator[Sitting]:
         """Read on as far as somebody looks. Of a directory, what is no cast is passed over."""
@@ -167,7 +184,7 @@ def like(line: bytes, path: str, folder: str) -> Take | None:
     """
     takes = Takes(folder, folder, {})
     prompt = _message(line)
-    takes.only(read_sitting(path).header.vendor)
+    takes.only(read_sitting(path).vendor)
     try:
         return takes.choose(prompt, "") if prompt else None
     except VendorError:
@@ -191,25 +208,36 @@ def read_sitting(path: str) -> Sitting:
     """What a recording holds: its header, and for each child what it was asked. CastError when it cannot be read."""
     reader = Reader()
     told = list[bytes]()
-    facts = list[tuple[Mapping[str, object], bool]]()
+    takes, before, count = list[Take](), list[Tried](), 0
+    turns = list[object]()
     for record in _asked(path, reader):
+        fact = record.fact
         if record.letter == "i":
             told.append(record.data)
         elif record.letter == "s":
-            facts.append((record.fact, False))
-        elif facts and not facts[-1][1]:
-            facts[-1] = facts[-1][0], bool(read_word(record.data).kind)
+            count += 1
+            vendor = fact.get("vendor")
+            vendor = vendor if isinstance(vendor, str) else reader.header.vendor if reader.header else ""
+            takes.append(Take(path, count, _identity(path, count), vendor=vendor, tried=tuple(before)))
+            turns.append(fact.get("turn"))
+            before = []
+        elif record.letter == "n":
+            if fact.get("kind") == PASSED_OVER:
+                if fact.get("started") and takes:
+                    before = [*takes.pop().tried, *before]
+                    turns.pop()
+                before.append(read_tried(fact))
+        elif takes and not takes[-1].listens:
+            takes[-1] = takes[-1]._replace(listens=bool(read_word(record.data).kind))
     header = reader.header
     assert header is not None
     invocation = invocation_of(header)
     prompts = _prompts(invocation, header, b"".join(told))
-    takes = []
-    for number, (fact, listens) in enumerate(facts, start=1):
-        turn = fact.get("turn")
-        at = turn if isinstance(turn, int) else number
+    for place, (take, turn) in enumerate(zip(takes, turns, strict=True)):
+        at = turn if isinstance(turn, int) else take.child
         at = 1 if len(prompts) == 1 else at
         prompt = prompts[at - 1][:MOST_PROMPTS] if 1 <= at <= len(prompts) and prompts[at - 1] else None
-        takes.append(Take(path, number, _identity(path, number), prompt, listens))
+        takes[place] = take._replace(prompt=prompt)
     return Sitting(header, invocation, tuple(takes))
 
 
@@ -224,6 +252,9 @@ def _prompts(invocation: Invocation, header: Header, told: bytes) -> list[str]:
     return ["\n".join(part for part in (invocation.prompt or "", piped) if part.strip())]
 
 
+_COUNTS = (b"i", b"I", b"s", b"n")  # letters
+
+
 def _asked(path: str, reader: Reader) -> Iterator[Record]:
     """The records that say what was asked; what was said is not even read as JSON."""
     descriptor = open_cast(path)
@@ -231,7 +262,7 @@ def _asked(path: str, reader: Reader) -> Iterator[Record]:
         lines = LineSplitter()
         while chunk := os.read(descriptor, CHUNK_BYTES):
             for raw in lines.feed(chunk):
-                if reader.header is None or raw[raw.find(b'"') + 1 : raw.find(b'"') + 2] in (b"i", b"I", b"s"):
+                if reader.header is None or raw[raw.find(b'"') + 1 : raw.find(b'"') + 2] in _COUNTS:
                     yield from reader.feed(raw + b"\n")
         reader.close()
     except OSError as error:

@@ -50,7 +50,7 @@ class YumeControl(Control):
         """`unattended`: the vendor runs its tools and asks nobody."""
         super().__init__(facts, mint, now)
         self._pen = pen
-        self._unattended = unattended
+        self.facts.unattended = unattended
         self._early: dict[str, Decision] = {}
         self._decided: dict[str, None] = {}  # calls of this turn: who approves twice approves no later question
 
@@ -94,9 +94,11 @@ class YumeControl(Control):
         if not known:
             self._complain(f"the permission mode {printable(str(name)[:KIND_CHARACTERS])!r} is not known: default", "")
         if asks and not self.facts.asks:
-            if self._unattended:
+            if self.facts.unattended:
                 mode = INTERACTIVE  # which it has no way to honour: the next turn is refused
-            self._complain("it asks nobody here" + ("" if self._unattended else "; it keeps to its own default"), "")
+            self._complain(
+                "it asks nobody here" + ("" if self.facts.unattended else "; it keeps to its own default"), ""
+            )
         self.facts.mode, self.facts.prompts = mode, asks
         return [ModeChosen(mode)]
 

@@ -50,6 +50,7 @@ class YumePen:
         self._chunk = 0
         self._session_id: str | None = None
         self._lines: list[bytes] = []
+        self._held: tuple[str | None, str] | None = None  # the session as it was known when the holding began
         self._kind = "text"
         self._begin()
 
@@ -63,9 +64,32 @@ class YumePen:
 
     def take(self) -> bytes:
         """All bytes written since the last call: whole lines."""
+        if self._held is not None:
+            return b""
         data = b"".join(self._lines)
         self._lines.clear()
         return data
+
+    def hold(self) -> None:
+        """From now on nothing is handed over."""
+        self._held = self._session_id, self._shown
+        if self.history:
+            self.history.hold()
+
+    def release(self) -> None:
+        """It is handed over again."""
+        self._held = None
+        if self.history:
+            self.history.release()
+
+    def drop(self) -> None:
+        """Forget what was written since `hold`; a session that was told of in it was not."""
+        if self._held is not None:
+            self._session_id, self._shown = self._held
+        self._lines.clear()
+        self._begin()
+        if self.history:
+            self.history.drop()
 
     def fold(self) -> None:
         """Its lines are short."""

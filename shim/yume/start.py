@@ -26,6 +26,7 @@ from shim.yume.words import yume_mode
 
 if TYPE_CHECKING:
     from shim.source import Source
+    from shim.vendor import Vendor
 
 # A session that Yume calls by a name that is no UUID has the UUID of that name (RFC 9562, version 5) with us.
 NAMESPACE = "e7f0e0a6-7b59-4b63-9d0c-2f1b8f6f2a10"
@@ -125,9 +126,9 @@ class YumeStart(Start):
             return run.one_message(self._text)
         return run.conversation(Message(self._text))
 
-    def _listens(self) -> bool:
+    def _listens(self, vendor: "Vendor") -> bool:
         """A child that stays is needed for many messages, and for questions."""
-        return super()._listens() and (self._stays or self._asks)
+        return super()._listens(vendor) and (self._stays or self._asks)
 
 
 _UNREAD = "and --history-file is not read: no vendor takes another's history"

@@ -1,0 +1,33 @@
+"""`VENDOR:MODEL`, the model's name that says who answers (surface page, The vendor of a turn)."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+
+class Routed(NamedTuple):
+    """A model's name without its prefix; None where the prefix was all. `vendor` is None where nobody is named."""
+
+    vendor: str | None
+    model: str | None
+
+
+def routed(model: str | None, vendors: Collection[str]) -> Routed:
+    """Who is named, and which model; `vendors` are the names that count as a prefix.
+
+    `qwen:m1` is qwen's m1, `qwen:` its own one; `:qwen:32b` is the model `qwen:32b` of whoever answers, and so is
+    `x:32b`, because nobody is called x.
+    """
+    prefix, colon, rest = (model or "").partition(":")
+    if colon and not prefix:
+        return Routed(None, rest or None)
+    if colon and prefix in vendors:
+        return Routed(prefix, rest or None)
+    return Routed(None, model)
+
+
+def chosen(model: str, vendor: str, vendors: Collection[str]) -> str | None:
+    """The name that a vendor's conversation goes on with. ValueError where the prefix names another vendor."""
+    named, rest = routed(model, vendors)
+    if named not in (None, vendor):
+        raise ValueError(f"this conversation is {vendor}'s, and {named}'s models are not its own; start a new one")
+    return rest

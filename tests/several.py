@@ -1,0 +1,140 @@
+"""Vendors for lists of them: the same small profile under several names, and what such a program prints."""
+
+from typing import Any
+
+from box import Box, ndjson
+from support import Line
+
+PROFILE = """
+schema = 1
+id = "NAME"
+
+[launch]
+command = ["NAME"]
+argv = [
+  { when = "permission_args" },
+  { when = "model", args = ["--model", "{model}"] },
+  { when = "resume", args = ["--resume", "{resume}"] },
+  { when = "prompt_argument", args = ["{prompt}"] },
+]
+prompt = { via = "arg" }
+
+[launch.permission_args]
+default = []
+bypassPermissions = ["--all"]
+
+[stream]
+text = "final"
+usage = "request"
+
+[[event]]
+match = { type = "hello" }
+emit = "session"
+session_id = "id"
+model = "model"
+tools = "tools"
+
+[[event]]
+match = { type = "say" }
+emit = "text"
+text = "text"
+
+[[event]]
+match = { type = "think" }
+emit = "thinking"
+text = "text"
+
+[[event]]
+match = { type = "run" }
+emit = "tool_use"
+id = "id"
+name = "name"
+input = "with"
+
+[[event]]
+match = { type = "ran" }
+emit = "tool_result"
+id = "id"
+content = "out"
+
+[[event]]
+match = { type = "wait" }
+emit = "retry"
+attempt = "attempt"
+max = "of"
+text = "for"
+
+[[event]]
+match = { type = "bye" }
+emit = "result"
+is_error = "failed"
+error = "why"
+
+[tools.shell]
+name = "Bash"
+args = { command = "cmd" }
+"""
+
+
+def hello(identity: str, **more: Any) -> Line:
+    """The first event: its session, and what else it says of itself."""
+    return {"type": "hello", "id": identity, **more}
+
+
+def say(words: str) -> Line:
+    """A text."""
+    return {"type": "say", "text": words}
+
+
+BYE = {"type": "bye"}
+
+
+def failed(why: str) -> Line:
+    """The end of a turn that failed."""
+    return {"type": "bye", "failed": True, "why": why}
+
+
+def answer(name: str) -> str:
+    """A whole stream of the vendor called `name`."""
+    return ndjson(hello(f"{name}-1", model=f"{name}-model", tools=["shell"]), say(f"I am {name}."), BYE)
+
+
+UNAUTHORIZED = failed("401 Unauthorized: invalid API key")
+LIMITED = failed("429 Too Many Requests: rate limit exceeded")
+
+
+class Several:
+    """The vendors ant, bee and cow of a box, listed in this order in its settings."""
+
+    names = ("ant", "bee", "cow")
+
+    def __init__(self, box: Box, *names: str) -> None:
+        self.box = box
+        for name in self.names:
+            path = box.config.parent / "vendors" / f"{name}.toml"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(PROFILE.replace("NAME", name), encoding="utf-8")
+        self.settings(*names)
+
+    def settings(self, *names: str, more: str = "") -> None:
+        """The list, and what else stands in the settings."""
+        self.box.settings(f"vendor = {list(names or self.names)}\n{more}")
+
+    def prints(self, name: str, *events: Line, code: int = 0, stderr: str = "") -> None:
+        """What the program of a vendor does, whenever it is started; its last start is recorded."""
+        self.box.fake(
+            ["record", str(self.recording(name))],
+            ["out", ndjson(*events)],
+            ["complain", stderr],
+            ["leave", code],
+            name=name,
+        )
+
+    def answers(self, *names: str) -> None:
+        """These vendors answer."""
+        for name in names:
+            self.box.fake(["record", str(self.recording(name))], ["out", answer(name)], name=name)
+
+    def recording(self, name: str) -> Any:
+        """The file that says how a vendor was started, if it was."""
+        return self.box.path / f"{name}.json"
