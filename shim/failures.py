@@ -101,7 +101,7 @@ _TEXTS: tuple[tuple[str, str], ...] = (
     (r"credit balance|insufficient.{0,12}(quota|credit|funds|balance)|billing|payment required",          "billing"),
     (r"usage limit|rate.?limit|too many requests|quota exceeded|quota.{0,20}exhausted|resource.?exhausted","rate"),
     (r"not (logged|signed) in|please (log|sign) ?in|run '?(agent|cursor-agent)? ?login|authentication required"
-     r"|(missing|no) api.?key|api.?key (is |was )?(missing|not (set|found|provided))|no auth type"
+     r"|(missing|no) api.?key|api.?key (is |was )?(missing|required|not (set|found|provided))|no auth type"
      r"|_API_KEY.? (is )?not set|must specify the \w{1,40}_API_KEY|set an auth method|invalid auth method","login"),
     (r"(invalid|incorrect) api.?key|api.?key (is |was )?(invalid|not valid)|unauthori[sz]ed|unauthenticated"
      r"|authentication (failed|error)|provided api key is invalid",                                       "key"),

@@ -1,0 +1,84 @@
+"""A vendor's program that nobody listed, for tests: `heron fly [FLAGS] -- PROMPT`, with lines of a shape of its own.
+
+The words of the prompt say what happens: `look` calls two tools side by side, `fall` fails in its own words, `limit`
+is refused by its model, `drop` exits without a word, anything else is answered. HERON_LOG is a file for what it was
+started with.
+"""
+
+import json
+import os
+import sys
+
+FLAGS = {"--nest": "nest", "--brain": "brain", "--care": "care", "--quiet": None}
+
+
+def main() -> int:
+    """Fly once."""
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write("heron 3.1\n")
+        return 0
+    given, prompt = read_arguments(sys.argv[2:])
+    if log := os.environ.get("HERON_LOG"):
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"arguments": sys.argv[1:], "prompt": prompt}) + "\n")
+    if "drop" in prompt:
+        sys.stderr.write("the heron did not feel like it\n")
+        return 9
+    nest = given.get("nest") or f"nest-{os.getpid()}"
+    say("wake", nest=nest, brain=given.get("brain") or "small", skills=["swim", "dig"])
+    if "limit" in prompt:
+        say("fall", cry="429 Too Many Requests", again_in=3)
+        return 4
+    say("muse", about="What is ")
+    say("muse", about="asked?")
+    if "look" in prompt:
+        return look()
+    if "fall" in prompt:
+        say("call", part=1, so_far="I try")
+        say("fall", cry="my wing is broken")
+        return 5
+    say("call", part=1, so_far="Hear")
+    say("call", part=1, so_far="Heard: ")
+    say("call", part=1, so_far=f"Heard: {prompt}")
+    say("eat", bill={"fish": 40, "frozen": 30, "bones": 5})
+    say("land", sound=True)
+    return 0
+
+
+def look() -> int:
+    """A turn with tools."""
+    say("call", part=1, so_far="I look.")
+    jobs = [
+        {"ref": 7, "skill": "swim", "how": json.dumps({"to": "/repo/a.txt", "from_line": 3})},
+        {"ref": 8, "skill": "dig", "how": json.dumps({"words": ["ls", "-a"]})},
+    ]
+    say("work", jobs=jobs)
+    say("eat", bill={"fish": 10, "frozen": 0, "bones": 2})
+    reports = [{"ref": 8, "found": ["no such", "place"], "went": "badly"}, {"ref": 7, "found": ["one"], "went": "well"}]
+    say("report", reports=reports)
+    say("call", part=2, so_far="One is there.")
+    say("eat", bill={"fish": 20, "frozen": 10, "bones": 3})
+    say("land", sound=True)
+    return 0
+
+
+def read_arguments(words: list[str]) -> tuple[dict[str, str], str]:
+    """Its flags, and the prompt behind `--` or on stdin."""
+    given: dict[str, str] = {}
+    while words and words[0] != "--":
+        name = words.pop(0)
+        if name not in FLAGS:
+            raise SystemExit(f"heron: what is {name}?")
+        if key := FLAGS[name]:
+            given[key] = words.pop(0)
+    return given, words[1] if words else sys.stdin.read()
+
+
+def say(act: str, **body: object) -> None:
+    """One line."""
+    sys.stdout.write(json.dumps({"heron": 2, "act": act, "body": body}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
