@@ -111,7 +111,7 @@ class Start:
                 path,
                 self.vendor.shown,
                 self.settings,
-                version=known_version(self.vendor, self.settings.of(name), self.environment, self.cwd),
+                version=known_version(self.vendor, self.settings.of(self.vendor.name), self.environment, self.cwd),
                 arguments=arguments,
                 environment=self.environment,
                 cwd=self.cwd,
