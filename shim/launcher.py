@@ -21,9 +21,10 @@ from shim.probe import Probe
 from shim.programs import find_launcher, find_program
 from shim.state import aside_for
 from shim.tail import Tail
-from shim.terms import Structured, Terms
+from shim.terms import NO_THREAD, Structured, Terms
 from shim.translation import Translation
 from shim.tried import Tried
+from shim.usage import NO_USAGE
 from shim.vendor import Launch, Request, Vendor
 
 if TYPE_CHECKING:
@@ -322,6 +323,7 @@ class Launcher:
             login=vendor.login,
             read=self._read,
             keep=self._keep,
+            thread=NO_THREAD if self._known is None else (self._known.vendor_session, self._known.used),
             old_reader=old_sdk(self.environment),
             clean_exits=vendor.clean_exits,
             tried=self.tried,
@@ -373,7 +375,8 @@ class Launcher:
         if self._invocation.no_session_persistence:
             return
         created = self._known.created if self._known else 0.0
-        session = store.Session(self.vendor.name, own, self.cwd, turn.model, created)
+        used = conversation.thread[1] if conversation.thread[0] == own else NO_USAGE
+        session = store.Session(self.vendor.name, own, self.cwd, turn.model, created, used)
         store.remember(conversation.session_id, session, self.environment)
 
     def note_account(self, translation: Translation) -> None:

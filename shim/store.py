@@ -15,6 +15,8 @@ from shim.config import state_directory
 from shim.dumping import dump
 from shim.ids import parse_uuid, vendor_id, vendor_name
 from shim.state import newest_files, read_file, remove, usable, write_file
+from shim.usage import NO_USAGE, Usage
+from shim.usage import known as known_usage
 
 RECORD_BYTES = 64 * 1024
 SESSIONS_KEPT = 10_000
@@ -27,7 +29,8 @@ _SUFFIX = ".json"
 class Session(NamedTuple):
     """What is known of a session: who answers, the vendor's own id for it, where and with what it ran.
 
-    `vendor_session` is "" where the vendor kept nothing of it yet: it goes on as a new one.
+    `vendor_session` is "" where the vendor kept nothing of it yet: it goes on as a new one. `used` is all that it had
+    used, where the vendor counts that and not each turn.
     """
 
     vendor: str
@@ -35,6 +38,7 @@ class Session(NamedTuple):
     cwd: str = ""
     model: str = ""
     created: float = 0.0
+    used: Usage = NO_USAGE
 
 
 def look_up(session_id: str, environment: Mapping[str, str]) -> Session | None:
@@ -107,6 +111,7 @@ def _parse(data: bytes) -> Session | None:
             str(record.get("cwd", "")),
             str(record.get("model", "")),
             float(record.get("created", 0.0)),
+            known_usage(record.get("used")),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None

@@ -6,17 +6,22 @@ from typing import Any, NamedTuple
 from shim.caps import Keep
 from shim.policy import Policy
 from shim.tried import Tried
-from shim.usage import Usage
+from shim.usage import NO_USAGE, Usage
 
+Thread = tuple[str | None, Usage]  # a vendor's session, and all that it used, where the vendor counts that
+NO_THREAD: Thread = (None, NO_USAGE)
 SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
 
 
 class Conversation:
-    """What outlives a turn: one session id, the tool ids used, cost and usage so far."""
+    """What outlives a turn: one session id, the tool ids used, cost and usage so far.
 
-    __slots__ = ("cost", "minted", "seen", "seen_before", "session_id", "usage", "vendor_session")
+    `thread` is what the vendor's own session had used when its last turn had ended.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("cost", "minted", "seen", "seen_before", "session_id", "thread", "usage", "vendor_session")
+
+    def __init__(self, thread: Thread = NO_THREAD) -> None:
         self.session_id: str | None = None
         self.vendor_session: str | None = None
         self.seen: set[str] = set()
@@ -24,6 +29,7 @@ class Conversation:
         self.minted = 1
         self.cost = 0.0
         self.usage: dict[str, Usage] = {}
+        self.thread = thread
 
     def forget(self) -> None:
         """Forget the older half of the tool ids."""
@@ -52,9 +58,10 @@ class Terms(NamedTuple):
     """What is agreed before a turn begins.
 
     `session_id` is the frontend's choice, `fresh_id` is used when neither frontend nor vendor has one.
-    `clock` gives milliseconds since the turn began. `clean_exits` are the exit codes that do not contradict a
-    vendor's own "done" (vendor pages). `max_turns` is set only where the vendor cannot count for itself,
-    `turns_asked` always; `budget` are the dollars that the session may cost;
+    `thread` is what the session that goes on had used. `clock` gives milliseconds since the turn began.
+    `clean_exits` are the exit codes that do not contradict a vendor's own "done" (vendor pages). `max_turns` is set
+    only where the vendor cannot count for itself, `turns_asked` always; `budget` are the dollars that the session may
+    cost;
     `retracts` is False for a vendor that never takes a reply back, of which less need be remembered.
     `retries`: a stream that broke off may be asked for again, so what was said is remembered to the end.
     `worded`: the vendor's errors are in Claude's words already.
@@ -92,5 +99,6 @@ class Terms(NamedTuple):
     old_reader: bool = False
     replays: bool = False
     tried: tuple[Tried, ...] = ()
+    thread: Thread = NO_THREAD
     clean_exits: frozenset[int] = frozenset({0})
     clock: Callable[[], int] = lambda: 0

@@ -59,7 +59,7 @@ class Translation:
         self._decoder = Decoder(self.account)
         self._read: str | None = None
         if previous is None:
-            turn = kind_of_turn(terms)(pen, terms, Conversation(), self.account)
+            turn = kind_of_turn(terms)(pen, terms, Conversation(terms.thread), self.account)
         else:
             turn = previous.next(terms, self.account)
         self._read_by(translator(turn, partial=pen.partial))

@@ -276,6 +276,22 @@ def test_what_json_cannot_say_is_refused_the_second_time_too(inside, wrong):
             find("parrot")
 
 
+def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
+    text = PARROT.replace('"request"', '"thread_total"')
+    write(box, text.replace('emit = "usage"\nusage', 'emit = "result"\nusage'))
+    night = ndjson({"type": "wake", "perch": "perch-7", "voice": "grey-1"}, {"type": "squawk", "sound": "a"})
+    said = []
+    for heard, known, told in ((100, 20, 7), (260, 40, 17)):
+        box.fake(
+            ["out", night + ndjson({"type": "breath", "heard": heard, "known": known, "said": told})], name="parrot"
+        )
+        done = box.claude(*ASK, *said and ["--resume", said[0]["session_id"]], SHIM_VENDOR="parrot")
+        said.append(done.result)
+    used = [(one["usage"]["input_tokens"], one["usage"]["cache_read_input_tokens"]) for one in said]
+    assert used == [(80, 20), (140, 20)]
+    assert [one["usage"]["output_tokens"] for one in said] == [7, 10]
+
+
 @pytest.mark.parametrize("broken", ["", "[]", '{"key": 1}', '{"key": "x", "table": []}', "\xff"])
 def test_a_memory_that_is_broken_is_made_again(inside, broken):
     write(inside)

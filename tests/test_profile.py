@@ -183,6 +183,17 @@ def test_what_a_run_that_broke_off_has_used_is_counted(means, expected, options)
     assert numbers(lines)[:2] == expected and result_line(lines)["is_error"]
 
 
+def test_a_total_of_another_thread_is_all_new():
+    who = '[[event]]\nmatch = { type = "who" }\nemit = "session"\nsession_id = "id"\n'
+    vendor = profiled(stream(usage='"thread_total"') + who + SAY + END)
+    first = translation_of(vendor)
+    first.feed(b'{"type":"who","id":"one"}\n{"type":"say","words":"a"}\n{"type":"end","in":100,"out":10}\n')
+    first.close(Exit(code=0))
+    second = translation_of(vendor, previous=first)
+    data = second.feed(b'{"type":"who","id":"two"}\n{"type":"say","words":"b"}\n{"type":"end","in":160,"out":30}\n')
+    assert numbers(parse(data + second.close(Exit(code=0))))[:2] == (160, 30)
+
+
 def test_a_total_that_came_late_still_counts():
     profile = stream(usage='"run_total"') + SAY + USAGE + END.replace("usage =", "# usage =")
     lines = lines_of(profiled(profile), {"type": "say", "words": "a"}, {"type": "usage", "in": 9, "out": 2}, DONE)

@@ -10,6 +10,7 @@ from support import ROOT
 
 from shim import store
 from shim.store import Session, last, look_up, prune, remember
+from shim.usage import NO_USAGE, usage
 
 U = "11111111-2222-4333-8444-55555555abcd"
 
@@ -23,6 +24,20 @@ def test_what_was_remembered_is_looked_up(environment):
     session = Session("cake", "own-id", "/repo", "m1", 12.5)
     assert remember(U, session, environment)
     assert look_up(U, environment) == session
+
+
+def test_what_a_session_had_used_is_remembered_with_it(environment):
+    session = Session("cake", "own-id", created=1.0, used=usage(100, 20, 0, 30))
+    assert remember(U, session, environment)
+    assert look_up(U, environment) == session
+
+
+@pytest.mark.parametrize("used", [None, "many", [1], {"input_tokens": "x", "output_tokens": -3}])
+def test_what_is_no_usage_is_none(box, environment, used):
+    remember(U, Session("cake", "own-id"), environment)
+    file = box.state / "sessions" / f"{U}.json"
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"used": used}), encoding="utf-8")
+    assert look_up(U, environment).used == NO_USAGE
 
 
 def test_an_id_is_the_same_however_it_is_spelled(environment):

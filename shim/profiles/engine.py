@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from shim.account import Account
 from shim.profiles.parts import Parts
+from shim.terms import NO_THREAD
 from shim.tools import Tools, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
@@ -43,6 +44,7 @@ class Engine(Translator):
         self.keys = {"text": 0, "thinking": 0}  # of blocks that are streamed and then said whole, without a name
         self._resumed = turn.conversation.vendor_session is not None
         self._doubts = False
+        self.thread = turn.conversation.thread
 
     @property
     def account(self) -> Account:
@@ -55,6 +57,7 @@ class Engine(Translator):
         self.held.clear()
         self.parts = None
         self.session, self.notice, self.total, self.cost = None, "", None, 0.0
+        self.thread = self.turn.conversation.thread
 
     # -- who speaks -----------------------------------------------------------------------------------------------
 
@@ -166,9 +169,11 @@ class Engine(Translator):
         return {"usage": total} | ({"cost": cost} if cost else {})
 
     def _of_this_turn(self, total: Usage) -> Usage:
-        """A thread's total without the turns of this conversation before this one."""
-        before = self.turn.conversation.usage.values()
-        return usage(*(max(total[name] - sum(one[name] for one in before), 0) for name in ORDER))
+        """A thread's total without what it had when this turn began; it is remembered for the next one."""
+        conversation = self.turn.conversation
+        _, before = self.thread if self.thread[0] == conversation.vendor_session else NO_THREAD
+        conversation.thread = (conversation.vendor_session, total)
+        return usage(*(max(total[name] - before[name], 0) for name in ORDER))
 
     def add(self, facts: dict[str, Any]) -> None:
         """More is known of an end that was said before."""

@@ -21,7 +21,7 @@
                               all), and which versions these rules were tried with. No turn waits for it
     [stream]                  text = final (or delta, cumulative): what a `text` rule gives
                               usage = none (request: they add up, run_total: the last one counts, thread_total: that,
-                              less what this conversation had before)
+                              less what the session had before; that is kept with it)
                               end = { ok_exit = [0], result = "event" }: "event" needs a `result` rule to have been
                               seen, "synthesize" makes it of a good exit behind a whole reply
                               ids = "process": ids of calls begin anew with each process (else: "session")
