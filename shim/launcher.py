@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import subprocess
 
     from shim.casts.recorder import Recorder, Track
+    from shim.home import Home
     from shim.pen import Pen
     from shim.redact import Stream
     from shim.spill import Spill
@@ -322,6 +323,7 @@ class Launcher:
             gate=vendor.gate,
             login=vendor.login,
             read=self._read,
+            home=self._home(),
             keep=self._keep,
             thread=NO_THREAD if self._known is None else (self._known.vendor_session, self._known.used),
             old_reader=old_sdk(self.environment),
@@ -329,6 +331,14 @@ class Launcher:
             tried=self.tried,
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
+
+    def _home(self) -> "Home | None":
+        """Where the vendor keeps its own records, if it says so."""
+        if self.vendor.home is None:
+            return None
+        from shim.home import Home
+
+        return Home(*self.vendor.home, self._child_environment)
 
     def _keep(self, text: str) -> str | None:
         """A text that is too large for a line, or for an argument, goes to a file."""

@@ -60,16 +60,25 @@ def read_file(directory: str, name: str, limit: int) -> bytes | None:
 
 
 def _read(path: str, limit: int) -> bytes | None:
+    descriptor = regular_file(path)
+    if descriptor is None:
+        return None
+    try:
+        return os.read(descriptor, limit)
+    finally:
+        os.close(descriptor)
+
+
+def regular_file(path: str) -> int | None:
+    """A descriptor to read a file with; None for what is none, a link or a pipe, at which nobody waits."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        return os.read(descriptor, limit)
-    finally:
-        os.close(descriptor)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def newest_files(directory: str, suffix: str, count: int, limit: int) -> Iterator[tuple[str, bytes]]:

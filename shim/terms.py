@@ -1,7 +1,7 @@
 """What is agreed before a turn begins, and what outlives it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from shim.caps import Keep
 from shim.policy import Policy
@@ -47,6 +47,16 @@ class Conversation:
         return identity in self.seen or identity in self.seen_before
 
 
+class Home(Protocol):
+    """The folder in which the vendor keeps its own records: `shim.home`, with its bounds."""
+
+    def find(self, folder: str, ending: str) -> str | None:
+        """The path in it of a file of `folder` whose name ends so."""
+
+    def tail(self, path: str) -> bytes:
+        """The end of a file in it; nothing where there is none."""
+
+
 class Structured(NamedTuple):
     """An answer read by `--json-schema`: its `value`, or the `fault` why it is none."""
 
@@ -66,6 +76,7 @@ class Terms(NamedTuple):
     `retries`: a stream that broke off may be asked for again, so what was said is remembered to the end.
     `worded`: the vendor's errors are in Claude's words already.
     `gate` is what stderr says when the vendor's trust gate is closed, `login` how a person logs in with it.
+    `home` is what the vendor writes down beside its stream; None where nothing runs here, as in a replay.
     `keep` stores a text that is too large for a line and says where.
     `redact`: no secret is said. `questions`: whether a call's own line, its input as it is, asks the frontend.
     `old_reader`: the frontend ends on a line of a kind that it does not know.
@@ -95,6 +106,7 @@ class Terms(NamedTuple):
     redact: bool = False
     questions: Callable[[], bool] | None = None
     policy: Policy | None = None
+    home: Home | None = None
     keep: Keep | None = None
     old_reader: bool = False
     replays: bool = False

@@ -144,6 +144,7 @@ class Vendor(NamedTuple):
     prices        it says what a reply cost, so `--max-budget-usd` can be kept
     login         how a person logs in with it, said when nobody is logged in
     api_base      the variable in which it reads another address of its model's API
+    home          its folder of records: the variable that names it, and where in the person's home it is without
     timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
     unreleased    what a person should know of a vendor that no released program is
     chooses       which tools a request leaves it, where that is more than `listed`
@@ -179,6 +180,7 @@ class Vendor(NamedTuple):
     prices: bool = False
     login: str = ""
     api_base: str = ""
+    home: tuple[str, str] | None = None
     timeouts: Mapping[str, float] = MappingProxyType({})
     unreleased: str = ""
     chooses: Callable[[Request], tuple[str, ...]] | None = None

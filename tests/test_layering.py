@@ -131,6 +131,7 @@ SHELL = {
     "fallback",
     "given",
     "guard",
+    "home",
     "install",
     "installed",
     "launcher",

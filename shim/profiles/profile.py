@@ -19,6 +19,7 @@
                               version_probe = { args = ["--version"], regex = 'own ([0-9.]+)', tested = ">=1.2,<2" }:
                               how it is asked for its version, where that stands in the answer (the first group, or
                               all), and which versions these rules were tried with. No turn waits for it
+                              home = { variable = "X_HOME", folder = ".x" }: its own records, which an adapter may read
     [stream]                  text = final (or delta, cumulative): what a `text` rule gives
                               usage = none (request: they add up, run_total: the last one counts, thread_total: that,
                               less what the session had before; that is kept with it)
@@ -240,6 +241,7 @@ def build(
         login=launch.at("login").text(""),
         version=made.version,
         api_base=launch.at("api_base").text(""),
+        home=_home(launch.at("home")),
         timeouts=_timeouts(launch.at("timeouts")),
         chooses=(lambda request: tools_of.get(request.permission_mode, listed)) if tools_of else None,
     )
@@ -277,6 +279,17 @@ def _grace(spot: Spot) -> float:
 def _timeouts(spot: Spot) -> dict[str, float]:
     spot.table(TIMEOUTS)
     return {f"{key}_timeout": spot.at(key).number(1, DAY) for key in spot.table()}
+
+
+def _home(spot: Spot) -> tuple[str, str] | None:
+    """The variable and the folder of `home`."""
+    if not spot:
+        return None
+    spot.table(("variable", "folder"))
+    folder = spot.at("folder").text()
+    if not {"", ".", ".."}.isdisjoint(folder.split("/")):
+        raise spot.at("folder").refused("a folder in the person's home, such as .codex")
+    return spot.at("variable").text(""), folder
 
 
 def _prices(table: Table) -> bool:

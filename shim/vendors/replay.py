@@ -27,4 +27,5 @@ def stand_in(recorded: Vendor, launch: Callable[[Request], Launch], place: Calla
         probe=None,
         variants=(),
         keys=(),
+        home=None,
     )

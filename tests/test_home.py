@@ -1,0 +1,66 @@
+"""The folder in which a vendor keeps its own records: read within bounds, and never out of it."""
+
+import os
+
+import pytest
+
+from shim import home
+from shim.home import Home
+
+
+@pytest.fixture
+def place(tmp_path):
+    folder = tmp_path / "person" / ".codex" / "sessions"
+    folder.mkdir(parents=True)
+    (folder / "one-1.jsonl").write_bytes(b"first\nsecond\n")
+    (tmp_path / "person" / "secret").write_bytes(b"not yours")
+    return tmp_path / "person"
+
+
+def opened(place, **environment):
+    return Home("CODEX_HOME", ".codex", {"HOME": str(place), **environment})
+
+
+def test_a_record_is_found_by_the_end_of_its_name_and_read(place):
+    records = opened(place)
+    assert records.find("sessions", "-1.jsonl") == "sessions/one-1.jsonl"
+    assert records.tail("sessions/one-1.jsonl") == b"first\nsecond\n"
+    assert records.find("sessions", "-2.jsonl") is None and records.find("elsewhere", "") is None
+
+
+def test_the_vendors_variable_names_another_folder(place, tmp_path):
+    (tmp_path / "other" / "sessions").mkdir(parents=True)
+    (tmp_path / "other" / "sessions" / "two-1.jsonl").write_bytes(b"x")
+    assert opened(place, CODEX_HOME=str(tmp_path / "other")).find("sessions", ".jsonl") == "sessions/two-1.jsonl"
+    for unfit in ("", "other"):
+        assert opened(place, CODEX_HOME=unfit).find("sessions", ".jsonl") == "sessions/one-1.jsonl"
+
+
+def test_only_the_end_of_a_long_record_is_read(place, monkeypatch):
+    monkeypatch.setattr(home, "TAIL_BYTES", 7)
+    assert opened(place).tail("sessions/one-1.jsonl") == b"second\n"
+
+
+def test_only_so_many_names_are_looked_at(place, monkeypatch):
+    monkeypatch.setattr(home, "ENTRIES", 0)
+    assert opened(place).find("sessions", ".jsonl") is None
+
+
+@pytest.mark.parametrize("path", ["../secret", "sessions/../../secret", "/etc/passwd", "sessions", "none", "a\0b", ""])
+def test_nothing_but_a_file_of_the_folder_is_read(place, path):
+    """Threats: vendor output, session ids that become file names."""
+    assert opened(place).tail(path) == b""
+
+
+def test_a_link_out_of_the_folder_is_not_followed(place):
+    """Threats: symlinks."""
+    os.symlink(place / "secret", place / ".codex" / "sessions" / "two-1.jsonl")
+    os.symlink(place, place / ".codex" / "out")
+    records = opened(place)
+    assert records.tail("sessions/two-1.jsonl") == b""
+    assert records.tail("out/secret") == b"" and records.find("out", "secret") is None
+
+
+def test_nobody_waits_at_a_pipe(place):
+    os.mkfifo(place / ".codex" / "sessions" / "pipe")
+    assert opened(place).tail("sessions/pipe") == b""
