@@ -39,6 +39,7 @@ WRITTEN = "one line, written by a tool\n"
 ERROR_STATUS = 401
 ERROR_MESSAGES = {
     401: "Incorrect API key provided: dummy.",
+    404: "The model `mock-1` does not exist or you do not have access to it.",
     429: "Rate limit reached for requests, a test says so.",
     500: "The server had an error while a test was watching.",
 }
@@ -59,6 +60,7 @@ _READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
     ("read.filePath", lambda path: {"filePath": path}),
     ("read", lambda path: {"path": path}),
     ("Read", lambda path: {"file_path": path}),
+    ("exec_command", lambda path: {"cmd": f"cat {path}"}),
 )
 _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
     "read": _READERS,
@@ -68,14 +70,22 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
         ("write.filePath", lambda path: {"filePath": path, "content": WRITTEN}),
         ("write", lambda path: {"path": path, "content": WRITTEN}),
         ("Write", lambda path: {"file_path": path, "content": WRITTEN}),
+        ("apply_patch", lambda path: {"input": added(path)}),
+        ("exec_command", lambda path: {"cmd": f"apply_patch <<'PATCH'\n{added(path)}PATCH"}),
     ),
     "shell": (
         ("run_shell_command", lambda command: {"command": command}),
         ("bash.description", lambda command: {"command": command, "description": "What the test asked for"}),
         ("bash", lambda command: {"command": command}),
         ("Bash", lambda command: {"command": command, "description": "What the test asked for"}),
+        ("exec_command", lambda command: {"cmd": command}),
     ),
 }
+
+
+def added(path: str) -> str:
+    """A patch, as codex takes it, that writes a new file of one line."""
+    return f"*** Begin Patch\n*** Add File: {path}\n+{WRITTEN}*** End Patch\n"
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,10 @@ def of(*vendors: Vendor) -> pytest.MarkDecorator:
 
 only_gemini = of(GEMINI)
 who_prices = of(PI, PI_CUMULATIVE, OPENCODE)
-who_gives_up = of(*(vendor for vendor in VENDORS if vendor.gives_up))
+who_gives_up = of(*(vendor for vendor in VENDORS if vendor.gives_up and vendor.quotes_errors))
+who_asks_again = of(*(vendor for vendor in VENDORS if vendor.asks_again))
 who_denies = of(*(vendor for vendor in VENDORS if not vendor.unattended))
+who_denies_commands = of(*(vendor for vendor in VENDORS if not (vendor.unattended or vendor.sandboxed)))
 
 
 def usage_of(requests: int) -> Line:
@@ -101,7 +103,7 @@ def test_init_says_where_and_how_the_turn_runs(frontend: Frontend, vendor: Vendo
     assert run.init["cwd"] == str(frontend.folder)
     assert run.init["permissionMode"] == "default"
     assert run.init["model"].endswith(MODEL)
-    assert "Read" in run.init["tools"]
+    assert vendor.reader in run.init["tools"]
     assert run.init["shim"]["vendor"] == vendor.name
     assert run.init["shim"]["unattended"] is vendor.unattended
 
@@ -120,8 +122,8 @@ def test_a_tool_call_has_claudes_name_and_arguments_and_its_result(
     check_contract(run, partial=partial)
     assert run.exit == 0
     (call,) = run.tool_uses
-    assert call["name"] == "Read"
-    assert call["input"] == {"file_path": str(hello)}
+    assert call["name"] == vendor.reader
+    assert call["input"] == vendor.read_input(hello)
     (result,) = run.tool_results
     assert result["tool_use_id"] == call["id"]
     assert not result.get("is_error")
@@ -162,9 +164,10 @@ def test_calls_of_one_reply_have_each_its_own_result(
     check_contract(run, partial=partial)
     assert run.exit == 0
     results = {result["tool_use_id"]: text_of_result(result) for result in run.tool_results}
-    said = {call["input"]["file_path"]: results[call["id"]] for call in run.tool_uses}  # some say them as they end
-    assert said.keys() == {str(hello), str(other)}
-    assert ("hello world" in said[str(hello)] and "another file" in said[str(other)]) or not vendor.shows_files
+    said = {str(call["input"]): results[call["id"]] for call in run.tool_uses}  # some say them as they end
+    first, second = (str(vendor.read_input(file)) for file in (hello, other))
+    assert said.keys() == {first, second}
+    assert ("hello world" in said[first] and "another file" in said[second]) or not vendor.shows_files
     assert run.result["result"] == REPLY_AFTER_TOOL
     assert len(model.asked("parallel")) == 2
 
@@ -209,7 +212,7 @@ def test_a_command_that_fails_is_a_failed_tool_in_a_successful_turn(frontend: Fr
     assert run.result["result"] == REPLY_AFTER_TOOL
 
 
-@who_denies
+@who_denies_commands
 def test_a_command_that_nobody_may_allow_is_denied_and_the_turn_goes_on(frontend: Frontend) -> None:
     run = frontend.run("[[shell]] touch made.txt")
     check_contract(run)
@@ -226,7 +229,7 @@ def test_a_command_that_nobody_may_allow_is_denied_and_the_turn_goes_on(frontend
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_a_refusal_of_the_models_service_is_an_api_error(
-    frontend: Frontend, model: ScriptedServer, partial: bool
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor, partial: bool
 ) -> None:
     run = frontend.run("[[error]] hi", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
@@ -238,7 +241,7 @@ def test_a_refusal_of_the_models_service_is_an_api_error(
     assert line["message"]["model"] == "<synthetic>"
     assert line["error"] == "authentication_failed"
     assert run.texts == [run.result["result"]]
-    assert len(model.asked("error")) == 1
+    assert len(model.asked("error")) == vendor.attempts
 
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit"), (500, "server_error")])
@@ -252,6 +255,7 @@ def test_an_error_that_stays_is_the_api_error_of_its_kind(frontend: Frontend, st
     assert run.of_type("assistant")[-1]["error"] == kind
 
 
+@who_asks_again
 def test_a_limit_that_passes_is_not_seen_in_the_reply(frontend: Frontend, model: ScriptedServer) -> None:
     run = frontend.run("[[once]] 429")
     check_contract(run)
@@ -301,15 +305,15 @@ def test_an_interrupt_of_a_command_ends_the_command_too(
     frontend: Frontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     process = frontend.start(f"[[shell]] {ENDLESS_COMMAND}", BYPASS)
-    if vendor.fragments:
+    if vendor.announces:
         process.read_until(is_tool_use)
     assert frontend.runs_within(ENDLESS_COMMAND)
     process.interrupt()
     run = process.finish(END_SECONDS)
     check_contract(run)
     assert run.exit == 0
-    assert [result["is_error"] for result in run.tool_results] == [True] * vendor.fragments
-    assert run.user_texts == [f"[Request interrupted by user{' for tool use' * vendor.fragments}]"]
+    assert [result["is_error"] for result in run.tool_results] == [True] * vendor.announces
+    assert run.user_texts == [f"[Request interrupted by user{' for tool use' * vendor.announces}]"]
     assert run.result["subtype"] == "error_during_execution" and run.result["is_error"] is True
     assert frontend.processes_left() == {}
     assert len(model.asked("shell")) == 1

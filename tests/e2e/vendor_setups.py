@@ -11,6 +11,7 @@ from anthropic_server import AnthropicServer
 from gemini_server import GeminiServer
 from model_server import MODEL, SECOND_MODEL, ModelServer
 from programs import CLAUDE, version_of
+from responses_server import ResponsesServer
 from scripts import ScriptedServer
 
 
@@ -24,7 +25,13 @@ class Vendor:
     arguments: tuple[str, ...] = ()  # Claude's flags that every run needs
     unattended: bool = False  # runs its tools without asking anybody
     relative_paths: bool = False  # its file tools take them
-    fragments: bool = True  # it prints a reply as it comes, and a call before its result
+    fragments: bool = True  # it prints a reply as it comes
+    announces: bool = True  # it prints a call before its result
+    reader: str = "Read"  # Claude's name of the tool that it reads files with
+    sandboxed: bool = False  # commands run unasked where they can change nothing
+    quotes_errors: bool = True  # what the API says of its trouble is in what it says
+    attempts: int = 1  # at what the API refuses for good
+    asks_again: bool = True  # after a limit of the API
     thinks: bool = True  # it prints the model's reasoning
     shows_files: bool = True  # what was read is in its result
     says_exit_codes: bool = True  # a command that failed is told from one that did not
@@ -39,6 +46,10 @@ class Vendor:
     def file_argument(self, file: Path) -> str:
         """How its model names a file of the working directory."""
         return file.name if self.relative_paths else str(file)
+
+    def read_input(self, file: Path) -> Mapping[str, str]:
+        """The arguments, as Claude names them, of the call that reads a file."""
+        return {"command": f"cat {file}"} if self.reader == "Bash" else {"file_path": str(file)}
 
 
 def prepare_qwen(home: Path, url: str) -> Mapping[str, str]:
@@ -112,6 +123,25 @@ def prepare_claude(home: Path, url: str) -> Mapping[str, str]:
     }
 
 
+def prepare_codex(home: Path, url: str) -> Mapping[str, str]:
+    """A provider of its own. The working directory is no repository, so the drop-in's user has to trust it."""
+    settings = f"""
+        model_provider = "mock"
+        model_reasoning_summary = "detailed"
+        model_supports_reasoning_summaries = true
+        [model_providers.mock]
+        name = "mock"
+        base_url = "{url}"
+        env_key = "MOCK_KEY"
+        wire_api = "responses"
+        request_max_retries = 1
+        stream_max_retries = 1
+    """
+    _write(home / ".codex" / "config.toml", settings)
+    _write(home / ".config" / "shim" / "config.toml", "[vendors.codex]\ntrust = true\n")
+    return {"MOCK_KEY": "x"}
+
+
 QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen)
 PI = Vendor(
     "pi",
@@ -152,13 +182,31 @@ OPENCODE = Vendor(
     ("--model", f"mock/{MODEL}"),
     unattended=True,
     fragments=False,
+    announces=False,
     gives_up=False,
     second_model=f"mock/{SECOND_MODEL}",
 )
+CODEX = Vendor(
+    "codex",
+    "@openai/codex",
+    prepare_codex,
+    ("--model", MODEL),
+    fragments=False,
+    reader="Bash",
+    sandboxed=True,
+    quotes_errors=False,
+    attempts=2,
+    asks_again=False,
+    server=ResponsesServer,
+)
 CLAUDE_ITSELF = Vendor("claude", CLAUDE, prepare_claude, server=AnthropicServer, second_model="sonnet")
-VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE)
+VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE, CODEX)
 
 
 def _write_json(file: Path, value: object) -> None:
+    _write(file, json.dumps(value))
+
+
+def _write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(value))
+    file.write_text(text)

@@ -1,0 +1,122 @@
+"""The scripted model behind OpenAI's Responses interface, for codex."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from scripts import Call, Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces, text_of
+
+# The numbers of `model_server.USAGE`: what was cached is inside the input, reasoning would be inside the output.
+USAGE: Json = {
+    "input_tokens": 120,
+    "input_tokens_details": {"cached_tokens": 20},
+    "output_tokens": 30,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 150,
+}
+Delta = tuple[str, str, str]  # the event, the name of its index, the piece
+_ERROR_TYPES = {
+    401: ("invalid_request_error", "invalid_api_key"),
+    404: ("invalid_request_error", "model_not_found"),
+    429: ("requests", "rate_limit_exceeded"),
+    500: ("server_error", None),
+}
+
+
+class _Handler(ScriptedHandler):
+    def get(self) -> None:
+        self.say_whole(404, {"error": {"message": "There is nothing here.", "type": "invalid_request_error"}})
+
+    def post(self, body: Json) -> None:
+        if self.path.partition("?")[0] != "/v1/responses":
+            self.get()
+            return
+        tools = body.get("tools") or []
+        offered = [str(tool.get("name")) for tool in tools]
+        number, request, answer = self.model.answer({**body, "messages": body.get("input")}, offered)
+        if isinstance(answer, Failure):
+            kind, code = _ERROR_TYPES[answer.status]
+            error = {"message": answer.message, "type": kind, "param": None, "code": code}
+            self.say_whole(answer.status, {"error": error})
+            return
+        free = {str(tool.get("name")) for tool in tools if tool.get("type") == "custom"}
+        events = self._events(answer, request, number, free)
+        self.say_events(request, ((event["type"], json.dumps(event)) for event in events))
+
+    def _events(self, reply: Reply, request: Request, number: int, free: set[str]) -> Iterator[Json]:
+        response = {"id": f"resp_{number:04}", "object": "response", "model": request.model}
+        yield {"type": "response.created", "response": {**response, "status": "in_progress", "output": []}}
+        output = []
+        for index, (item, deltas) in enumerate(self._items(reply, number, free)):
+            begun = {**item, "status": "in_progress"}
+            yield {"type": "response.output_item.added", "output_index": index, "item": begun}
+            said = []
+            for kind, key, piece in deltas:
+                said.append(piece)
+                yield {"type": kind, "item_id": item["id"], "output_index": index, key: 0, "delta": piece}
+            whole = _whole(item, "".join(said))
+            output.append(whole)
+            yield {"type": "response.output_item.done", "output_index": index, "item": whole}
+        yield {
+            "type": "response.completed",
+            "response": {**response, "status": "completed", "output": output, "usage": USAGE},
+        }
+
+    def _items(self, reply: Reply, number: int, free: set[str]) -> Iterator[tuple[Json, Iterator[Delta]]]:
+        """The items of a reply, empty as yet, each with its deltas."""
+        if reply.reasoning:
+            item = {"id": f"rs_{number:04}", "type": "reasoning", "summary": []}
+            yield item, _deltas("response.reasoning_summary_text.delta", "summary_index", pieces(reply.reasoning))
+        if reply.text or reply.slow:
+            item = {"id": f"msg_{number:04}", "type": "message", "role": "assistant", "content": []}
+            words = self.model.words() if reply.slow else pieces(reply.text)
+            yield item, _deltas("response.output_text.delta", "content_index", words)
+        for position, call in enumerate(reply.calls):
+            custom = call.name in free
+            known = {"id": f"fc_{number:04}_{position}", "call_id": call.id, "name": call.name}
+            if custom:
+                item = {**known, "type": "custom_tool_call", "input": ""}
+                event = "response.custom_tool_call_input.delta"
+            else:
+                item = {**known, "type": "function_call", "arguments": ""}
+                event = "response.function_call_arguments.delta"
+            yield item, _deltas(event, "sequence_number", pieces(_given(call, custom)))
+
+
+def _given(call: Call, custom: bool) -> str:
+    """The arguments of a call, which are a text for a tool that takes one."""
+    return str(call.arguments["input"]) if custom else json.dumps(call.arguments)
+
+
+def _deltas(event: str, index: str, words: Sequence[str] | Iterator[str]) -> Iterator[Delta]:
+    return ((event, index, word) for word in words)
+
+
+def _whole(item: Json, text: str) -> Json:
+    """An item with all that its deltas said."""
+    parts: dict[str, Any] = {
+        "reasoning": {"summary": [{"type": "summary_text", "text": text}]},
+        "message": {"content": [{"type": "output_text", "text": text, "annotations": []}]},
+        "function_call": {"arguments": text},
+        "custom_tool_call": {"input": text},
+    }
+    return {**item, **parts[item["type"]], "status": "completed"}
+
+
+class ResponsesServer(ScriptedServer):
+    """Serves OpenAI's Responses on a free loopback port."""
+
+    handler = _Handler
+
+    @property
+    def url(self) -> str:
+        """The base address a client is configured with."""
+        return f"{self.address}/v1"
+
+    def tool_result(self, message: Json) -> str | None:
+        if message.get("type") not in ("function_call_output", "custom_tool_call_output"):
+            return None
+        output = message.get("output")
+        return output if isinstance(output, str) else text_of({"content": output})
