@@ -102,18 +102,19 @@ _TEXTS: tuple[tuple[str, str], ...] = (
     (r"usage limit|rate.?limit|too many requests|quota exceeded|quota.{0,20}exhausted|resource.?exhausted","rate"),
     (r"not (logged|signed) in|please (log|sign) ?in|run '?(agent|cursor-agent)? ?login|authentication required"
      r"|(missing|no) api.?key|api.?key (is |was )?(missing|required|not (set|found|provided))|no auth type"
-     r"|_API_KEY.? (is )?not set|must specify the \w{1,40}_API_KEY|set an auth method|invalid auth method","login"),
+     r"|_API_KEY.? (is )?not set|must specify the \w{1,40}_API_KEY|set an auth method|invalid auth method"
+     r"|^missing environment variable|missing bearer|sign in again",                                      "login"),
     (r"(invalid|incorrect) api.?key|api.?key (is |was )?(invalid|not valid)|unauthori[sz]ed|unauthenticated"
      r"|authentication (failed|error)|provided api key is invalid",                                       "key"),
     (r"maximum context length|context.?(length|window).{0,40}exceed|prompt is too long|too many tokens"
-     r"|context overflow",                                                                                "too_long"),
+     r"|context overflow|ran out of room in the model",                                                   "too_long"),
     (r"(?<!metadata for )model (?!metadata).{0,60}(not found|does not exist|not exist|unavailable)|unknown model"
-     r"|cannot use this model|models unavailable",                                                        "model"),
+     r"|cannot use this model|models unavailable|model is not supported",                                 "model"),
     (r"content.?filter|content.?policy|safety (system|filter)",                                           "filtered"),
     (r"(maximum|max) (output|completion) tokens|output token (limit|maximum)",                            "output"),
-    (r"overloaded",                                                                                       "overload"),
+    (r"overloaded|model is at capacity",                                                                  "overload"),
     (r"internal server error|bad gateway|service unavailable|server.?error"
-     r"|stream (ended|disconnected)",                                                                     "server"),
+     r"|stream (ended|disconnected)|experiencing high demand",                                            "server"),
     (r"connection refused|ECONNREFUSED|connect.{0,30} refused",                                           "refused"),
     (r"connection (error|reset|closed|lost|failed|aborted)|ECONNRESET|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|fetch failed"
      r"|socket hang up|other side closed|terminated: |^terminated$|network error"
