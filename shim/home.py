@@ -36,18 +36,18 @@ class Home:
             pass
         return None
 
-    def tail(self, path: str) -> bytes:
-        """The last TAIL_BYTES of a file in it; nothing where there is none."""
+    def tail(self, path: str, start: int = 0) -> tuple[int, bytes]:
+        """What a file in it has behind `start`, the last TAIL_BYTES at most, and where that begins."""
         place = self._inside(path)
         descriptor = None if place is None else regular_file(place)
         if descriptor is None:
-            return b""
+            return start, b""
         try:
-            size = os.fstat(descriptor).st_size
-            os.lseek(descriptor, max(size - TAIL_BYTES, 0), os.SEEK_SET)
-            return os.read(descriptor, TAIL_BYTES)
+            begin = max(os.fstat(descriptor).st_size - TAIL_BYTES, start)
+            os.lseek(descriptor, begin, os.SEEK_SET)
+            return begin, os.read(descriptor, TAIL_BYTES)
         except OSError:
-            return b""
+            return start, b""
         finally:
             os.close(descriptor)
 

@@ -53,8 +53,8 @@ class Home(Protocol):
     def find(self, folder: str, ending: str) -> str | None:
         """The path in it of a file of `folder` whose name ends so."""
 
-    def tail(self, path: str) -> bytes:
-        """The end of a file in it; nothing where there is none."""
+    def tail(self, path: str, start: int = 0) -> tuple[int, bytes]:
+        """What a file in it has behind `start`, the end of it at least, and where that begins."""
 
 
 class Structured(NamedTuple):

@@ -17,7 +17,7 @@ from shim.terms import Terms
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_pen
 from shim.translation import Translation
 from shim.vendors import find
-from shim.vendors.codex import hunks
+from shim.vendors.codex_record import hunks
 
 THREAD = "01a20174-71a6-7fd0-b4cf-cf7873a5a0f9"  # begun on 2026-11-22
 HERE = "/home/dev/project"
@@ -199,9 +199,114 @@ def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     assert calls(parse(data + translation.close(Exit(code=0)))) == [("Edit", {"file_path": A})]
 
 
+def test_a_warning_comes_before_the_turn_has_begun(records):
+    """Of a thread that goes on the record ends with the turn before it."""
+    warning = {"type": "item.completed", "item": {"id": "item_0", "type": "error", "message": "Model metadata"}}
+    terms = records(BEGUN, *called("exec_command", shell("touch x"), EXITED))
+    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    assert calls(parse(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
+
+
 def test_where_nothing_runs_no_record_is_read():
     said = lines(Terms(vendor="codex", fresh_id=STABLE_SESSION), *began_and_ended("item_0", A), DONE)
     assert calls(said) == [("Edit", {"file_path": A})]
+
+
+# -- calls that the stream does not have ------------------------------------------------------------------------------
+
+ADD = f"*** Begin Patch\n*** Add File: made.txt\n+x\n+\n*** Update File: {A}\n@@\n one\n-two\n+2\n*** End Patch\n"
+SAID = {"type": "item.completed", "item": {"id": "item_9", "type": "agent_message", "text": "So."}}
+PATCHED = [
+    ("Write", {"file_path": f"{HERE}/made.txt", "content": "x\n\n"}),
+    ("Edit", {"file_path": A, "old_string": "one\ntwo\n", "new_string": "one\n2\n"}),
+]
+EXITED = (
+    "Chunk ID: 6750ad\nWall time: 0.0000 seconds\nProcess exited with code 1\nOutput:\ntouch: Read-only file system\n"
+)
+
+
+def called(name, given, output, identity="c1"):
+    """Two lines of the record: a call and what it gave."""
+    more = {"input": given} if name == "apply_patch" else {"arguments": given}
+    kind = "custom_tool_call" if name == "apply_patch" else "function_call"
+    output = record(f"{kind}_output", call_id=identity, output=output)
+    return [record(kind, name=name, call_id=identity, **more), output]
+
+
+def shell(command):
+    return json.dumps({"cmd": command})
+
+
+REJECTED = "patch rejected: writing is blocked by read-only sandbox; rejected by user approval settings"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "output", "expected"),
+    [
+        ("exec_command", shell("touch x"), EXITED, [("Bash", {"command": "touch x"})]),
+        ("apply_patch", ADD, REJECTED, PATCHED),
+        ("exec_command", shell(f"apply_patch <<'EOF'\n{ADD}EOF"), REJECTED, PATCHED),
+        ("apply_patch", ADD, f"apply_patch verification failed: no lines in {A}", PATCHED),
+        ("apply_patch", "x", "apply_patch verification failed: x", [("apply_patch", {"input": "x"})]),
+        ("update_plan", "{}", "unsupported call: update_plan", [("update_plan", {})]),
+        ("exec_command", "{}", "failed to parse function arguments: missing field `cmd`", [("exec_command", {})]),
+        ("exec_command", "{", "failed to parse function arguments: EOF", [("exec_command", {"raw": "{"})]),
+    ],
+)
+def test_a_call_that_has_no_item_is_said_with_what_came_of_it(records, name, given, output, expected):
+    said = lines(records(BEGUN, *called(name, given, output), cwd=HERE), SAID, DONE)
+    assert calls(said) == expected
+    results = [line["message"]["content"][0] for line in said if line["type"] == "user"]
+    assert all(result["is_error"] and result["content"] in output for result in results)
+    assert len(result_line(said)["permission_denials"]) == (len(expected) if output == REJECTED else 0)
+    assert [word.partition(":")[0] for word in brief(said)][-2:] == ["text", "end"]
+
+
+def test_a_call_without_an_item_is_said_once(records):
+    terms = records(BEGUN, *called("exec_command", shell("touch x"), EXITED))
+    assert len(calls(lines(terms, SAID, SAID, DONE))) == 1
+
+
+def test_a_command_that_went_well_did_not_fail(records):
+    terms = records(BEGUN, *called("exec_command", shell("true"), EXITED.replace("code 1", "code 0")))
+    (block,) = (line["message"]["content"][0] for line in lines(terms, DONE) if line["type"] == "user")
+    assert not block["is_error"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        called("exec_command", shell("x"), "Chunk ID: 1\nProcess running with session ID 7\nOutput:\n"),
+        called("write_stdin", "{}", EXITED),
+        called("view_image", "{}", "attached"),
+        called("exec_command", shell("x"), [{"type": "input_image"}]),
+        called("exec_command", shell("x"), EXITED)[1:],
+        called("exec_command", shell("x"), EXITED)[:1],
+        [*called("exec_command", shell("x"), EXITED), BEGUN],
+    ],
+    ids=["still runs", "a poll", "another tool", "no text", "no call", "no output", "an earlier turn"],
+)
+def test_what_is_not_certain_to_have_no_item_is_not_said(records, found):
+    assert calls(lines(records(BEGUN, *found), SAID, DONE)) == []
+
+
+def test_a_command_that_has_an_item_is_not_said_again(records):
+    call, output = called("exec_command", shell("x"), EXITED)
+    done = record("item_completed", item={"type": "CommandExecution", "id": "c1"})
+    assert calls(lines(records(BEGUN, call, done, output), SAID, DONE)) == []
+
+
+def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, tmp_path):
+    terms = records(BEGUN)
+    (file,) = tmp_path.rglob("*.jsonl")
+    text = "".join(dump(one) + "\n" for one in called("exec_command", shell("touch x"), EXITED))
+    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    data = translation.feed(dump(BEGIN).encode() + b"\n")
+    for piece in (text[:-9], text[-9:]):
+        with file.open("a", encoding="utf-8") as growing:
+            growing.write(piece)
+        data += translation.feed(dump(SAID).encode() + b"\n")
+    assert [name for name, _ in calls(parse(data))] == ["Bash"]
 
 
 @pytest.mark.parametrize(

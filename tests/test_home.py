@@ -24,7 +24,7 @@ def opened(place, **environment):
 def test_a_record_is_found_by_the_end_of_its_name_and_read(place):
     records = opened(place)
     assert records.find("sessions", "-1.jsonl") == "sessions/one-1.jsonl"
-    assert records.tail("sessions/one-1.jsonl") == b"first\nsecond\n"
+    assert records.tail("sessions/one-1.jsonl") == (0, b"first\nsecond\n")
     assert records.find("sessions", "-2.jsonl") is None and records.find("elsewhere", "") is None
 
 
@@ -38,7 +38,12 @@ def test_the_vendors_variable_names_another_folder(place, tmp_path):
 
 def test_only_the_end_of_a_long_record_is_read(place, monkeypatch):
     monkeypatch.setattr(home, "TAIL_BYTES", 7)
-    assert opened(place).tail("sessions/one-1.jsonl") == b"second\n"
+    assert opened(place).tail("sessions/one-1.jsonl") == (6, b"second\n")
+
+
+@pytest.mark.parametrize(("start", "expected"), [(0, b"first\nsecond\n"), (6, b"second\n"), (13, b""), (99, b"")])
+def test_what_was_read_before_is_not_read_again(place, start, expected):
+    assert opened(place).tail("sessions/one-1.jsonl", start) == (start, expected)
 
 
 def test_only_so_many_names_are_looked_at(place, monkeypatch):
@@ -49,7 +54,7 @@ def test_only_so_many_names_are_looked_at(place, monkeypatch):
 @pytest.mark.parametrize("path", ["../secret", "sessions/../../secret", "/etc/passwd", "sessions", "none", "a\0b", ""])
 def test_nothing_but_a_file_of_the_folder_is_read(place, path):
     """Threats: vendor output, session ids that become file names."""
-    assert opened(place).tail(path) == b""
+    assert opened(place).tail(path) == (0, b"")
 
 
 def test_a_link_out_of_the_folder_is_not_followed(place):
@@ -57,10 +62,10 @@ def test_a_link_out_of_the_folder_is_not_followed(place):
     os.symlink(place / "secret", place / ".codex" / "sessions" / "two-1.jsonl")
     os.symlink(place, place / ".codex" / "out")
     records = opened(place)
-    assert records.tail("sessions/two-1.jsonl") == b""
-    assert records.tail("out/secret") == b"" and records.find("out", "secret") is None
+    assert records.tail("sessions/two-1.jsonl") == (0, b"")
+    assert records.tail("out/secret") == (0, b"") and records.find("out", "secret") is None
 
 
 def test_nobody_waits_at_a_pipe(place):
     os.mkfifo(place / ".codex" / "sessions" / "pipe")
-    assert opened(place).tail("sessions/pipe") == b""
+    assert opened(place).tail("sessions/pipe") == (0, b"")

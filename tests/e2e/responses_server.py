@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scripts import Call, Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces, text_of
+from scripts import PATCHING, Call, Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces, text_of
 
 # The numbers of `model_server.USAGE`: what was cached is inside the input, reasoning would be inside the output.
 USAGE: Json = {
@@ -74,20 +74,24 @@ class _Handler(ScriptedHandler):
             words = self.model.words() if reply.slow else pieces(reply.text)
             yield item, _deltas("response.output_text.delta", "content_index", words)
         for position, call in enumerate(reply.calls):
-            custom = call.name in free
-            known = {"id": f"fc_{number:04}_{position}", "call_id": call.id, "name": call.name}
-            if custom:
+            name, given = _called(call, free)
+            known = {"id": f"fc_{number:04}_{position}", "call_id": call.id, "name": name}
+            if name in free:
                 item = {**known, "type": "custom_tool_call", "input": ""}
                 event = "response.custom_tool_call_input.delta"
             else:
                 item = {**known, "type": "function_call", "arguments": ""}
                 event = "response.function_call_arguments.delta"
-            yield item, _deltas(event, "sequence_number", pieces(_given(call, custom)))
+            yield item, _deltas(event, "sequence_number", pieces(given))
 
 
-def _given(call: Call, custom: bool) -> str:
-    """The arguments of a call, which are a text for a tool that takes one."""
-    return str(call.arguments["input"]) if custom else json.dumps(call.arguments)
+def _called(call: Call, free: set[str]) -> tuple[str, str]:
+    """Name and arguments of a call; a patch goes to the tool for patches where it is offered, and is a text there."""
+    begin, end = PATCHING
+    command = str(call.arguments.get("cmd"))
+    if "apply_patch" in free and command.startswith(begin):
+        return "apply_patch", command.removeprefix(begin).removesuffix(end)
+    return call.name, json.dumps(call.arguments)
 
 
 def _deltas(event: str, index: str, words: Sequence[str] | Iterator[str]) -> Iterator[Delta]:

@@ -7,6 +7,7 @@ follows the tag on its line is the script's argument.
     [[think]]             the same after some reasoning
     [[read]] PATH         a call of the program's file reader, then a closing text once its result came back
     [[write]] PATH        the same with a new file of one line
+    [[edit]] PATH         the same with a word of that file (codex only)
     [[shell]] COMMAND     the same with the program's shell
     [[parallel]] A B      two files read by two calls of one reply
     [[unplan]] COMMAND    a plan made and approved by the model itself, step by step, then the shell
@@ -36,6 +37,7 @@ REPLY_BEFORE_TOOL = "Let me look."
 REPLY_AFTER_TOOL = "The tool has answered and I am done."
 REPLY_TO_HIDDEN_REQUEST = "Noted."
 WRITTEN = "one line, written by a tool\n"
+EDITED = ("hello world", "HELLO world")  # a line of the file that is there, and what becomes of it
 ERROR_STATUS = 401
 ERROR_MESSAGES = {
     401: "Incorrect API key provided: dummy.",
@@ -49,7 +51,7 @@ SLOW_WORDS = 150
 SLOW_INTERVAL = 0.2
 PIECE = 9  # characters per chunk: small enough that a reply and a tool's arguments are both split
 
-TAG = re.compile(r"\[\[(text|think|read|write|shell|parallel|unplan|error|once|slow)\]\] ?([^\n]*)")
+TAG = re.compile(r"\[\[(text|think|read|write|edit|shell|parallel|unplan|error|once|slow)\]\] ?([^\n]*)")
 
 Json = dict[str, Any]
 
@@ -70,8 +72,10 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
         ("write.filePath", lambda path: {"filePath": path, "content": WRITTEN}),
         ("write", lambda path: {"path": path, "content": WRITTEN}),
         ("Write", lambda path: {"file_path": path, "content": WRITTEN}),
-        ("apply_patch", lambda path: {"input": added(path)}),
-        ("exec_command", lambda path: {"cmd": f"apply_patch <<'PATCH'\n{added(path)}PATCH"}),
+        ("exec_command", lambda path: {"cmd": _patching(f"Add File: {path}\n+{WRITTEN}")}),
+    ),
+    "edit": (
+        ("exec_command", lambda path: {"cmd": _patching(f"Update File: {path}\n@@\n-{EDITED[0]}\n+{EDITED[1]}\n")}),
     ),
     "shell": (
         ("run_shell_command", lambda command: {"command": command}),
@@ -83,9 +87,12 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
 }
 
 
-def added(path: str) -> str:
-    """A patch, as codex takes it, that writes a new file of one line."""
-    return f"*** Begin Patch\n*** Add File: {path}\n+{WRITTEN}*** End Patch\n"
+PATCHING = ("apply_patch <<'PATCH'\n", "PATCH")  # around a patch, where it is a command
+
+
+def _patching(change: str) -> str:
+    """The command by which codex changes a file."""
+    return f"*** Begin Patch\n*** {change}*** End Patch\n".join(PATCHING)
 
 
 @dataclass(frozen=True)
@@ -246,7 +253,7 @@ def _calls(request: Request, number: int) -> Iterator[Call]:
     tools = _TOOLS[request.script]
     # What was taken away is asked for all the same, by the program's own name: the tables have one order.
     program = next((place for place, reader in enumerate(_READERS) if reader[0] in request.offered), 0)
-    name, arguments = next((tool for tool in tools if tool[0] in request.offered), tools[program])
+    name, arguments = next((tool for tool in tools if tool[0] in request.offered), tools[min(program, len(tools) - 1)])
     called = name.partition(".")[0]
     if request.told is not None:
         _, again, wanted = request.told.partition(AGAIN)

@@ -1,0 +1,198 @@
+"""codex's own record of a thread: what its stream leaves out. Read as it grows.
+
+`sessions/YEAR/MONTH/DAY/rollout-TIME-THREAD.jsonl` in codex's home, by its own clock's date. Measured with 0.169.0:
+what a file change wrote stands there before its `item.completed` is printed; the files themselves are no source,
+because without the sandbox they are changed before `item.started` can be read. A call of the model stands there with
+its output also where the stream has no item for it: one that was refused, or a command that failed at once in the
+sandbox. An item stands before the output of its call. All lines are {"type":…,"payload":{…}}; of the payloads:
+
+    {"type":"task_started",…}                                                      a turn begins
+    {"type":"function_call","name":"exec_command","arguments":"{\\"cmd\\":…}","call_id":C}
+    {"type":"custom_tool_call","name":"apply_patch","input":"*** Begin…","call_id":C}
+    {"type":"item_completed","item":{"type":"FileChange","id":C,"changes":{PATH:CHANGE},"stdout":…,"stderr":…}}
+    {"type":"function_call_output","call_id":C,"output":"…"}                       and custom_tool_call_output
+
+A CHANGE is {"type":"add","content":…}, {"type":"update","unified_diff":…,"move_path":…} or {"type":"delete",…}.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.terms import Home
+
+WAITING = 1000  # calls and changes of a turn that are remembered until they are said; a flood is no work
+DAYS = (0, -1, 1)  # from the date of a thread in UTC: its folder is named after the local one
+BEGUN = b'"type":"task_started"'  # unescaped, so in no text of anybody's
+MARKS = (b'"type":"item_completed"', b'_call",', b'_call_output",')
+NAMES = {"add": "Write", "delete": "Delete"}  # Claude's name of a change; else it is an Edit
+ENDED = r"Process exited with code (\d+)\n"  # in the head of a command's output; else it may still run
+SHELL = "exec_command"
+REJECTED = "patch rejected"  # by the sandbox; the others are mistakes
+PATCH_REFUSED = (REJECTED, "apply_patch verification failed")
+REFUSED = (*PATCH_REFUSED, "unsupported call", "failed to parse function arguments")
+
+Call = tuple[str, dict[str, Any]]
+
+
+class Unsaid(NamedTuple):
+    """A call of the model's that the stream does not have: its id, what it was, what came of it."""
+
+    identity: str
+    calls: list[Call]
+    output: str
+    failed: bool
+    rejected: bool
+
+
+class Record:
+    """The record of one thread, for the turn that runs."""
+
+    def __init__(self, home: Home, thread: str) -> None:
+        self._home, self._thread = home, thread
+        self._path: str | None = None
+        self._read = 0
+        self._changes: list[dict[str, Any]] = []
+        self._calls: dict[str, Mapping[str, Any]] = {}
+        self._unsaid: list[Unsaid] = []
+
+    def change(self, paths: set[str]) -> dict[str, Any] | None:
+        """What was written by the first change of these files that was not asked for yet."""
+        self._look()
+        for place, change in enumerate(self._changes):
+            if set(change["changes"]) == paths:
+                return self._changes.pop(place)
+        return None
+
+    def unsaid(self) -> list[Unsaid]:
+        """The calls since the last time that the stream does not have, each once."""
+        self._look()
+        found, self._unsaid = self._unsaid, []
+        return found
+
+    def _look(self) -> None:
+        self._path = self._path or self._place()
+        if self._path is None:
+            return
+        start, data = self._home.tail(self._path, self._read)
+        end = data.rfind(b"\n") + 1  # the rest of a line may be on its way
+        self._read = start + end
+        for line in data[max(data.rfind(BEGUN, 0, end), 0) : end].split(b"\n"):
+            if any(mark in line for mark in MARKS):
+                try:
+                    payload = orjson.loads(line)["payload"]
+                    self._note(payload, payload["type"])
+                except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+                    continue  # the first line is cut off, or it is of another version
+
+    def _place(self) -> str | None:
+        """Where it is; the first part of a thread's id is when the thread began, in milliseconds."""
+        from datetime import UTC, datetime, timedelta
+
+        try:
+            began = datetime.fromtimestamp(int(self._thread.replace("-", "")[:12], 16) / 1000, UTC)
+            folders = [f"sessions/{began + timedelta(days):%Y/%m/%d}" for days in DAYS]
+        except (ValueError, OverflowError, OSError):
+            return None
+        found = (self._home.find(folder, f"-{self._thread}.jsonl") for folder in folders)
+        return next((path for path in found if path), None)
+
+    def _note(self, payload: Mapping[str, Any], kind: str) -> None:
+        if kind == "item_completed":
+            item = payload["item"]
+            self._calls.pop(item["id"], None)  # the stream has it
+            if item["type"] == "FileChange" and isinstance(item["changes"], dict):
+                self._changes.append(item)
+                del self._changes[:-WAITING]
+        elif kind in ("function_call", "custom_tool_call"):
+            if len(self._calls) < WAITING:
+                self._calls[payload["call_id"]] = payload
+        elif kind in ("function_call_output", "custom_tool_call_output"):
+            call = self._calls.pop(payload["call_id"], None)
+            found = None if call is None else _unsaid(call, payload["output"])
+            if found is not None:
+                self._unsaid.append(found)
+                del self._unsaid[:-WAITING]
+
+
+def _unsaid(call: Mapping[str, Any], output: object) -> Unsaid | None:
+    """A call that has no item, if it is certain that it never will: it was refused, or its command has ended."""
+    name, text = str(call["name"]), output if isinstance(output, str) else ""
+    refused = text.startswith(REFUSED)
+    head, _, said = text.partition("Output:\n")
+    ended = re.search(ENDED, head) if name == SHELL else None
+    if not (refused or ended):
+        return None
+    arguments = _arguments(call)
+    whole = str(arguments.get("cmd" if name == SHELL else "input") or "")
+    calls = patched(whole) if text.startswith(PATCH_REFUSED) else []
+    if not calls:
+        calls = [("Bash", {"command": whole})] if name == SHELL and whole else [(name, arguments)]
+    failed = refused or (ended is not None and ended[1] != "0")
+    return Unsaid(str(call["call_id"]), calls, said if ended else text, failed, text.startswith(REJECTED))
+
+
+def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model gave: a text for a tool that takes one, else JSON, if it is any."""
+    if "input" in call:
+        return {"input": call["input"]}
+    try:
+        found = orjson.loads(call["arguments"])
+    except orjson.JSONDecodeError:
+        found = None
+    return found if isinstance(found, dict) else {"raw": call["arguments"]}
+
+
+def calls_of(path: str, change: Mapping[str, Any]) -> list[Call]:
+    """A recorded change of one file as calls of Claude's: one for each part of it, at least one."""
+    file, kind = {"file_path": path}, change.get("type")
+    if kind == "add" and isinstance(change.get("content"), str):
+        return [("Write", file | {"content": change["content"]})]
+    diff = change.get("unified_diff") if kind == "update" else None
+    return _edits(file, diff if isinstance(diff, str) else "") or [(NAMES.get(str(kind), "Edit"), file)]
+
+
+def patched(patch: str) -> list[Call]:
+    """A patch as codex takes it, as calls of Claude's; the paths are as the model wrote them."""
+    found: list[Call] = []
+    for part in re.split(r"^\*\*\* (?=(?:Add|Update|Delete) File: )", patch, flags=re.M)[1:]:
+        first, _, body = part.partition("\n")
+        verb, _, path = first.partition(" File: ")
+        body = body.partition("\n*** End Patch")[0]
+        file: dict[str, Any] = {"file_path": path.strip()}
+        if verb == "Add":
+            lines = [line[1:] for line in body.split("\n") if line.startswith("+")]
+            found.append(("Write", file | {"content": "".join(f"{line}\n" for line in lines)}))
+        elif verb == "Delete":
+            found.append(("Delete", file))
+        else:
+            found += _edits(file, body) or [("Edit", file)]
+    return found
+
+
+def _edits(file: dict[str, Any], diff: str) -> list[Call]:
+    return [("Edit", file | {"old_string": old, "new_string": new}) for old, new in hunks(diff)]
+
+
+def hunks(diff: str) -> Iterator[tuple[str, str]]:
+    """The parts of a unified diff: what stood there, and what stands there now, with the lines around it."""
+    old: list[str] = []
+    new: list[str] = []
+    last: list[list[str]] = []  # where the line before this one went
+    for line in diff.split("\n"):
+        mark = line[:1]
+        if mark == "@":
+            if old or new:
+                yield "".join(old), "".join(new)
+            old, new = [], []
+        elif mark in (" ", "-", "+"):
+            last = [side for side, other in ((old, "+"), (new, "-")) if mark != other]
+            for side in last:
+                side.append(line[1:] + "\n")
+        elif mark == "\\":  # "No newline at end of file"
+            for side in last:
+                side[-1] = side[-1].removesuffix("\n")
+    if old or new:
+        yield "".join(old), "".join(new)

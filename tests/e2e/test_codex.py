@@ -1,0 +1,255 @@
+"""What only codex does, or does in another way: its sandbox, its trust, its record of a thread, its errors."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from frontend import Frontend, Run, check_contract, text_of_result
+from programs import install
+from scripts import EDITED, ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
+from test_scenarios import usage_of
+from vendor_setups import CODEX
+
+pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [CODEX], indirect=True, ids=str)]
+
+BYPASS = "--dangerously-skip-permissions"
+PATCHES = "gpt-5.5"  # a model that codex knows; to such a one it offers `apply_patch` as a tool of its own
+SANDBOX_SECONDS = 30.0
+
+
+@pytest.fixture(autouse=True)
+def only_here(frontend: Frontend) -> None:
+    """A person's setting: else all of /tmp may be written to, where this test runs."""
+    settings = _home(frontend) / ".codex" / "config.toml"
+    more = "\n[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
+    settings.write_text(settings.read_text() + more)
+
+
+@pytest.fixture
+def sandbox(frontend: Frontend) -> None:
+    """Where the machine lets nobody make a sandbox, codex can run no command in one."""
+    tried = [str(install(CODEX.package).executable), "sandbox", "--", "true"]
+    done = subprocess.run(
+        tried,
+        cwd=frontend.folder,
+        env=dict(frontend.environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SANDBOX_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"codex can make no sandbox here: {done.stderr[-300:]}")
+
+
+def _home(frontend: Frontend) -> Path:
+    return Path(frontend.environment["HOME"])
+
+
+def _distrust(frontend: Frontend) -> None:
+    (_home(frontend) / ".config" / "shim" / "config.toml").unlink()
+
+
+# -- permission modes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["default", "plan"])
+def test_a_command_cannot_write_in_a_mode_that_only_reads(frontend: Frontend, sandbox: None, mode: str) -> None:
+    run = frontend.run("[[shell]] touch made.txt", "--permission-mode", mode)
+    check_contract(run)
+    assert not (frontend.folder / "made.txt").exists()
+    assert run.init["permissionMode"] == mode and run.exit == 0
+    (result,) = run.tool_results
+    assert result["is_error"] is True and "Read-only file system" in text_of_result(result)
+    assert run.result["result"] == REPLY_AFTER_TOOL
+
+
+@pytest.mark.parametrize("model_name", ["mock-1", PATCHES])
+@pytest.mark.parametrize("mode", ["default", "plan"])
+def test_a_patch_is_refused_in_a_mode_that_only_reads(frontend: Frontend, mode: str, model_name: str) -> None:
+    made = frontend.folder / "made.txt"
+    run = frontend.run(f"[[write]] {made}", "--permission-mode", mode, "--model", model_name)
+    check_contract(run)
+    assert not made.exists() and run.exit == 0
+    (call,) = run.tool_uses
+    assert call["name"] == "Write" and call["input"] == {"file_path": str(made), "content": WRITTEN}
+    (result,) = run.tool_results
+    assert result["is_error"] is True and text_of_result(result).startswith("patch rejected")
+    (denial,) = run.result["permission_denials"]
+    assert (denial["tool_use_id"], denial["tool_input"]) == (call["id"], call["input"])
+    assert run.result["is_error"] is False and run.result["result"] == REPLY_AFTER_TOOL
+
+
+@pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
+@pytest.mark.parametrize("model_name", ["mock-1", PATCHES])
+def test_what_a_patch_changes_is_said_in_full(
+    frontend: Frontend, sandbox: None, hello: Path, mode: str, model_name: str
+) -> None:
+    before, after = EDITED
+    run = frontend.run(f"[[edit]] {hello}", "--permission-mode", mode, "--model", model_name)
+    check_contract(run)
+    assert hello.read_text() == f"{after}\nsecond line\n"
+    (call,) = run.tool_uses
+    assert call["name"] == "Edit"
+    assert call["input"] == {
+        "file_path": str(hello),
+        "old_string": f"{before}\nsecond line\n",
+        "new_string": f"{after}\nsecond line\n",
+    }
+    (line,) = (line for line in run.of_type("user"))
+    assert line["tool_use_result"]["oldString"] == call["input"]["old_string"]
+    assert "Updated the following files" in text_of_result(run.tool_results[0])
+
+
+@pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
+def test_only_the_bypass_writes_outside_of_the_working_directory(frontend: Frontend, sandbox: None, mode: str) -> None:
+    outside = frontend.folder.parent / "outside.txt"
+    run = frontend.run(f"[[shell]] echo x > {outside}", "--permission-mode", mode)
+    check_contract(run)
+    assert outside.exists() is (mode == "bypassPermissions")
+    (result,) = run.tool_results
+    assert bool(result["is_error"]) is (mode != "bypassPermissions")
+
+
+def test_a_patch_is_said_in_full_for_a_conversation_too(frontend: Frontend, hello: Path) -> None:
+    first = frontend.run(f"[[edit]] {hello}", BYPASS)
+    made = hello.with_name("made.txt")
+    second = frontend.run(f"[[write]] {made}", BYPASS, "--resume", first.init["session_id"])
+    check_contract(second)
+    assert first.tool_uses[0]["input"]["old_string"].startswith(EDITED[0])
+    (call,) = second.tool_uses
+    assert call["name"] == "Write" and call["input"] == {"file_path": str(made), "content": WRITTEN}
+    assert second.result["usage"].items() >= usage_of(2).items()
+
+
+def test_a_denied_edit_stops_the_turn(frontend: Frontend, hello: Path) -> None:
+    run = frontend.run(f"[[edit]] {hello}", BYPASS, "--disallowedTools", "Edit")
+    check_contract(run)
+    assert run.exit == 1 and run.result["shim"]["cause"] == "denied"
+    (denial,) = run.result["permission_denials"]
+    assert denial["tool_name"] == "Edit"
+
+
+# -- trust ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_no_repository_has_to_be_trusted(frontend: Frontend, model: ScriptedServer) -> None:
+    _distrust(frontend)
+    run = frontend.run("[[text]] hi")
+    check_contract(run)
+    assert run.exit == 1 and run.result["shim"]["cause"] == "refused"
+    (said,) = run.result["errors"]
+    assert said.startswith("Not inside a trusted directory"), "nothing of codex's noise is before the reason"
+    assert "trust = true under [vendors.codex]" in said
+    assert not model.requests
+
+
+def test_a_repository_is_trusted_by_itself(frontend: Frontend) -> None:
+    _distrust(frontend)
+    for name in ("objects", "refs"):
+        (frontend.folder / ".git" / name).mkdir(parents=True)
+    (frontend.folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    run = frontend.run("[[text]] hi")
+    check_contract(run)
+    assert run.exit == 0 and run.texts == [REPLY]
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def _api_error(run: Run, kind: str, cause: str) -> str:
+    """What is said of a failure of the model's service."""
+    check_contract(run)
+    assert run.exit == 1 and run.result["is_error"] is True
+    assert run.of_type("assistant")[-1]["error"] == kind
+    assert run.result["shim"]["cause"] == cause
+    return str(run.result["result"])
+
+
+def test_a_limit_is_not_asked_about_again(frontend: Frontend, model: ScriptedServer) -> None:
+    run = frontend.run("[[error]] 429")
+    assert "429 Too Many Requests" in _api_error(run, "rate_limit", "rate_limit")
+    assert run.result["api_error_status"] == 429
+    assert len(model.asked("error")) == 1
+
+
+def test_trouble_of_the_service_is_tried_again_and_then_said(frontend: Frontend, model: ScriptedServer) -> None:
+    run = frontend.run("[[error]] 500")
+    assert "high demand" in _api_error(run, "server_error", "vendor_error")
+    assert run.result["api_error_status"] is None, "it says no number"
+    (retry,) = (line for line in run.of_type("system") if line["subtype"] == "api_retry")
+    assert (retry["attempt"], retry["max_retries"]) == (1, 1)
+    assert len(model.asked("error")) == 4, "each of two tries is a request that is sent twice"
+
+
+def test_trouble_that_passes_is_not_seen_in_the_reply(frontend: Frontend, model: ScriptedServer) -> None:
+    run = frontend.run("[[once]] 500")
+    check_contract(run)
+    assert run.exit == 0 and run.texts == [REPLY]
+    assert len(model.asked("once")) == 2
+
+
+def test_a_model_that_is_not_there_is_named(frontend: Frontend) -> None:
+    said = _api_error(frontend.run("[[error]] 404"), "model_not_found", "vendor_error")
+    assert said.startswith("There's an issue with the selected model (mock-1)") and ERROR_MESSAGES[404] in said
+
+
+def test_without_a_key_the_way_to_log_in_is_said(frontend: Frontend) -> None:
+    frontend.environment = {**frontend.environment, "MOCK_KEY": ""}
+    said = _api_error(frontend.run("[[text]] hi"), "authentication_failed", "auth")
+    assert said.startswith("Not logged in · Please run /login") and "hint: run `codex login`" in said
+    assert "Missing environment variable" in said
+
+
+def test_a_thread_that_codex_has_lost_is_an_error(frontend: Frontend, model: ScriptedServer) -> None:
+    first = frontend.run("[[text]] hi")
+    shutil.rmtree(_home(frontend) / ".codex" / "sessions")
+    for file in (_home(frontend) / ".codex").glob("*.sqlite*"):
+        file.unlink()
+    run = frontend.run("[[text]] hi", "--resume", first.init["session_id"])
+    check_contract(run)
+    assert run.exit == 1 and "no rollout found for thread id" in run.result["errors"][0]
+    assert len(model.requests) == 1
+
+
+# -- prompts and texts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prompt", ["-h [[text]] hi", "-", "@hello.txt [[text]] hi", "resume [[text]] hi"])
+def test_no_prompt_becomes_a_flag_or_a_command(frontend: Frontend, model: ScriptedServer, prompt: str) -> None:
+    run = frontend.run(prompt)
+    check_contract(run)
+    assert run.exit == 0
+    asked = model.requests[-1].messages[-1]
+    assert asked["content"][0]["text"] == prompt
+
+
+def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(frontend: Frontend, model: ScriptedServer) -> None:
+    (frontend.folder.parent / "prompt").write_text("x" * 200_000 + "\n[[text]] hi")
+    with (frontend.folder.parent / "prompt").open("rb") as prompt:
+        argv = [str(frontend.claude), "-p", "--output-format", "text", *frontend.arguments]
+        done = subprocess.run(
+            argv,
+            cwd=frontend.folder,
+            env=dict(frontend.environment),
+            stdin=prompt,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=True,
+        )
+    assert done.stdout.strip() == REPLY
+    (asked,) = model.asked("text")
+    assert sum(len(part["text"]) for part in asked.messages[-1]["content"]) >= 200_000
+
+
+def test_a_large_output_of_a_command_is_one_result(frontend: Frontend) -> None:
+    run = frontend.run("[[shell]] seq 1 30000", BYPASS)
+    check_contract(run)
+    (result,) = run.tool_results
+    text = text_of_result(result)
+    assert text.startswith("1\n2\n") and text.rstrip().endswith("30000")
