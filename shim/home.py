@@ -9,9 +9,15 @@ from collections.abc import Mapping
 from itertools import islice
 
 from shim.state import regular_file
+from shim.vendor import Vendor
 
 ENTRIES = 10_000  # of a folder that are looked through: as many sessions as a day never has
 TAIL_BYTES = 4 * 1024 * 1024  # of a record: what was written last is looked for, and a change of a file is smaller
+
+
+def home_of(vendor: Vendor, environment: Mapping[str, str]) -> "Home | None":
+    """The folder of a vendor that says where its records are; `environment` is that of its children."""
+    return None if vendor.home is None else Home(*vendor.home, environment)
 
 
 class Home:

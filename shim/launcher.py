@@ -1,6 +1,5 @@
 """Starts the children of one conversation: each with the vendor's own flags, the right session, the right terms."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -14,24 +13,23 @@ from shim.dialects import DIALECTS
 from shim.early import tell
 from shim.environment import child_environment, old_sdk
 from shim.errors import FrontendError, ShimError
+from shim.home import home_of
 from shim.ids import parse_uuid
 from shim.log import Log
 from shim.policy import Policy
 from shim.probe import Probe
-from shim.programs import find_launcher, find_program
+from shim.programs import find_launcher, find_program, runs_in_shell, split_words
 from shim.state import aside_for
 from shim.tail import Tail
 from shim.terms import NO_THREAD, Structured, Terms
 from shim.translation import Translation
 from shim.tried import Tried
-from shim.usage import NO_USAGE
 from shim.vendor import Launch, Request, Vendor
 
 if TYPE_CHECKING:
     import subprocess
 
     from shim.casts.recorder import Recorder, Track
-    from shim.home import Home
     from shim.pen import Pen
     from shim.redact import Stream
     from shim.spill import Spill
@@ -180,7 +178,7 @@ class Launcher:
             self.tried, self.facts.vendor = self.played(), self.vendor.shown
         extra = self.environment.get("SHIM_ARGS")
         own = self._own
-        command = [*self._launcher, *self._program, *launch.arguments, *own.args, *(_split(extra) if extra else ())]
+        command = [*self._launcher, *self._program, *launch.arguments, *own.args, *split_words(extra or "")]
         environment = self._child_environment | dict(launch.environment)
         for variable in launch.unset:
             environment.pop(variable, None)
@@ -231,7 +229,7 @@ class Launcher:
             trust=self._own.trust,
             removed=self._removed(),
             listens=self._listens,
-            inline=not (os.name == "nt" and _is_batch(self._program[0])),
+            inline=not runs_in_shell(self._program[0]),
             keep=self._keep,
         )
 
@@ -323,22 +321,14 @@ class Launcher:
             gate=vendor.gate,
             login=vendor.login,
             read=self._read,
-            home=self._home(),
+            home=home_of(vendor, self._child_environment),
             keep=self._keep,
-            thread=NO_THREAD if self._known is None else (self._known.vendor_session, self._known.used),
+            thread=NO_THREAD if self._known is None else self._known.thread,
             old_reader=old_sdk(self.environment),
             clean_exits=vendor.clean_exits,
             tried=self.tried,
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
-
-    def _home(self) -> "Home | None":
-        """Where the vendor keeps its own records, if it says so."""
-        if self.vendor.home is None:
-            return None
-        from shim.home import Home
-
-        return Home(*self.vendor.home, self._child_environment)
 
     def _keep(self, text: str) -> str | None:
         """A text that is too large for a line, or for an argument, goes to a file."""
@@ -385,8 +375,7 @@ class Launcher:
         if self._invocation.no_session_persistence:
             return
         created = self._known.created if self._known else 0.0
-        used = conversation.thread[1] if conversation.thread[0] == own else NO_USAGE
-        session = store.Session(self.vendor.name, own, self.cwd, turn.model, created, used)
+        session = store.Session(self.vendor.name, own, self.cwd, turn.model, created, conversation.used(own))
         store.remember(conversation.session_id, session, self.environment)
 
     def note_account(self, translation: Translation) -> None:
@@ -403,18 +392,3 @@ class Launcher:
 
             self._told = translation.turn
             tell(f"{self.vendor.name}: {summary(counts)}\n")
-
-
-def _is_batch(program: str) -> bool:
-    from shim.windows import is_batch
-
-    return is_batch(program)
-
-
-def _split(text: str) -> list[str]:
-    import shlex
-
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise FrontendError(f"SHIM_ARGS cannot be split as a shell would: {error}") from None

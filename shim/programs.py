@@ -120,3 +120,24 @@ def found_on_path(vendors: Mapping[str, Vendor], environment: Mapping[str, str],
         if path:
             found[name] = path
     return found
+
+
+def runs_in_shell(program: str) -> bool:
+    """Whether it is a batch file, whose arguments a shell reads again (Windows only)."""
+    if os.name != "nt":
+        return False
+    from shim.windows import is_batch
+
+    return is_batch(program)
+
+
+def split_words(text: str) -> list[str]:
+    """The words of SHIM_ARGS, as a shell would split them. FrontendError where that cannot be."""
+    if not text:
+        return []
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise FrontendError(f"SHIM_ARGS cannot be split as a shell would: {error}") from None

@@ -15,6 +15,7 @@ from shim.config import state_directory
 from shim.dumping import dump
 from shim.ids import parse_uuid, vendor_id, vendor_name
 from shim.state import newest_files, read_file, remove, usable, write_file
+from shim.terms import Thread
 from shim.usage import NO_USAGE, Usage
 from shim.usage import known as known_usage
 
@@ -39,6 +40,11 @@ class Session(NamedTuple):
     model: str = ""
     created: float = 0.0
     used: Usage = NO_USAGE
+
+    @property
+    def thread(self) -> Thread:
+        """The vendor's session, and what it had used."""
+        return self.vendor_session, self.used
 
 
 def look_up(session_id: str, environment: Mapping[str, str]) -> Session | None:

@@ -31,6 +31,10 @@ class Conversation:
         self.usage: dict[str, Usage] = {}
         self.thread = thread
 
+    def used(self, session: str) -> Usage:
+        """What a session of the vendor's had used, if it is the one that is known."""
+        return self.thread[1] if self.thread[0] == session else NO_USAGE
+
     def forget(self) -> None:
         """Forget the older half of the tool ids."""
         self.seen_before, self.seen = self.seen, set()

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from shim.account import Account
 from shim.profiles.parts import Parts
-from shim.terms import NO_THREAD
+from shim.terms import NO_THREAD, Thread
 from shim.tools import Tools, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
@@ -44,7 +44,7 @@ class Engine(Translator):
         self.keys = {"text": 0, "thinking": 0}  # of blocks that are streamed and then said whole, without a name
         self._resumed = turn.conversation.vendor_session is not None
         self._doubts = False
-        self.thread = turn.conversation.thread
+        self._before = self._known_thread()
 
     @property
     def account(self) -> Account:
@@ -57,7 +57,7 @@ class Engine(Translator):
         self.held.clear()
         self.parts = None
         self.session, self.notice, self.total, self.cost = None, "", None, 0.0
-        self.thread = self.turn.conversation.thread
+        self._before = self._known_thread()
 
     # -- who speaks -----------------------------------------------------------------------------------------------
 
@@ -163,15 +163,23 @@ class Engine(Translator):
             return {"usage": counted} | ({"cost": cost} if cost else {})
         total, cost = counted or self.total, cost or self.cost
         self.total, self.cost = None, 0.0
-        if self.usage_means == "thread_total" and self._resumed:
-            cost = max(cost - self.turn.conversation.cost, 0.0)
+        if self.usage_means == "thread_total":
+            cost = max(cost - self.turn.conversation.cost, 0.0) if self._resumed else cost
             total = total and self._of_this_turn(total)
         return {"usage": total} | ({"cost": cost} if cost else {})
+
+    def _known_thread(self) -> Thread:
+        """What the thread that goes on had used before, also in another process; one of its own begins at nothing."""
+        conversation = self.turn.conversation
+        anew = conversation.session_id is not None and conversation.vendor_session is None
+        return NO_THREAD if anew else conversation.thread
 
     def _of_this_turn(self, total: Usage) -> Usage:
         """A thread's total without what it had when this turn began; it is remembered for the next one."""
         conversation = self.turn.conversation
-        _, before = self.thread if self.thread[0] == conversation.vendor_session else NO_THREAD
+        session, before = self._before
+        if session != conversation.vendor_session:
+            before = NO_USAGE
         conversation.thread = (conversation.vendor_session, total)
         return usage(*(max(total[name] - before[name], 0) for name in ORDER))
 
