@@ -361,6 +361,9 @@ class ChildDriver:
         with anyio.move_on_after(STDERR_SECONDS):
             await child.drained.wait()
         stderr = child.tail.text()
+        file = self._launcher.report
+        if file is not None and (report := file.take()) is not None:
+            translation.reported(report)
         if self._passed_over(translation, child_exit, stderr):
             return
         if not translation.finished and not self._cut_short(translation, child_exit, stderr):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shim.casts.recorder import Recorder, Track
     from shim.pen import Pen
     from shim.redact import Stream
+    from shim.report import ReportFile
     from shim.spill import Spill
     from shim.turn import Turn
 
@@ -103,6 +104,7 @@ class Launcher:
         self._started = False
         self._listens = False
         self._spill: Spill | None = None
+        self.report: ReportFile | None = None  # of the child that was started last
         self._schema_reader: Callable[[str], Structured] | None = None
         if invocation.json_schema is not None:
             self._read_schema(invocation.json_schema)
@@ -231,7 +233,17 @@ class Launcher:
             listens=self._listens,
             inline=not runs_in_shell(self._program[0]),
             keep=self._keep,
+            report_folder=self._report_folder(),
         )
+
+    def _report_folder(self) -> str | None:
+        """Where the child may write about its run: not where it may be on another machine."""
+        if self.vendor.report is None or self._launcher:
+            return None
+        from shim.report import ReportFile
+
+        self.report = ReportFile(self.vendor.report, self._spilling(), self.recorder)
+        return self.report.folder
 
     def _probed(self, request: Request) -> Request:
         probe = Probe([*self._launcher, self._program[0]], self.environment, self._child_environment)
@@ -333,15 +345,18 @@ class Launcher:
     def _keep(self, text: str) -> str | None:
         """A text that is too large for a line, or for an argument, goes to a file."""
         try:
-            from shim.spill import Spill
-
-            self._spill = self._spill or Spill(self.environment, self.facts.session_id)
-            path = self._spill.keep(text)
+            path = self._spilling().keep(text)
             if self.recorder is not None:
                 self.recorder.note("spill", path=path, characters=len(text))
             return path
         except Exception:  # on a full disk not even an import is certain, and a copy must not cost the original
             return None
+
+    def _spilling(self) -> "Spill":
+        from shim.spill import Spill
+
+        self._spill = self._spill or Spill(self.environment, self.facts.session_id)
+        return self._spill
 
     def _session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""

@@ -42,6 +42,8 @@ class OneWay(ChildDriver):
                 await self._once_more(translation, message)
         finally:
             child.close()
+            if self._launcher.report is not None:
+                self._launcher.report.remove()
 
     async def _serve(self, child: Child, translation: Translation) -> None:
         self._deadline = self._grace = float("inf")

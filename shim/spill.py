@@ -37,6 +37,15 @@ class Spill:
         name = f"{self._number}-{token_hex(4)}.txt"
         return os.path.join(self._directory, name) if write_file(self._directory, name, data) else None
 
+    def folder(self) -> str | None:
+        """A new folder that only we may enter, None when there cannot be one. It is removed with the old ones."""
+        if not private_directory(self._root):
+            return None
+        _prune(self._root, KEPT_BYTES, keep=self._directory)
+        self._number += 1
+        path = os.path.join(self._directory, f"{self._number}-{token_hex(4)}")
+        return path if private_directory(self._directory) and private_directory(path) else None
+
 
 def _prune(root: str, room: int, keep: str) -> None:
     """Remove the folders that are too old, then the oldest until the rest fits."""

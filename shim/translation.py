@@ -1,6 +1,6 @@
 """The pump: a child's bytes in, Claude's bytes out. Pure; the session and `shim translate` both drive it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -161,6 +161,10 @@ class Translation:
         except Exception as error:
             self.account.repaired("malformed_end", repr(error))
         self.turn.settle()
+
+    def reported(self, report: Mapping[str, Any]) -> None:
+        """What the child wrote about its run into a file (`vendor.Report`); before `close` and `retry`."""
+        self._translator.report = dict(report)
 
     def finish(self) -> bytes:
         """The result now, of a child that stays for the next turn."""

@@ -32,6 +32,16 @@ class Launch(NamedTuple):
     files: tuple[str, ...] = ()
 
 
+class Report(NamedTuple):
+    """A file that a vendor writes into `Request.report_folder` about its run, and which of its keys are of use.
+
+    It is one JSON object, read once the child has ended: what its stdout does not say, such as usage.
+    """
+
+    file: str
+    keys: tuple[str, ...]
+
+
 class Request(NamedTuple):
     """One turn that is asked of a vendor.
 
@@ -42,6 +52,7 @@ class Request(NamedTuple):
     `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speech`).
     `inline`: its prompt may be an argument; not where a shell would read it again.
     `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
+    `report_folder` is where it may write its `Vendor.report`, None where nobody would read that.
     """
 
     invocation: Invocation
@@ -56,6 +67,7 @@ class Request(NamedTuple):
     listens: bool = False
     inline: bool = True
     keep: Callable[[str], str | None] = lambda text: None
+    report_folder: str | None = None
 
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
@@ -145,6 +157,7 @@ class Vendor(NamedTuple):
     login         how a person logs in with it, said when nobody is logged in
     api_base      the variable in which it reads another address of its model's API
     home          its folder of records: the variable that names it, and where in the person's home it is without
+    report        what it writes about its run into a folder of ours
     timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
     unreleased    what a person should know of a vendor that no released program is
     chooses       which tools a request leaves it, where that is more than `listed`
@@ -181,6 +194,7 @@ class Vendor(NamedTuple):
     login: str = ""
     api_base: str = ""
     home: tuple[str, str] | None = None
+    report: Report | None = None
     timeouts: Mapping[str, float] = MappingProxyType({})
     unreleased: str = ""
     chooses: Callable[[Request], tuple[str, ...]] | None = None

@@ -71,6 +71,13 @@ def record(path: str) -> None:
     os.replace(path + ".tmp", path)
 
 
+def put(flag: str, text: str) -> None:
+    """Write a text to the file that an argument `FLAG=PATH` names."""
+    (path,) = (word.partition("=")[2] for word in sys.argv[2:] if word.startswith(f"{flag}="))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def out(text: str) -> None:
     """Write to stdout, at once."""
     _write(1, text.encode())
@@ -217,7 +224,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 _DOES = (
-    *(read, hear, serve, record, out, complain, fill, repeat, quote, cat),
+    *(read, hear, serve, record, put, out, complain, fill, repeat, quote, cat),
     *(say, wait, ignore, exit_on, out_on, close, spawn, hold, daemon, orphan, hang, die, leave),
 )
 STEPS = {step.__name__: step for step in _DOES}

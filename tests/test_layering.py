@@ -150,6 +150,7 @@ SHELL = {
     "replays.check",
     "replays.choice",
     "replays.replay",
+    "report",
     "runs",
     "session",
     "sinks",

@@ -15,7 +15,7 @@
     { path = P, unquote_shell = true }   `/bin/sh -lc '…'` without the shell
     { path = P, times = N }          the number times N
     { join = [ … ], sep = " " }      texts behind each other; one path that gives a list is its items
-    { plus = [ … ] } { minus = [ … ] }   sums and differences of numbers; never below 0
+    { plus = [ … ] } { minus = [ … ] }   sums and differences of numbers (of a list: of its items); never below 0
     { any = [ … ] } { all = [ … ] } { not = X }   of things that are true or false
     { foreach = P, item = { k = X } }    a list, one object for each item (`$` in X)
     { object = { k = X } }           an object
@@ -116,6 +116,8 @@ def _said(value: Any) -> str:
 
 
 def _number(value: Any) -> int | float:
+    if value.__class__ is list:
+        return sum(_number(one) for one in value if one.__class__ is not list)
     return value if isinstance(value, int | float) and value.__class__ is not bool else 0
 
 

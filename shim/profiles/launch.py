@@ -25,6 +25,8 @@ Placeholders: prompt, prompt_file, model, resume, session_id, system_prompt, app
 are system_prompt, without either they stand before the prompt), max_turns, and the lists add_dirs, mcp_configs,
 denied_tools, allowed_tools (those that are left, where some are denied or chosen).
 
+report = { file = "usage.json", keys = ["usage"] }: a file that the program writes about its run, told where by
+`{report_folder}`, a private folder that is gone behind the run; `[[report]]` reads these keys of its one JSON object.
 via: arg, stdin or file (`{prompt_file}`). dash_guard keeps a prompt from becoming a flag or a subcommand: `stdin` (what
 is usual) gives such a prompt on stdin, `--` is put before any, `equals` asks for a word such as `--prompt={prompt}`,
 `space` puts a space before a dash, for a prompt that is a flag's value. `long` says where a prompt goes that is too
@@ -43,7 +45,7 @@ from shim.errors import FrontendError
 from shim.profiles.check import Spot
 from shim.profiles.words import BUNDLED, SWITCHES, TEXTS, part
 from shim.tools import Tools, vendor_names
-from shim.vendor import ARGUMENT_BYTES, Launch, Request, as_argument, as_stdin
+from shim.vendor import ARGUMENT_BYTES, Launch, Report, Request, as_argument, as_stdin
 from shim.versions import VersionProbe, conditions
 
 WORDS = 200  # of one template
@@ -58,7 +60,7 @@ RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
     *("env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login"),
-    *("api_base", "variants", "version_probe", "home"),
+    *("api_base", "variants", "version_probe", "home", "report"),
 )
 VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "stdin"), ("stdin", "file", "refuse")
 STDINS = ("devnull", "pipe")
@@ -73,6 +75,7 @@ class Template(NamedTuple):
     variants: tuple[str, ...]
     probe: Callable[[str], str] | None
     version: VersionProbe
+    report: Report | None
 
 
 class Prompt(NamedTuple):
@@ -135,6 +138,7 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
             "trust": request.trust,
             "partial": invocation.partial,
             BUNDLED: import_module("shim.vendors").__path__[0] if BUNDLED in uses else "",
+            "report_folder": request.report_folder,
         }
         if variants:
             filled[request.variant if request.variant in variants else variants[-1]] = True
@@ -146,7 +150,24 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
         given = by_mode.get(request.permission_mode, environment)
         return Launch((*first, *words), stdin, given, unset=unset, pipe=pipe, files=files)
 
-    return Template(programs, start, frozenset(uses), variants, probe, _version(spot.at("version_probe")))
+    report = _report(spot.at("report"), argv, uses)
+    return Template(programs, start, frozenset(uses), variants, probe, _version(spot.at("version_probe")), report)
+
+
+def _report(spot: Spot, argv: Spot, uses: set[str]) -> Report | None:
+    if not spot:
+        if "report_folder" in uses:
+            raise argv.refused("a list without {report_folder}, because there is no `report`", "a list with it")
+        return None
+    spot.table(("file", "keys"))
+    if "report_folder" not in uses:
+        raise argv.refused("a list with {report_folder} in it, because there is a `report`", "a list without")
+    if not re.fullmatch(PROGRAM, spot.at("file").text()):
+        raise spot.at("file").refused("the name of a file")
+    keys = spot.at("keys").texts(20)
+    if not keys:
+        raise spot.refused("a table with `keys`", "a table without")
+    return Report(spot.at("file").text(), keys)
 
 
 def _version(spot: Spot) -> VersionProbe:

@@ -31,6 +31,7 @@
                               stderr_noise = ["…"]: beginnings of lines that never are the reason of a failure
                               saves_late = true: a session can go on only once a reply was complete
     [[event]]                 `rules`, `emits`
+    [[report]]                rules of the file `launch.report`, read at the end: session, usage, notice or error
     [[stderr]]                regex, emit = "session" (group session_id) or "error" (group error, cause)
     [exit_codes]              code = cause, for an end of which nothing else says why
     [tools]                   `tools`
@@ -63,13 +64,14 @@ from shim.vendor import Vendor
 SCHEMA = 1
 KEYS = (
     *("schema", "id", "extends", "unattended", "listed", "other_tools", "unknown_tools", "adapter"),
-    *("launch", "stream", "event", "stderr", "exit_codes", "tools", "note"),
+    *("launch", "stream", "event", "report", "stderr", "exit_codes", "tools", "note"),
 )
 STREAM_KEYS = ("text", "usage", "end", "ids", "results", "stderr_noise", "saves_late")
 IDS = ("session", "process")
 RESULTS = ("next", "late")
 ENDS = ("event", "synthesize")
 SIGNALS = ("SIGINT", "SIGTERM")
+REPORT_EMITS = ("session", "usage", "notice", "error", "ignore")  # a run is over when its file is read
 TIMEOUTS = ("first_byte", "idle", "tool")
 GRACE = 10.0  # seconds after an interrupt; a frontend that waits longer has given up
 STDERR_RULES = 50
@@ -88,6 +90,7 @@ class ProfileTranslator(Engine):
 
     rules: ClassVar[Mapping[str, Handler]] = {}
     others: ClassVar[Handler]
+    reports: ClassVar[Handler | None] = None
     ok_exits: ClassVar[frozenset[int]] = frozenset({0})
     synthesizes: ClassVar[bool] = False
     causes: ClassVar[Mapping[int, str]] = {}
@@ -110,10 +113,13 @@ class ProfileTranslator(Engine):
         return False
 
     def on_exit(self, child_exit: Exit | None, stderr: str) -> None:
-        """An adapter's: the child is at its end, before the profile makes an outcome of it."""
+        """An adapter's: the child is at its end, before the profile makes an outcome of it; `report` has its file."""
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         """What stderr and the exit code say, where no event said how it ended."""
+        reads = type(self).reports
+        if reads is not None and self.report is not None:
+            reads(self, self.report)
         self.on_exit(child_exit, stderr)
         if self.held:
             self.say_held(fill=False)
@@ -240,6 +246,7 @@ def build(
         prices=_prices(table),
         login=launch.at("login").text(""),
         version=made.version,
+        report=made.report,
         api_base=launch.at("api_base").text(""),
         home=_home(launch.at("home")),
         timeouts=_timeouts(launch.at("timeouts")),
@@ -323,6 +330,7 @@ def _translator(spot: Spot, rules: list[Rule], told: Told, adapter: type[Transla
         "causes": {_code(spot.at("exit_codes").at(key)): text for key, text in _causes(spot.at("exit_codes")).items()},
         "stderr_rules": tuple(_stderr(one) for one in spot.at("stderr").items(STDERR_RULES)),
         "noise": stream.at("stderr_noise").texts(50),
+        "reports": _reports(spot, told),
         "untyped": any(one.types is None and one.emit != "session" for one in rules),
         "marks_ids": stream.at("ids").choice(IDS, "session") == "process",
         "usage_means": stream.at("usage").choice(USAGES, "none"),
@@ -331,6 +339,19 @@ def _translator(spot: Spot, rules: list[Rule], told: Told, adapter: type[Transla
     made = type(base.__name__, (base,), fields)
     assert issubclass(made, ProfileTranslator)
     return made
+
+
+def _reports(spot: Spot, told: Told) -> "staticmethod[[Engine, Any], None] | None":
+    """What reads the file that the program wrote about its run."""
+    rules = [rule(one, told) for one in spot.at("report").items(RULES)]
+    if bool(rules) and not spot.at("launch").at("report"):
+        raise spot.at("report").refused("in a profile with `launch.report`")
+    for place, one in enumerate(rules):
+        if one.types is not None:
+            raise spot.at("report").at(place).at("match").refused("without `type`: the file has none")
+        if one.emit not in REPORT_EMITS:
+            raise spot.at("report").at(place).at("emit").refused(f"one of {', '.join(REPORT_EMITS)}")
+    return staticmethod(handlers(rules)[1]) if rules else None
 
 
 def _causes(spot: Spot) -> dict[str, str]:

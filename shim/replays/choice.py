@@ -72,6 +72,7 @@ class Takes:
         self.asked = ""  # the vendor that was to answer, before anything was asked
         self._tried: tuple[Tried, ...] = ()
         self._vendor = ""
+        self._report = ""  # the file that it writes about its run
         self._verbatim = False  # its lines pass as they are, so their session has to be the frontend's
 
     def vendor(self, prompt: str | None, resumed: str, *, flat: bool) -> Vendor:
@@ -93,6 +94,7 @@ class Takes:
             shown = printable(name)[:40]
             raise FrontendError(f"{_shown(first)} was recorded with {shown!r}, which is no vendor here") from None
         self._verbatim = vendor.passthrough and not flat
+        self._report = vendor.report.file if vendor.report is not None else ""
         return vendor
 
     def launch(self, request: Request) -> Launch:
@@ -104,7 +106,8 @@ class Takes:
         session = chosen if self._verbatim else ""
         speed, most = self._pace
         folder = "" if self._alone or request.prompt else os.path.dirname(take.path)
-        wanted = Wanted(take.path, "vendor", take.child, speed, most, True, session, folder)
+        report = os.path.join(request.report_folder, self._report) if request.report_folder else ""
+        wanted = Wanted(take.path, "vendor", take.child, speed, most, True, session, folder, report)
         return Launch(tuple(words_of(wanted)), b"" if request.listens else as_stdin(request.prompt))
 
     def choose(self, prompt: str, resumed: str, *, asked: bool = False) -> Take:

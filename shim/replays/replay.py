@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from shim.account import printable
 from shim.casts.cast import CastError, Reader, Record
 from shim.lines import LineSplitter
 from shim.replays.script import Script, Step
-from shim.replays.words import from_message, of_child, of_frontend
+from shim.replays.words import REPORT, from_message, of_child, of_frontend
 
 CHUNK_BYTES = 256 * 1024
 # For a line that the recording had: a person may come back tomorrow and press "allow".
@@ -36,6 +37,7 @@ Event = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signa
 class Wanted(NamedTuple):
     """What is to be played, and how. `child` is the n-th of the recording; `side` is vendor or claude.
 
+    `report` is the file for what the child wrote about its run, "" where nobody reads it.
     `folder` has recordings that may be played instead, where one of them begins with the message that comes.
     `speed` 2 is twice as fast, 0 at once; no pause is longer than `max_gap` seconds, where that is not None.
     """
@@ -48,6 +50,7 @@ class Wanted(NamedTuple):
     signals: bool = False
     session: str = ""
     folder: str = ""
+    report: str = ""
 
 
 class Hearing:
@@ -221,7 +224,8 @@ def play(wanted: Wanted) -> int:
         return _complain(str(error))
     hearing = Hearing()
     hearing.listen()
-    player = Player(script, hear=hearing.next, write=_write, speed=wanted.speed, max_gap=wanted.max_gap)
+    write = partial(_write, report=wanted.report)
+    player = Player(script, hear=hearing.next, write=write, speed=wanted.speed, max_gap=wanted.max_gap)
     try:
         step = player.play()
     except CastError as error:
@@ -254,7 +258,12 @@ def die(name: str) -> None:
     os._exit(1)  # a signal that ends nobody
 
 
-def _write(letter: str, data: bytes) -> None:
+def _write(letter: str, data: bytes, report: str = "") -> None:
+    if letter == REPORT:
+        if report:
+            with open(report, "xb") as file:
+                file.write(data)
+        return
     descriptor = 2 if letter == "e" else 1
     if os.isatty(descriptor):  # a program gets the bytes as they were, a person's terminal obeys none of them
         data = printable(data.decode("utf-8", "replace")).encode()
@@ -289,6 +298,7 @@ def words_of(wanted: Wanted) -> list[str]:
         "--max-gap": "" if wanted.max_gap is None else repr(wanted.max_gap),
         "--session": wanted.session,
         "--folder": wanted.folder,
+        "--report": wanted.report,
     }
     words = [f"{name}={value}" for name, value in options.items() if value]
     return [f"--cast={wanted.path}", *words, *(["--signals"] if wanted.signals else []), "--"]
@@ -307,6 +317,7 @@ def read_words(words: Sequence[str]) -> Wanted:
         signals="--signals" in found,
         session=found.get("--session", ""),
         folder=found.get("--folder", ""),
+        report=found.get("--report", ""),
     )
 
 

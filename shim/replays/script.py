@@ -12,7 +12,7 @@ from typing import NamedTuple
 import orjson
 
 from shim.casts.cast import Record
-from shim.replays.words import ANSWERS, INTERRUPTS, Word, read_word
+from shim.replays.words import ANSWERS, INTERRUPTS, REPORT, Word, read_word
 
 HEARD_LINES = 1000  # of the other side's that nothing waits for yet; more are dropped
 IDS = 1000  # that are said as they are now
@@ -30,7 +30,8 @@ NEVER_ENDED = "the recording ends here: nobody knows how this went on"
 class Step(NamedTuple):
     """What comes next: `say` data after a pause, `wait` for a line or for a signal, `end`, or `fail` with a reason.
 
-    `letter` is the stream that says it. `pause` is in seconds, as it was then; nothing to wait for has 0.
+    `letter` is the stream that says it, or REPORT for the child's file.
+    `pause` is in seconds, as it was then; nothing to wait for has 0.
     """
 
     kind: str
@@ -319,6 +320,8 @@ class Script:
 
     def _note(self, record: Record) -> Step | None:
         kind = record.fact.get("kind")
+        if kind == REPORT and self._said[0] != "O":
+            return Step("say", self._take(), REPORT, orjson.dumps(record.fact.get("report")))
         self._overdue = self._overdue or kind == "timeout"
         if self._signals and kind == "signal" and not self._overdue:
             return Step("wait", reason="signal")

@@ -11,6 +11,7 @@ INTERRUPTS = ("control_request/interrupt", "interrupt", "control/cancel")  # Cla
 ANSWERS = ("control_response", "tool_approval")  # the same: what is said to a question
 VERDICTS = {"approve": "allow"}  # the Qwen RFC's word for yes
 HEARTBEAT = "heartbeat_request"  # asked by the clock, so nothing waits for one
+REPORT = "report"  # a note with what a child wrote about its run, and the letter that a script says it with
 
 
 class Word(NamedTuple):
@@ -57,15 +58,22 @@ def _of(table: Any, key: str) -> str:
 
 
 def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:
-    """The records of the n-th child of a recording: its start, and its end last."""
-    count = 0
+    """The records of the n-th child of a recording: its start, and its end last.
+
+    What it wrote about its run was read behind its end, and comes before it here, as the child wrote it.
+    """
+    count, ended = 0, None
     for record in records:
         if record.letter == "s":
             count += 1
-        if count == number:
-            yield record
-        if count > number or (count == number and record.letter == "x"):
-            return
+        if count > number:
+            break
+        if count == number and record.letter == "x":
+            ended = record
+        elif count == number and (ended is None or (record.letter == "n" and record.fact.get("kind") == REPORT)):
+            yield record if ended is None else record._replace(at=ended.at)
+    if ended is not None:
+        yield ended
 
 
 def of_frontend(records: Iterable[Record]) -> Iterator[Record]:
