@@ -76,6 +76,7 @@ class Launched:
     def __init__(self, translation, end_grace):
         self._translation = translation
         self.end_grace = end_grace
+        self.report = None
         self.timeouts = dict(TIMEOUTS)
 
     def translation(self, previous):
