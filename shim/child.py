@@ -29,6 +29,9 @@ PIPE_BYTES = 1024 * 1024
 # The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL, which takes
 # no time unless the kernel is stuck. A tree that ignores the first two is gone within 2.5 s of whatever ended it.
 INTERRUPT_SECONDS = 1.4
+# For the rest of the group to follow a leader that we told to end: the program behind a wrapper that does not wait for
+# it, such as copilot's, saves its session then.
+FOLLOW_SECONDS = 1.2
 TERMINATE_SECONDS = 0.6
 KILL_SECONDS = 0.5
 # The same for a child that is idle when the conversation ends: the TypeScript SDK kills us 2 s after it closed stdin.
@@ -132,7 +135,7 @@ class Child:
         self._saying = anyio.Lock()
         self.tail = tail or Tail()
         self.exit: Exit | None = None
-        self._terminated = False
+        self._signalled = self._terminated = False
         self._strays: dict[int, bytes] = {}
         self.drained = anyio.Event()
         for pipe in (process.stdin, process.stdout, process.stderr):
@@ -208,6 +211,10 @@ class Child:
         """Wait for its end, then end what is left of its group; how it ended."""
         if self.exit is None:
             await self.gone()
+            if self._signalled:
+                with anyio.move_on_after(FOLLOW_SECONDS):
+                    while strays.in_group(self._strays, self._process.pid):
+                        await anyio.sleep(POLL_SECONDS)
             _signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
             strays.end(self._strays)
@@ -236,6 +243,7 @@ class Child:
     def signal(self, name: str) -> None:
         """Send a signal to the whole group. Whoever is below it now will not outlive it."""
         if self._process.returncode is None:
+            self._signalled = name != "SIGKILL"
             self._terminated = self._terminated or name == "SIGTERM"
             self._strays.update(strays.descendants(self._process.pid))
             if self._track is not None:

@@ -59,6 +59,15 @@ def descendants(pid: int) -> dict[int, bytes]:
     return found
 
 
+def in_group(strays: dict[int, bytes], group: int) -> bool:
+    """Whether one of them is alive in this group."""
+    for pid, born in strays.items():
+        facts = _facts(pid)
+        if facts and facts[_STARTED] == born and facts[_GROUP] == b"%d" % group and facts[_STATE] not in (b"Z", b"X"):
+            return True
+    return False
+
+
 def end(strays: dict[int, bytes]) -> None:
     """Kill those that are still there."""
     for pid, born in strays.items():
@@ -77,6 +86,15 @@ def _children(pid: int) -> list[int]:
 
 
 def _born(pid: int) -> bytes:
-    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()[19]
-    return b""
+    facts = _facts(pid)
+    return facts[_STARTED] if facts else b""
+
+
+_STATE, _GROUP, _STARTED = 0, 2, 19  # of the facts behind a process's name (proc(5))
+
+
+def _facts(pid: int) -> list[bytes]:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        facts = file.read().rpartition(b")")[2].split()
+        return facts if len(facts) > _STARTED else []
+    return []

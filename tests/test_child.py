@@ -77,6 +77,17 @@ async def test_a_signal_that_ended_it_is_known_by_name(start):
     assert ended == Exit(signal="SIGKILL")
 
 
+async def test_a_program_behind_a_wrapper_may_save_its_session_when_it_is_interrupted(start, tmp_path):
+    """npm's loader of copilot ends at once: what is left of the group is not killed in the same moment."""
+    file = tmp_path / "session"
+    child = start(["wrap", str(file)], ["out", "begun\n"], ["hang"])
+    with anyio.fail_after(PATIENCE):
+        assert await child.read() == b"begun\n"
+        await child.stop("SIGINT")
+    assert child.exit == Exit(signal="SIGINT")
+    assert file.read_text() == "saved"
+
+
 async def test_a_megabyte_of_stderr_before_the_first_line_is_no_deadlock(start):
     child = start(["fill", 1_000_000, 2], ["out", "after\n"])
     said, ended = await read_all(child)
