@@ -103,7 +103,7 @@ _TEXTS: tuple[tuple[str, str], ...] = (
     (r"not (logged|signed) in|please (log|sign) ?in|run '?(agent|cursor-agent)? ?login|authentication required"
      r"|(missing|no) api.?key|api.?key (is |was )?(missing|required|not (set|found|provided))|no auth type"
      r"|_API_KEY.? (is )?not set|must specify the \w{1,40}_API_KEY|set an auth method|invalid auth method"
-     r"|^missing environment variable|missing bearer|sign in again",                                      "login"),
+     r"|^missing environment variable|missing bearer|sign in again|no authentication information",         "login"),
     (r"(invalid|incorrect) api.?key|api.?key (is |was )?(invalid|not valid)|unauthori[sz]ed|unauthenticated"
      r"|authentication (failed|error)|provided api key is invalid",                                       "key"),
     (r"maximum context length|context.?(length|window).{0,40}exceed|prompt is too long|too many tokens"
@@ -115,7 +115,7 @@ _TEXTS: tuple[tuple[str, str], ...] = (
     (r"overloaded|model is at capacity",                                                                  "overload"),
     (r"internal server error|bad gateway|service unavailable|server.?error"
      r"|stream (ended|disconnected)|experiencing high demand",                                            "server"),
-    (r"connection refused|ECONNREFUSED|connect.{0,30} refused",                                           "refused"),
+    (r"connection refused|ECONNREFUSED|connect.{0,30} refused|could(n't| not) connect to",                "refused"),
     (r"connection (error|reset|closed|lost|failed|aborted)|ECONNRESET|ENOTFOUND|ETIMEDOUT|EAI_AGAIN|fetch failed"
      r"|socket hang up|other side closed|terminated: |^terminated$|network error"
      r"|error sending request|request timed out",                                                         "connection"),

@@ -42,6 +42,10 @@ TEXTS = [
     ("API request failed: rate limit exceeded", RATE, None),
     ("Error: OPENROUTER_API_KEY not set.", AUTH, None),
     ("Error: Environment variable 'OPENROUTER_API_KEY' is not set", AUTH, None),
+    # copilot 1.0.102 and amp, run without a login and without a network
+    ("Error: No authentication information found.\n\nCopilot can be authenticated with", AUTH, None),
+    ("Could not connect to local model provider at http://127.0.0.1:9/v1.", SERVER, None),
+    ("Error: Couldn't connect to the Amp server at http://127.0.0.1:9.", SERVER, None),
     # contract 5.8, by status
     ("403 Forbidden", AUTH, 403),
     ("404 page not found", MODEL, 404),
