@@ -99,6 +99,7 @@ class Launcher:
         self.played: Callable[[], tuple[Tried, ...]] | None = None  # who was asked before, in what is played
         self._variant: str | None = None
         self._answered = False
+        self._given: str | None = None  # the id of a session that began under ours, and may not say so
         self._told: Turn | None = None  # the last turn whose secrets were counted on stderr
         self._noted: Turn | None = None  # the last turn whose account was recorded
         self._started = False
@@ -220,8 +221,15 @@ class Launcher:
         )
         if self._started:  # an id is given once: what began under it may be there, though it never said so
             invocation = invocation._replace(session_id=None)
-        elif self._listens and not self._resume and not invocation.session_id and not invocation.fork_session:
+        elif (
+            (self._listens or self.vendor.given_id)
+            and not self._resume
+            and not invocation.session_id
+            and not invocation.fork_session
+        ):
             invocation = invocation._replace(session_id=facts.session_id)  # its id is ours: one less to tell apart
+        if self.vendor.given_id:
+            self._given = invocation.session_id or self._given
         return Request(
             invocation=invocation,
             prompt=prompt if self._listens else self.asked(prompt),
@@ -380,7 +388,7 @@ class Launcher:
             self.note_account(translation)
         self.facts.known_model, self.facts.cost = turn.model, conversation.cost
         place = self.vendor.place() if self.vendor.place is not None else None
-        own = place or conversation.vendor_session
+        own = place or conversation.vendor_session or (self._given if translation.turn.began else None)
         if (self._passes and not place) or conversation.session_id is None or own is None:
             return
         if not place and self.vendor.saves_late and not self._resume and not turn.usage:

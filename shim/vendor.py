@@ -143,6 +143,7 @@ class Vendor(NamedTuple):
     streams       it can print fragments
     resumes       it can go on with a session
     saves_late    a session of it can only go on once a reply was complete
+    given_id      a new session has our id, because it tells its own too late for a turn that is cut
     retracts      it may say a reply again that was cut
     interrupt     the signal that stops its turn, `grace` the seconds that it gets for that (0: as long as any)
     clean_exits   exit codes that do not contradict its own "done"
@@ -179,6 +180,7 @@ class Vendor(NamedTuple):
     streams: bool = False
     resumes: bool = False
     saves_late: bool = False
+    given_id: bool = False
     retracts: bool = False
     interrupt: str = "SIGINT"
     grace: float = 0.0

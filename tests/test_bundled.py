@@ -189,8 +189,8 @@ NUMBERS = {
     # cached tokens are inside input_tokens, reasoning inside output_tokens
     "codex/0.169.0-text": ((800, 200, 50), 0.0, 0),
     "codex/0.169.0-applypatch": ((3200, 800, 200), 0.0, 0),
-    # none are printed with a model of the user's own
-    "copilot/1.0.102-edit": ((0, 0, 0), 0.0, 379),
+    # none are printed, and the time is that of the session
+    "copilot/1.0.102-edit": ((0, 0, 0), 0.0, 0),
     # Claude's own names
     "droid/0.225.2-edit": ((3200, 800, 200), 0.0, 464),
     # `input` is without what was cached, thoughts are what total_tokens has more than the rest

@@ -30,6 +30,7 @@
                               "next"); a whole text waits one event while calls are open
                               stderr_noise = ["…"]: beginnings of lines that never are the reason of a failure
                               saves_late = true: a session can go on only once a reply was complete
+                              given_id = true: {session_id} names every new session, because it tells its id too late
     [[event]]                 `rules`, `emits`
     [[report]]                rules of the file `launch.report`, read at the end: session, usage, notice or error
     [[stderr]]                regex, emit = "session" (group session_id) or "error" (group error, cause)
@@ -66,7 +67,7 @@ KEYS = (
     *("schema", "id", "extends", "unattended", "listed", "other_tools", "unknown_tools", "adapter"),
     *("launch", "stream", "event", "report", "stderr", "exit_codes", "tools", "note"),
 )
-STREAM_KEYS = ("text", "usage", "end", "ids", "results", "stderr_noise", "saves_late")
+STREAM_KEYS = ("text", "usage", "end", "ids", "results", "stderr_noise", "saves_late", "given_id")
 IDS = ("session", "process")
 RESULTS = ("next", "late")
 ENDS = ("event", "synthesize")
@@ -235,6 +236,7 @@ def build(
         or any(one.value.get("mode") in _STREAMED for one in spot.at("event").items(RULES)),
         resumes="resume" in made.uses,
         saves_late=stream.at("saves_late").switch(),
+        given_id=stream.at("given_id").switch(),
         retracts="retract" in says,
         interrupt=_interrupt(launch.at("interrupt")),
         grace=_grace(launch.at("interrupt").at("grace")),
