@@ -1,4 +1,4 @@
-"""The scripted model behind OpenAI's chat-completions interface, for qwen and pi."""
+"""The scripted model behind OpenAI's chat-completions interface, for qwen, pi and copilot."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ class _Handler(ScriptedHandler):
         ]
         text = "".join(self.model.words()) if reply.slow else reply.text
         message = {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
+        message |= {"reasoning_content": reply.reasoning} if reply.reasoning else {}
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
         self.say_whole(200, {**frame, "object": "chat.completion", "choices": [choice], "usage": USAGE})
 

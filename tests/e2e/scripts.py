@@ -63,6 +63,7 @@ _READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
     ("read", lambda path: {"path": path}),
     ("Read", lambda path: {"file_path": path}),
     ("exec_command", lambda path: {"cmd": f"cat {path}"}),
+    ("view", lambda path: {"path": path}),
 )
 _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
     "read": _READERS,
@@ -72,6 +73,7 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
         ("write.filePath", lambda path: {"filePath": path, "content": WRITTEN}),
         ("write", lambda path: {"path": path, "content": WRITTEN}),
         ("Write", lambda path: {"file_path": path, "content": WRITTEN}),
+        ("create", lambda path: {"path": path, "file_text": WRITTEN}),
         ("exec_command", lambda path: {"cmd": _patching(f"Add File: {path}\n+{WRITTEN}")}),
     ),
     "edit": (

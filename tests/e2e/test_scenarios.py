@@ -192,7 +192,7 @@ def test_a_file_that_is_missing_is_a_failed_tool_in_a_successful_turn(
     assert run.exit == 0
     (result,) = run.tool_results
     assert result["is_error"] is True
-    assert "missing.txt" in text_of_result(result)
+    assert "missing.txt" in text_of_result(result) or not vendor.names_files
     assert run.result["subtype"] == "success" and run.result["is_error"] is False
     assert run.result["result"] == REPLY_AFTER_TOOL
 
@@ -235,7 +235,8 @@ def test_a_refusal_of_the_models_service_is_an_api_error(
     check_contract(run, partial=partial)
     assert run.exit == 1
     assert run.result["subtype"] == "success" and run.result["is_error"] is True
-    assert str(ERROR_STATUS) in run.result["result"] and ERROR_MESSAGE in run.result["result"]
+    assert str(ERROR_STATUS) in run.result["result"]
+    assert ERROR_MESSAGE in run.result["result"] or not vendor.quotes_errors
     assert run.result["api_error_status"] == ERROR_STATUS
     (line,) = run.of_type("assistant")
     assert line["message"]["model"] == "<synthetic>"

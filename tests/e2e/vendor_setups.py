@@ -38,6 +38,8 @@ class Vendor:
     asks: bool = True  # a frontend is asked before it runs what it may not
     gives_up: bool = True  # soon, on an API that stays broken
     server: type[ScriptedServer] = ModelServer
+    names_files: bool = True  # what it says of a file that is missing names the file
+    quotes_errors: bool = True  # what it says of a refusal has the words of the model's service
     second_model: str = SECOND_MODEL  # how a frontend names another model than the first
 
     def __str__(self) -> str:
@@ -107,6 +109,17 @@ def prepare_opencode(home: Path, url: str) -> Mapping[str, str]:
         "OPENCODE_CONFIG_CONTENT": json.dumps(settings),
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+    }
+
+
+def prepare_copilot(home: Path, url: str) -> Mapping[str, str]:
+    """A model of the user's own. It blanks its key wherever it prints it, so the key is no part of any word."""
+    return {
+        "COPILOT_PROVIDER_BASE_URL": url,
+        "COPILOT_PROVIDER_TYPE": "openai",
+        "COPILOT_PROVIDER_API_KEY": "sk-dummy-4711",
+        "COPILOT_MODEL": MODEL,
+        "COPILOT_OFFLINE": "true",
     }
 
 
@@ -199,8 +212,17 @@ CODEX = Vendor(
     asks_again=False,
     server=ResponsesServer,
 )
+COPILOT = Vendor(
+    "copilot",
+    "@github/copilot",
+    prepare_copilot,
+    asks=False,
+    gives_up=False,
+    names_files=False,
+    quotes_errors=False,
+)
 CLAUDE_ITSELF = Vendor("claude", CLAUDE, prepare_claude, server=AnthropicServer, second_model="sonnet")
-VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE, CODEX)
+VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE, CODEX, COPILOT)
 
 
 def _write_json(file: Path, value: object) -> None:

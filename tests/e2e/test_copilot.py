@@ -1,0 +1,125 @@
+"""What only copilot does, or does in its own way: its flags for permissions, its sessions, its errors."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from frontend import END_SECONDS, Frontend, check_contract, text_of_result
+from model_server import ModelServer
+from place import wait_until
+from scripts import ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL
+from test_scenarios import BYPASS, PARTIAL, is_text_delta
+from vendor_setups import COPILOT, SECOND_MODEL
+
+pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [COPILOT], indirect=True, ids=str)]
+
+LONG = "[[text]] " + "many words " * 10_000 + "end"  # more than the drop-in gives as an argument
+ASKED_SECONDS = 30.0
+
+
+def made(frontend: Frontend) -> Path:
+    """The file that a script is told to make."""
+    return frontend.folder / "made.txt"
+
+
+@pytest.mark.parametrize("prompt", ["-h [[text]]", "@hello.txt [[text]]", LONG], ids=["-h", "@", "long"])
+def test_a_prompt_is_never_a_flag_a_file_or_too_long(frontend: Frontend, model: ModelServer, prompt: str) -> None:
+    run = frontend.run(prompt)
+    check_contract(run)
+    assert run.exit == 0 and len(run.texts) == 1
+    (request,) = model.requests
+    assert prompt in json.dumps(request.messages[-1])
+
+
+def test_a_frontends_model_is_the_one_that_is_asked(frontend: Frontend, model: ModelServer) -> None:
+    run = frontend.run("[[text]] hi", "--model", SECOND_MODEL)
+    check_contract(run)
+    assert run.init["model"] == SECOND_MODEL == model.requests[0].model
+
+
+@pytest.mark.parametrize("mode", ["default", "plan"])
+def test_nothing_is_written_without_leave(frontend: Frontend, mode: str) -> None:
+    run = frontend.run(f"[[write]] {made(frontend)}", "--permission-mode", mode)
+    check_contract(run)
+    assert run.exit == 0 and not made(frontend).exists()
+    assert run.tool_results[0]["is_error"] is True
+    assert run.init["permissionMode"] == mode
+
+
+def test_leave_for_edits_is_none_for_commands(frontend: Frontend) -> None:
+    run = frontend.run("[[shell]] touch made.txt", "--permission-mode", "acceptEdits")
+    check_contract(run)
+    assert not made(frontend).exists()
+    (denial,) = run.result["permission_denials"]
+    assert denial["tool_name"] == "Bash"
+
+
+def test_leave_for_everything_is_leave_for_files_elsewhere(frontend: Frontend, hello: Path) -> None:
+    """`--allow-all-tools` alone refuses them."""
+    other = Path(frontend.environment["HOME"]) / "other.txt"
+    other.write_text("a file of another folder\n")
+    run = frontend.run(f"[[read]] {other}", BYPASS)
+    check_contract(run)
+    assert "a file of another folder" in text_of_result(run.tool_results[0])
+
+
+def test_a_variable_of_the_users_gives_no_more_leave_than_the_frontend(frontend: Frontend) -> None:
+    frontend.environment = {**frontend.environment, "COPILOT_ALLOW_ALL": "true"}
+    run = frontend.run(f"[[write]] {made(frontend)}")
+    check_contract(run)
+    assert not made(frontend).exists() and run.tool_results[0]["is_error"] is True
+
+
+def test_a_forbidden_tool_is_not_offered_to_the_model_even_with_leave_for_everything(
+    frontend: Frontend, model: ModelServer
+) -> None:
+    """`--deny-tool bash` would be taken, and deny nothing."""
+    run = frontend.run("[[text]] hi", BYPASS, "--disallowedTools", "Bash")
+    check_contract(run)
+    (request,) = model.requests
+    assert "bash" not in request.offered and "view" in request.offered
+
+
+def test_a_servers_error_that_stays_is_an_api_error(frontend: Frontend) -> None:
+    """Five times, which takes 17 seconds; a 429 takes a minute."""
+    run = frontend.run("[[error]] 500")
+    check_contract(run)
+    assert run.exit == 1
+    assert run.result["api_error_status"] == 500 and ERROR_MESSAGES[500] in run.result["result"]
+    assert run.of_type("assistant")[-1]["error"] == "server_error"
+    retries = [line for line in run.of_type("system") if line["subtype"] == "api_retry"]
+    assert len(retries) == 5
+
+
+def test_nobody_being_logged_in_is_said_with_what_to_do(frontend: Frontend) -> None:
+    frontend.environment = {
+        name: value for name, value in frontend.environment.items() if not name.startswith("COPILOT_")
+    }
+    run = frontend.run("[[text]] hi")
+    check_contract(run)
+    assert run.exit == 1 and run.result["shim"]["cause"] == "auth"
+    assert "/login" in run.result["result"]
+
+
+def test_a_conversation_that_was_interrupted_in_its_first_reply_goes_on(frontend: Frontend, model: ModelServer) -> None:
+    """It tells its id with its last line only; the frontend's own is its id too."""
+    session = str(uuid.uuid4())
+    process = frontend.start("[[slow]] hi", PARTIAL, "--session-id", session)
+    process.read_until(is_text_delta)
+    process.interrupt()
+    assert process.finish(END_SECONDS).init["session_id"] == session
+    assert wait_until(lambda: model.asked("slow")[0].client_left.is_set(), ASKED_SECONDS)
+    run = frontend.run("[[text]] and again", "--resume", session)
+    check_contract(run)
+    assert run.result["result"] == REPLY and run.init["session_id"] == session
+    assert "[[slow]] hi" in json.dumps(model.requests[-1].messages)
+
+
+def test_a_shells_last_line_is_not_its_own(frontend: Frontend) -> None:
+    run = frontend.run("[[shell]] echo what it says", BYPASS)
+    check_contract(run)
+    assert text_of_result(run.tool_results[0]) == "what it says"
+    assert run.result["result"] == REPLY_AFTER_TOOL
