@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shim import store
 from shim.answers import Facts
 from shim.argv import Invocation
+from shim.blanking import of_tail
 from shim.config import TIMEOUTS, Settings
 from shim.dialects import DIALECTS
 from shim.early import tell
@@ -24,14 +25,13 @@ from shim.tail import Tail
 from shim.terms import NO_THREAD, Structured, Terms
 from shim.translation import Translation
 from shim.tried import Tried
-from shim.vendor import Launch, Request, Vendor
+from shim.vendor import Request, Vendor
 
 if TYPE_CHECKING:
     import subprocess
 
     from shim.casts.recorder import Recorder, Track
     from shim.pen import Pen
-    from shim.redact import Stream
     from shim.report import ReportFile
     from shim.spill import Spill
     from shim.turn import Turn
@@ -176,7 +176,7 @@ class Launcher:
                 f"{self.vendor.name} has no session to go on with, so it can answer one message and no more",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
-        launch = self._launch(prompt)
+        launch = self.vendor.launch(self._probed(self._request(prompt)))
         if self.played is not None:
             self.tried, self.facts.vendor = self.played(), self.vendor.shown
         extra = self.environment.get("SHIM_ARGS")
@@ -195,7 +195,7 @@ class Launcher:
         self._started = True
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
         track = None if self.recorder is None else self.recorder.child(command, self.cwd, self.vendor.shown)
-        return Started(process, launch.stdin, self._tail(), track, launch.files, self.vendor.grace)
+        return Started(process, launch.stdin, of_tail(self.settings), track, launch.files, self.vendor.grace)
 
     @property
     def session(self) -> str:
@@ -209,9 +209,6 @@ class Launcher:
         if self._resume is None:
             translation.turn.conversation.vendor_session = None
 
-    def _launch(self, prompt: str) -> Launch:
-        return self.vendor.launch(self._probed(self._request(prompt)))
-
     def _request(self, prompt: str) -> Request:
         facts = self.facts
         invocation = self._invocation._replace(
@@ -219,15 +216,11 @@ class Launcher:
             system_prompt=facts.system_prompt or self._invocation.system_prompt,
             append_system_prompt=facts.append_system_prompt or self._invocation.append_system_prompt,
         )
+        named = self._listens or self.vendor.given_id  # its id is ours then: one less to tell apart
         if self._started:  # an id is given once: what began under it may be there, though it never said so
             invocation = invocation._replace(session_id=None)
-        elif (
-            (self._listens or self.vendor.given_id)
-            and not self._resume
-            and not invocation.session_id
-            and not invocation.fork_session
-        ):
-            invocation = invocation._replace(session_id=facts.session_id)  # its id is ours: one less to tell apart
+        elif named and not (self._resume or invocation.session_id or invocation.fork_session):
+            invocation = invocation._replace(session_id=facts.session_id)
         if self.vendor.given_id:
             self._given = invocation.session_id or self._given
         return Request(
@@ -250,7 +243,7 @@ class Launcher:
             return None
         from shim.report import ReportFile
 
-        self.report = ReportFile(self.vendor.report, self._spilling(), self.recorder)
+        self.report = ReportFile(self.vendor.report, self.environment, self.facts.session_id, self.recorder)
         return self.report.folder
 
     def _probed(self, request: Request) -> Request:
@@ -277,29 +270,6 @@ class Launcher:
             hidden=self.settings.hide,
             allowed=self._invocation.allowed_tools,
         )
-
-    def cleaner(self) -> Callable[[object], object] | None:
-        """What takes the secrets out of a message that is kept; None where they may stay."""
-        if self.settings.redaction() != "all":
-            return None
-        from shim.redact import Redactor
-
-        return Redactor().value
-
-    def stream(self) -> "Stream | None":
-        """What takes the secrets out of a stderr that is passed on; None where they may stay."""
-        if self.settings.redaction() != "all":
-            return None
-        from shim.redact import Stream
-
-        return Stream({})
-
-    def _tail(self) -> Tail | None:
-        if self.settings.redaction() != "all":
-            return None
-        from shim.redact import RedactedTail
-
-        return RedactedTail()
 
     # -- a turn -------------------------------------------------------------------------------------------
 
@@ -353,18 +323,15 @@ class Launcher:
     def _keep(self, text: str) -> str | None:
         """A text that is too large for a line, or for an argument, goes to a file."""
         try:
-            path = self._spilling().keep(text)
+            from shim.spill import Spill
+
+            self._spill = self._spill or Spill(self.environment, self.facts.session_id)
+            path = self._spill.keep(text)
             if self.recorder is not None:
                 self.recorder.note("spill", path=path, characters=len(text))
             return path
         except Exception:  # on a full disk not even an import is certain, and a copy must not cost the original
             return None
-
-    def _spilling(self) -> "Spill":
-        from shim.spill import Spill
-
-        self._spill = self._spill or Spill(self.environment, self.facts.session_id)
-        return self._spill
 
     def _session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""

@@ -22,10 +22,12 @@ REPORT_BYTES = 1024 * 1024  # vibe's has its whole configuration: 10 KB; a conve
 class ReportFile:
     """What one child may write about its run. `folder` is None when there is no private place for it."""
 
-    def __init__(self, report: Report, spill: Spill, recorder: "Recorder | None" = None) -> None:
+    def __init__(
+        self, report: Report, environment: Mapping[str, str], session_id: str, recorder: "Recorder | None" = None
+    ) -> None:
         self._report = report
         self._recorder = recorder
-        self.folder = spill.folder()
+        self.folder = Spill(environment, session_id).folder()
 
     def take(self) -> dict[str, Any] | None:
         """The keys of its object that are of use, None when there is no such file; the folder goes."""

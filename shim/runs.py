@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from shim import strays
 from shim.argv import Invocation
+from shim.blanking import of_messages, of_stream
 from shim.candidates import Candidate, Candidates
 from shim.early import offer, tell
 from shim.errors import ModeError, VendorError
@@ -183,7 +184,7 @@ class Run:
                 interrupt=launcher.vendor.interrupt,
                 end_grace=launcher.end_grace,
                 timeouts=launcher.timeouts,
-                stream=launcher.stream(),
+                stream=of_stream(launcher.settings),
                 note=launcher.note_account,
                 recorder=launcher.recorder,
             )
@@ -200,7 +201,7 @@ class Run:
         from shim.transcript import Transcript
 
         if self._keeps:
-            clean = self._launcher.cleaner()
+            clean = of_messages(self._launcher.settings)
             self._transcript = Transcript(self._launcher.environment, self._launcher.cwd, CLAUDE_VERSION, clean)
             self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.session_id)
         invocation = self._invocation

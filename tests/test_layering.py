@@ -102,6 +102,7 @@ CORE = {
 # Owns every file descriptor, every timeout and every task; knows nothing of any vendor's words.
 SHELL = {
     "beginning",
+    "blanking",
     "candidates",
     "capabilities",
     "casts.drifts",

@@ -21,7 +21,6 @@ from shim.profiles.check import Source
 from shim.profiles.profile import build
 from shim.replays.words import REPORT
 from shim.report import REPORT_BYTES, ReportFile, picked
-from shim.spill import Spill
 from shim.vendor import Report, Request
 
 assert forgotten  # what is learned of a user's vendors is forgotten here too
@@ -56,11 +55,14 @@ PARROT = f'schema = 1\nid = "parrot"\n{LAUNCH}{RULES}'
 TOLD = {"nests": [{"heard": 100, "known": 20, "said": 7, "price": 0.5}, {"heard": 10, "said": 3}], "name": "Polly"}
 NIGHT = ndjson({"type": "squawk", "sound": "Seeds."}, {"type": "sleep"})
 KEYS = ("nests",)
+S = "11111111-2222-4333-8444-555566667777"
 
 
 def report_file(box):
     """A place for a report in the state of the box."""
-    return ReportFile(Report("night.json", KEYS), Spill({"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-5555"))
+    return ReportFile(
+        Report("night.json", KEYS), {"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-555566667777"
+    )
 
 
 # -- the file -----------------------------------------------------------------------------------------------------
