@@ -1,0 +1,95 @@
+"""A real CLI that is in no list of ours, run by its user's profile alone; and real programs in each other's place."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clis import isolated_environment
+from model_server import MODEL, ModelServer
+from programs import install
+from scripts import REPLY, REPLY_AFTER_TOOL
+from vendor_setups import QWEN
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from support import brief, check_turns, parse
+
+pytestmark = pytest.mark.e2e
+
+GROK = "@vibe-kit/grok-cli"
+PROFILE = Path(__file__).resolve().parent.parent / "profiles" / "grok.toml"
+TURN_SECONDS = 120.0
+STREAM = ("--output-format", "stream-json", "--verbose")
+
+Claude = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def claude(model: ModelServer, hello: Path, tmp_path: Path) -> Claude:
+    """`claude -p` over the vendors of the settings; both read the same model's address, each from its own variables."""
+    grok, qwen = install(GROK), install(QWEN.package)
+    environment = isolated_environment(QWEN, qwen, model.url, tmp_path)
+    environment |= {"GROK_BASE_URL": model.url, "GROK_API_KEY": "x", "SHIM_STATE": str(tmp_path / "state")}
+    config = Path(environment["HOME"]) / ".config" / "shim"
+    (config / "vendors").mkdir(parents=True)
+    shutil.copy(PROFILE, config / "vendors")
+    bins = "".join(
+        f"[vendors.{name}]\nbin = {json.dumps(str(program.executable))}\n"
+        for name, program in (("grok", grok), ("qwen", qwen))
+    )
+    (config / "config.toml").write_text(f'vendor = ["grok", "qwen"]\n{bins}', encoding="utf-8")
+
+    def run(prompt: str, *words: str, without: str = "") -> list[dict[str, Any]]:
+        done = subprocess.run(
+            [sys.executable, "-m", "shim", "claude", "-p", prompt, *STREAM, *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env={name: value for name, value in environment.items() if name != without},
+            cwd=hello.parent,
+            timeout=TURN_SECONDS,
+            check=False,
+        )
+        assert done.stdout, done.stderr.decode()
+        check_turns(done.stdout, False)
+        return parse(done.stdout)
+
+    return run
+
+
+def test_it_answers(claude: Claude, model: ModelServer) -> None:
+    lines = claude("[[text]] hi", "--model", f"grok:{MODEL}")
+    assert brief(lines) == ["init", f"text:{REPLY}", f"end:success {REPLY}", "."]
+    assert lines[0]["shim"]["vendor"] == "grok" and model.requests[-1].model == MODEL
+
+
+def test_it_runs_tools(claude: Claude) -> None:
+    words = brief(claude("[[shell]] echo made by a tool", "--shim-vendor", "grok", "--model", MODEL))
+    assert [word.split(":")[0] for word in words] == ["init", "text", "call", "result", "text", "end", "."]
+    assert "made by a tool" in words[3] and words[4] == f"text:{REPLY_AFTER_TOOL}"
+
+
+def test_another_real_vendor_answers_where_nobody_is_logged_in(claude: Claude) -> None:
+    lines = claude("[[text]] hi", without="GROK_API_KEY")
+    assert lines[0]["shim"]["vendor"] == "qwen" and lines[0]["model"] == MODEL
+    assert [(it["vendor"], it["cause"]) for it in lines[0]["shim"]["tried"]] == [("grok", "auth")]
+    assert brief(lines)[-2] == f"end:success {REPLY}"
+
+
+def test_when_no_real_vendor_is_let_in_the_result_names_both(claude: Claude) -> None:
+    lines = claude("[[error]] 401")
+    result = lines[-2]
+    assert result["is_error"] and result["shim"]["vendor"] == "qwen"
+    assert "grok did not answer either (auth)" in result["result"]
