@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 
 from shim.config import VendorSettings
+from shim.errors import FrontendError
 from shim.vendor import Vendor
 
 DEPTH = "SHIM_DEPTH"
@@ -50,3 +51,16 @@ def working_directory() -> str:
         return os.getcwd()
     except OSError:
         return ""
+
+
+def extra_arguments(environment: Mapping[str, str]) -> list[str]:
+    """SHIM_ARGS, split as a shell would: what is added to every launch. FrontendError where that cannot be."""
+    text = environment.get("SHIM_ARGS")
+    if not text:
+        return []
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise FrontendError(f"SHIM_ARGS cannot be split as a shell would: {error}") from None

@@ -12,14 +12,14 @@ from shim.blanking import of_tail
 from shim.config import TIMEOUTS, Settings
 from shim.dialects import DIALECTS
 from shim.early import tell
-from shim.environment import child_environment, old_sdk
+from shim.environment import child_environment, extra_arguments, old_sdk
 from shim.errors import FrontendError, ShimError
 from shim.home import home_of
 from shim.ids import parse_uuid
 from shim.log import Log
 from shim.policy import Policy
 from shim.probe import Probe
-from shim.programs import find_launcher, find_program, runs_in_shell, split_words
+from shim.programs import find_launcher, find_program, runs_in_shell
 from shim.state import aside_for
 from shim.tail import Tail
 from shim.terms import NO_THREAD, Structured, Terms
@@ -179,9 +179,9 @@ class Launcher:
         launch = self.vendor.launch(self._probed(self._request(prompt)))
         if self.played is not None:
             self.tried, self.facts.vendor = self.played(), self.vendor.shown
-        extra = self.environment.get("SHIM_ARGS")
         own = self._own
-        command = [*self._launcher, *self._program, *launch.arguments, *own.args, *split_words(extra or "")]
+        added = (*own.args, *extra_arguments(self.environment))
+        command = [*self._launcher, *self._program, *launch.arguments, *added]
         environment = self._child_environment | dict(launch.environment)
         for variable in launch.unset:
             environment.pop(variable, None)

@@ -129,15 +129,3 @@ def runs_in_shell(program: str) -> bool:
     from shim.windows import is_batch
 
     return is_batch(program)
-
-
-def split_words(text: str) -> list[str]:
-    """The words of SHIM_ARGS, as a shell would split them. FrontendError where that cannot be."""
-    if not text:
-        return []
-    import shlex
-
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise FrontendError(f"SHIM_ARGS cannot be split as a shell would: {error}") from None

@@ -42,12 +42,10 @@ PYTHON_PINS: Mapping[str, str] = {
 # Packages whose program is machine code, in a package for each platform: its name, and where the program is in it.
 NATIVE: Mapping[str, tuple[str, str]] = {"opencode-ai": ("opencode-{platform}-{cpu}", "bin/opencode")}
 # Packages whose program finds that of its platform itself, among its optional packages.
-WITH_OPTIONAL = frozenset({"@openai/codex"})
+WITH_OPTIONAL = frozenset({"@openai/codex", "@github/copilot"})
 _CPUS = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
 # Its models and its validator, without the hundred packages and the Python that the rest of it wants.
 HARBOR = "harbor==0.25.0"
-# Packages that are a loader, as their users run it: an optional package of theirs has the program for the platform.
-LOADERS = ("@github/copilot",)
 CLAUDE = "claude"  # not a package of npm's
 
 
@@ -153,7 +151,7 @@ def _npm_install(folder: Path, package: str, path: str) -> None:
         json.dumps({"private": True, "dependencies": {_native(package): PINS[package]}})
     )
     flags = ["--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
-    flags += [] if package in WITH_OPTIONAL or package in LOADERS else ["--omit=optional"]
+    flags += [] if package in WITH_OPTIONAL else ["--omit=optional"]
     npm = shutil.which("npm")
     if npm is None:
         raise RuntimeError("npm is needed to install the vendor programs, and is not on PATH")
