@@ -15,6 +15,7 @@ from shim.control import Control
 from shim.early import tell
 from shim.ending import UNANSWERED_CAUSES, Exit, open_calls
 from shim.errors import ModeError, ShimError, VendorError
+from shim.failures import classify
 from shim.hooks import Seen
 from shim.launcher import Launcher
 from shim.messages import Message
@@ -156,7 +157,7 @@ class ChildDriver:
                 chunk = await child.read()
             if self._reading.cancelled_caught:
                 if self.yields and anyio.current_time() >= self._held_until:
-                    if self._waits_in_vain(translation):
+                    if self._waits_in_vain(child, translation):
                         return False
                     await self._output.lines(self._commit(translation))
                     continue
@@ -258,10 +259,10 @@ class ChildDriver:
         translation.pen.release()
         return translation.pen.take()
 
-    def _waits_in_vain(self, translation: Translation) -> bool:
-        """Whether the vendor only waits for a model that may not be asked now; another one is asked instead."""
-        waits = translation.turn.waits
-        if waits is None or waits.cause not in UNANSWERED_CAUSES:
+    def _waits_in_vain(self, child: Child, translation: Translation) -> bool:
+        """Whether the vendor only waits for a model that may not be asked now, as it says itself or on stderr."""
+        waits = translation.turn.waits or classify(child.tail.text())
+        if waits.cause not in UNANSWERED_CAUSES:
             return False
         name = self._launcher.vendor.shown
         translation.turn.stopped(f"{name} said nothing in {HOLD_SECONDS:g} s but that it waits", waits.cause)

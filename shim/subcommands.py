@@ -68,7 +68,7 @@ def chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> str:
     """The vendor that a turn would have, "" when none is chosen; a mistake in the settings is the turn's to name."""
     named = invocation.shim_vendor or os.environ.get("SHIM_VENDOR") or installed.get("vendor")
     if named:
-        return "replay" if named.startswith("replay:") else named
+        return "replay" if named.startswith("replay:") else named.partition(",")[0].strip()
     from shim import config
 
     try:

@@ -9,7 +9,7 @@ import sys
 import pytest
 from box import ASK, Done, ndjson
 from several import BYE, LIMITED, UNAUTHORIZED, Several, answer, failed, hello, say
-from support import brief, check_turns
+from support import ROOT, brief, check_turns
 from test_conversation import CONVERSE, responses, results, stdin, user
 from test_conversation import request as control
 from test_two_way import HELLO, INIT, says
@@ -369,6 +369,26 @@ def test_a_model_of_another_vendor_is_refused_to_a_conversation(several):
     assert json.loads(several.recording("ant").read_text())["arguments"] == ["--model", "m2"]
 
 
+@pytest.mark.parametrize("talks", [False, True])
+def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, talks):
+    """Its lines do not pass as they are: another vendor may have to say them."""
+    several.settings("claude", "bee")
+    several.box.prints("claude", "claude/2.1.327-api-err429")
+    several.answers("bee")
+    done = converse(several, user("one")) if talks else several.box.claude(*ASK)
+    assert (done.status, vendors(done), tried(done.init)) == (0, ["bee", "bee"], [("claude", "rate_limit")])
+
+
+def test_a_real_claude_that_answers_keeps_its_session_to_itself(several):
+    several.settings("claude", "bee")
+    several.box.program("claude", f'exec {sys.executable} -I -S {ROOT / "tests" / "fake_claude.py"} "$@"\n')
+    done = converse(several, user("one"), user("two"))
+    assert done.status == 0 and vendors(done) == ["claude"] * 4
+    (session,) = {line["session_id"] for line in done.lines if "session_id" in line}
+    done = several.box.claude("-p", "and now?", *ASK[2:], "--resume", session)
+    assert done.status == 0 and done.init["session_id"] == session
+
+
 # -- what holds while nobody has answered ----------------------------------------------------------------------------
 
 
@@ -472,6 +492,15 @@ def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(s
     assert (done.status, answered(done), tried(done.result)) == (0, "bee", [("ant", "rate_limit")])
     assert "said nothing in 0.05 s but that it waits" in done.result["shim"]["tried"][0]["reason"]
     assert lifeline.never_or_gone()
+
+
+def test_a_vendor_that_waits_may_say_so_on_stderr_alone(several, impatient):
+    lifeline = several.box.lifeline()
+    words = "Attempt 1 failed with status 429. Retrying with backoff...\n"
+    several.box.fake(["complain", words], ["say", lifeline.path, "there"], ["hang"], name="ant")
+    several.answers("bee")
+    done = several.box.claude(*ASK)
+    assert (answered(done), tried(done.result)) == ("bee", [("ant", "rate_limit")]) and lifeline.never_or_gone()
 
 
 def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):

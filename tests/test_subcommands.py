@@ -29,6 +29,11 @@ def ask(capfd, monkeypatch, tmp_path):
 # -- auth ------------------------------------------------------------------------------------------------------------
 
 
+def test_of_a_list_of_vendors_the_first_is_named(ask, monkeypatch):
+    monkeypatch.setenv("SHIM_VENDOR", "pi, qwen")
+    assert json.loads(ask("auth", "status", "--json")[1])["authMethod"] == "pi"
+
+
 @pytest.mark.parametrize("words", [("--json",), ()], ids=["json", "plain"])
 def test_contract_f11b_auth_status_is_the_pretty_object_of_the_real_one(ask, monkeypatch, tmp_path, words):
     monkeypatch.setenv("SHIM_VENDOR", "qwen")

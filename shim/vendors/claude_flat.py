@@ -48,6 +48,8 @@ class FlatClaudeTranslator(StreamedTranslator):
             self.turn.compacted(str(given.get("trigger")), count(given.get("pre_tokens")))
         elif subtype == "api_retry":
             self._again()
+            attempt, limit, delay = (count(event.get(it)) for it in ("attempt", "max_retries", "retry_delay_ms"))
+            self.turn.retry(attempt, limit, delay, f"{event.get('error_status') or ''} {event.get('error')}".strip())
 
     def on_stream_event(self, event: Event) -> None:
         if event.get("parent_tool_use_id"):
