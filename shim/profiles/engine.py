@@ -96,7 +96,10 @@ class Engine(Translator):
         if self.held:
             self.calls()
         claude, arguments = translate(self.tools, name, arguments)
-        self.turn.tool_use(own, claude, arguments, hidden=self.hides and self.hidden(name))
+        if self.hides and self.hidden(name):
+            self.turn.tool_use(own, claude, arguments, hidden=True)
+        else:
+            self.turn.tool_use(own, claude, arguments)
 
     def piece(self, key: Any, own: Any, name: Any, fragment: Any) -> None:
         """A piece of a call."""
