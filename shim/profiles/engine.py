@@ -1,15 +1,17 @@
 """What the rules of a profile share in one child: whatever must be remembered, so that no profile has to."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from shim.account import Account
-from shim.profiles.parts import Parts
 from shim.terms import NO_THREAD, Thread
 from shim.tools import Tools, translate
 from shim.translator import Event, Translator
 from shim.turn import Turn
 from shim.usage import NO_USAGE, ORDER, Usage, usage
+
+if TYPE_CHECKING:
+    from shim.profiles.parts import Parts
 
 USAGES = ("request", "run_total", "thread_total", "none")
 
@@ -104,6 +106,8 @@ class Engine(Translator):
     def piece(self, key: Any, own: Any, name: Any, fragment: Any) -> None:
         """A piece of a call."""
         if self.parts is None:
+            from shim.profiles.parts import Parts
+
             self.parts = Parts(self.account)
         self.parts.add(key, own, name, fragment)
 

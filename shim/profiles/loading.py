@@ -5,7 +5,6 @@ The parsed table is kept as JSON in the state directory, with the path, time and
 
 import os
 import sys
-from binascii import crc32
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -22,6 +21,7 @@ from shim.profiles.profile import Trace
 from shim.state import read_file, write_file
 from shim.vendor import Vendor
 
+NAME_CHARACTERS = 200  # of a file's name; no system has fewer than 255
 CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
 
 
@@ -45,7 +45,8 @@ def _file(place: str, environment: Mapping[str, str]) -> File:
 def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     """A file's table, parsed once; what is remembered says of which file it is."""
     directory = os.path.join(state_directory(environment), "profiles")
-    name = f"{crc32(path.encode('utf-8', 'surrogateescape')):08x}.json"
+    # Two paths with the same end take turns: what is remembered says whose it is.
+    name = f"{path.encode('utf-8', 'surrogateescape').hex()[-NAME_CHARACTERS:]}.json"
     known = read_file(directory, name, CACHE_BYTES)
     if known is not None:
         try:
