@@ -61,6 +61,7 @@ CORE = {
     "profiles.parts",
     "profiles.paths",
     "profiles.profile",
+    "profiles.regular",
     "profiles.rules",
     "profiles.tools",
     "profiles.tracing",

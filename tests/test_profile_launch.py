@@ -235,7 +235,7 @@ def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
         ("{ flags = 1 }", "launch.version_probe.flags is", "one of the keys args, regex, tested"),
         ('{ args = "--version" }', "launch.version_probe.args is", "a list"),
         ("{ regex = '(' }", "launch.version_probe.regex is", "a regular expression"),
-        ("{ regex = '(a+)+' }", "launch.version_probe.regex is", "without a repetition inside"),
+        ("{ regex = '(a+)+' }", "launch.version_probe.regex is", "inside a repeated group"),
         ('{ tested = "0.169" }', "launch.version_probe.tested is '0.169'", "conditions with commas"),
         ('{ tested = ">=1, new" }', "launch.version_probe.tested is 'new'", "conditions with commas"),
         ("{ tested = 1.2 }", "launch.version_probe.tested is", "a string"),

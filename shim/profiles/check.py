@@ -114,8 +114,8 @@ class Spot:
         text = self.text()
         if len(text) > PATTERN_CHARACTERS:
             raise self.refused(f"a regular expression of at most {PATTERN_CHARACTERS} characters")
-        if _nested_repeats(text):
-            raise self.refused("a regular expression without a repetition inside a repeated group")
+        if what := _endless(text):
+            raise self.refused(what)
         try:
             return re.compile(text)
         except (re.error, RecursionError, OverflowError) as error:
@@ -135,30 +135,15 @@ def spelled(keys: Keys) -> str:
 
 # Patterns as texts: they are compiled only where one is needed, which is nearly always in an error.
 _BARE = r"[A-Za-z0-9_-]+"
-_ATOM = r"(?s:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P<\w+>|[:=!]|<[=!]))?|\)|[*+]|\{\d+,\d*\}|.)"
 
 
-def _nested_repeats(pattern: str) -> bool:
-    """Whether a group that is repeated holds a repetition itself: the form of nearly all patterns that never end."""
-    if not any(sign in pattern for sign in (")*", ")+", "){")):
-        return False
-    groups = [False]
-    closed: bool | None = None  # of the group that ended just now: whether something in it is repeated
-    for found in re.finditer(_ATOM, pattern):
-        atom = found[0]
-        if atom in "*+" or (atom[0] == "{" and len(atom) > 1):
-            if closed:
-                return True
-            groups[-1] = True
-        was, closed = closed, None
-        if atom[0] == "(":
-            groups.append(False)
-        elif atom == ")" and len(groups) > 1:
-            closed = groups.pop()
-            groups[-1] = groups[-1] or closed
-        elif atom == "?" and was is not None:
-            closed = None
-    return False
+def _endless(pattern: str) -> str:
+    """What a pattern must be that might take long; nearly all have no repetition, or one, and need no second look."""
+    if sum(map(pattern.count, "*+{")) < 2:
+        return ""
+    from shim.profiles.regular import fault
+
+    return fault(pattern)
 
 
 _HEADER = r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$"

@@ -1,0 +1,46 @@
+"""Which regular expressions may be asked of a vendor's text: none that could take long."""
+
+import pytest
+
+from shim.profiles.regular import CUT, SHARED, fault
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("", "abc", "a+", "a*b", "[a-z]+x", "^.*$", r"(\w+)", "(a|b)+", "(ab)*c+", "(?:ab|cd)*", "(a+)?", "a{2,3}(b)"),
+        *(r"\(a+\)+", "[(a+)]+", r"(?P<x>[0-9a-f-]{36})", r"^([^:]*): (.*)$", r"^(\d+)/(\d+)", r"\d+ of \d+"),
+        *(r"\[exit:(-?[1-9]\d*) \| \d+ms\]", "^<system>.*?</system>", r"^mcp_([^_]+)_(.+)$", "^a.*b.*c"),
+        *("(a|b)(c|d)", "^(?:x{3}){4}", r"^\s*\{", "(?:foo)+bar", "a{1,3}b{1,3}", r"(?i)error: \w+", r"\w+@\w+\.\w*"),
+    ],
+)
+def test_a_pattern_that_ends_soon_is_taken(pattern):
+    assert fault(pattern) == ""
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(a+)+", "(a*)*", "(?:a|b*){2,}", "((a+)b?)*", "(a+|b)*", "(?:x+){3,}", r"(\w+\s?)*", "(a{1,3})+"),
+        # no repetition inside, and yet every turn can be cut differently
+        *("(a|a)+", "(a|ab)*", "(aa?)+", r"(\w|a)+", "(a||b)+", "((a|a)b)*", "(?:(x)|(x))+", "(a|a){60}(a|a){2,70}"),
+    ],
+)
+def test_a_group_whose_turns_can_be_cut_differently_is_refused(pattern):
+    assert fault(pattern) == CUT
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(".*x.*y", r"\s*(.*?)\s*$", r"^\s*(.*?)\s*$", r"\d+\d+", r"^\d*\d*\d*x", "^a.*b.*c.*d"),
+        *("(?:a.*|b)c.*", "(a.*)?.*", "(?:ab)*(?:ab)*", ".{0,500}x.{0,500}", r"[^a]*b?[^c]*"),
+    ],
+)
+def test_repetitions_that_share_a_text_are_refused(pattern):
+    assert fault(pattern) == SHARED
+
+
+def test_a_broken_pattern_is_somebody_elses_affair():
+    for pattern in ("(", ")", "a)+b+", "[", "{", "a{", "*", "(?", "\\", "a{,}b{}", "(?P<x>a)(?P=x)+b+"):
+        fault(pattern)
