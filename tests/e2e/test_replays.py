@@ -27,6 +27,8 @@ from test_replay_again import case_again, torture_again  # noqa: E402
 from torture import Torture  # noqa: E402
 from torture_cases import cases as torture_cases  # noqa: E402
 
+from shim.casts.drifts import drift_of  # noqa: E402
+
 pytestmark = pytest.mark.e2e
 
 RUNS = [
@@ -154,6 +156,8 @@ def test_a_recorded_conversation_is_the_same_to_an_sdk(
         check=False,
     )
     assert checked.returncode == 0, checked.stdout.decode()
+    drift = [row.report() for row in drift_of([str(casts(tmp_path))]).rows.values() if row.found]
+    assert drift == [], "a version that was tested prints nothing new"
 
 
 # -- every fixture and every case of torture, through the drop-in twice ----------------------------------------------
