@@ -417,6 +417,23 @@ def test_what_is_new_in_recordings_is_counted_for_each_vendor_and_version(doctor
     assert (rows["pi", "1.5.2"]["events"], rows["pi", "1.5.2"]["fields"]) == ({}, {})
 
 
+def test_each_child_of_a_recording_counts_for_its_own_vendor(doctor, casts):
+    """Where the first of a list could not answer, the next one did."""
+    lines = (json.dumps(NEW) + "\n").encode()
+    children = [({"child": 1}, 1), ({"child": 2, "vendor": "codex"}, 2), ({"child": 3, "vendor": "codex"}, 1)]
+    moments = [moment for fact, count in children for moment in ((0.1, "s", fact), (0.2, "o", lines * count))]
+    _, report = doctor("--casts", casts(one=cast_of(moments, vendor="pi", vendor_version="1.5.2")))
+    rows = {(row["vendor"], row["version"]): (row["casts"], row["events"]) for row in report["drift"]}
+    assert rows == {("pi", "1.5.2"): (1, {"thread.archived": 1}), ("codex", "unknown"): (1, {"thread.archived": 3})}
+
+
+def test_every_turn_of_a_conversation_is_looked_through(doctor, casts):
+    init = {"type": "system", "subtype": "init", "session_id": "x", "qwen_code_version": "0.99.0"}
+    turn = [init, {"type": "whim"}, {"type": "result", "subtype": "success", "is_error": False, "result": "x"}]
+    (row,) = doctor("--casts", casts(one=codex(*turn, *turn, *turn, vendor="qwen", version=None)))[1]["drift"]
+    assert (row["version"], row["events"]) == ("0.99.0", {"whim": 3})
+
+
 def test_drift_is_said_to_a_person_and_is_no_failure(machine, shim, casts):
     machine.program("codex", "echo codex-cli 0.170.0\n")
     folder = casts(one=codex(NEW, RICHER, *({"type": f"kind{number}"} for number in range(20))))

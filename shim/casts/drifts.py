@@ -91,16 +91,13 @@ class Drifts:
         return True
 
     def _cast(self, cast: Cast) -> None:
-        vendor = cast.header.vendor
-        if self._of(vendor) is None:
-            cast.close()
-            return
         reading: _Reading | None = None
+        seen = set[tuple[str, str]]()
         try:
             for record in cast.records():
                 if record.letter == "s":
-                    self._end(reading)
-                    reading = _Reading(vendor, cast.header, self._of(vendor))
+                    self._end(reading, seen)
+                    reading = self._begin(cast.header, record.fact.get("vendor"))
                 elif record.letter == "o" and reading is not None:
                     self._bytes += len(record.data)
                     reading.feed(record.data)
@@ -108,9 +105,13 @@ class Drifts:
                         break
         finally:
             cast.close()
-            if reading is not None:
-                self._row(vendor, reading.version).casts += 1
-            self._end(reading)
+            self._end(reading, seen)
+
+    def _begin(self, header: Header, other: object) -> "_Reading | None":
+        """A child; `other` is its vendor where that is not the cast's. None where nothing can be new."""
+        vendor, version = (other, None) if isinstance(other, str) else (header.vendor, header.vendor_version)
+        known = self._of(vendor)
+        return None if known is None else _Reading(vendor, version, *known)
 
     def _of(self, name: str) -> tuple[Known | None, frozenset[str]] | None:
         """What is known of a vendor; None of one that is not here, or whose lines pass as they are."""
@@ -128,10 +129,13 @@ class Drifts:
             version = OVERFLOW
         return self.rows.setdefault((vendor, version), Drift(vendor, version))
 
-    def _end(self, reading: "_Reading | None") -> None:
+    def _end(self, reading: "_Reading | None", seen: set[tuple[str, str]]) -> None:
+        """Add up a child; `seen` are the rows that its cast counts for already."""
         if reading is None:
             return
         row, account = self._row(reading.vendor, reading.version), reading.translation.account
+        row.casts += (row.vendor, row.version) not in seen
+        seen.add((row.vendor, row.version))
         unknown = account.unknown
         row.malformed += account.repairs.get(MALFORMED, 0)
         for name, count in unknown.items():
@@ -145,17 +149,18 @@ class Drifts:
 class _Reading:
     """One child's output: translated anew for its account, and looked through for what is new."""
 
-    def __init__(self, vendor: str, header: Header, of: tuple[Known | None, frozenset[str]] | None) -> None:
-        self.vendor, self._header = vendor, header
-        self._known, self._words = of or (None, frozenset())
+    def __init__(self, vendor: str, version: str | None, known: Known | None, words: frozenset[str]) -> None:
+        """`known` is None of a vendor whose fields nobody wrote down."""
+        self.vendor, self._version = vendor, version
+        self._known, self._words = known, words
         self.translation: Translation = open_translation(vendor, terminator="none", stable=True)
         self._lines = LineSplitter(LINE_BYTES)
         self.news: dict[str, int] = {}
 
     @property
     def version(self) -> str:
-        """As the header has it, or as the stream says it."""
-        said = self._header.vendor_version or self.translation.turn.facts.get("vendor_version")
+        """As the cast has it, or as the stream says it."""
+        said = self._version or self.translation.turn.facts.get("vendor_version")
         return printable(said)[:SAMPLE_CHARACTERS] if isinstance(said, str) and said else "unknown"
 
     def feed(self, data: bytes) -> None:
