@@ -38,6 +38,7 @@ the working directory chooses what is run
     test_threats.py::test_a_relative_settings_folder_is_not_the_working_directorys
     test_threats.py::test_modules_in_the_working_directory_are_not_imported
     test_threats.py::test_a_launcher_in_the_working_directory_is_not_found_either
+    test_doctor.py::test_a_program_in_the_working_directory_is_not_taken_and_that_is_said
 state is a link, somebody else's, or shared
     test_threats.py::test_a_state_folder_that_is_a_link_is_not_used
     test_threats.py::test_a_state_folder_that_others_may_enter_is_not_used_and_one_line_says_so
@@ -84,6 +85,7 @@ what a vendor prints is obeyed by a terminal
     test_threats.py::test_an_error_obeys_nothing
     test_threats.py::test_the_list_of_vendors_obeys_nothing
     test_replay.py::test_a_terminal_obeys_nothing_of_a_recording
+    test_doctor.py::test_nothing_that_a_program_says_reaches_the_terminal_as_an_order
     test_replay.py::test_what_is_no_cast_ends_in_a_sentence
     test_replay.py::test_a_cast_of_an_unknown_vendor_is_refused_and_its_name_obeys_nothing
     test_replay_choice.py::test_a_prompt_that_nobody_recorded_is_an_error_that_lists_what_is_there
