@@ -34,11 +34,13 @@ def diagnose(
     cwd: str,
     drift: Sequence[Mapping[str, object]] = (),
     seconds: float | None = None,
+    logins: Mapping[str, str] = {},
 ) -> Diagnosis:
     """Look at everything, or at the vendors called `names`. FrontendError for one that there is not.
 
     What was asked for are these, or else who answers without a choice: only there is what fails a problem.
-    `drift` are reports of `casts.drifts`, `seconds` is how long a program is waited for.
+    `drift` are reports of `casts.drifts`, `seconds` is how long a program is waited for,
+    `logins` are vendors that were not logged in when they last ran, with their words for it.
     """
     for name in names:
         if name not in VENDORS:
@@ -51,6 +53,9 @@ def diagnose(
         _look_at(vendor, settings.of(vendor.name), environment, cwd, wanted=vendor.name in wanted, seconds=seconds)
         for vendor in looked
     ]
+    for vendor, report in zip(looked, reports, strict=True):
+        if report.program is not None:
+            report.findings.extend(_login(vendor, logins.get(vendor.name)))
     machine = [*wrong, *look_at_machine(settings, environment, cwd)]
     for name, error in mistakes.items():
         level = PROBLEM if not names or name in names else WARNING
@@ -199,7 +204,7 @@ def _settings_of(vendor: Vendor, own: VendorSettings, level: str) -> list[Findin
 
 
 def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
-    """Who asks before something runs, which gate is open, and how one logs in."""
+    """Who asks before something runs, and which gate is open."""
     found = []
     if vendor.unattended:
         fix = "let it work where nothing can be lost; `--permission-mode plan`" if "plan" in vendor.modes else ""
@@ -218,6 +223,12 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
             found.append(
                 Finding(OK, text, f"`trust = true` under [vendors.{name}] adds {opened} and trusts every folder")
             )
-    if vendor.login:
-        found.append(Finding(OK, f"if it is not logged in: {vendor.login}"))
     return found
+
+
+def _login(vendor: Vendor, refused: str | None) -> list[Finding]:
+    """How one logs in; `refused` is what it said when nobody was, in the newest recording."""
+    if refused is not None:
+        text = f"it was not logged in when it was last recorded: “{refused}”"
+        return [Finding(WARNING, text, vendor.login or "log in with it once")]
+    return [Finding(OK, f"if it is not logged in: {vendor.login}")] if vendor.login else []

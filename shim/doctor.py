@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +13,9 @@ from rich.text import Text
 
 from shim.account import printable
 from shim.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport
+
+if TYPE_CHECKING:
+    from shim.casts.drifts import Drifts
 
 MARKS = {OK: ("✓", "green"), NOTE: ("·", "cyan"), WARNING: ("!", "yellow"), PROBLEM: ("✗", "red")}
 SHOWN = 6  # of what is new in a vendor's recordings; --json has all
@@ -38,12 +41,14 @@ def doctor(
     from shim.diagnosis import diagnose
 
     with _busy():
-        drift, limits = _drift(casts, vendor)
-        diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), drift, wait)
+        drifts = _drift(casts)
+        rows = [row.report() for row in drifts.rows.values() if vendor in (None, row.vendor)] if drifts else []
+        logins = drifts.logins if drifts else {}
+        diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), rows, wait, logins)
     if as_json:
         sys.stdout.write(json.dumps(diagnosis.report(), indent=2) + "\n")
     else:
-        _draw(Console(highlight=False), diagnosis, limits, alone=vendor is not None)
+        _draw(Console(highlight=False), diagnosis, drifts, alone=vendor is not None)
     raise typer.Exit(0 if diagnosis.works else 1)
 
 
@@ -53,25 +58,21 @@ def _busy() -> AbstractContextManager[object]:
     return console.status("asking programs for their versions …") if console.is_terminal else nullcontext()
 
 
-def _drift(casts: list[str] | None, vendor: str | None) -> tuple[list[dict[str, Any]], str]:
-    """What is new in the recordings that are meant, and what was not read of them."""
+def _drift(casts: list[str] | None) -> "Drifts | None":
+    """What is new in the recordings that are meant; None where nothing is recorded."""
     from shim.casts.drifts import drift_of
     from shim.errors import ShimError
     from shim.summaries import usual_folder
 
-    if not casts:
-        try:
-            drifts = drift_of([usual_folder(os.environ)])
-        except ShimError:  # nothing is recorded, or the settings are wrong, which is said elsewhere
-            return [], ""
-    else:
-        drifts = drift_of(casts)
-    rows = [row.report() for row in drifts.rows.values() if vendor in (None, row.vendor)]
-    unread = f"not read: {_plural(drifts.unread, 'recording')}: {drifts.problem}" if drifts.unread else drifts.problem
-    return rows, unread
+    if casts:
+        return drift_of(casts)
+    try:
+        return drift_of([usual_folder(os.environ)])
+    except ShimError:  # nothing is recorded, or the settings are wrong, which is said elsewhere
+        return None
 
 
-def _draw(console: Console, diagnosis: Diagnosis, limits: str, *, alone: bool) -> None:
+def _draw(console: Console, diagnosis: Diagnosis, drifts: "Drifts | None", *, alone: bool) -> None:
     for finding in diagnosis.machine:
         _finding(console, finding, "")
     missing = []
@@ -86,8 +87,9 @@ def _draw(console: Console, diagnosis: Diagnosis, limits: str, *, alone: bool) -
         console.print()
         absent = Text(f"not found on PATH: {', '.join(map(printable, missing))}", style="dim")
         console.print(absent, soft_wrap=not console.is_terminal)
-    if limits:
-        console.print(Text(limits, style="dim"), soft_wrap=True)
+    if drifts is not None and drifts.problem:
+        unread = f"not read: {_plural(drifts.unread, 'recording')}: " if drifts.unread else ""
+        console.print(Text(unread + drifts.problem, style="dim"), soft_wrap=True)
 
 
 def _vendor(console: Console, vendor: VendorReport, drift: list[dict[str, Any]], *, alone: bool) -> None:

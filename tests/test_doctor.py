@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from box import ANSWER
+from box import ANSWER, STREAM
 from casting import cast_of, cast_of_case
 from planting import BAD, SEEN, obeyed
 from support import case
@@ -217,6 +217,21 @@ def test_a_trust_gate_is_said_with_what_would_open_it(machine, doctor):
 def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
     machine.program("codex", "echo codex-cli 0.169.0\n")
     assert said(doctor("codex")[1], "run `codex login`", "codex")[0] == "ok"
+
+
+def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(machine, doctor):
+    """The program is a stand-in, the recordings are real runs of the drop-in."""
+    folder = machine.path / "casts"
+    environment = machine.environment(SHIM_VENDOR="pi", SHIM_RECORD=f"{folder}/")
+    machine.program("pi", "[ $1 = --version ] && echo 1.5.2 && exit; echo 'Error: no API key found' >&2; exit 1\n")
+    assert machine.shim("claude", "-p", "hi", *STREAM, environment=environment).cause == "auth"
+    (cast,) = folder.iterdir()
+    os.utime(cast, ns=(1, 1))
+    level, text = said(doctor("pi", "--casts", str(folder))[1], "it was not logged in when it was last recorded", "pi")
+    assert level == "warning" and "no API key found" in text and "/login" in text
+    good = cast_of_case(case("pi/1.5.2-bash"), vendor_version="1.5.2")
+    (folder / "newer.cast").write_bytes(good)
+    assert said(doctor("pi", "--casts", str(folder))[1], "if it is not logged in: ", "pi")[0] == "ok"
 
 
 # -- settings, state, PATH --------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ LINE_BYTES = 1024 * 1024  # of a line whose fields are looked at; a longer one i
 ROWS = 50  # vendors and versions
 NEWS = 200  # of one row
 
+AUTH = b'"cause":"auth"'  # in a result of ours
 MALFORMED = "malformed_event"  # a repair of the account: a handler did not find what it needs in an event
 
 
@@ -53,15 +54,20 @@ class Drift:
 
 
 class Drifts:
-    """The drift of many casts. `unread` are those that no limit or reader left room for, `problem` says why."""
+    """The drift of many casts. `unread` are those that no limit or reader left room for, `problem` says why.
+
+    `logins` are the vendors whose newest cast ended because nobody was logged in, with their own words for it.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Drift] = {}
         self.read = self.unread = 0
         self.problem = ""
+        self.logins: dict[str, str] = {}
         self._bytes = 0
         self._until = time.monotonic() + DRIFT_SECONDS
         self._known = recorded()
+        self._logins: set[str] = set()
         self._vendors: dict[str, tuple[Known | None, frozenset[str]] | None] = {}
 
     def add(self, paths: Iterable[str]) -> None:
@@ -92,12 +98,15 @@ class Drifts:
 
     def _cast(self, cast: Cast) -> None:
         reading: _Reading | None = None
+        refused: tuple[str, str] | None = None
         seen = set[tuple[str, str]]()
         try:
             for record in cast.records():
                 if record.letter == "s":
                     self._end(reading, seen)
                     reading = self._begin(cast.header, record.fact.get("vendor"))
+                elif record.letter == "O" and AUTH in record.data:
+                    refused = _words(record.data)
                 elif record.letter == "o" and reading is not None:
                     self._bytes += len(record.data)
                     reading.feed(record.data)
@@ -106,6 +115,15 @@ class Drifts:
         finally:
             cast.close()
             self._end(reading, seen)
+            self._login(cast.header.vendor, refused)
+
+    def _login(self, vendor: str, refused: tuple[str, str] | None) -> None:
+        """What the newest cast of a vendor says counts; older ones are over."""
+        named = refused[0] if refused else vendor
+        if named not in self._logins and len(self._logins) < ROWS:
+            self._logins.add(named)
+            if refused:
+                self.logins[named] = refused[1]
 
     def _begin(self, header: Header, other: object) -> "_Reading | None":
         """A child; `other` is its vendor where that is not the cast's. None where nothing can be new."""
@@ -181,6 +199,19 @@ def _count(counts: dict[str, int], name: str, count: int) -> None:
     if name not in counts and len(counts) >= NEWS:
         name = OVERFLOW
     counts[name] = counts.get(name, 0) + count
+
+
+def _words(line: bytes) -> tuple[str, str] | None:
+    """The vendor of a result whose cause is `auth`, and what it said itself: the last line, behind ours."""
+    try:
+        result = orjson.loads(line)
+        shim = result["shim"]
+        text = result.get("result") or result["errors"][0]
+        if shim["cause"] != "auth":
+            return None
+        return str(shim["vendor"]), printable(str(text).strip().rpartition("\n")[2])[:SAMPLE_CHARACTERS]
+    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
+        return None
 
 
 def _age(path: str) -> tuple[float, str]:
