@@ -104,6 +104,7 @@ class Launcher:
         self._noted: Turn | None = None  # the last turn whose account was recorded
         self._started = False
         self._listens = False
+        self._prefixed = False
         self._spill: Spill | None = None
         self.report: ReportFile | None = None  # of the child that was started last
         self._schema_reader: Callable[[str], Structured] | None = None
@@ -127,7 +128,13 @@ class Launcher:
         return self._schema_reader if self._listens or not self.vendor.structures else None
 
     def asked(self, prompt: str) -> str:
-        """The prompt, with the request for JSON behind it where we read the answer."""
+        """The prompt, with the request for JSON behind it where we read the answer.
+
+        System prompts stand before the first one for a child that has no other place for them; a command stays one.
+        """
+        if self.vendor.prefixes and self._listens and not self._prefixed and not prompt.startswith("/"):
+            self._prefixed = True
+            prompt = self._request(prompt).with_system_prompt()
         if self._read is None:
             return prompt
         from shim import structured

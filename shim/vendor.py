@@ -160,6 +160,7 @@ class Vendor(NamedTuple):
     home          its folder of records: the variable that names it, and where in the person's home it is without
     report        what it writes about its run into a folder of ours
     timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
+    prefixes      a child of it that stays is told system prompts before the first message, and nowhere else
     unreleased    what a person should know of a vendor that no released program is
     chooses       which tools a request leaves it, where that is more than `listed`
     version       how its program is asked for its version, and which ones were tried
@@ -198,6 +199,7 @@ class Vendor(NamedTuple):
     home: tuple[str, str] | None = None
     report: Report | None = None
     timeouts: Mapping[str, float] = MappingProxyType({})
+    prefixes: bool = False
     unreleased: str = ""
     chooses: Callable[[Request], tuple[str, ...]] | None = None
     speech: Callable[[], Speech] | None = None

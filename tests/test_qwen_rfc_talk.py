@@ -286,6 +286,25 @@ def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
     assert without_heartbeats(told(box))[0]["session_id"] == OWN
 
 
+def test_a_system_prompt_stands_before_the_first_message(box, talk):
+    child = box.fake(
+        ["hear", "one"],
+        ["out", ndjson(HELLO, says("First."), FINISHED)],
+        ["hear", "two"],
+        ["out", ndjson(says("Second."), FINISHED)],
+        ["record", str(box.recording)],
+        ["hear", "never"],
+    )
+    with talk(child, "--append-system-prompt", "Be brief.") as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        running.read_until(b"Second.")
+        running.hang_up()
+    said = [line["input"]["parts"][0]["text"] for line in without_heartbeats(told(box))]
+    assert said == ["Be brief.\n\none", "two"]
+
+
 def test_one_message_is_asked_and_answered_by_one_process(box):
     child = box.fake(["read"], ["record", str(box.recording)], ["out", ndjson(HELLO, says("Looking."), says("There."))])
     done = box.claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)

@@ -146,5 +146,6 @@ VENDOR = Vendor(
     timeouts={"heartbeat_timeout": HEARTBEAT_SECONDS},
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speech=RfcSpeech,
+    prefixes=True,
     unreleased="no released program speaks it; translated as its RFC says (2025-10)",
 )
