@@ -373,3 +373,11 @@ def test_the_draft_in_between_is_read_by_the_qwen_vendor():
     assert briefly(*lines, broken) == [*expected, f"{BROKEN} the session is locked", "."]
     init = parse(by_qwen(ndjson(*lines, summary).encode(), Exit(code=0), "", False))[0]
     assert (init["model"], init["cwd"], init["tools"]) == ("m1", "/repo", ["Bash"])
+
+
+def test_an_end_of_a_reply_that_nobody_knows_is_counted_and_is_an_end():
+    translation = open_translation("qwen-rfc", stable=True)
+    said = translation.feed(ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode())
+    said += translation.close(Exit(code=0))
+    assert brief(parse(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
+    assert translation.account.unknown == {"finish_reason/eos": 1}
