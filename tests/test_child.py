@@ -4,13 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import anyio
 import pytest
 from box import PATIENCE
 
 from shim import child as children
-from shim.child import Child, spawn
+from shim.child import PIPE_BYTES, Child, spawn
 from shim.ending import Exit
 
 pytestmark = pytest.mark.anyio
@@ -116,6 +117,26 @@ async def test_a_child_that_closes_its_stdin_is_no_error(start):
 async def test_without_a_prompt_its_stdin_is_at_its_end(start):
     said, _ = await read_all(start(["read"], ["out", "not waiting\n"]))
     assert said == b"not waiting\n"
+
+
+PIPE_LIMIT = Path("/proc/sys/fs/pipe-max-size")
+# It begins when it is told to, and stays for nobody: what the pipe does not take at once is lost.
+IMPATIENT = f"import os; os.read(0, 1); os.set_blocking(1, False); os.write(1, b'x' * {PIPE_BYTES - 1})"
+
+
+@pytest.mark.skipif(
+    not PIPE_LIMIT.exists() or int(PIPE_LIMIT.read_text()) < PIPE_BYTES, reason="this system's pipes stay small"
+)
+async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
+    process = spawn([sys.executable, "-c", IMPATIENT], box.environment(), str(box.cwd), feed=True)
+    child = Child(process, b"go")
+    await child.feed()
+    status = process.wait(PATIENCE)
+    said = b""
+    while chunk := await child.read():
+        said += chunk
+    child.close()
+    assert (status, len(said)) == (0, PIPE_BYTES - 1)
 
 
 async def test_it_leads_a_group_of_its_own_in_the_working_directory(start, box):

@@ -389,6 +389,22 @@ def test_what_would_have_to_ask_is_not_done(frontend: Frontend, vendor: Vendor) 
     assert [denial["tool_name"] for denial in run.result["permission_denials"]] == ["Write"]
 
 
+@of(OPENCODE)
+@pytest.mark.parametrize("flag", [[], [BYPASS]], ids=["default", "bypass"])
+def test_opencode_refuses_what_its_rules_would_ask_about(frontend: Frontend, flag: list[str]) -> None:
+    """Out of the folder; its turn ends there and then, and everything else it runs unasked."""
+    outside = frontend.folder.parent / "outside.txt"
+    outside.write_text("far away\n")
+    run = frontend.run(f"[[read]] {outside}", *flag)
+    check_contract(run)
+    (result,) = run.tool_results
+    assert ("far away" in text_of_result(result)) is bool(flag)
+    assert run.result["is_error"] is not bool(flag)
+    if not flag:
+        assert run.result["shim"]["cause"] == "refused" and "auto-rejecting" in run.result["errors"][0]
+        assert [denial["tool_name"] for denial in run.result["permission_denials"]] == ["Read"]
+
+
 @only_gemini
 @pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits"])
 def test_a_model_cannot_approve_its_own_plan(frontend: Frontend, mode: str) -> None:
