@@ -16,7 +16,7 @@ from clis import isolated_environment
 from place import Line, LineProcess, Place
 from programs import install
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
-from vendor_setups import CLAUDE_ITSELF, PI, QWEN, Vendor
+from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN, Vendor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -43,7 +43,7 @@ class Tab(LineProcess):
         return turns
 
 
-@pytest.fixture(params=[QWEN, PI, CLAUDE_ITSELF], ids=str)
+@pytest.fixture(params=[QWEN, PI, GEMINI, CLAUDE_ITSELF], ids=str)
 def yume(request: pytest.FixtureRequest, hello: Path, tmp_path: Path) -> Iterator[tuple[Place, Vendor, ScriptedServer]]:
     """yume-cli, installed, with a real program to start and a model for it."""
     vendor: Vendor = request.param
