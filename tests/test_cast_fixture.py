@@ -1,5 +1,6 @@
 """A fixture that is cut out of a cast: the child's bytes and facts, in a folder that the tests take as it is."""
 
+import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,13 @@ def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(case: Case, pl
     said, _ = translate_case(again)
     assert said == again.golden.read_bytes() == translate_case(case)[0]
     check_turns(said, again.partial, passthrough=again.passthrough)
+
+
+def test_no_file_stays_open_behind_a_fixture_that_was_cut(tmp_path: Path) -> None:
+    path = written(tmp_path, cast_of([(0.0, "s", start()), (0.1, "o", b"{}\n"), (0.2, "x", ENDED)]))
+    before = set(os.listdir("/dev/fd"))
+    cut_fixture(path, str(tmp_path), redact="none")
+    assert set(os.listdir("/dev/fd")) == before
 
 
 def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_person(tmp_path: Path) -> None:

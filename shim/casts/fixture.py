@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 from shim.account import printable
 from shim.casts.cast import CastError, Header, Record
 from shim.casts.files import verify_cast
-from shim.casts.reading import Cast, invocation_of
+from shim.casts.reading import Cast, header_of, invocation_of
 from shim.casts.redact import rewrite
 from shim.ending import Exit
 from shim.errors import FrontendError
@@ -112,7 +112,7 @@ def cut_fixture(
     checked = verify_cast(path)
     if not checked.chained:
         raise CastError(f"{path} is {checked.state}", hint=f"`shim cast verify {path}` says where")
-    header = Cast(path).header
+    header = header_of(path)
     run = _chosen(path, list(_runs(path)), child, turn)
     vendor = str(run.facts.get("vendor") or header.vendor)
     if not vendor_name(vendor):
@@ -159,7 +159,7 @@ def _make(folder: str, path: str, redact: bool, run: Run, vendor: str, facts: Fa
                 file.write(record.data)
             else:
                 facts.add(record)
-    header = Cast(path).header
+    header = header_of(path)
     partial = invocation_of(header).partial
     with _create(folder, FACTS) as file:
         file.write(facts.case(header, vendor, run, partial).encode())

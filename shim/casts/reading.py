@@ -95,6 +95,13 @@ class Cast:
             self.file = -1
 
 
+def header_of(path: str) -> Header:
+    """The header of a cast alone. CastError when it cannot be read or is none."""
+    cast = Cast(path)
+    cast.close()
+    return cast.header
+
+
 def invocation_of(header: Header) -> Invocation:
     """How the frontend called the drop-in; an empty one where that was refused."""
     try:
