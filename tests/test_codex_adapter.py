@@ -171,8 +171,10 @@ def test_a_change_that_never_ended_is_said_at_the_end(records):
 
 def test_a_denied_change_is_stopped_when_it_begins(records):
     terms = records(BEGUN, changed("c1", TWO), policy=Policy(denied=("Edit",)))
-    said = lines(terms, item("started", "item_0", A), code=None)
-    assert result_line(said)["shim"]["cause"] == "denied"
+    translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
+    said = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
+    assert translation.finished, "before the change has ended"
+    assert result_line(parse(said))["shim"]["cause"] == "denied"
 
 
 def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records):
