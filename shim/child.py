@@ -41,8 +41,13 @@ DISMISS_KILL_SECONDS = 0.2
 POLL_SECONDS = 0.01  # where the kernel has no pidfd
 
 
-def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool) -> "subprocess.Popen[bytes]":
-    """Start a child in a session and process group of its own. A ShimError says whose fault it is when it cannot."""
+def spawn(
+    command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool, files: Sequence[str] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start a child in a session and process group of its own. A ShimError says whose fault it is when it cannot.
+
+    `files` are for it alone: they are removed when it cannot be started.
+    """
     options: dict[str, Any] = {
         "stdin": subprocess.PIPE if feed else subprocess.DEVNULL,
         "stdout": subprocess.PIPE,
@@ -61,6 +66,7 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, f
         _widen(process)
         return process
     except (OSError, ValueError) as error:
+        remove(files)
         from shim.unstartable import unstartable
 
         raise unstartable(command, environment, cwd, error) from None

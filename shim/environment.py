@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from shim.config import VendorSettings
 from shim.errors import FrontendError
-from shim.vendor import Vendor
+from shim.vendor import Launch, Vendor
 
 DEPTH = "SHIM_DEPTH"
 DEPTH_LIMIT = 3  # a vendor's tool may call `claude`, and that one may do it again; nobody means a fourth
@@ -32,6 +32,12 @@ def child_environment(vendor: Vendor, settings: VendorSettings, environment: Map
         child[name] = value
     child[DEPTH] = str(depth(environment) + 1)
     return child | dict(settings.env)
+
+
+def launch_environment(child: Mapping[str, str], launch: Launch, settings: VendorSettings) -> dict[str, str]:
+    """The same for one launch: what that adds and takes away; what the settings say stands above it."""
+    found = {name: value for name, value in {**child, **launch.environment}.items() if name not in launch.unset}
+    return found | dict(settings.env)
 
 
 LAST_OLD_SDK = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know

@@ -12,7 +12,7 @@ from shim.blanking import of_tail
 from shim.config import TIMEOUTS, Settings
 from shim.dialects import DIALECTS
 from shim.early import tell
-from shim.environment import child_environment, extra_arguments, old_sdk
+from shim.environment import child_environment, extra_arguments, launch_environment, old_sdk
 from shim.errors import FrontendError, ShimError
 from shim.home import home_of
 from shim.ids import parse_uuid
@@ -189,16 +189,9 @@ class Launcher:
         own = self._own
         added = (*own.args, *extra_arguments(self.environment))
         command = [*self._launcher, *self._program, *launch.arguments, *added]
-        environment = self._child_environment | dict(launch.environment)
-        for variable in launch.unset:
-            environment.pop(variable, None)
-        environment |= dict(own.env)
+        environment = launch_environment(self._child_environment, launch, own)
         feed = listens or launch.pipe or bool(launch.stdin)
-        try:
-            process = children.spawn(command, environment, self.cwd, feed=feed)
-        except ShimError:
-            children.remove(launch.files)
-            raise
+        process = children.spawn(command, environment, self.cwd, feed=feed, files=launch.files)
         self._started = True
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
         track = None if self.recorder is None else self.recorder.child(command, self.cwd, self.vendor.shown)

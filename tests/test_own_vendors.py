@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from box import ASK, ndjson
@@ -159,6 +160,15 @@ def test_a_prompt_in_a_file_is_ours_alone_and_goes_with_the_child(box):
     mode, heard = recorded.read_text().splitlines()
     assert mode.startswith("-rw-------") and heard.startswith("hi") and heard.endswith(".txt ")
     assert not os.path.exists(heard[2:-1]) and heard[2:].startswith(str(box.state))
+
+
+def test_a_prompt_in_a_file_goes_too_when_nobody_is_there_to_read_it(box):
+    file = PARROT.replace('via = "arg"', 'via = "file"').replace("prompt_argument", "prompt_file")
+    write(box, file.replace('"{prompt}"', '"--tune", "{prompt_file}"'))
+    path = box.program("parrot", "")
+    Path(path).write_text("#!/nowhere/at/all\n")
+    done = box.claude(*ASK, SHIM_VENDOR="parrot")
+    assert done.result["is_error"] and list(box.state.rglob("*.txt")) == []
 
 
 def test_an_id_that_is_not_as_the_profile_says_never_becomes_an_argument(box):
