@@ -294,7 +294,7 @@ class Launcher:
             replays=bool(vendor.plays),
             fresh_id=facts.session_id,
             session_id=self._session_id(),
-            model=facts.model,
+            model=facts.model if vendor.takes_model else None,
             cwd=self.cwd,
             tools=vendor.available(request),
             mode=facts.mode,

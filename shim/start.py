@@ -187,8 +187,8 @@ class Start:
         if depth(self.environment) >= DEPTH_LIMIT:
             raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
         self._check_session()
-        if self.invocation.max_budget_usd is not None and not (self.vendor.prices or self.vendor.passthrough):
-            tell(f"--max-budget-usd has no effect: {self.vendor.name} does not say what a reply costs\n")
+        for warning in self.vendor.unheeded(self.invocation):
+            tell(warning)
         fresh, identity = fresh_identity()
         launcher = self._launcher(fresh, identity)
         launcher.find()

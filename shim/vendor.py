@@ -140,6 +140,7 @@ class Vendor(NamedTuple):
     unattended    it runs its tools and asks nobody
     limits_tools  its own flags keep tools from it; otherwise a forbidden call stops the turn
     limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
+    takes_model   its command line names a model; otherwise the one that a frontend asks for is not what answers
     streams       it can print fragments
     resumes       it can go on with a session
     saves_late    a session of it can only go on once a reply was complete
@@ -178,6 +179,7 @@ class Vendor(NamedTuple):
     unattended: bool = False
     limits_tools: bool = False
     limits_turns: bool = False
+    takes_model: bool = True
     streams: bool = False
     resumes: bool = False
     saves_late: bool = False
@@ -215,6 +217,15 @@ class Vendor(NamedTuple):
     def available(self, request: Request) -> tuple[str, ...]:
         """Claude's names of the tools that it can run under a request, for `init.tools`."""
         return self.listed if self.chooses is None else self.chooses(request)
+
+    def unheeded(self, invocation: Invocation) -> list[str]:
+        """What of an invocation has no effect, a line each."""
+        said = []
+        if invocation.max_budget_usd is not None and not (self.prices or self.passthrough):
+            said.append(f"--max-budget-usd has no effect: {self.name} does not say what a reply costs\n")
+        if invocation.model and not self.takes_model:
+            said.append(f"--model has no effect: {self.name} has no flag for it\n")
+        return said
 
     def mode_arguments(self, mode: str) -> tuple[str, ...]:
         """The arguments that honour a permission mode; ModeError when there is no way to (surface page)."""

@@ -138,6 +138,17 @@ def test_a_vendor_is_added_without_a_line_of_python(box):
     assert record["environment"]["PARROT_COLOUR"] == "green"
 
 
+def test_a_model_that_nobody_can_be_told_is_not_said_to_answer(box):
+    write(
+        box,
+        PARROT.replace('  { when = "model", args = ["--voice", "{model}"] },\n', "").replace('model = "voice"\n', ""),
+    )
+    box.fake(["out", NIGHT], name="parrot")
+    done = box.claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
+    assert done.init["model"] == "unknown"
+    assert "--model has no effect: parrot has no flag for it" in done.stderr
+
+
 def test_its_session_goes_on_under_its_own_id(box):
     write(box)
     box.fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")

@@ -78,7 +78,9 @@ def test_a_path_of_an_item():
     ]
 
 
-@pytest.mark.parametrize("path", ["", "a..b", ".a", "a.", "a b", "a[x]", "a[*", "a[99999]", "a || ", "$x y", "a" * 400])
+@pytest.mark.parametrize(
+    "path", ["", "a..b", ".a", "a.", "a b", "a[x]", "a[*", "a[99999]", "a || ", "$x y", "$id", "a" * 400]
+)
 def test_what_is_no_path_is_refused(path):
     with pytest.raises(FrontendError, match=r"own\.toml:1: event\[0\]\.text is "):
         value(path)

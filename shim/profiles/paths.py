@@ -81,6 +81,8 @@ def _two_keys(outer: str, inner: str) -> Getter:
 
 
 def _steps(spot: Spot, text: str, *, may_be_empty: bool) -> list[Any]:
+    if may_be_empty and text[:1] not in ("", ".", "["):
+        raise spot.refused("$, $index, or a path behind it such as $.id", f"${text}")
     plain = text.removeprefix(".") if may_be_empty else text
     steps: list[Any] = [part for part in plain.split(".") if part.isidentifier()]
     if len(steps) == plain.count(".") + 1:  # nearly all; a pattern costs more to compile than a profile to read

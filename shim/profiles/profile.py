@@ -201,7 +201,7 @@ def build(
     """
     spot = Spot(source, table)
     spot.table(KEYS)
-    if spot.at("schema").value != SCHEMA or spot.at("schema").value is True:
+    if spot.at("schema").value.__class__ is not int or spot.at("schema").value != SCHEMA:
         raise spot.at("schema").refused(f"{SCHEMA}", spot.at("schema").value or "not there")
     if spot.at("id").text() != name:
         raise spot.at("id").refused(f"{name!r}, as its file is called")
@@ -234,6 +234,7 @@ def build(
         limits_turns="max_turns" in made.uses,
         streams=told.text != "final"
         or any(one.value.get("mode") in _STREAMED for one in spot.at("event").items(RULES)),
+        takes_model="model" in made.uses,
         resumes="resume" in made.uses,
         saves_late=stream.at("saves_late").switch(),
         given_id=stream.at("given_id").switch(),
