@@ -182,6 +182,19 @@ def test_a_prompt_in_a_file_goes_too_when_nobody_is_there_to_read_it(box):
     assert done.result["is_error"] and list(box.state.rglob("*.txt")) == []
 
 
+@pytest.mark.parametrize(("stdin", "is_pipe"), [("devnull", False), ("pipe", True)])
+def test_what_a_child_reads_whose_prompt_is_an_argument(box, stdin, is_pipe):
+    write(box, PARROT.replace("env = {", f'stdin = "{stdin}"\nenv = {{'))
+    end = NIGHT.splitlines()[-1]
+    script = f"""word=no; [ -p /dev/stdin ] && word=yes; cat
+printf '{{"type":"squawk","sound":"%s"}}\\n' $word
+echo '{end}'
+"""
+    box.program("parrot", script)
+    done = box.claude("-p", "say something", *ASK[2:], SHIM_VENDOR="parrot")
+    assert done.result["result"] == ("yes" if is_pipe else "no")
+
+
 def test_an_id_that_is_not_as_the_profile_says_never_becomes_an_argument(box):
     """Threats: vendor output, session ids that become arguments."""
     write(box)

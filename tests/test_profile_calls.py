@@ -4,14 +4,19 @@ import json
 
 import pytest
 from profiling import lines_of, profiled, result_line, said, translation_of
-from support import Stage, parse
+from support import Stage, case, parse
 from test_profile_rules import END, USE, rule, say
 
+from shim.ending import Exit
 from shim.policy import Policy
+from shim.profiles.check import Source
+from shim.profiles.files import packaged
 from shim.profiles.parts import CALLS, CHARACTERS
+from shim.profiles.profile import build
 from shim.terms import Terms
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_pen
 from shim.translation import Translation
+from shim.vendors import find
 
 OVER = {"type": "end"}
 BACK = rule("tool_result", match='{ type = "back" }', id='"n"', content='"out"')
@@ -108,6 +113,36 @@ def test_pieces_without_end_are_bounded():
 def test_a_piece_that_is_no_text_is_counted():
     lines = lines_of(profiled(PIECES), piece(0, {"cmd": "ls"}, n="c", tool="sh"), OVER)
     assert result_line(lines)["shim"]["repairs"] == {"malformed_event": 1}
+
+
+PIECE = {
+    "match": {"type": "assistant.tool_call_delta"},
+    "emit": "tool_input",
+    "id": "data.toolCallId",
+    "name": "data.toolName",
+    "input": "data.inputDelta",
+}
+SAID_WHOLE = ("assistant.message", "tool.execution_start")
+
+
+@pytest.mark.parametrize("name", ["copilot/1.0.102-edit", "copilot/1.0.102-parallel", "copilot/1.0.102-failtool"])
+@pytest.mark.parametrize("whole", [True, False], ids=["and whole", "pieces alone"])
+def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, whole):
+    found = case(name)
+    table = packaged("copilot.toml").table
+    rules = [PIECE, *(one for one in table["event"] if whole or not _says_calls(one))]
+    vendors = [find("copilot"), build("copilot", {**table, "event": rules}, Source("copilot.toml", lambda: ""))]
+    expected, pieces = (calls(parse(_said(vendor, found.data))) for vendor in vendors)
+    assert pieces == expected and expected
+
+
+def _says_calls(rule):
+    return rule["emit"] == "tool_use" and rule["match"].get("type") in SAID_WHOLE
+
+
+def _said(vendor, data):
+    translation = translation_of(vendor)
+    return translation.feed(data) + translation.close(Exit(code=0))
 
 
 # -- tools that nobody named ------------------------------------------------------------------------------------------

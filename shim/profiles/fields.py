@@ -20,6 +20,7 @@
     { foreach = P, item = { k = X } }    a list, one object for each item (`$` in X)
     { object = { k = X } }           an object
 
+A pattern R is one that cannot take long on any text (`regular`).
 A value that is not there is nothing at all (None), which every operator takes.
 """
 
