@@ -2,7 +2,9 @@
 
 import pytest
 
+from shim.profiles.files import packaged
 from shim.profiles.regular import CUT, SHARED, fault
+from shim.vendors import PROFILES
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,29 @@ def test_a_group_whose_turns_can_be_cut_differently_is_refused(pattern):
 )
 def test_repetitions_that_share_a_text_are_refused(pattern):
     assert fault(pattern) == SHARED
+
+
+PATTERNS = ("regex", "capture", "strip", "ending", "resume_id_pattern")
+
+
+def patterns(value):
+    """Every pattern in a profile's table."""
+    if isinstance(value, list):
+        return [one for inner in value for one in patterns(inner)]
+    if not isinstance(value, dict):
+        return []
+    own = [one for key, one in value.items() if key in PATTERNS and isinstance(one, str)]
+    return own + [one for inner in value.values() for one in patterns(inner)]
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_no_pattern_of_a_bundled_profile_takes_long(name):
+    """They are not looked at again when they are loaded."""
+    assert {pattern: fault(pattern) for pattern in patterns(packaged(f"{name}.toml").table) if fault(pattern)} == {}
+
+
+def test_the_patterns_of_the_bundled_profiles_are_found():
+    assert sum(len(patterns(packaged(f"{name}.toml").table)) for name in PROFILES) > 20
 
 
 def test_a_broken_pattern_is_somebody_elses_affair():

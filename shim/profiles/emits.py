@@ -64,15 +64,22 @@ def _session(spot: Spot, told: Told) -> Act:
         def only(engine: Engine, event: Any, item: Any = None) -> None:
             found = session(event, item, engine)
             if found != engine.session:
-                engine.follow(found)
+                if engine.doubts:
+                    engine.doubt(found)
+                engine.session = found
+                engine.turn.started(session_id=found)
 
         return only
 
     def started(engine: Engine, event: Any, item: Any = None) -> None:
         facts = {name: get(event, item, engine) for name, get in others}
         if listed is not None and (found := listed(event, item, engine)) is not None:
-            facts["tools"] = claude_names(told.tools, engine.shown(found))
-        engine.follow(session(event, item, engine), **facts)
+            facts["tools"] = claude_names(told.tools, engine.shown(found) if told.hides else found)
+        found = session(event, item, engine)
+        if engine.doubts:
+            engine.doubt(found)
+        engine.session = found
+        engine.turn.started(session_id=found, **facts)
 
     return started
 

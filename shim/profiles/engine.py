@@ -45,7 +45,7 @@ class Engine(Translator):
         self.parts: Parts | None = None
         self.keys = {"text": 0, "thinking": 0}  # of blocks that are streamed and then said whole, without a name
         self._resumed = turn.conversation.vendor_session is not None
-        self._doubts = False
+        self.doubts = False  # an event out of a broken line is being read
         self._before = self._known_thread()
 
     @property
@@ -65,21 +65,18 @@ class Engine(Translator):
 
     def repaired(self, event: Event) -> None:
         """An event out of a broken line: it counts only if it is of this session (threats: forged lines)."""
-        self._doubts = True
+        self.doubts = True
         try:
             self.feed(event)
         except DoubtfulError:
             self.account.repaired("doubtful_event")
         finally:
-            self._doubts = False
+            self.doubts = False
 
-    def follow(self, session: Any, **facts: Any) -> None:
-        """The vendor said which session this is."""
-        known = self.turn.conversation.vendor_session
-        if self._doubts and session and known not in (None, session):
+    def doubt(self, session: Any) -> None:
+        """An event that may be nobody's names its session. DoubtfulError when that is another."""
+        if session and self.turn.conversation.vendor_session not in (None, session):
             raise DoubtfulError
-        self.session = session
-        self.turn.started(session_id=session, **facts)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -89,7 +86,7 @@ class Engine(Translator):
 
     def shown(self, names: Any) -> Any:
         """The names of a list of tools whose calls are said."""
-        return [name for name in names if not self.hidden(name)] if self.hides and names.__class__ is list else names
+        return [name for name in names if not self.hidden(name)] if names.__class__ is list else names
 
     def call(self, own: Any, name: Any, arguments: Any) -> None:
         """A whole call, in the vendor's words."""
@@ -214,6 +211,7 @@ class Told(NamedTuple):
     tools: Tools
     text: str = "final"
     late: bool = False  # what a call returned may come behind the next message, or never
+    hides: bool = False  # calls of tools without a name in the profile are left out
     reconciled: frozenset[str] = frozenset()  # text or thinking that is streamed and then said whole, without a name
 
 

@@ -45,7 +45,7 @@ def parsed(data: bytes, path: str) -> dict[str, Any]:
 def packaged(place: str) -> File:
     """A bundled profile, by the loader of its package."""
     data = _data(place)
-    return File(parsed(data, place), Source(place, lambda: data.decode()), bundled_module)
+    return File(parsed(data, place), Source(place, lambda: data.decode(), bundled=True), bundled_module)
 
 
 def _data(place: str) -> bytes:

@@ -51,11 +51,13 @@ from shim.versions import VersionProbe, conditions
 WORDS = 200  # of one template
 VARIANTS = 10
 PROGRAM = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
-VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
+NAME_CHARACTERS = 100  # of a variable
 VARIANT = r"[a-z][a-z0-9-]{0,31}"
 # Ours, and what decides which code a program runs before its first line: a profile has its command for that.
-FORBIDDEN_VARIABLES = r"SHIM_.*|CLAUDE.*|LD_.*|DYLD_.*|PATH|HOME|NODE_OPTIONS|PYTHON(PATH|HOME|STARTUP)"
-KEPT_VARIABLES = r"SHIM_.*|PATH|HOME"  # the guard against starting ourselves for ever, and what every program needs
+FORBIDDEN_BEGINNINGS = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
+FORBIDDEN_VARIABLES = frozenset(("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"))
+# The guard against starting ourselves for ever, and what every program needs.
+KEPT_BEGINNING, KEPT_VARIABLES = "SHIM_", frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
@@ -306,7 +308,7 @@ def _place(prompt: Prompt, request: Request, text: str, name: str) -> tuple[bool
 def _environment(spot: Spot) -> dict[str, str]:
     found = {}
     for key in spot.table():
-        if not re.fullmatch(VARIABLE, key) or re.fullmatch(FORBIDDEN_VARIABLES, key):
+        if not _variable(key) or key.startswith(FORBIDDEN_BEGINNINGS) or key in FORBIDDEN_VARIABLES:
             raise spot.at(key).refused("a variable of the program's own", key)
         value = spot.at(key).value
         if not isinstance(value, str) or "\0" in value:
@@ -315,8 +317,12 @@ def _environment(spot: Spot) -> dict[str, str]:
     return found
 
 
+def _variable(name: str) -> bool:
+    return name.isidentifier() and name.isascii() and len(name) <= NAME_CHARACTERS
+
+
 def _unset(spot: Spot) -> tuple[str, ...]:
     for place, key in enumerate(spot.texts(50)):
-        if not re.fullmatch(VARIABLE, key) or re.fullmatch(KEPT_VARIABLES, key):
+        if not _variable(key) or key.startswith(KEPT_BEGINNING) or key in KEPT_VARIABLES:
             raise spot.at(place).refused("a variable that the program can do without")
     return spot.texts(50)

@@ -39,7 +39,8 @@ def _file(place: str, environment: Mapping[str, str]) -> File:
     except OSError as error:
         raise FrontendError(f"the profile {path} cannot be read: {error.strerror}") from None
     module = _beside(os.path.dirname(path)) if own else bundled_module
-    return File(table, Source(path if own else place, lambda: _read(path).decode("utf-8", "replace")), module)
+    source = Source(path if own else place, lambda: _read(path).decode("utf-8", "replace"), bundled=not own)
+    return File(table, source, module)
 
 
 def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:

@@ -43,6 +43,14 @@ def path_getter(spot: Spot) -> Getter:
     getters = [_one_path(spot, part.strip()) for part in text.split("||")]
     if len(getters) == 1:
         return getters[0]
+    if len(getters) == 2:
+        one, other = getters
+
+        def either(event: Any, item: Any, scope: Scope) -> Any:
+            value = one(event, item, scope)
+            return other(event, item, scope) if value is None else value
+
+        return either
 
     def first(event: Any, item: Any, scope: Scope) -> Any:
         for get in getters:
@@ -84,8 +92,15 @@ def _steps(spot: Spot, text: str, *, may_be_empty: bool) -> list[Any]:
     if may_be_empty and text[:1] not in ("", ".", "["):
         raise spot.refused("$, $index, or a path behind it such as $.id", f"${text}")
     plain = text.removeprefix(".") if may_be_empty else text
-    steps: list[Any] = [part for part in plain.split(".") if part.isidentifier()]
-    if len(steps) == plain.count(".") + 1:  # nearly all; a pattern costs more to compile than a profile to read
+    steps: list[Any] = []
+    for part in plain.split("."):  # of nearly all paths; a pattern costs more to compile than a profile to read
+        key, bracket, place = part.partition("[")
+        if not key.isidentifier() or (bracket and not (place == "*]" or (place[:-1].isdecimal() and len(place) < 6))):
+            break
+        steps += [key] if not bracket else [key, _EVERY if place == "*]" else int(place[:-1])]
+        if bracket and place[-1] != "]":
+            break
+    else:
         return steps
     steps.clear()
     pattern, position = re.compile(_STEP), 0

@@ -211,7 +211,8 @@ def build(
     made = template(launch, name, listed_tools)
     late = stream.at("results").choice(RESULTS, RESULTS[0]) == "late"
     text = stream.at("text").choice(TEXT_MODES, "final")
-    told = Told(listed_tools, text, late, _reconciled(spot.at("event").items(RULES), text))
+    hides = spot.at("unknown_tools").value == "hide"
+    told = Told(listed_tools, text, late, hides, _reconciled(spot.at("event").items(RULES), text))
     rules = [rule(one, told) for one in spot.at("event").items(RULES)]
     if not rules:
         raise spot.refused("a profile with at least one [[event]]", "a profile without")
@@ -325,7 +326,7 @@ def _translator(spot: Spot, rules: list[Rule], told: Told, adapter: type[Transla
         "__doc__": f"The rules of {spot.source.path}.",
         "described": spot.value.get("event"),
         "tools": told.tools,
-        "hides": spot.at("unknown_tools").value == "hide",
+        "hides": told.hides,
         "rules": typed,
         "others": staticmethod(others),
         "ok_exits": frozenset(int(one.number(0, 255)) for one in codes) or frozenset({0}),

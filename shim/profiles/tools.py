@@ -30,7 +30,6 @@ MCP = "mcp__"  # how the name of a server's tool begins
 NAME_CHARACTERS = 200  # of a tool whose name is looked at; a longer one is cut as it is
 ALTERNATIVES = 20
 _KEYS = ("name", "args", "keep", "add")
-_FIRST = r"(?:'([^']+)'|([A-Za-z0-9_@:/-]+))"
 _PATHS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
 
 
@@ -186,8 +185,7 @@ def _named(value: Any) -> list[str]:
     """The arguments that a field is made of: the first keys of its paths."""
     if isinstance(value, str):
         parts = [part.strip() for part in value.split("||")]
-        firsts = [re.match(_FIRST, part) for part in parts if not part.startswith("$")]
-        return [one[1] or one[2] for one in firsts if one]
+        return [_first_key(part) for part in parts if not part.startswith("$")]
     if isinstance(value, list):
         return [name for one in value for name in _named(one)]
     if isinstance(value, dict):
@@ -195,6 +193,12 @@ def _named(value: Any) -> list[str]:
         found = [name for table in inner for name in _named(list(table.values()))]
         return found + [name for key, one in value.items() if key in _PATHS for name in _named(one)]
     return []
+
+
+def _first_key(path: str) -> str:
+    if path[:1] in ("'", '"'):
+        return path[1:].partition(path[0])[0]
+    return path.partition(".")[0].partition("[")[0]
 
 
 def _times(factor: float) -> Callable[[Any], Any]:
