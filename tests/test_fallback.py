@@ -259,6 +259,26 @@ def test_yume_is_told_of_one_turn_too(several):
     assert tried(done.lines[0]) == tried(done.lines[-2]) == [("ant", "rate_limit")]
 
 
+def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(several):
+    several.prints("ant", LIMITED, code=1)
+    several.answers("bee")
+    environment = several.box.environment()
+    done = several.box.shim("yume-cli", "start", "--prompt", "hi", environment=environment)
+    assert (done.status, tried(done.result)) == (0, [("ant", "rate_limit")])
+    words = "--prompt", "hi", "--provider", "ant"
+    done = several.box.shim("yume-cli", "start", *words, environment=environment)
+    assert (done.status, done.result["shim"]["vendor"], tried(done.result)) == (1, "ant", [])
+
+
+def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(several):
+    several.settings("pi", "bee")
+    several.box.program("pi", "exit 0\n")
+    several.answers("bee")
+    words = "start", "--prompt", "hi", "--permission-mode", "interactive"
+    done = several.box.shim("yume-cli", *words, environment=several.box.environment())
+    assert (done.status, tried(done.result)) == (0, [("pi", "refused")])
+
+
 def test_a_session_goes_on_with_the_vendor_that_answered(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")
