@@ -569,3 +569,13 @@ def test_a_recording_of_nobody_who_answered_says_the_same_again(several, words):
     assert several.box.shim("replay", "--check", str(cast)).status == 0
     assert several.box.shim("show", str(cast)).status == 0
     assert several.box.shim("cast", "verify", str(cast)).status == 0
+
+
+def test_a_recording_in_which_no_child_answered_has_nothing_to_play(several):
+    several.settings("ant", "bee")
+    several.prints("ant", UNAUTHORIZED, code=1)
+    cast = several.box.path / "run.cast"
+    done = several.box.claude(*ASK, SHIM_RECORD=str(cast))
+    assert (done.cause, tried(done.result)) == ("not_found", [("ant", "auth")])
+    checked = several.box.shim("replay", "--check", str(cast))
+    assert checked.status == 0 and b"no child answered in it" in checked.stdout

@@ -24,6 +24,7 @@ from shim.replays.choice import invocation_of
 from shim.replays.difference import Difference, Side, compare, split
 from shim.replays.replay import open_cast
 from shim.replays.words import read_word
+from shim.tried import PASSED_OVER
 
 LINE_SECONDS = 20.0  # for a line that is to come; nothing is computed for so long where no vendor runs
 QUIET_SECONDS = 2.0  # then it may be that stdin was at its end by now
@@ -60,7 +61,7 @@ def check(path: str) -> Checked:
     except CastError as error:
         return Checked(path, "failed", reason=str(error))
     if not children:
-        return Checked(path, "skipped", reason="no child was started in it")
+        return Checked(path, "skipped", reason="no child answered in it")
     if stop == SILENCE:
         return Checked(path, "skipped", reason=SILENCE)
     if not any(letter == "O" for letter, _ in moments):
@@ -89,7 +90,7 @@ def _lend_profiles(directory: str) -> None:
 
 
 def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
-    """The lines of the frontend and ours, in their order, how many children there were, and why it ends too soon."""
+    """The lines of the frontend and ours, in their order, how many children answered, and why it ends too soon."""
     descriptor = open_cast(path)
     try:
         size = os.fstat(descriptor).st_size
@@ -106,6 +107,7 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
     for record in cast.records():
         children += record.letter == "s"
         if record.letter == "n":
+            children -= record.fact.get("kind") == PASSED_OVER and record.fact.get("started") is True
             stop = stop or STOPS.get(str(record.fact.get("kind")), "")
         if record.letter == "n" and record.fact.get("kind") == "caught" and record.fact.get("signal") in SIGNALS:
             moments.append(("signal", str(record.fact["signal"]).encode()))
