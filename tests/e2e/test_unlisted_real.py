@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from clis import isolated_environment
 from model_server import MODEL, ModelServer
-from programs import install
+from programs import CLAUDE, install
 from scripts import REPLY, REPLY_AFTER_TOOL
 from vendor_setups import QWEN
 
@@ -28,6 +28,8 @@ PROFILE = Path(__file__).resolve().parent.parent / "profiles" / "grok.toml"
 TURN_SECONDS = 120.0
 STREAM = ("--output-format", "stream-json", "--verbose")
 
+USER = {"type": "user", "session_id": "", "parent_tool_use_id": None}
+
 Claude = Callable[..., list[dict[str, Any]]]
 
 
@@ -39,57 +41,73 @@ def model() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def claude(model: ModelServer, hello: Path, tmp_path: Path) -> Claude:
-    """`claude -p` over the vendors of the settings; both read the same model's address, each from its own variables."""
-    grok, qwen = install(GROK), install(QWEN.package)
+    """`claude` over the vendors of the settings; grok and qwen read the same address, each from its own variables."""
+    programs = {"grok": install(GROK), "qwen": install(QWEN.package), "claude": install(CLAUDE)}
+    qwen = programs["qwen"]
     environment = isolated_environment(QWEN, qwen, model.url, tmp_path)
     environment |= {"GROK_BASE_URL": model.url, "GROK_API_KEY": "x", "SHIM_STATE": str(tmp_path / "state")}
     config = Path(environment["HOME"]) / ".config" / "shim"
     (config / "vendors").mkdir(parents=True)
     shutil.copy(PROFILE, config / "vendors")
     bins = "".join(
-        f"[vendors.{name}]\nbin = {json.dumps(str(program.executable))}\n"
-        for name, program in (("grok", grok), ("qwen", qwen))
+        f"[vendors.{name}]\nbin = {json.dumps(str(program.executable))}\n" for name, program in programs.items()
     )
     (config / "config.toml").write_text(f'vendor = ["grok", "qwen"]\n{bins}', encoding="utf-8")
 
-    def run(prompt: str, *words: str, without: str = "") -> list[dict[str, Any]]:
+    def run(*words: str, said: str = "", without: str = "", **more: str) -> list[dict[str, Any]]:
         done = subprocess.run(
-            [sys.executable, "-m", "shim", "claude", "-p", prompt, *STREAM, *words],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "shim", "claude", *words, *STREAM],
+            input=said.encode(),
             capture_output=True,
-            env={name: value for name, value in environment.items() if name != without},
+            env={name: value for name, value in (environment | more).items() if name != without},
             cwd=hello.parent,
             timeout=TURN_SECONDS,
             check=False,
         )
         assert done.stdout, done.stderr.decode()
-        check_turns(done.stdout, False)
+        if not said:
+            check_turns(done.stdout, False)
         return parse(done.stdout)
 
     return run
 
 
 def test_it_answers(claude: Claude, model: ModelServer) -> None:
-    lines = claude("[[text]] hi", "--model", f"grok:{MODEL}")
+    lines = claude("-p", "[[text]] hi", "--model", f"grok:{MODEL}")
     assert brief(lines) == ["init", f"text:{REPLY}", f"end:success {REPLY}", "."]
     assert lines[0]["shim"]["vendor"] == "grok" and model.requests[-1].model == MODEL
 
 
 def test_it_runs_tools(claude: Claude) -> None:
-    words = brief(claude("[[shell]] echo made by a tool", "--shim-vendor", "grok", "--model", MODEL))
+    words = brief(claude("-p", "[[shell]] echo made by a tool", "--shim-vendor", "grok", "--model", MODEL))
     assert [word.split(":")[0] for word in words] == ["init", "text", "call", "result", "text", "end", "."]
     assert "made by a tool" in words[3] and words[4] == f"text:{REPLY_AFTER_TOOL}"
 
 
 def test_another_real_vendor_answers_where_nobody_is_logged_in(claude: Claude) -> None:
-    lines = claude("[[text]] hi", without="GROK_API_KEY")
+    lines = claude("-p", "[[text]] hi", without="GROK_API_KEY")
     assert lines[0]["shim"]["vendor"] == "qwen" and lines[0]["model"] == MODEL
     assert [(it["vendor"], it["cause"]) for it in lines[0]["shim"]["tried"]] == [("grok", "auth")]
     assert brief(lines)[-2] == f"end:success {REPLY}"
 
 
+@pytest.mark.parametrize("talks", [False, True], ids=["one message", "a conversation"])
+def test_qwen_answers_for_a_real_claude_that_nobody_is_logged_in_with(claude: Claude, talks: bool) -> None:
+    if talks:
+        messages = [USER | {"message": {"role": "user", "content": f"[[text]] {it}"}} for it in ("one", "two")]
+        said = "".join(json.dumps(message) + "\n" for message in messages)
+        lines = claude("--input-format", "stream-json", said=said, SHIM_VENDOR="claude,qwen")
+    else:
+        lines = claude("-p", "[[text]] hi", SHIM_VENDOR="claude,qwen")
+    inits = [line["shim"] for line in lines if line.get("subtype") == "init"]
+    assert [it["vendor"] for it in inits] == ["qwen"] * (1 + talks)
+    assert [(it["vendor"], it["cause"]) for it in inits[0]["tried"]] == [("claude", "auth")]
+    assert "tried" not in inits[-1] or not talks
+    assert [line["result"] for line in lines if line["type"] == "result"] == [REPLY] * (1 + talks)
+
+
 def test_when_no_real_vendor_is_let_in_the_result_names_both(claude: Claude) -> None:
-    lines = claude("[[error]] 401")
+    lines = claude("-p", "[[error]] 401")
     result = lines[-2]
     assert result["is_error"] and result["shim"]["vendor"] == "qwen"
     assert "grok did not answer either (auth)" in result["result"]
