@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shim.account import printable
+from shim.account import uncoloured
 from shim.caps import cut
 from shim.dumping import dump
 from shim.failures import Cause, Failure, classify
@@ -148,7 +148,7 @@ def open_calls(turn: "Frame") -> str:
 
 
 def _clean(stderr: str) -> str:
-    text = printable(stderr.strip())
+    text = uncoloured(stderr.strip())
     if len(text) > STDERR_CHARACTERS:
         half = STDERR_CHARACTERS // 2
         text = text[:half] + "\n…\n" + text[-half:]

@@ -47,7 +47,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from shim.account import printable
+from shim.account import uncoloured
 from shim.ending import Exit
 from shim.failures import classify
 from shim.policy import MODES
@@ -140,7 +140,7 @@ class ProfileTranslator(Engine):
         if self.synthesizes and code in self.ok_exits and not cut and self._whole():
             turn.ended()
             return
-        reason = printable("\n".join(reasons).strip() or self.notice)[:REASON_CHARACTERS]
+        reason = uncoloured("\n".join(reasons).strip() or self.notice)[:REASON_CHARACTERS]
         cause = self.causes.get(code)
         if classify(reason).api or cause is None:
             if not "".join(reasons).strip() and self.notice:
@@ -386,7 +386,7 @@ def _stderr(spot: Spot) -> StderrRule:
             engine.turn.started(session_id=found[group])
         elif engine.turn.outcome is None:
             text = found[group] if group in pattern.groupindex else found[0]
-            engine.turn.failed(printable(text), kind=kind)
+            engine.turn.failed(uncoloured(text), kind=kind)
         return True
 
     return read
