@@ -67,6 +67,48 @@ def check(
         raise typer.Exit(1)
 
 
+@app.command()
+def draft(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="What the program printed, one run a file; or casts.")
+    ],
+    name: Annotated[str, typer.Option("--id", help="The vendor's name; else that of the output file.")] = "",
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="The profile, which must not exist; else stdout.")
+    ] = None,
+) -> None:
+    """Write a first profile from captured output: rules for what was recognised, and TODO lines for a person.
+
+    Give it several runs: one that only answers, one that reads a file and runs a command, one that fails. The draft is
+    valid as it is, so that `shim vendor check` runs on it at once.
+
+    Example: shim vendor draft run1.ndjson run2.ndjson -o ~/.config/shim/vendors/parrot.toml
+    """
+    name = name or os.path.basename(output or "").removesuffix(vendors.PROFILE) or "mine"
+    if not vendor_name(name):
+        raise typer.BadParameter(f"{name!r} must be small letters, digits and dashes", param_hint="--id")
+    _readable(files)
+    from shim.profiles.draft import draft as drafted
+    from shim.profiles.draft_seen import Seen
+
+    seen = Seen()
+    read_captured(files, seen)
+    text = drafted(seen, name)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        with open(output, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise FrontendError(f"{output} is there already", hint="give another -o") from None
+    except OSError as error:
+        raise FrontendError(f"{output} cannot be written: {error.strerror}") from None
+    console = Console(highlight=False)
+    _say(console, f"wrote {output}: finish its TODO lines")
+    _say(console, f"then: shim vendor check {output} {' '.join(files[:3])}{' …' if len(files) > 3 else ''}")
+
+
 def _traced(name: str) -> tuple[Vendor, Tracer | None]:
     """A vendor by name or by the path of its profile; with its rules traced where it has some."""
     place = vendors.VENDORS.get(name, "")
