@@ -55,6 +55,7 @@ CORE = {
     "profiles.draft",
     "profiles.draft_calls",
     "profiles.draft_ends",
+    "profiles.draft_results",
     "profiles.draft_seen",
     "profiles.draft_texts",
     "profiles.draft_words",

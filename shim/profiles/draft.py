@@ -7,7 +7,7 @@ It reads what was printed only, so that it knows nothing of what was not, and sa
 
 from typing import Any
 
-from shim.profiles.draft_calls import Calls, CallSite, Results, contents, failures, find_calls, find_results
+from shim.profiles.draft_calls import Calls, CallSite, find_calls
 from shim.profiles.draft_ends import (
     End,
     Numbers,
@@ -16,6 +16,7 @@ from shim.profiles.draft_ends import (
     find_session,
     find_usage,
 )
+from shim.profiles.draft_results import Results, contents, failures, find_results
 from shim.profiles.draft_seen import Kind, Seen, words
 from shim.profiles.draft_texts import DELTA, FINAL, Spoken, find_texts
 from shim.profiles.draft_write import (
