@@ -215,10 +215,12 @@ RUNS = {
 
 
 @cache
-def drafted(vendor):
-    """The draft from all runs of a vendor's, and the vendor that it describes without what it guesses of tools."""
+def drafted(vendor, few=False):
+    """The draft from all runs of a vendor's, or from a `few`, the two that it is measured by; and the vendor that it
+    describes, without what it guesses of tools."""
     seen = Seen()
-    for path in sorted(FIXTURES.glob(f"{vendor}/*/vendor.ndjson")):
+    runs = [FIXTURES / vendor / name / "vendor.ndjson" for name in RUNS[vendor][:2]]
+    for path in runs if few else sorted(FIXTURES.glob(f"{vendor}/*/vendor.ndjson")):
         seen.begin(path.parent.name)
         seen.feed(path.read_bytes())
         seen.end(None, None)
@@ -228,9 +230,9 @@ def drafted(vendor):
     return text, build(vendor, table | {"tools": {}}, Source("draft.toml", lambda: text))
 
 
-def said(vendor, name):
+def said(vendor, name, few=False):
     """What a draft says for a run: its text, its calls, and how many results each of them has."""
-    translation = translation_of(drafted(vendor)[1])
+    translation = translation_of(drafted(vendor, few)[1])
     data = translation.feed(case(name).data)
     opened = set(translation.turn.open)
     return summed(parse(data + translation.close(Exit(code=0))), opened)
@@ -258,11 +260,11 @@ def own_id(identity):
 # -- what it finds ----------------------------------------------------------------------------------------------------
 
 
-def holds(vendor):
+def holds(vendor, few):
     """What of a vendor's runs its draft finds; the words are those of the table that is printed."""
     plain, tools, expected = RUNS[vendor]
-    text, *_ = said(vendor, f"{vendor}/{plain}")
-    spoken, calls, results = said(vendor, f"{vendor}/{tools}")
+    text, *_ = said(vendor, f"{vendor}/{plain}", few)
+    spoken, calls, results = said(vendor, f"{vendor}/{tools}", few)
     our_text, *_ = ours(f"{vendor}/{plain}")
     our_spoken, our_calls, our_results = ours(f"{vendor}/{tools}")
     return {
@@ -277,8 +279,9 @@ def holds(vendor):
 NOT_YET: set[str] = set()  # vendors whose draft misses something; a new one of ours may have to stand here
 
 
-def test_drafts_find_the_text_and_the_calls_of_every_vendor():
-    table = {vendor: holds(vendor) for vendor in RUNS}
+@pytest.mark.parametrize("few", [False, True], ids=["all runs", "two runs"])
+def test_drafts_find_the_text_and_the_calls_of_every_vendor(few):
+    table = {vendor: holds(vendor, few) for vendor in RUNS}
     for vendor, found in table.items():
         row = (f"{what}: {'yes' if good else 'NO'}" for what, good in found.items())
         sys.stdout.write(f"{vendor:10}  {'  '.join(row)}\n")

@@ -62,7 +62,8 @@ def draft(seen: Seen, name: str) -> str:
     if end is not None:
         rules.append(_end(end))
     rules = rules[:RULES]
-    rules += _ignored(seen, taken, texts.repeated)
+    known = {kind: "has no more than its session" for rule in rules if rule.emit == "session" for kind in rule.kinds}
+    rules += _ignored(seen, taken, known | dict(texts.repeated))
     if not rules:
         rules.append(_example())
     counts = "run_total" if end is not None and end.usage is not None else "request" if usage is not None else "none"
@@ -266,7 +267,7 @@ def _ignored(seen: Seen, taken: set[Kind], repeated: dict[Kind, str] | Any) -> l
         again = [kind for kind, why in types.items() if why]
         others = [kind for kind, why in types.items() if not why]
         if again:
-            rule.notes.append(f"Say again what is said elsewhere: {', '.join(again)}")
+            rule.notes.append(f"Of these nothing more is needed: {', '.join(again)}")
         if others:
             rule.notes.append(f"TODO: nothing is made of these: {', '.join(others)}")
         rule.more = {"type": literal(next(iter(types))) if len(types) == 1 else listed(types)}
