@@ -272,9 +272,9 @@ LAUNCHES = {
     "droid": (("exec", "-o", "stream-json", "say hi"), b""),
     "gemini": (("--output-format", "stream-json", POLICY, "--approval-mode", "default", "--prompt=say hi"), b""),
     "kilo": (OPENCODE, b"say hi"),
-    "kimi": (("--print", "--output-format", "stream-json", "-p", "say hi"), b""),
+    "kimi": (("--print", "--output-format", "stream-json", "--prompt=say hi"), b""),
     "opencode": (OPENCODE, b"say hi"),
-    "vibe": (("--output", "streaming", "-p", "say hi"), b""),
+    "vibe": (("--output", "streaming", "--agent", "ask", "-p", "say hi"), b""),
 }
 
 
@@ -308,6 +308,8 @@ def test_the_plainest_turn(vendor):
         ("droid", ("--disallowedTools", "Bash,Write"), None, ("--remove-tools", "Execute,Create")),
         ("cline", ("--permission-mode", "plan"), None, ("--plan", "--auto-approve", "false")),
         ("vibe", ("--dangerously-skip-permissions",), S, ("--auto-approve", "--resume", S)),
+        ("vibe", ("--permission-mode", "acceptEdits", "--max-turns", "3"), None, ("accept-edits", "--max-turns", "3")),
+        ("vibe", ("--disallowedTools", "Write"), None, ("--disabled-tools", "write_file")),
         ("kimi", ("--dangerously-skip-permissions",), S, ("-y", "-r", S)),
     ],
 )

@@ -293,6 +293,16 @@ def test_a_session_that_only_stderr_names_is_remembered():
     assert not translation.turn.is_error
 
 
+def test_a_session_is_read_off_a_line_that_never_is_a_reason():
+    """As kimi prints it."""
+    vendor = profiled(stream(stderr_noise='["resume with"]') + SAY + END + STDERR)
+    translation = translation_of(vendor)
+    said = translation.feed(b'{"type":"say","words":"a"}\n')
+    said += translation.close(Exit(code=1), f"resume with {SESSION}\nfatal: no trust\n")
+    assert translation.turn.conversation.vendor_session == SESSION
+    assert result_line(parse(said))["errors"] == ["no trust"]
+
+
 def test_a_reason_out_of_stderr():
     assert cause(SAY + END + STDERR, code=3, stderr="noise\nfatal: no trust\n") == ("refused", "no trust")
 

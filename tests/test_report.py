@@ -159,7 +159,7 @@ def test_a_report_that_says_nothing_leaves_the_result_as_it_is(report):
         ),
         ('file = "night.json"', 'file = "../night.json"', "the name of a file"),
         ('keys = ["nests"]', "keys = []", "a table with `keys`"),
-        ('[[report]]\nemit = "usage"', '[[report]]\nemit = "result"', "session, usage, notice"),
+        ("[stream]", '[[report]]\nemit = "reply"\n\n[stream]', "session, usage, result"),
         ('[[report]]\nemit = "usage"', '[[report]]\nmatch = { type = "x" }\nemit = "usage"', "without `type`"),
     ],
 )

@@ -32,7 +32,7 @@
                               saves_late = true: a session can go on only once a reply was complete
                               given_id = true: {session_id} names every new session, because it tells its id too late
     [[event]]                 `rules`, `emits`
-    [[report]]                rules of the file `launch.report`, read at the end: session, usage, notice or error
+    [[report]]                rules of the file `launch.report`, read at the end: session, usage, result, error, notice
     [[stderr]]                regex, emit = "session" (group session_id) or "error" (group error, cause)
     [exit_codes]              code = cause, for an end of which nothing else says why
     [tools]                   `tools`
@@ -72,7 +72,7 @@ IDS = ("session", "process")
 RESULTS = ("next", "late")
 ENDS = ("event", "synthesize")
 SIGNALS = ("SIGINT", "SIGTERM")
-REPORT_EMITS = ("session", "usage", "notice", "error", "ignore")  # a run is over when its file is read
+REPORT_EMITS = ("session", "usage", "result", "notice", "error", "ignore")  # a run is over when its file is read
 TIMEOUTS = ("first_byte", "idle", "tool")
 GRACE = 10.0  # seconds after an interrupt; a frontend that waits longer has given up
 STDERR_RULES = 50
@@ -124,8 +124,9 @@ class ProfileTranslator(Engine):
         self.on_exit(child_exit, stderr)
         if self.held:
             self.say_held(fill=False)
-        reasons = [one for one in stderr.splitlines()[-STDERR_LINES:] if not one.startswith(self.noise)]
-        for line in reasons:
+        said = stderr.splitlines()[-STDERR_LINES:]
+        reasons = [one for one in said if not one.startswith(self.noise)]
+        for line in said:
             for read in self.stderr_rules:
                 if read(self, line[:SEARCHED_CHARACTERS]):
                     break
@@ -384,7 +385,7 @@ def _stderr(spot: Spot) -> StderrRule:
             return False
         if emit == "session":
             engine.turn.started(session_id=found[group])
-        elif engine.turn.outcome is None:
+        elif engine.turn.outcome is None and not line.startswith(engine.noise):
             text = found[group] if group in pattern.groupindex else found[0]
             engine.turn.failed(uncoloured(text), kind=kind)
         return True

@@ -46,6 +46,9 @@ WITH_OPTIONAL = frozenset({"@openai/codex", "@github/copilot"})
 _CPUS = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
 # Its models and its validator, without the hundred packages and the Python that the rest of it wants.
 HARBOR = "harbor==0.25.0"
+# Programs of PyPI's, by package: version and name. They need a newer Python than we do.
+PYTHON_PROGRAMS: Mapping[str, tuple[str, str]] = {"mistral-vibe": ("3.0.2", "vibe"), "kimi-cli": ("1.49.0", "kimi")}
+NEWER_PYTHON = (3, 13)
 CLAUDE = "claude"  # not a package of npm's
 
 
@@ -65,6 +68,11 @@ def install(package: str) -> Program:
     if package == CLAUDE:
         bundled = python_folder("newest") / "claude_agent_sdk" / "_bundled" / "claude"
         return Program(bundled, PYTHON_PINS["newest"].rpartition("==")[2], path)
+    if package in PYTHON_PROGRAMS:
+        version, name = PYTHON_PROGRAMS[package]
+        requirement = f"{package}=={version}"
+        folder = _cached(f"{package}-{version}", requirement, lambda new: _program_install(new, requirement, name))
+        return Program(folder / name, version, os.environ["PATH"])
     folder = npm_folder(package)
     if package in NATIVE:
         return Program(folder / "node_modules" / _native(package) / NATIVE[package][1], version_of(package), path)
@@ -80,7 +88,9 @@ def _native(package: str) -> str:
 
 
 def version_of(package: str) -> str:
-    """The pinned version, also of a package that is installed under another name (`npm:NAME@VERSION`)."""
+    """The pinned version, of npm's or PyPI's; also of a package that is installed under another name (`npm:NAME@…`)."""
+    if package in PYTHON_PROGRAMS:
+        return PYTHON_PROGRAMS[package][0]
     return PINS[package].rpartition("@")[2]
 
 
@@ -105,6 +115,18 @@ def harbor_folders() -> str:
     bare = ("--no-deps", "--ignore-requires-python")
     harbor = _cached(HARBOR.replace("==", "-"), HARBOR, lambda new: _pip_install(new, HARBOR, *bare))
     return f"{harbor}{os.pathsep}{python_folder('pydantic')}"
+
+
+@functools.cache
+def newer_python() -> str | None:
+    """A Python that the programs of PyPI's run on, on PATH or among pyenv's; None where there is none."""
+    major, minor = NEWER_PYTHON
+    name = f"python{major}.{minor}"
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for found in (shutil.which(name), *sorted(root.glob(f"versions/{major}.{minor}.*/bin/{name}"))):
+        if found and subprocess.run([found, "-c", ""], capture_output=True, timeout=30, check=False).returncode == 0:
+            return str(found)
+    return None
 
 
 def node_folder() -> Path:
@@ -144,6 +166,18 @@ def _node_install(folder: Path, wheel: str) -> None:
 def _pip_install(folder: Path, requirement: str, *flags: str) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", *flags, "--target", str(folder), requirement]
     _run(pip, folder.parent, dict(os.environ))
+
+
+def _program_install(folder: Path, requirement: str, name: str) -> None:
+    """The package and what it needs, and a program beside them that starts it wherever the folder is moved to."""
+    python = newer_python()
+    assert python is not None, f"{requirement} needs a Python {'.'.join(map(str, NEWER_PYTHON))}"
+    pip = [python, "-m", "pip", "install", "--quiet", "--target", str(folder / "lib"), requirement]
+    _run(pip, folder.parent, dict(os.environ))
+    program = folder / name
+    here = '"$(dirname "$0")/lib'
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={here}" exec {python} {here}/bin/{name}" "$@"\n')
+    program.chmod(0o755)
 
 
 def _npm_install(folder: Path, package: str, path: str) -> None:

@@ -58,33 +58,40 @@ Json = dict[str, Any]
 # The first name that the request offers is the one called: programs differ, and say so in their request. Behind a dot
 # stands a parameter, where the same name has others elsewhere.
 _READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
+    ("read_file.path", lambda path: {"path": path}),
     ("read_file", lambda path: {"file_path": path}),
     ("read.filePath", lambda path: {"filePath": path}),
     ("read", lambda path: {"path": path}),
     ("Read", lambda path: {"file_path": path}),
     ("exec_command", lambda path: {"cmd": f"cat {path}"}),
     ("view", lambda path: {"path": path}),
+    ("ReadFile", lambda path: {"path": path}),
 )
 _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
     "read": _READERS,
     "parallel": _READERS,
     "write": (
+        ("write_file.path", lambda path: {"path": path, "content": WRITTEN}),
         ("write_file", lambda path: {"file_path": path, "content": WRITTEN}),
         ("write.filePath", lambda path: {"filePath": path, "content": WRITTEN}),
         ("write", lambda path: {"path": path, "content": WRITTEN}),
         ("Write", lambda path: {"file_path": path, "content": WRITTEN}),
-        ("create", lambda path: {"path": path, "file_text": WRITTEN}),
         ("exec_command", lambda path: {"cmd": _patching(f"Add File: {path}\n+{WRITTEN}")}),
+        ("create", lambda path: {"path": path, "file_text": WRITTEN}),
+        ("WriteFile", lambda path: {"path": path, "content": WRITTEN}),
     ),
     "edit": (
         ("exec_command", lambda path: {"cmd": _patching(f"Update File: {path}\n@@\n-{EDITED[0]}\n+{EDITED[1]}\n")}),
     ),
     "shell": (
+        ("bash.timeout_seconds", lambda command: {"command": command}),
         ("run_shell_command", lambda command: {"command": command}),
         ("bash.description", lambda command: {"command": command, "description": "What the test asked for"}),
         ("bash", lambda command: {"command": command}),
         ("Bash", lambda command: {"command": command, "description": "What the test asked for"}),
         ("exec_command", lambda command: {"cmd": command}),
+        ("bash.shellId", lambda command: {"command": command, "description": "What the test asked for"}),
+        ("Shell", lambda command: {"command": command}),
     ),
 }
 
@@ -254,7 +261,7 @@ def _calls(request: Request, number: int) -> Iterator[Call]:
     """The calls the script makes, in the words of the tools this request offers; none when they are answered."""
     tools = _TOOLS[request.script]
     # What was taken away is asked for all the same, by the program's own name: the tables have one order.
-    program = next((place for place, reader in enumerate(_READERS) if reader[0] in request.offered), 0)
+    program = next((place for place, reader in enumerate(_READERS) if reader[0] in request.offered), 1)
     name, arguments = next((tool for tool in tools if tool[0] in request.offered), tools[min(program, len(tools) - 1)])
     called = name.partition(".")[0]
     if request.told is not None:

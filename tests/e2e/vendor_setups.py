@@ -155,6 +155,41 @@ def prepare_codex(home: Path, url: str) -> Mapping[str, str]:
     return {"MOCK_KEY": "x"}
 
 
+def prepare_vibe(home: Path, url: str) -> Mapping[str, str]:
+    """A provider and a model with prices."""
+    config = f"""
+active_model = "{MODEL}"
+[[providers]]
+name = "mock"
+api_base = "{url}"
+api_key_env_var = "MOCK_KEY"
+api_style = "openai"
+backend = "generic"
+[[models]]
+name = "{MODEL}"
+provider = "mock"
+alias = "{MODEL}"
+input_price = 3.0
+output_price = 15.0
+"""
+    folder = home / "vibe"
+    folder.mkdir()
+    (folder / "config.toml").write_text(config)
+    return {"VIBE_HOME": str(folder), "MOCK_KEY": "sk-dummy-4711"}
+
+
+def prepare_kimi(home: Path, url: str) -> Mapping[str, str]:
+    """A provider and two models."""
+    model = {"provider": "mock", "max_context_size": 128_000, "capabilities": ["thinking"]}
+    config = {
+        "default_model": MODEL,
+        "models": {name: {"model": name, **model} for name in (MODEL, SECOND_MODEL)},
+        "providers": {"mock": {"type": "openai_legacy", "base_url": url, "api_key": "sk-dummy-4711"}},
+    }
+    _write_json(home / ".kimi" / "config.json", config)
+    return {"KIMI_CLI_NO_AUTO_UPDATE": "1"}
+
+
 QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen)
 PI = Vendor(
     "pi",
@@ -220,7 +255,10 @@ COPILOT = Vendor(
     gives_up=False,
     names_files=False,
     quotes_errors=False,
+    attempts=3,
 )
+VIBE = Vendor("vibe", "mistral-vibe", prepare_vibe, fragments=False, asks=False)
+KIMI = Vendor("kimi", "kimi-cli", prepare_kimi, unattended=True, fragments=False, asks=False)
 CLAUDE_ITSELF = Vendor("claude", CLAUDE, prepare_claude, server=AnthropicServer, second_model="sonnet")
 VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE, CODEX, COPILOT)
 

@@ -1,0 +1,90 @@
+"""Programs of PyPI's that need a newer Python than the shim: vibe and kimi, where there is one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from frontend import Frontend, check_contract, text_of_result
+from model_server import MODEL
+from programs import newer_python
+from scripts import REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
+from test_scenarios import BYPASS, usage_of
+from vendor_setups import KIMI, VIBE
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(newer_python() is None, reason="vibe and kimi need a newer Python, and there is none here"),
+]
+only_vibe = pytest.mark.parametrize("vendor", [VIBE], indirect=True, ids=str)
+only_kimi = pytest.mark.parametrize("vendor", [KIMI], indirect=True, ids=str)
+
+
+@only_vibe
+def test_vibe_reads_a_file_and_its_export_says_what_that_took(
+    frontend: Frontend, model: ScriptedServer, hello: Path
+) -> None:
+    run = frontend.run(f"[[read]] {hello}")
+    check_contract(run)
+    assert run.exit == 0
+    (call,) = run.tool_uses
+    assert (call["name"], call["input"]["file_path"]) == ("Read", str(hello))
+    assert "hello world" in text_of_result(run.tool_results[0])
+    assert run.result["result"] == REPLY_AFTER_TOOL
+    assert run.result["usage"].items() >= usage_of(2).items()
+    assert run.result["total_cost_usd"] == pytest.approx(2 * (120 * 3 + 30 * 15) / 1_000_000)
+    assert {request.model for request in model.requests} == {MODEL}
+
+
+@only_vibe
+@pytest.mark.parametrize("mode", ["default", "acceptEdits"])
+def test_vibe_writes_a_file_only_with_leave_for_edits(frontend: Frontend, mode: str) -> None:
+    """Its own default is to write."""
+    made = frontend.folder / "made.txt"
+    run = frontend.run(f"[[write]] {made}", "--permission-mode", mode)
+    check_contract(run)
+    assert run.exit == 0 and run.tool_uses[0]["name"] == "Write"
+    assert made.exists() is (mode == "acceptEdits")
+    assert [denial["tool_name"] for denial in run.result["permission_denials"]] == ["Write"] * (mode == "default")
+
+
+@only_vibe
+def test_vibe_goes_on_with_a_session_and_counts_each_run(frontend: Frontend, model: ScriptedServer) -> None:
+    first = frontend.run("[[text]] hi")
+    second = frontend.run("[[text]] and again", "--resume", first.init["session_id"])
+    check_contract(second)
+    assert second.init["session_id"] == first.init["session_id"] and second.result["result"] == REPLY
+    assert second.result["usage"].items() >= usage_of(1).items()
+    assert "[[text]] hi" in json.dumps(model.requests[-1].messages)
+
+
+@only_vibe
+def test_vibes_limit_of_turns_is_claudes(frontend: Frontend) -> None:
+    run = frontend.run("[[shell]] ls", "--max-turns", "1")
+    check_contract(run)
+    assert run.exit == 1 and run.result["subtype"] == "error_max_turns"
+    assert run.result["shim"]["cause"] == "limit"
+
+
+@only_kimi
+@pytest.mark.parametrize("prompt", ["[[think]] hi", "-h [[think]]"])
+def test_kimi_thinks_and_answers(frontend: Frontend, prompt: str) -> None:
+    run = frontend.run(prompt)
+    check_contract(run)
+    assert run.exit == 0 and run.texts == [REPLY]
+    assert [block["thinking"] for block in run.blocks("assistant", "thinking")] == [REASONING]
+
+
+@only_kimi
+def test_kimi_runs_what_it_likes_and_says_so(frontend: Frontend, model: ScriptedServer) -> None:
+    made = frontend.folder / "made.txt"
+    first = frontend.run(f"[[write]] {made}")
+    check_contract(first)
+    assert first.init["shim"]["unattended"] is True and made.read_text() == WRITTEN
+    assert first.tool_uses[0]["input"] == {"file_path": str(made), "content": WRITTEN}
+    second = frontend.run("[[shell]] exit 3", BYPASS, "--resume", first.init["session_id"])
+    check_contract(second)
+    assert second.init["session_id"] == first.init["session_id"]
+    assert second.tool_results[0]["is_error"] is True and second.result["is_error"] is False
+    assert "[[write]]" in json.dumps(model.requests[-1].messages)
