@@ -265,7 +265,7 @@ S = "11111111-2222-4333-8444-555555555555"
 OPENCODE = ("run", "--format", "json", "--thinking")
 POLICY = f"--admin-policy={vendors.__path__[0]}/gemini_policy.toml"
 LAUNCHES = {
-    "amp": (("--stream-json", "-x", "say hi"), b""),
+    "amp": (("--stream-json-thinking", "-x", "say hi"), b""),
     "cline": (("--json", "--auto-approve", "false", "say hi"), b""),
     "codex": (("exec", "--json", "-c", 'sandbox_mode="read-only"', "say hi"), b""),
     "copilot": (("--output-format", "json", "--prompt=say hi"), b""),
@@ -306,6 +306,7 @@ def test_the_plainest_turn(vendor):
         ("copilot", ("--permission-mode", "plan", "--add-dir", "/d"), None, ("--plan", "--add-dir=/d")),
         ("copilot", ("--dangerously-skip-permissions",), None, ("--allow-all",)),
         ("droid", ("--disallowedTools", "Bash,Write"), None, ("--remove-tools", "Execute,Create")),
+        ("droid", (), S, ("--fork", S)),
         ("cline", ("--permission-mode", "plan"), None, ("--plan", "--auto-approve", "false")),
         ("vibe", ("--dangerously-skip-permissions",), S, ("--auto-approve", "--resume", S)),
         ("vibe", ("--permission-mode", "acceptEdits", "--max-turns", "3"), None, ("accept-edits", "--max-turns", "3")),
