@@ -84,14 +84,14 @@ def decide(turn: "Frame", child_exit: Exit | None, stderr: str) -> Outcome:
 
 
 # Why another vendor of a list may answer: this one is not logged in, or may not be asked now. And, of one whose stream
-# never began, that its program is gone: it could not start.
+# never began, that its program is gone: it could not start. What nobody understood of its stream may have been work.
 UNANSWERED_CAUSES = frozenset(("auth", "rate_limit"))
 UNSTARTED_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
 
 
 def unanswered(turn: "Frame", child_exit: Exit | None, stderr: str) -> Tried | None:
     """Why a vendor that is at its end said nothing, where another may be asked; None where its turn is the answer."""
-    if turn.spoken or turn.state == "closed":
+    if turn.spoken or turn.account.unknown or turn.state == "closed":
         return None
     outcome = decide(turn, child_exit, stderr)
     if outcome.kind != "failed":

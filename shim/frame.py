@@ -166,8 +166,9 @@ class Frame:
 
     @property
     def spoken(self) -> bool:
-        """Whether anything was said or done in this turn that is the model's: a block, a call, a question."""
-        return bool(self.replies or self.results or self.open or self.nested_calls or self._hidden or self.asked)
+        """Whether anything was said or done in this turn that is the model's: a block, a call, a result, a question."""
+        done = self.results or self.open or self.nested_calls or self._hidden or self._early
+        return bool(self.replies or done or self.asked)
 
     @property
     def hides_calls(self) -> bool:
