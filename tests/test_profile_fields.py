@@ -198,7 +198,20 @@ def test_no_pattern_sees_more_than_the_beginning_of_a_text():
     event = {"text": "." * SEARCHED_CHARACTERS + "needle"}
     assert value({"path": "text", "regex": "needle"}, event) is False
     assert value({"path": "text", "capture": "needle"}, event) is None
-    assert value({"path": "text", "strip": "needle"}, event) == event["text"]
+    long = {"text": event["text"] + "." * SEARCHED_CHARACTERS}
+    assert value({"path": "text", "strip": "needle"}, long) == long["text"]
+
+
+def test_what_is_stripped_off_stands_at_either_end_of_a_long_text():
+    long = "." * 3 * SEARCHED_CHARACTERS
+    framed = {"text": f"<s>{long}</s>"}
+    assert value({"path": "text", "strip": "^<s>|</s>$"}, framed) == long
+    assert value({"path": "text", "strip": r"\n?<id: \d+>$"}, {"text": f"{long}\n<id: 7>"}) == long
+    for before in range(SEARCHED_CHARACTERS - 4, SEARCHED_CHARACTERS + 5):
+        middle = {"text": "." * before + "</s>" + long}
+        assert value({"path": "text", "strip": "^<s>|</s>$"}, middle) == middle["text"], "that is not its end"
+    just = {"text": "." * (SEARCHED_CHARACTERS - 2) + "</s>"}
+    assert value({"path": "text", "strip": "</s>$"}, just) == just["text"][:-4], "longer than what is looked at at once"
 
 
 def test_the_last_line_of_a_long_text_is_found():

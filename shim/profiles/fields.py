@@ -11,7 +11,7 @@
     { path = P, ending = 'R' }       whether the pattern is found in the last 200 characters
     { path = P, parse = "json" }     the value of a text that is JSON
     { path = P, capture = 'R' }      what the pattern's first group (or the whole pattern) found
-    { path = P, strip = 'R' }        the text without what the pattern finds
+    { path = P, strip = 'R' }        the text without what the pattern finds in its first and last 4000 characters
     { path = P, unquote_shell = true }   `/bin/sh -lc '…'` without the shell
     { path = P, times = N }          the number times N
     { join = [ … ], sep = " " }      texts behind each other; one path that gives a list is its items
@@ -25,11 +25,14 @@ A value that is not there is nothing at all (None), which every operator takes.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shim.decode import parsed
 from shim.profiles.check import ENDING_CHARACTERS, SEARCHED_CHARACTERS, Spot
 from shim.profiles.paths import ITEMS, Getter, Scope, path_getter
+
+if TYPE_CHECKING:
+    import re
 
 OPERATORS_DEEP = 16  # inside each other
 FIELDS = 100  # of one object, and parts of one operator
@@ -292,15 +295,27 @@ def _capture(spot: Spot, get: Getter) -> Getter:
 
 
 def _strip(spot: Spot, get: Getter) -> Getter:
-    remove = spot.pattern().sub
+    pattern = spot.pattern()
 
     def value(event: Any, item: Any, scope: Scope) -> Any:
         found = get(event, item, scope)
         if found.__class__ is not str:
             return found
-        return remove("", found[:SEARCHED_CHARACTERS]) + found[SEARCHED_CHARACTERS:]
+        return pattern.sub("", found) if len(found) <= SEARCHED_CHARACTERS else _stripped(found, pattern)
 
     return value
+
+
+def _stripped(text: str, pattern: "re.Pattern[str]") -> str:
+    """A long text without what is found at its two ends; where the first look ends is not the end of the text."""
+    spans = {one.span() for one in pattern.finditer(text, 0, SEARCHED_CHARACTERS) if one.end() < SEARCHED_CHARACTERS}
+    spans.update(one.span() for one in pattern.finditer(text, len(text) - SEARCHED_CHARACTERS))
+    kept, last = [], 0
+    for start, end in sorted(spans):
+        if start >= last:
+            kept.append(text[last:start])
+            last = end
+    return "".join(kept) + text[last:]
 
 
 _SHELLS = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
