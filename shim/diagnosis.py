@@ -48,9 +48,17 @@ def diagnose(
     vendors, mistakes = own_vendors.read_all()
     settings, wrong = _settings(environment)
     wanted = tuple(names) or chosen_vendors(settings, environment)
+    other = {**environment, "SHIM_BIN": ""}  # it is about the first vendor of a turn and nobody else
     looked = [vendors[name] for name in names or vendors if name in vendors]
     reports = [
-        _look_at(vendor, settings.of(vendor.name), environment, cwd, wanted=vendor.name in wanted, seconds=seconds)
+        _look_at(
+            vendor,
+            settings.of(vendor.name),
+            environment if vendor.name in wanted[:1] else other,
+            cwd,
+            wanted=vendor.name in wanted,
+            seconds=seconds,
+        )
         for vendor in looked
     ]
     for vendor, report in zip(looked, reports, strict=True):
@@ -118,9 +126,8 @@ def _look_at(
     if vendor.unreleased:
         findings.append(Finding(WARNING if wanted else NOTE, vendor.unreleased))
     if program is None and (wanted or own.bin or not vendor.unreleased):
-        searched = environment if wanted else {**environment, "SHIM_BIN": ""}
         try:
-            probe = open_probe(vendor, own, searched, cwd, seconds)
+            probe = open_probe(vendor, own, environment, cwd, seconds)
         except ShimError as error:
             missing = level if wanted or own.bin or own.launcher else NOTE
             findings.append(Finding(missing, printable(str(error)), error.hint))

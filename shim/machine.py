@@ -8,6 +8,7 @@ from shim.config import Settings, config_directory, state_directory
 from shim.findings import NOTE, OK, PROBLEM, WARNING, Finding
 from shim.install import found_first, read_installed
 from shim.programs import ignored_path, is_ours
+from shim.routing import listed
 from shim.state import fault, private_directory, remove, write_file
 
 TRIAL = ".doctor"  # a file that is written and removed again
@@ -30,7 +31,7 @@ def look_at_machine(settings: Settings, environment: Mapping[str, str], cwd: str
 def chosen_vendors(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Who answers when nobody is named: first that says, SHIM_VENDOR, the installed `claude`, the settings."""
     if named := environment.get("SHIM_VENDOR"):
-        return () if named.startswith("replay:") else (named,)
+        return () if named.startswith("replay:") else listed(named)
     path = found_first("claude", environment.get("PATH", ""))
     baked = read_installed(path)[1].get("vendor") if path and is_ours(path) else None
     return (baked,) if baked else settings.vendor

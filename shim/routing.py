@@ -1,4 +1,4 @@
-"""`VENDOR:MODEL`, the model's name that says who answers (surface page, The vendor of a turn)."""
+"""Names that say who answers: `VENDOR:MODEL` of a model, a list in SHIM_VENDOR (surface page, The vendor of a turn)."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -9,6 +9,11 @@ class Routed(NamedTuple):
 
     vendor: str | None
     model: str | None
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The names of a list with commas between them, `qwen, codex`."""
+    return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
 def routed(model: str | None, vendors: Collection[str]) -> Routed:

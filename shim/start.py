@@ -26,7 +26,7 @@ from shim.own_vendors import learn, readable
 from shim.policy import MODES, permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
-from shim.routing import chosen, routed
+from shim.routing import chosen, listed, routed
 from shim.runs import Pending, Run
 from shim.translate import fresh_identity, open_pen
 from shim.tried import PASSED_OVER
@@ -148,11 +148,11 @@ class Start:
             (invocation.shim_vendor,),
             (session,),
             (named,),
-            tuple(name.strip() for name in self.environment.get("SHIM_VENDOR", "").split(",")),
+            listed(self.environment.get("SHIM_VENDOR", "")),
             (installed.get("vendor"),),
             self.settings.vendor,
         )
-        names = next((found for saying in sayings if (found := tuple(name for name in saying if name))), ())
+        names = next((said for saying in sayings if (said := tuple(name for name in saying if name))), ())
         if any(name == REPLAY or name.startswith(PLAYS) for name in names):
             shown = printable(",".join(names))[:60]
             raise FrontendError(
@@ -167,11 +167,11 @@ class Start:
         if names:
             return names, model
         there = found_on_path(readable(), self.environment, self.cwd)
-        listed = ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
+        found = ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
         raise FrontendError(
             "no vendor was chosen",
             hint=f"set SHIM_VENDOR, `vendor` in {config.config_directory(self.environment)}/config.toml, "
-            f"or --shim-vendor; found on PATH: {listed}",
+            f"or --shim-vendor; found on PATH: {found}",
         )
 
     def run(self, signals: Pending) -> int:

@@ -173,6 +173,10 @@ def test_a_program_for_one_run_is_that_of_who_answers_and_of_nobody_else(machine
     assert {row["name"]: row["program"] for row in report["vendors"] if row["program"]} == {
         "demo": "bundled", "qwen": path,
     }  # fmt: skip
+    machine.program("codex", "echo 0.169.0\n")
+    monkeypatch.setenv("SHIM_VENDOR", "qwen,codex")
+    programs = {row["name"]: row["program"] for row in doctor()[1]["vendors"]}
+    assert (programs["qwen"], programs["codex"]) == (path, f"{machine.bin}/codex")
 
 
 def test_a_launcher_that_is_missing_is_named(machine, doctor):
@@ -356,6 +360,9 @@ def test_who_is_chosen_has_to_work(machine, doctor, monkeypatch):
     assert doctor()[0] == 1
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     assert doctor()[0] == 0
+    monkeypatch.setenv("SHIM_VENDOR", "pi, qwen")
+    status, report = doctor()
+    assert status == 0 and said(report, "no program called pi", "pi")[0] == "warning"
     monkeypatch.setenv("SHIM_VENDOR", "replay:/somewhere")
     assert doctor()[0] == 0
 
