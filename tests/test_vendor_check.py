@@ -4,7 +4,7 @@ import json
 
 import pytest
 from profiling import HEAD, LAUNCH
-from support import FIXTURES
+from support import FIXTURES, ROOT
 from test_threats import ESCAPES, visible
 
 RULES = """
@@ -109,6 +109,16 @@ def test_what_does_not_fit_is_a_finding_and_exit_1(checked, events, sort, name):
     ((said, times),) = found(report, sort).items()
     assert (said.rpartition("/")[2], times) == (name, 1)
     assert {one["sort"] for one in report["findings"]} == {sort}
+
+
+def test_a_vendor_whose_profile_names_no_session_is_not_asked_for_one(shim):
+    folder = ROOT / "tests" / "profiles"
+    status, said, _ = shim(
+        "vendor", "check", str(folder / "grok.toml"), str(folder / "grok" / "text" / "vendor.ndjson"), "--json"
+    )
+    report = json.loads(said)
+    assert (status, report["findings"]) == (0, [])
+    assert "no rule names its session, so none can go on" in {one["name"] for one in report["notes"]}
 
 
 def test_what_no_file_has_and_what_no_rule_reads_are_notes(checked):

@@ -394,7 +394,7 @@ def test_a_draft_is_written_and_can_be_checked_at_once(shim, inside):
         path = inside.path / f"run{number}.ndjson"
         path.write_text("".join(json.dumps(one) + "\n" for one in BIRD), encoding="utf-8")
         files.append(str(path))
-    place = str(inside.path / "parrot.toml")
+    place = str(inside.path / "vendors" / "parrot.toml")  # a folder that nobody has made yet
     status, said_by_it, complaint = shim("vendor", "draft", *files, "-o", place)
     assert (status, complaint) == (0, "")
     assert b"finish its TODO lines" in said_by_it

@@ -187,6 +187,8 @@ class Checker:
         if stderr is None and spoken:
             text = "its session id may stand on stderr, which these files do not have"
             self._notes.add("remark", text, self._label)
+        elif self._tracer is not None and not any(rule.emit == "session" for rule in self._tracer.rules):
+            self._notes.add("remark", "no rule names its session, so none can go on", self._label)
         else:
             self._found.add("no_session", self._label)
 

@@ -98,6 +98,7 @@ def draft(
         sys.stdout.write(text)
         return
     try:
+        os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
         with open(output, "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
