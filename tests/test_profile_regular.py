@@ -14,6 +14,7 @@ from shim.vendors import PROFILES
         *(r"\(a+\)+", "[(a+)]+", r"(?P<x>[0-9a-f-]{36})", r"^([^:]*): (.*)$", r"^(\d+)/(\d+)", r"\d+ of \d+"),
         *(r"\[exit:(-?[1-9]\d*) \| \d+ms\]", "^<system>.*?</system>", r"^mcp_([^_]+)_(.+)$", "^a.*b.*c"),
         *("(a|b)(c|d)", "^(?:x{3}){4}", r"^\s*\{", "(?:foo)+bar", "a{1,3}b{1,3}", r"(?i)error: \w+", r"\w+@\w+\.\w*"),
+        *("(a+){1}", "a*A*b", "(?:a*)(?:b*)c", "(?:a*)b(?P<i>c*)C*"),
     ],
 )
 def test_a_pattern_that_ends_soon_is_taken(pattern):
@@ -26,6 +27,8 @@ def test_a_pattern_that_ends_soon_is_taken(pattern):
         *("(a+)+", "(a*)*", "(?:a|b*){2,}", "((a+)b?)*", "(a+|b)*", "(?:x+){3,}", r"(\w+\s?)*", "(a{1,3})+"),
         # no repetition inside, and yet every turn can be cut differently
         *("(a|a)+", "(a|ab)*", "(aa?)+", r"(\w|a)+", "(a||b)+", "((a|a)b)*", "(?:(x)|(x))+", "(a|a){60}(a|a){2,70}"),
+        # so many times and no more, which is as bad as without an end
+        *("(?:a+){49}b", "(?:a{0,3}){40}b", "(a|a){60}", r"(a+){0,2}", r"(?i:[ab]+?){2}"),
     ],
 )
 def test_a_group_whose_turns_can_be_cut_differently_is_refused(pattern):
@@ -37,6 +40,8 @@ def test_a_group_whose_turns_can_be_cut_differently_is_refused(pattern):
     [
         *(".*x.*y", r"\s*(.*?)\s*$", r"^\s*(.*?)\s*$", r"\d+\d+", r"^\d*\d*\d*x", "^a.*b.*c.*d"),
         *("(?:a.*|b)c.*", "(a.*)?.*", "(?:ab)*(?:ab)*", ".{0,500}x.{0,500}", r"[^a]*b?[^c]*"),
+        # what differs in case only is shared where case does not count
+        *("(?i)a*A*b", "(?i)^a*A*[aB]*b", "(?i:x*)(?i:X*)", "(?si)a*A*b", "(?P<x>a*)(?P=x)a*b"),
     ],
 )
 def test_repetitions_that_share_a_text_are_refused(pattern):

@@ -1,15 +1,20 @@
 """Which regular expressions a profile may have: those that cannot take long on any text.
 
 A vendor's text is anybody's words, and Python's `re` tries every way to match. Two forms are refused: a repeated group
-whose turns can be cut differently (`(a+)+`, `(a|ab)*`, `(aa?)+`: the time doubles with each character), and repetitions
-that share a text between them (`.*x.*y`, `^\\s*(.*?)\\s*$`: the time grows with the cube of its length). One such pair
-is taken behind `^`, and one repetition anywhere: the square of the few characters that are looked at.
+whose turns can be cut differently (`(a+)+`, `(a|ab)*`, `(aa?){9}`: the time doubles with each character or turn), and
+repetitions that share a text between them (`.*x.*y`, `^\\s*(.*?)\\s*$`: the time grows with the cube of its length).
+One such pair is taken behind `^`, and one repetition anywhere: the square of the few characters that are looked at.
 """
 
 import re
 
-_ATOM = r"(?s:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P<\w+>|[:=!>]|<[=!]))?|\)|\||[*+?]\??|\{\d*,?\d*\}\??|.)"
+_ATOM = (
+    r"(?s:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?(?:[a-zA-Z]+|P=\w+)\)|\((?:\?(?:P<\w+>|[a-zA-Z-]*:|[=!>]|<[=!]))?"
+    r"|\)|\||[*+?]\??|\{\d*,?\d*\}\??|.)"
+)
 _QUANTIFIER = r"([*+?])\??|\{(\d*)(,?)(\d*)\}\??"
+_FLAGS = r"\(\?[a-zA-Z]+\)"
+_FOLDS = r"\(\?[a-zA-Z]*i"  # case does not count in the pattern, or in a part of it
 MANY = 50  # repetitions of `{n,m}` are as good as without an end
 SAMPLES = "".join(map(chr, range(128))) + "é—"  # the characters that two atoms may have in common
 CUT = "a regular expression without a repetition, a choice or a ? inside a repeated group"
@@ -76,49 +81,52 @@ def fault(pattern: str) -> str:
     """What a pattern must be and is not; "" for a good one. It need not be one that compiles."""
     if not any(sign in pattern for sign in "*+{"):
         return ""
-    atoms = re.findall(_ATOM, pattern)
+    atoms, folds = re.findall(_ATOM, pattern), re.search(_FOLDS, pattern) is not None
     groups = [_Group(0 if pattern.startswith("^") and "|" not in pattern else 1, _NONE)]
     place = 0
     while place < len(atoms):
         atom, group = atoms[place], groups[-1]
         place += 1
-        if atom[0] == "(":
+        if atom[0] == "(" and atom[-1] != ")":
             group.first(atom)
             groups.append(_Group(group.degree, group.shared))
         elif atom == "|":
             group.choose()
         elif atom != ")" or len(groups) > 1:
-            least, many, varies, counted = _times(atoms[place] if place < len(atoms) else "")
+            least, most, varies, counted = _times(atoms[place] if place < len(atoms) else "")
+            many = most > MANY and varies
             place += counted
             if atom == ")":
                 groups.pop()
-                if group.cuts and varies and atoms[place - 1][0] != "?":
+                if group.cuts and most > 1:
                     return CUT
                 groups[-1].leave(group, least, many, varies)
-            elif atom not in _WIDTHLESS:
+            elif atom not in _WIDTHLESS and not re.fullmatch(_FLAGS, atom):
                 group.first(atom)
                 group.varies = group.varies or varies
-                group.take(_characters(atom), least, many)
+                group.take(_characters(atom, folds=folds), least, many)
     return SHARED if max([groups[0].degree, *(degree for degree, _ in groups[0].ends)]) > 1 else ""
 
 
-def _times(sign: str) -> tuple[int, bool, bool, bool]:
-    """What stands behind an atom: the least of times, whether there is no end, whether it varies, if it is a sign."""
+def _times(sign: str) -> tuple[int, int, bool, bool]:
+    """What stands behind an atom: the least of times, the most, whether that varies, and if it is a sign at all."""
     found = re.fullmatch(_QUANTIFIER, sign)
     if found is None or sign in ("{}", "{,}"):
-        return 1, False, False, False
+        return 1, 1, False, False
     if found[1]:
-        return int(found[1] == "+"), found[1] != "?", True, True
+        return int(found[1] == "+"), 1 if found[1] == "?" else MANY + 1, True, True
     least = int(found[2] or 0)
-    most = least if not found[3] else int(found[4]) if found[4] else MANY + 1
-    return least, most > MANY and most > least, most > least, True
+    most = least if not found[3] else int(found[4]) if found[4] else max(MANY, least) + 1
+    return least, most, most > least, True
 
 
-def _characters(atom: str) -> Characters:
-    """Which of the samples an atom matches."""
+def _characters(atom: str, *, folds: bool) -> Characters:
+    """Which of the samples an atom matches; `folds`: case does not count."""
     if len(atom) == 1 and atom != ".":
-        return frozenset(atom)
-    try:
-        return frozenset(re.findall(atom, SAMPLES, re.DOTALL))
-    except re.error:
-        return frozenset(SAMPLES)  # a group's text again
+        found = frozenset(atom)
+    else:
+        try:
+            found = frozenset(re.findall(atom, SAMPLES, re.DOTALL))
+        except re.error:
+            return frozenset(SAMPLES)  # a group's text again
+    return found | {one.swapcase() for one in found} if folds else found
