@@ -319,6 +319,12 @@ def test_what_is_asked_becomes_its_own_flags(vendor, words, resume, arguments):
     assert " ".join(arguments) in " ".join(started)
 
 
+@pytest.mark.parametrize("word", ["auth", "config", "history", "version"])
+def test_no_prompt_is_a_subcommand_of_cline(word):
+    """Threats: prompt. Measured with 3.0.65: behind a space each of these is a prompt, without one it runs."""
+    assert launch("cline", "-p", prompt=word).arguments[-1] == f" {word}"
+
+
 def test_the_policy_that_gemini_is_given_is_there():
     """It starts without a file that is missing, and then lets its model approve its own plans."""
     rules = tomllib.loads(Path(POLICY.partition("=")[2]).read_text())["rule"]

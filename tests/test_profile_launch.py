@@ -104,6 +104,13 @@ def test_a_dash_is_guarded(profile, arguments):
     assert started(profile, prompt="-x y").arguments == arguments
 
 
+@pytest.mark.parametrize(("prompt", "argument"), [("auth", " auth"), ("-x y", " -x y"), ("say hi", "say hi")])
+def test_a_single_word_is_no_subcommand(prompt, argument):
+    """Threats: prompt. Where it is a flag's value it stays as it is."""
+    assert started(guarded("word"), prompt=prompt).arguments == (argument,)
+    assert started(guarded("space", '"-p", "{prompt}"'), prompt="auth").arguments == ("-p", "auth")
+
+
 def test_a_long_prompt_is_refused_where_nothing_else_takes_it():
     with pytest.raises(FrontendError, match="takes it as an argument only"):
         started(guarded("--", long="refuse"), prompt="x" * (ARGUMENT_BYTES + 1))

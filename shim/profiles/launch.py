@@ -29,7 +29,8 @@ report = { file = "usage.json", keys = ["usage"] }: a file that the program writ
 `{report_folder}`, a private folder that is gone behind the run; `[[report]]` reads these keys of its one JSON object.
 via: arg, stdin or file (`{prompt_file}`). dash_guard keeps a prompt from becoming a flag or a subcommand: `stdin` (what
 is usual) gives such a prompt on stdin, `--` is put before any, `equals` asks for a word such as `--prompt={prompt}`,
-`space` puts a space before a dash, for a prompt that is a flag's value. `long` says where a prompt goes that is too
+`space` puts a space before a dash, for a prompt that is a flag's value, `word` before a dash and before a single word,
+for one that no flag stands before. `long` says where a prompt goes that is too
 long for an argument: stdin, file, or refuse. A prompt's file is ours alone, and goes with the child. A child whose
 stdin is not its prompt has none: many wait for its end. What a frontend gives was checked before (`start.checked`);
 the id of a session is checked here, by its pattern, and no other value begins a word with a dash. `{bundled}` is the
@@ -64,7 +65,7 @@ KEYS = (
     *("env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login"),
     *("api_base", "variants", "version_probe", "home", "report"),
 )
-VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "stdin"), ("stdin", "file", "refuse")
+VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "word", "stdin"), ("stdin", "file", "refuse")
 STDINS = ("devnull", "pipe")
 
 
@@ -121,7 +122,7 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
         filled: dict[str, Any] = {
             **dict.fromkeys(variants, False),
             "permission_args": request.mode,
-            "prompt": f" {text}" if prompt.guard == "space" and text.startswith(("-", "@")) else text,
+            "prompt": f" {text}" if _needs_space(prompt.guard, text) else text,
             "prompt_file": path,
             "prompt_argument": inline,
             "prompt_stdin": not inline and path is None,
@@ -276,6 +277,11 @@ def _allowed(tools: Tools, request: Request, name: str) -> list[str]:
     if not left:
         raise FrontendError(f"{name} has none of the tools that are left", hint="allow one of them: `shim vendors`")
     return left
+
+
+def _needs_space(guard: str, text: str) -> bool:
+    """Whether a prompt could be taken for a flag, a file or a subcommand without a space in front of it."""
+    return (guard in ("space", "word") and text.startswith(("-", "@"))) or (guard == "word" and " " not in text)
 
 
 def _bytes(text: str) -> int:
