@@ -235,6 +235,7 @@ class Launcher:
             inline=not runs_in_shell(self._program[0]),
             keep=self._keep,
             report_folder=self._report_folder(),
+            elsewhere=bool(self._launcher),
         )
 
     def _report_folder(self) -> str | None:

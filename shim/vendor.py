@@ -52,6 +52,7 @@ class Request(NamedTuple):
     `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speech`).
     `inline`: its prompt may be an argument; not where a shell would read it again.
     `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
+    `elsewhere`: a launcher stands before the program, so it may see no file of ours.
     `report_folder` is where it may write its `Vendor.report`, None where nobody would read that.
     """
 
@@ -68,6 +69,7 @@ class Request(NamedTuple):
     inline: bool = True
     keep: Callable[[str], str | None] = lambda text: None
     report_folder: str | None = None
+    elsewhere: bool = False
 
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""

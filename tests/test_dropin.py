@@ -532,6 +532,18 @@ def test_a_launcher_stands_in_front_of_the_program(box, demo):
     assert (box.path / "launched").read_text(encoding="utf-8").strip() == demo["SHIM_BIN"]
 
 
+@pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
+def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_machine(box, mode):
+    """Without its policy file gemini lets its model leave a mode, and says nothing (test_bundled)."""
+    launcher = box.program("launcher", f"echo started > {box.path}/launched; exit 3\n")
+    gemini = box.program("gemini", "exit 3\n")
+    box.settings(f'[vendors.gemini]\nbin = "{gemini}"\nlauncher = ["{launcher}"]\n')
+    done = box.claude(*ASK, "--permission-mode", mode, SHIM_VENDOR="gemini")
+    assert done.status == 1 and done.result["is_error"]
+    assert (box.path / "launched").exists() is (mode == "bypassPermissions")
+    assert (done.result["shim"]["cause"] == "refused") is (mode != "bypassPermissions")
+
+
 @pytest.mark.parametrize("to_file", [False, True])
 def test_the_log_never_touches_stdout(box, demo, to_file):
     """P8"""

@@ -34,7 +34,8 @@ for one that no flag stands before. `long` says where a prompt goes that is too
 long for an argument: stdin, file, or refuse. A prompt's file is ours alone, and goes with the child. A child whose
 stdin is not its prompt has none: many wait for its end. What a frontend gives was checked before (`start.checked`);
 the id of a session is checked here, by its pattern, and no other value begins a word with a dash. `{bundled}` is the
-folder of the bundled profiles, for a file that the program reads from there.
+folder of the bundled profiles, for a file with rules that keep a mode narrow. Behind a launcher the program may not see
+it, so such a profile is started there in the widest mode only.
 """
 
 import re
@@ -65,6 +66,7 @@ KEYS = (
     *("env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login"),
     *("api_base", "variants", "version_probe", "home", "report"),
 )
+WIDEST = "bypassPermissions"
 VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "word", "stdin"), ("stdin", "file", "refuse")
 STDINS = ("devnull", "pipe")
 
@@ -116,6 +118,11 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
         invocation, resume = request.invocation, request.resumed
         if resume:
             _check_session(resume, pattern, name, uses, fork=invocation.fork_session)
+        if request.elsewhere and BUNDLED in uses and request.permission_mode != WIDEST:
+            raise FrontendError(
+                f"behind a launcher {name} may not see the file that keeps mode {request.permission_mode!r} narrow",
+                hint=f"leave `launcher` out of [vendors.{name}], or ask for {WIDEST}",
+            )
         system, appended, before = _system_prompts(request, uses)
         text = "\n\n".join([*before, request.prompt])
         inline, path = _place(prompt, request, text, name)
