@@ -79,6 +79,7 @@ class Launcher:
         self.settings = settings
         self.end_grace = settings.end_grace
         self.retries = DIALECTS[settings.dialect].retries
+        self._asks_by_line = settings.dialect == "yume"
         self.timeouts = {name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS}
         self.echo = invocation.replay_user_messages
         self.facts = facts
@@ -177,6 +178,8 @@ class Launcher:
         self._listens = listens
         if self.refusal is not None:
             raise self.refusal
+        if self._asks_by_line and self.facts.prompts:
+            self.vendor.wait_for_answers()
         self.find()
         if self._answered and not (self._resume and self.vendor.resumes):
             raise FrontendError(
@@ -304,7 +307,7 @@ class Launcher:
             turns_asked=invocation.max_turns,
             budget=None if vendor.passthrough else invocation.max_budget_usd,
             redact=self.settings.redaction() == "all",
-            questions=(lambda: facts.prompts) if self.settings.dialect == "yume" else None,
+            questions=(lambda: facts.prompts) if self._asks_by_line else None,
             policy=self.policy() or None,
             retracts=vendor.retracts or self.retries,
             retries=self.retries,

@@ -74,11 +74,8 @@ class Listing:
 
     def interactive(self, vendor: Vendor) -> None:
         """ModeError for a vendor that asks nobody, where each call is to wait for an answer."""
-        if self._interactive and vendor.unattended:
-            raise ModeError(
-                f"{vendor.name} runs its tools and asks nobody, so it cannot be run in the mode interactive",
-                hint="choose the mode default, or a vendor that asks (`shim vendors`)",
-            )
+        if self._interactive:
+            vendor.wait_for_answers()
 
     def environment(self, name: str) -> Mapping[str, str]:
         """What a vendor of the list is started from."""

@@ -229,6 +229,14 @@ class Vendor(NamedTuple):
             said.append(f"--model has no effect: {self.name} has no flag for it\n")
         return said
 
+    def wait_for_answers(self) -> None:
+        """ModeError for a vendor that asks nobody, where each call is to wait for its answer (Yume's interactive)."""
+        if self.unattended:
+            raise ModeError(
+                f"{self.name} runs its tools and asks nobody, so it cannot be run in the mode interactive",
+                hint="choose the mode default, or a vendor that asks (`shim vendors`)",
+            )
+
     def mode_arguments(self, mode: str) -> tuple[str, ...]:
         """The arguments that honour a permission mode; ModeError when there is no way to (surface page)."""
         if mode in self.modes:

@@ -1,5 +1,6 @@
 """Vendors for lists of them: the same small profile under several names, and what such a program prints."""
 
+from pathlib import Path
 from typing import Any
 
 from box import Box, ndjson
@@ -111,14 +112,21 @@ class Several:
     def __init__(self, box: Box, *names: str) -> None:
         self.box = box
         for name in self.names:
-            path = box.config.parent / "vendors" / f"{name}.toml"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(PROFILE.replace("NAME", name), encoding="utf-8")
+            self._profile(name).parent.mkdir(parents=True, exist_ok=True)
+            self._profile(name).write_text(PROFILE.replace("NAME", name), encoding="utf-8")
         self.settings(*names)
 
     def settings(self, *names: str, more: str = "") -> None:
         """The list, and what else stands in the settings."""
         self.box.settings(f"vendor = {list(names or self.names)}\n{more}")
+
+    def _profile(self, name: str) -> Path:
+        return self.box.config.parent / "vendors" / f"{name}.toml"
+
+    def unattended(self, name: str) -> None:
+        """This one runs its tools and asks nobody."""
+        text = self._profile(name).read_text(encoding="utf-8")
+        self._profile(name).write_text("unattended = true\n" + text, encoding="utf-8")
 
     def prints(self, name: str, *events: Line, code: int = 0, stderr: str = "") -> None:
         """What the program of a vendor does, whenever it is started; its last start is recorded."""

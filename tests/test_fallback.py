@@ -282,6 +282,33 @@ def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(sev
     assert (done.status, tried(done.result)) == (0, [("pi", "refused")])
 
 
+FRAMES = [{"type": "set_permission_mode", "mode": "interactive"}, {"type": "user", "content": "one"}]
+
+
+def test_who_asks_nobody_is_not_asked_for_one_whose_calls_were_to_wait(several):
+    several.settings("qwen", "bee", "cow")
+    several.unattended("bee")
+    asked = [["hear", '"user"'], ["out", ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))]]
+    several.box.fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
+    several.answers("bee", "cow")
+    done = converse(several, *FRAMES, SHIM_DIALECT="yume")
+    assert tried(done.lines[0]) == [("qwen", "auth"), ("bee", "refused")]
+    assert not several.recording("bee").exists()
+
+
+def test_calls_that_are_to_wait_are_asked_about_by_the_next_vendor_that_can(several):
+    several.settings("ant", "qwen")
+    several.unattended("ant")
+    several.answers("ant")
+    several.box.fake(HELLO, ["hear", '"user"'], ["out", QWEN], ["hear", "nothing more"], name="qwen")
+    done = converse(several, *FRAMES, SHIM_DIALECT="yume")
+    assert tried(done.lines[0]) == [("ant", "refused")] and done.status == 0
+    done = converse(several, *FRAMES, SHIM_DIALECT="yume", SHIM_VENDOR="ant")
+    assert (done.status, done.lines[-2]["shim"]["cause"]) == (1, "refused")
+    assert b"cannot be run in the mode interactive" in done.stdout
+    assert not several.recording("ant").exists()
+
+
 def test_a_session_goes_on_with_the_vendor_that_answered(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")

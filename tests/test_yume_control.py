@@ -112,10 +112,11 @@ def test_r15_an_unknown_mode_is_the_default_and_said(mode):
     assert "is not known: default" in control.complaints[0]
 
 
-def test_interactive_is_never_wider_with_a_vendor_that_asks_nobody():
+def test_interactive_is_said_of_a_vendor_that_asks_nobody():
     control = opened(asks=False, unattended=True)
     receive(control, {"type": "set_permission_mode", "mode": "interactive"})
-    assert control.facts.mode == "interactive", "which the vendor has no way to honour: its next turn is refused"
+    assert (control.facts.mode, control.facts.prompts) == ("default", True), "its next turn is refused"
+    assert control.complaints == ["qwen: it asks nobody here\n"]
     kept = opened(asks=False)
     receive(kept, {"type": "set_permission_mode", "mode": "interactive"})
     assert kept.facts.mode == "default" and "its own default" in kept.complaints[0]

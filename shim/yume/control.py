@@ -21,7 +21,7 @@ from shim.hooks import Seen
 from shim.messages import read_message
 from shim.permissions import CLOSED_STREAM, UNASKED, Decision, Permission
 from shim.yume.pen import YumePen
-from shim.yume.words import INTERACTIVE, yume_mode
+from shim.yume.words import yume_mode
 
 # Yume's own limit for a turn is ten minutes: nobody waits longer for an answer to a question in it.
 APPROVAL_SECONDS = 600.0
@@ -94,9 +94,7 @@ class YumeControl(Control):
         if not known:
             self._complain(f"the permission mode {printable(str(name)[:KIND_CHARACTERS])!r} is not known: default", "")
         if asks and not self.facts.asks:
-            if self.facts.unattended:
-                mode = INTERACTIVE  # which it has no way to honour: the next turn is refused
-            self._complain(
+            self._complain(  # what is unattended is refused by its next turn, where no other vendor answers
                 "it asks nobody here" + ("" if self.facts.unattended else "; it keeps to its own default"), ""
             )
         self.facts.mode, self.facts.prompts = mode, asks
