@@ -281,6 +281,6 @@ class TwoWay(ChildDriver):
 
     async def stop(self) -> None:
         """Close its stdin, and make sure of its end."""
-        if self._child is not None:
-            await self._child.dismiss()
-            self._child.close()
+        if (child := self._child) is not None:
+            await child.dismiss()
+            await self._forget(child)

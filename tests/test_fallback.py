@@ -401,6 +401,18 @@ def test_a_vendor_that_stays_may_answer_for_one_that_does_not(several):
     assert vendors(done) == ["qwen"] * 4 and tried(results(done)[0]) == [("ant", "rate_limit")]
 
 
+def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(several):
+    """Something that it left behind holds its stderr: nobody reads on there while the next child has that number."""
+    several.settings("ant", "qwen")
+    several.prints("ant", LIMITED, code=1)
+    fails = ["out", ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]"))]
+    several.box.fake(["hold", 30], HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
+    done = converse(several, user("one"), user("two"), user("three"))
+    assert vendors(done) == ["qwen"] * 6
+    assert [tried(line) for line in results(done)] == [[("ant", "rate_limit")]] * 3
+    assert [line["shim"]["cause"] for line in results(done)] == ["vendor_error"] * 3
+
+
 def test_a_model_of_another_vendor_is_refused_to_a_conversation(several):
     """Surface page, The vendor of a turn: a prefix is one vendor's."""
     several.answers("ant")
