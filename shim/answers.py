@@ -78,14 +78,18 @@ class Facts:
         self.checked = checked
         self.unattended = unattended
         self.known_model = ""
+        self._models: dict[
+            str, tuple[str | None, str | None]
+        ] = {}  # of those that were at it
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
         self.cost = 0.0
 
-    def serve(self, vendor: str, modes: tuple[str, ...], *, asks: bool, unattended: bool, model: str | None) -> None:
+    def serve(self, vendor: str, modes: tuple[str, ...], *, asks: bool, unattended: bool) -> None:
         """From now on it is this vendor; another one's model and what it said of itself are not this one's."""
+        self._models[self.vendor] = self.model, self.first_model
         self.vendor, self.modes, self.asks, self.unattended = vendor, modes, asks, unattended
-        self.model = self.first_model = model
+        self.model, self.first_model = self._models.get(vendor, (None, None))
         self.known_model = ""
 
     def allows(self, tool: str, arguments: Asked) -> bool:

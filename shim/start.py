@@ -202,15 +202,11 @@ class Start:
         if len(self._listing.left) == 1:
             return None
         made, facts = {first.launcher.vendor.name: first}, first.launcher.facts
-        model = self.invocation.model
 
         def prepare(name: str) -> Candidate:
             candidate = made.get(name) or self._candidate(name, first.launcher)
             made[name], vendor = candidate, candidate.launcher.vendor
-            own = model if candidate is first else None
-            facts.serve(
-                vendor.shown, tuple(vendor.modes), asks=candidate.listens, unattended=vendor.unattended, model=own
-            )
+            facts.serve(vendor.shown, tuple(vendor.modes), asks=candidate.listens, unattended=vendor.unattended)
             return candidate
 
         return Candidates(self._listing.left, self._listing.skipped, prepare)

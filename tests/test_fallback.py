@@ -380,6 +380,16 @@ def test_while_none_has_answered_each_message_is_asked_of_all(several):
     assert models == ["unknown", "ant-model", "ant-model"]
 
 
+def test_a_model_that_was_chosen_stays_that_of_its_vendor(several):
+    several.settings("ant", "bee")
+    several.prints("ant", UNAUTHORIZED, code=1)
+    several.prints("bee", LIMITED, code=1)
+    lines = control("1", "set_model", model="m2"), user("one"), user("two")
+    converse(several, *lines, flags=("--model", "m1"))
+    started = json.loads(several.recording("ant").read_text()), json.loads(several.recording("bee").read_text())
+    assert [it["arguments"] for it in started] == [["--model", "m2"], []]
+
+
 QWEN = ndjson(INIT, says("I am qwen."), qwen_result("I am qwen."))
 
 
