@@ -78,9 +78,7 @@ class Facts:
         self.checked = checked
         self.unattended = unattended
         self.known_model = ""
-        self._models: dict[
-            str, tuple[str | None, str | None]
-        ] = {}  # of those that were at it
+        self._models: dict[str, tuple[str | None, str | None]] = {}  # of those that were at it
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
         self.cost = 0.0
