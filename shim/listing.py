@@ -28,7 +28,6 @@ class Listing:
         environment: Mapping[str, str],
         *,
         cwd: str,
-        mode: str,
         flat: bool,
         interactive: bool,
     ) -> None:
@@ -36,7 +35,6 @@ class Listing:
         self._settings = settings
         self._environment = environment
         self._cwd = cwd
-        self._mode = mode
         self._interactive = interactive
         self.several = len(self._names) > 1
         self.translated = flat or self.several  # no line of a real claude passes as it is: another one may answer
@@ -48,12 +46,15 @@ class Listing:
             if name not in VENDORS:
                 find(name)
 
-    def first(self) -> Vendor:
-        """The vendor that begins: the first that can start, else the last one, whose turn will say why it cannot."""
+    def first(self, mode: str) -> Vendor:
+        """The vendor that begins: the first that can start in a permission mode, else the last one.
+
+        That one's turn will say why it cannot either.
+        """
         while len(self.left) > 1:
             vendor = find(self.left[0], flat=True)
             try:
-                self._able(vendor)
+                self._able(vendor, mode)
                 break
             except (VendorError, ModeError) as error:
                 self.skipped.append(tried(vendor.name, error.cause, str(error)))
@@ -63,9 +64,9 @@ class Listing:
             self.interactive(vendor)
         return vendor
 
-    def _able(self, vendor: Vendor) -> None:
+    def _able(self, vendor: Vendor, mode: str) -> None:
         """Raise why a vendor cannot be started, as far as that is known before."""
-        vendor.mode_arguments(self._mode)
+        vendor.mode_arguments(mode)
         self.interactive(vendor)
         own = self._settings.of(vendor.name)
         find_launcher(own.launcher, self._environment, self._cwd)

@@ -3,6 +3,9 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
+_MODEL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-[]=, ")
+MODEL_CHARACTERS = 200
+
 
 class Routed(NamedTuple):
     """A model's name without its prefix; None where the prefix was all. `vendor` is None where nobody is named."""
@@ -36,3 +39,9 @@ def chosen(model: str, vendor: str, vendors: Collection[str]) -> str | None:
     if named not in (None, vendor):
         raise ValueError(f"this conversation is {vendor}'s, and {named}'s models are not its own; start a new one")
     return rest
+
+
+def check_model(name: str) -> None:
+    """ValueError for a name that must not become an argument."""
+    if len(name) > MODEL_CHARACTERS or not name[:1].isalnum() or not _MODEL.issuperset(name):
+        raise ValueError(f"the model name {name[:60]!r} has characters that no model name has")

@@ -26,7 +26,7 @@ from shim.own_vendors import learn, readable
 from shim.policy import MODES, permission_mode
 from shim.programs import found_on_path
 from shim.prompt import read_file_option, read_prompt
-from shim.routing import chosen, listed, routed
+from shim.routing import check_model, chosen, listed, routed
 from shim.runs import Pending, Run
 from shim.translate import fresh_identity, open_pen
 from shim.tried import PASSED_OVER
@@ -62,6 +62,20 @@ def terminator(invocation: Invocation, setting: str) -> str:
     return "message_stop" if invocation.print_mode and invocation.input_format == "text" and not sdk else "none"
 
 
+def mode_of(invocation: Invocation) -> str:
+    """The permission mode that is asked for."""
+    return permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
+
+
+def with_settings(invocation: Invocation) -> Invocation:
+    """The invocation under what `--settings` has, if that was given."""
+    if not invocation.settings:
+        return invocation
+    from shim.given import obey_settings
+
+    return obey_settings(invocation)
+
+
 class Start:
     """One conversation, from its invocation."""
 
@@ -81,27 +95,29 @@ class Start:
         self.recordings: Takes | None = None
         self._played = played(invocation, self.environment)
         self.resumed_id, self.resumed = self._resumed(invocation)
-        self.mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
         names, model = self._vendor_names(invocation, installed)
         self._listing = Listing(
             names,
             self.settings,
             self.environment,
             cwd=self.cwd,
-            mode=self.mode,
             flat=self.flat,
             interactive=self.flat and invocation.permission_prompt_tool == "stdio",
         )
-        self.vendor = self._listing.first() if self._played is None else self._stand_in(self._played, invocation)
+        if self._listing.several:
+            invocation = with_settings(invocation)
+        self.vendor = (
+            self._listing.first(mode_of(invocation))
+            if self._played is None
+            else self._stand_in(self._played, invocation)
+        )
         partial = invocation.partial or DIALECTS[self.settings.dialect].streams
         invocation = invocation._replace(model=self._listing.model(self.vendor.name, model), partial=partial)
-        several = self._listing.several
         if self._listing.translated or not self.vendor.passthrough:  # a real claude's own front reads its files itself
             invocation = read_file_option(invocation)
-        if invocation.settings and (several or not self.vendor.passthrough):
-            from shim.given import obey_settings
-
-            invocation = obey_settings(invocation)
+        if not (self._listing.several or self.vendor.passthrough):
+            invocation = with_settings(invocation)
+        self.mode = mode_of(invocation)
         self.invocation = checked(invocation)
         if path := config.record_path(invocation, self.environment, installed, self.settings):
             from shim.casts.recording import open_recorder
@@ -381,13 +397,3 @@ def checked(invocation: Invocation) -> Invocation:
         if directory.startswith("-"):
             raise FrontendError(f"--add-dir {directory[:60]!r} is not a directory")
     return invocation
-
-
-_MODEL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-[]=, ")
-MODEL_CHARACTERS = 200
-
-
-def check_model(name: str) -> None:
-    """ValueError for a name that must not become an argument."""
-    if len(name) > MODEL_CHARACTERS or not name[:1].isalnum() or not _MODEL.issuperset(name):
-        raise ValueError(f"the model name {name[:60]!r} has characters that no model name has")

@@ -103,6 +103,15 @@ def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_it
     assert not several.recording("ant").exists() and not several.recording("bee").exists()
 
 
+def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
+    several.settings("ant", "demo", "bee")
+    several.answers("ant", "bee")
+    given = json.dumps({"permissions": {"defaultMode": "plan"}})
+    done = several.box.claude(*ASK, "--settings", given)
+    assert (answered(done), tried(done.init)) == ("demo", [("ant", "refused")])
+    assert done.init["permissionMode"] == "plan"
+
+
 def test_a_mode_that_no_vendor_of_the_list_can_honour_is_refused(several):
     several.answers("ant", "bee", "cow")
     done = several.box.claude(*ASK, "--permission-mode", "plan")
