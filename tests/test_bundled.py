@@ -296,7 +296,8 @@ def test_the_plainest_turn(vendor):
             "ses_0Ab",
             (*OPENCODE, "-m", "p/m", "-s", "ses_0Ab", "--fork"),
         ),
-        ("copilot", ("--disallowedTools", "Bash,Edit"), S, (f"--resume={S}", "--excluded-tools=bash,edit")),
+        ("copilot", ("--disallowedTools", "Bash,Edit"), S, (f"--resume={S}", "--excluded-tools=bash,edit,apply_patch")),
+        ("copilot", ("--disallowedTools", "Write"), None, ("--excluded-tools=create,apply_patch",)),
         (
             "copilot",
             ("--permission-mode", "acceptEdits", "--session-id", S),

@@ -72,6 +72,12 @@ def test_what_is_asked_becomes_arguments(words, facts, arguments):
     assert launch.stdin == (b"say hi" if arguments[-1] == "-" else b"")
 
 
+def test_a_tool_that_can_do_what_is_denied_is_denied():
+    both = ARGV + 'change = { name = "Edit", alt = [{ match = { new = true }, name = "Write" }] }\n'
+    assert started(both, removed=("Write",)).arguments[3:-1] == ("--not", "change")
+    assert started(both, removed=("Bash", "Edit")).arguments[3:-1] == ("--not", "sh,change")
+
+
 def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag_for_them():
     launch = started(ARGV, "--append-system-prompt", "Be brief.")
     assert launch.arguments[-1] == "Be brief.\n\nsay hi"

@@ -45,6 +45,7 @@ from typing import Any, NamedTuple
 
 from shim.errors import FrontendError
 from shim.profiles.check import Spot
+from shim.profiles.tools import RuledTool
 from shim.profiles.words import BUNDLED, SWITCHES, TEXTS, part
 from shim.tools import Tools, vendor_names
 from shim.vendor import ARGUMENT_BYTES, Launch, Report, Request, as_argument, as_stdin
@@ -143,7 +144,7 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
             "max_turns": None if invocation.max_turns is None else str(invocation.max_turns),
             "add_dirs": invocation.add_dirs,
             "mcp_configs": request.mcp_configs() if "mcp_configs" in uses else (),
-            "denied_tools": vendor_names(tools, request.removed) if "denied_tools" in uses else (),
+            "denied_tools": _denied(tools, request.removed) if "denied_tools" in uses else (),
             "allowed_tools": _allowed(tools, request, name) if "allowed_tools" in uses else (),
             "trust": request.trust,
             "partial": invocation.partial,
@@ -272,6 +273,16 @@ def _system_prompts(request: Request, uses: set[str]) -> tuple[str, str, list[st
         before.append(appended)
         appended = ""
     return system, appended, before
+
+
+def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
+    """The program's names of the tools that can do what was taken away, whatever else they can do."""
+    others = {own: tool.alternatives for own, tool in tools.items() if isinstance(tool, RuledTool)}
+    return [
+        own
+        for own, tool in tools.items()
+        if not {tool.name, *(name for _, (name, _) in others.get(own, ()))}.isdisjoint(removed)
+    ]
 
 
 def _allowed(tools: Tools, request: Request, name: str) -> list[str]:
