@@ -29,7 +29,11 @@ class _Handler(ScriptedHandler):
         self.say_whole(200, {"object": "list", "data": models})
 
     def post(self, body: Json) -> None:
-        offered = [name for tool in body.get("tools") or [] for name in _names(tool.get("function") or {})]
+        offered = [
+            name
+            for tool in body.get("tools") or []
+            for name in _names(tool.get("function") or tool.get("custom") or {})
+        ]
         number, request, answer = self.model.answer(body, offered)
         frame = {"id": f"chatcmpl-{number}", "created": 1_700_000_000, "model": request.model}
         if isinstance(answer, Failure):

@@ -83,6 +83,18 @@ def test_a_forbidden_tool_is_not_offered_to_the_model_even_with_leave_for_everyt
     assert "bash" not in request.offered and "view" in request.offered
 
 
+@pytest.mark.parametrize(
+    ("name", "tools"), [("mock-1", {"edit", "create", "grep"}), ("gpt-5.1-codex", {"apply_patch", "rg"})]
+)
+def test_edits_are_taken_away_from_a_model_that_makes_them_in_another_way(
+    frontend: Frontend, model: ModelServer, name: str, tools: set[str]
+) -> None:
+    check_contract(frontend.run("[[text]] hi", BYPASS, "--model", name))
+    check_contract(frontend.run("[[text]] hi", BYPASS, "--model", name, "--disallowedTools", "Edit,Write,Grep"))
+    every, fewer = (request.offered for request in model.requests)
+    assert tools <= set(every) and tools.isdisjoint(fewer) and "view" in fewer
+
+
 def test_a_servers_error_that_stays_is_an_api_error(frontend: Frontend) -> None:
     """Five times, which takes 17 seconds; a 429 takes a minute."""
     run = frontend.run("[[error]] 500")
