@@ -2,6 +2,7 @@
 
 import pytest
 from acai_by_hand import ACAI, CAKE
+from profiling import lines_of, result_line
 from support import as_parameters, check_turns, fixture_cases
 
 from shim.events import TERMINATORS, ClaudePen
@@ -75,3 +76,18 @@ def test_its_tools_in_claudes_words(name, given, expected):
     """acai page, section 4; keys keep their places."""
     claude, arguments = translate(find("acai").tools, name, given)
     assert (claude, list(arguments.items())) == (expected[0], list(expected[1].items()))
+
+
+@pytest.mark.parametrize(
+    ("denial", "name", "command"),
+    [
+        ("bash: rm -rf x", "Bash", "rm -rf x"),
+        ("bash: cat <<E\nkey: value\nE", "Bash", "cat <<E\nkey: value\nE"),
+        ("bash: echo " + "x" * 5000, "Bash", "echo " + "x" * 5000),
+        ("bash", "Bash", ""),
+    ],
+)
+def test_a_denied_command_is_said_whole(denial, name, command):
+    end = {"type": "task_complete", "subtype": "success", "is_error": False, "permission_denials": [denial]}
+    (found,) = result_line(lines_of(find("cake"), end))["permission_denials"]
+    assert (found["tool_name"], found["tool_input"]) == (name, {"command": command})
