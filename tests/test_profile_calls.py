@@ -106,8 +106,10 @@ def test_pieces_without_end_are_bounded():
     )
     assert len(calls(lines)) == CALLS and result_line(lines)["shim"]["repairs"]["call_left_out"] == 3
     half = "x" * (CHARACTERS // 2)
-    lines = lines_of(vendor, piece(0, f'"{half}', n="c", tool="T"), piece(0, half), piece(0, '"'), OVER)
+    hole = (piece(0, f'{{"a":"{half}', n="c", tool="T"), piece(0, half), piece(0, '"}'))
+    lines = lines_of(vendor, *hole, OVER)
     assert result_line(lines)["shim"]["repairs"]["input_cut"] == 1
+    assert "a" not in calls(lines)[0][2], "what stood in the middle is missing: these are not its arguments"
 
 
 def test_a_piece_that_is_no_text_is_counted():

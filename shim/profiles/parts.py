@@ -18,12 +18,13 @@ Say = Callable[[Any, Any, Any], None]  # id, name, arguments
 
 
 class _Part:
-    __slots__ = ("fragments", "identity", "name")
+    __slots__ = ("cut", "fragments", "identity", "name")
 
     def __init__(self) -> None:
         self.identity: Any = None
         self.name: Any = None
         self.fragments: list[str] = []
+        self.cut = False  # a fragment is missing, so none behind it counts
 
 
 class Parts:
@@ -51,11 +52,14 @@ class Parts:
             part = self._calls[key] = _Part()
         part.identity = part.identity or identity
         part.name = part.name or name
-        if fragment and self._size + len(fragment) <= CHARACTERS:
+        if not fragment or part.cut:
+            return
+        part.cut = self._size + len(fragment) > CHARACTERS
+        if part.cut:
+            self._account.repaired("input_cut", str(part.name))
+        else:
             part.fragments.append(fragment)
             self._size += len(fragment)
-        elif fragment:
-            self._account.repaired("input_cut", str(name))
 
     def whole(self, identity: Any) -> None:
         """The call `identity` came whole: its pieces say nothing more."""
