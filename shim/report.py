@@ -3,6 +3,8 @@
 The folder is one of `spill`'s, so that what a killed run leaves behind is removed with the old ones.
 """
 
+import contextlib
+import os
 import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -41,10 +43,12 @@ class ReportFile:
         return found
 
     def remove(self) -> None:
-        """Remove the folder and whatever was put into it."""
+        """Remove the folder and whatever was put into it, and that of its session, if nothing else is in there."""
         folder, self.folder = self.folder, None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # its session may have spilled something, which stays
+                os.rmdir(os.path.dirname(folder))
 
 
 def picked(data: bytes, keys: tuple[str, ...]) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ import os
 import re
 import stat
 import tomllib
+from pathlib import Path
 
 import pytest
 from box import ASK, ndjson
@@ -21,6 +22,7 @@ from shim.profiles.check import Source
 from shim.profiles.profile import build
 from shim.replays.words import REPORT
 from shim.report import REPORT_BYTES, ReportFile, picked
+from shim.spill import Spill
 from shim.vendor import Report, Request
 
 assert forgotten  # what is learned of a user's vendors is forgotten here too
@@ -77,6 +79,14 @@ def test_only_we_may_enter_its_folder_and_it_is_gone_once_read(box):
         json.dump(TOLD, written)
     assert file.take() == {"nests": TOLD["nests"]}
     assert not os.path.exists(folder) and file.take() is None
+    assert not os.path.exists(os.path.dirname(folder)), "a run leaves nothing of it"
+
+
+def test_what_the_session_spilled_stays_when_its_report_is_gone(box):
+    file = report_file(box)
+    spilled = Spill({"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-555566667777").keep("long")
+    file.remove()
+    assert Path(spilled).read_text(encoding="utf-8") == "long"
 
 
 def test_a_run_that_wrote_nothing_has_no_report_and_leaves_no_folder(box):
