@@ -13,6 +13,7 @@ from support import as_parameters, case, fixture_cases, parse, result_of, transl
 from test_launch import launch
 
 from shim import vendors
+from shim.tools import translate
 from shim.vendors import VENDORS
 
 OTHERS = ("acai", "cake")  # seeds: test_vendors has them, test_profile_acai, and test_launch
@@ -318,6 +319,21 @@ def test_the_plainest_turn(vendor):
 def test_what_is_asked_becomes_its_own_flags(vendor, words, resume, arguments):
     started = launch(vendor, *words, resume=resume).arguments
     assert " ".join(arguments) in " ".join(started)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([11, 20], {"offset": 11, "limit": 10}),
+        ([11, -1], {"offset": 11}),
+        ([11], {"offset": 11}),
+        (None, {}),
+    ],
+)
+def test_what_copilot_reads_of_a_file_is_no_more_than_it_asked_for(lines, said):
+    """Its own words: [start, end], and -1 for the end of the file."""
+    given = {"path": "/a"} | ({"view_range": lines} if lines else {})
+    assert translate(vendors.find("copilot").tools, "view", given) == ("Read", {"file_path": "/a"} | said)
 
 
 @pytest.mark.parametrize("word", ["auth", "config", "history", "version"])
