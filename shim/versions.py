@@ -8,6 +8,7 @@ preview of than to what came before.
 import re
 from typing import NamedTuple
 
+ANSWER_CHARACTERS = 4000  # that a pattern sees, as of all that a vendor says
 VERSION_CHARACTERS = 64  # of one; a program that prints a page has no version
 NUMBERS = 8  # of one
 DIGITS = 18  # of one number
@@ -30,7 +31,7 @@ class VersionProbe(NamedTuple):
 
     def read(self, answer: str) -> str | None:
         """The version in an answer; None where there is none."""
-        found = re.search(self.regex, answer)
+        found = re.search(self.regex, answer[:ANSWER_CHARACTERS])
         if found is None:
             return None
         version = (found[1] if found.re.groups else found[0]) or ""

@@ -3,7 +3,7 @@
 import pytest
 
 from shim.vendors import VENDORS, find
-from shim.versions import VersionProbe, conditions, newest, numbers_of
+from shim.versions import ANSWER_CHARACTERS, VersionProbe, conditions, newest, numbers_of
 
 # What the programs print, measured unless it says otherwise.
 SAID = [
@@ -27,6 +27,12 @@ def test_each_program_is_read_in_its_own_form(name, answer, version):
     how = find(name).version
     assert how.read(answer) == version
     assert how.place(version) == "tested"
+
+
+def test_no_pattern_sees_more_than_the_beginning_of_an_answer():
+    """Threats: a pattern of a profile is bounded by what it sees, and an answer may have 128 KB."""
+    assert VersionProbe().read("." * ANSWER_CHARACTERS + " 1.2.3") is None
+    assert VersionProbe().read("." * (ANSWER_CHARACTERS - 9) + " 1.2.3 and more") == "1.2.3"
 
 
 @pytest.mark.parametrize("answer", ["", "error: unknown option '--version'\n", "usage: see page 7\n", "\0\xff"])
