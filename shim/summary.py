@@ -10,7 +10,7 @@ from typing import Any, Literal
 from shim.account import OVERFLOW, printable
 from shim.casts.cast import Header
 from shim.redact import Redactor
-from shim.story.steps import cause_of
+from shim.story.steps import answered_by, cause_of
 from shim.story.story import Change, Step, Totals
 
 NAMES = 500  # of tools, vendors, causes, repairs; what is called otherwise is counted together
@@ -134,10 +134,16 @@ class Run:
             facts = step.facts
             cause = short(cause_of(facts))
             self.outcome = cause or "ok"
+            self._answered(answered_by(facts))
             if cause:
                 count(self.causes, cause)
             self.turns.add(step.at - step.since)
             self._settle()
+
+    def _answered(self, vendor: str) -> None:
+        """Of a list it may be another one than the recording began with, whose version that is."""
+        if vendor and short(vendor) != self.vendor:
+            self.vendor, self.version = short(vendor), ""
 
     def _called(self, step: Step) -> None:
         calls = self.tools.setdefault(named(self.tools, step.name), Calls())

@@ -640,3 +640,26 @@ def test_a_recording_in_which_no_child_answered_has_nothing_to_play(several):
     assert (done.cause, tried(done.result)) == ("not_found", [("ant", "auth")])
     checked = several.box.shim("replay", "--check", str(cast))
     assert checked.status == 0 and b"no child answered in it" in checked.stdout
+
+
+@pytest.mark.parametrize("words", [("-p", "hi"), ASK])
+def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(several, words):
+    several.settings("qwen", "bee")
+    error = qwen_result(error="[API Error: 401 Unauthorized]")
+    several.box.fake(["read"], ["out", ndjson(INIT, error)], ["leave", 1], name="qwen")
+    several.answers("bee")
+    cast = str(several.box.path / "run.cast")
+    assert several.box.claude(*words, SHIM_RECORD=cast).status == 0
+    drawn = several.box.shim("show", cast).stdout.decode()
+    assert "qwen did not answer (auth): API Error: 401 Unauthorized" in drawn and "I am bee." in drawn
+    assert "repaired" not in drawn and "not understood" not in drawn
+    (listed,) = json.loads(several.box.shim("cast", "list", cast, "--json").stdout)
+    assert (listed["vendor"], listed["outcome"]) == ("bee", "ok")
+    assert list(json.loads(several.box.shim("cast", "stats", cast, "--json").stdout)["vendors"]) == ["bee"]
+    last = results(several.box.shim("export", cast, "--to", "ndjson"))[-1]
+    assert (last["shim"]["vendor"], last["result"]) == ("bee", "I am bee.")
+    assert several.box.shim("export", cast, "--to", "markdown").stdout.startswith(b"# hi\n\nbee ")
+    atif = json.loads(several.box.shim("export", cast, "--to", "atif").stdout)
+    if words is ASK:
+        assert atif["agent"]["name"] == "bee"
+    assert "I am bee." in [step["message"] for step in atif["steps"]]

@@ -208,7 +208,7 @@ class Teller:
 
     def _translated(self, record: Record) -> bytes:
         if record.letter == "s":
-            self._translation = self._opened()
+            self._translation = self._opened(record.fact.get("vendor"))
             self._readable = self._readable or self._translation is not None
             self._stderr = Tail()
             return b""
@@ -224,14 +224,19 @@ class Teller:
             said += translation.finish()
         return said
 
-    def _opened(self) -> Translation | None:
-        """A translation of the next child's output; of a later one, in the same conversation."""
+    def _opened(self, other: object) -> Translation | None:
+        """A translation of the next child's output; of a later one, in the same conversation.
+
+        `other` is its vendor where that is not the recording's: of a list another one may have answered.
+        """
+        vendor = other if isinstance(other, str) else self._header.vendor
         try:
+            opened = open_translation(vendor, partial=True, terminator="none", stable=True, limit=RETOLD_BYTES)
             if (last := self._translation) is not None:
-                return Translation(find(self._header.vendor).translator, last.turn.terms, last.pen, last.turn)
-            return open_translation(
-                self._header.vendor, partial=True, terminator="none", stable=True, limit=RETOLD_BYTES
-            )
+                if vendor != last.turn.terms.vendor:
+                    last.turn.conversation.vendor_session = None  # it has a session of its own
+                return Translation(find(vendor).translator, opened.turn.terms, last.pen, last.turn)
+            return opened
         except ShimError:
             return None  # a vendor of somebody else's: what it said cannot be read here
 

@@ -132,7 +132,7 @@ class _Document:
         if not self._begun:
             self._begun = True
             head: dict[str, Any] = {"schema_version": VERSION, "session_id": traced.session or None}
-            head["agent"] = self._agent(traced.header.vendor or "unknown", tools=True)
+            head["agent"] = self._agent(traced.vendor or "unknown", tools=True)
             self._write(self._dump({name: value for name, value in head.items() if value is not None})[:-1])
             self._write(b',"steps":[')
         if self._waiting:

@@ -29,10 +29,10 @@ def gather(path: str, *, redact: bool) -> Gathered:
             exported.change(at, change)
     for change in teller.close():
         exported.change(at, change)
-    header = cast.header
+    header, vendor = cast.header, teller.story.vendor or cast.header.vendor  # of a list another one may have answered
     about = {
-        "vendor": exported.fact(header.vendor),
-        "version": exported.fact(header.vendor_version or ""),
+        "vendor": exported.fact(vendor),
+        "version": exported.fact((header.vendor_version if vendor == header.vendor else "") or ""),
         "started": exported.fact(header.started),
         "folder": exported.fact(header.cwd),
         "shim": exported.fact(header.shim),

@@ -168,7 +168,7 @@ class Spans:
             asked, text = self._prompts.popleft()
             self._open(max(asked, at)).prompts(text)
         facts: Mapping[str, Any] = {} if result is None else result.facts
-        attributes = self._common("invoke_agent", self._traced.header.vendor)
+        attributes = self._common("invoke_agent", self._traced.vendor)
         if self._traced.model:
             attributes["gen_ai.request.model"] = self._traced.model
         attributes |= _usage(facts.get("usage"))
@@ -191,7 +191,7 @@ class Spans:
             number,
             "turn",
             "",
-            f"invoke_agent {self._traced.header.vendor}".strip(),
+            f"invoke_agent {self._traced.vendor}".strip(),
             CLIENT,
             (turn.begin, at),
             attributes,
@@ -200,7 +200,7 @@ class Spans:
         return span._replace(events=tuple(turn.events), dropped=turn.dropped)
 
     def _chat(self, lane: str, turn: int, reply: Reply) -> Span:
-        agent = self._agent(lane) if lane else self._traced.header.vendor
+        agent = self._agent(lane) if lane else self._traced.vendor
         attributes = self._common("chat", agent)
         model = reply.model or self._traced.model
         if model:
@@ -253,7 +253,7 @@ class Spans:
 
     def _common(self, operation: str, agent: str) -> dict[str, Value]:
         traced, model = self._traced, self._traced.model.rpartition("/")[2].lower()
-        found = next((name for begin, name in PROVIDERS if model.startswith(begin)), traced.header.vendor)
+        found = next((name for begin, name in PROVIDERS if model.startswith(begin)), traced.vendor)
         attributes: dict[str, Value] = {"gen_ai.operation.name": operation, "gen_ai.provider.name": found or "unknown"}
         if agent:
             attributes["gen_ai.agent.name"] = agent

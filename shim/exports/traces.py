@@ -41,6 +41,11 @@ class Traced:
         return "" if name == "unknown" else name  # what an init says that came before anybody knew
 
     @property
+    def vendor(self) -> str:
+        """Who answered: of a list it may be another one than the recording began with."""
+        return self.trace.vendor or self.header.vendor
+
+    @property
     def session(self) -> str:
         """The session's id, or ""."""
         return str(self.trace.replies.facts.get("session_id") or "")
@@ -50,7 +55,8 @@ class Traced:
         """The version of the agent, or "": a real claude says its own, where nobody else knew."""
         passed = not self.trace.replies.facts.get("shim")
         said: Any = self.trace.replies.facts.get("claude_code_version") if passed else ""
-        return self.header.vendor_version or str(said or "")
+        recorded = self.header.vendor_version if self.vendor == self.header.vendor else ""
+        return recorded or str(said or "")
 
     def iso(self, at: float) -> str | None:
         """ISO 8601 in UTC to the millisecond; None where the recording does not say when it began."""

@@ -68,6 +68,7 @@ _SENTENCES: dict[str, Callable[[Facts], str]] = {
     # the recorder's
     "caught": lambda facts: f"the drop-in got {facts['signal']}",
     "limit": _limit,
+    "passed_over": lambda facts: f"{facts['vendor']} did not answer ({facts['cause']}): {facts['reason']}",
     "redaction": _blanked,
     "refused": lambda facts: f"refused: {facts['text']}",
     "repair": lambda facts: f"repaired: {str(facts['repair']).replace('_', ' ')} {facts.get('count') or ''}".rstrip(),

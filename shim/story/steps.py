@@ -116,6 +116,12 @@ def same(said: str, whole: str) -> bool:
     return len(said) >= half and said[:half] == whole[:half]
 
 
+def answered_by(line: Mapping[str, Any]) -> str:
+    """The vendor of which an init or a result is; "" where none is named, as by a real claude's."""
+    shim = line.get("shim")
+    return str(shim.get("vendor") or "") if isinstance(shim, Mapping) else ""
+
+
 def cause_of(result: Mapping[str, Any]) -> str:
     """Why a turn failed, in the word of the shim, else of a real claude; "" where it did not."""
     if not result.get("is_error"):

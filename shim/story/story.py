@@ -7,7 +7,7 @@ a run that is going on and a recording. It keeps open steps and totals only; who
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shim.story.steps import TOKENS, Change, Kind, OpenBlock, Step, Totals, same, text_of
+from shim.story.steps import TOKENS, Change, Kind, OpenBlock, Step, Totals, answered_by, same, text_of
 from shim.story.timeline import SPANS, Span, Spent, Timeline
 
 __all__ = ["SPANS", "TOKENS", "Change", "Kind", "Span", "Spent", "Step", "Story", "Totals", "text_of"]
@@ -126,8 +126,7 @@ class Story:
     def _on_init(self, at: float, event: Mapping[str, Any]) -> Iterator[Change]:
         known = self.session
         self.session, self.model = str(event.get("session_id") or ""), str(event.get("model") or "")
-        shim = event.get("shim")
-        self.vendor = str(shim.get("vendor") or "") if isinstance(shim, Mapping) else self.vendor
+        self.vendor = answered_by(event) or self.vendor
         if self._queued:
             self._work(at)
         if not known or known != self.session:
