@@ -74,6 +74,7 @@ class TwoWay(ChildDriver):
             except ShimError as error:
                 await self._give_up(translation, error)
                 return
+            translation.turn.terms = translation.turn.terms._replace(tried=self._launcher.tried)  # of what is played
             await self._prompt(child, prompt)
             over = await self._pump(child, translation)
         if over and not self._stalled and self._cut_short(translation):

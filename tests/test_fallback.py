@@ -663,3 +663,15 @@ def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(several
     if words is ASK:
         assert atif["agent"]["name"] == "bee"
     assert "I am bee." in [step["message"] for step in atif["steps"]]
+
+
+def test_a_recording_of_a_child_that_stayed_and_failed_says_the_same_again(several):
+    several.settings("ant", "qwen")
+    several.prints("ant", LIMITED, code=1)
+    fails = ["out", ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]"))]
+    several.box.fake(HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
+    cast = str(several.box.path / "run.cast")
+    done = converse(several, user("one"), user("two"), SHIM_RECORD=cast)
+    assert [tried(line) for line in results(done)] == [[("ant", "rate_limit")]] * 2
+    checked = several.box.shim("replay", "--check", cast)
+    assert checked.status == 0, checked.stdout.decode()
