@@ -17,7 +17,7 @@ from shim.terms import Terms
 from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_pen
 from shim.translation import Translation
 from shim.vendors import find
-from shim.vendors.codex_record import hunks
+from shim.vendors.codex_record import DAYS, LOOKS, Record, hunks
 
 THREAD = "01a20174-71a6-7fd0-b4cf-cf7873a5a0f9"  # begun on 2026-11-22
 HERE = "/home/dev/project"
@@ -199,6 +199,20 @@ def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     events = [{"type": "thread.started", "thread_id": thread}, *began_and_ended("item_0", A), DONE]
     data = translation.feed("".join(dump(one) + "\n" for one in events).encode())
     assert calls(parse(data + translation.close(Exit(code=0)))) == [("Edit", {"file_path": A})]
+
+
+def test_a_record_that_is_nowhere_is_not_looked_for_without_end():
+    """`codex exec --ephemeral` writes none; a folder may have thousands of others."""
+    asked = []
+
+    class Nowhere:
+        def find(self, folder, ending):
+            asked.append(folder)
+
+    record = Record(Nowhere(), "0198c0de-0000-7000-8000-000000000000")
+    for _ in range(5 * LOOKS):
+        assert record.unsaid() == []
+    assert len(asked) == LOOKS * len(DAYS)
 
 
 def test_a_warning_comes_before_the_turn_has_begun(records):

@@ -24,6 +24,7 @@ import orjson
 from shim.terms import Home
 
 WAITING = 1000  # calls and changes of a turn that are remembered until they are said; a flood is no work
+LOOKS = 20  # for a record: it is there before the first item is printed, or never
 DAYS = (0, -1, 1)  # from the date of a thread in UTC: its folder is named after the local one
 BEGUN = b'"type":"task_started"'  # unescaped, so in no text of anybody's
 MARKS = (b'"type":"item_completed"', b'_call",', b'_call_output",')
@@ -53,6 +54,7 @@ class Record:
     def __init__(self, home: Home, thread: str) -> None:
         self._home, self._thread = home, thread
         self._path: str | None = None
+        self._looks = 0
         self._read = 0
         self._changes: list[dict[str, Any]] = []
         self._calls: dict[str, Mapping[str, Any]] = {}
@@ -73,7 +75,9 @@ class Record:
         return found
 
     def _look(self) -> None:
-        self._path = self._path or self._place()
+        if self._path is None and self._looks < LOOKS:
+            self._looks += 1
+            self._path = self._place()
         if self._path is None:
             return
         start, data = self._home.tail(self._path, self._read)
