@@ -19,7 +19,7 @@ from shim.ids import parse_uuid
 from shim.log import Log
 from shim.policy import Policy
 from shim.probe import Probe
-from shim.programs import find_launcher, find_program, runs_in_shell
+from shim.programs import find_launcher, find_program, runs_in_shell, unheard
 from shim.state import aside_for
 from shim.tail import Tail
 from shim.terms import NO_THREAD, Structured, Terms
@@ -238,7 +238,7 @@ class Launcher:
             inline=not runs_in_shell(self._program[0]),
             keep=self._keep,
             report_folder=self._report_folder(),
-            elsewhere=bool(self._launcher),
+            unheard=unheard(self.vendor, self._launcher),
         )
 
     def _report_folder(self) -> str | None:

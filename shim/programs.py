@@ -5,6 +5,7 @@ directory does not count where it is the home directory or above it: nobody clon
 """
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from shim.config import VendorSettings
@@ -129,3 +130,15 @@ def runs_in_shell(program: str) -> bool:
     from shim.windows import is_batch
 
     return is_batch(program)
+
+
+def unheard(vendor: Vendor, launcher: Sequence[str]) -> str:
+    """Why a vendor's program may not obey a file of ours: it may not see it, or others of this machine go before it."""
+    if launcher:
+        return "behind a launcher it may not see it"
+    folder = vendor.overruled_by.get(sys.platform)
+    try:
+        overruled = folder is not None and any(name.endswith(".toml") for name in os.listdir(folder))
+    except OSError:
+        return ""  # which it cannot read either
+    return f"the files in {folder} go before it" if overruled else ""

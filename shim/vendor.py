@@ -52,7 +52,7 @@ class Request(NamedTuple):
     `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speech`).
     `inline`: its prompt may be an argument; not where a shell would read it again.
     `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
-    `elsewhere`: a launcher stands before the program, so it may see no file of ours.
+    `unheard`: why the program may not obey a file of ours that lies beside the profiles, "" where it does.
     `report_folder` is where it may write its `Vendor.report`, None where nobody would read that.
     """
 
@@ -69,7 +69,7 @@ class Request(NamedTuple):
     inline: bool = True
     keep: Callable[[str], str | None] = lambda text: None
     report_folder: str | None = None
-    elsewhere: bool = False
+    unheard: str = ""
 
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
@@ -160,6 +160,7 @@ class Vendor(NamedTuple):
     prices        it says what a reply cost, so `--max-budget-usd` can be kept
     login         how a person logs in with it, said when nobody is logged in
     api_base      the variable in which it reads another address of its model's API
+    overruled_by  system → the folder whose `.toml` files, where there are any, go before a file of ours
     home          its folder of records: the variable that names it, and where in the person's home it is without
     report        what it writes about its run into a folder of ours
     timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
@@ -200,6 +201,7 @@ class Vendor(NamedTuple):
     prices: bool = False
     login: str = ""
     api_base: str = ""
+    overruled_by: Mapping[str, str] = MappingProxyType({})
     home: tuple[str, str] | None = None
     report: Report | None = None
     timeouts: Mapping[str, float] = MappingProxyType({})

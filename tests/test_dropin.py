@@ -544,6 +544,27 @@ def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_ma
     assert (done.result["shim"]["cause"] == "refused") is (mode != "bypassPermissions")
 
 
+@pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
+def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
+    """gemini ignores our policies where the machine's administrator has any, and says so on stderr only."""
+    policies, gemini = box.path / "policies", box.program("gemini", f"echo started > {box.path}/started; exit 3\n")
+    policies.mkdir()
+    box.settings(f'[vendors.own]\nbin = "{gemini}"\n')
+    vendors = box.config.parent / "vendors"
+    vendors.mkdir()
+    places = ", ".join(f'{system} = "{policies}"' for system in ("linux", "darwin", "win32"))
+    profile = f'schema = 1\nid = "own"\nextends = "gemini"\n[launch]\noverruled_by = {{ {places} }}\n'
+    (vendors / "own.toml").write_text(profile, encoding="utf-8")
+    words = (*ASK, "--permission-mode", mode)
+    assert box.claude(*words, SHIM_VENDOR="own").status == 1 and (box.path / "started").exists()
+    (box.path / "started").unlink()
+    (policies / "their.toml").touch()
+    done = box.claude(*words, SHIM_VENDOR="own")
+    assert (box.path / "started").exists() is (mode == "bypassPermissions")
+    assert (done.result["shim"]["cause"] == "refused") is (mode != "bypassPermissions")
+    assert (str(policies) in done.result["errors"][0]) is (mode != "bypassPermissions")
+
+
 @pytest.mark.parametrize("to_file", [False, True])
 def test_the_log_never_touches_stdout(box, demo, to_file):
     """P8"""

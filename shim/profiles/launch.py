@@ -35,7 +35,8 @@ long for an argument: stdin, file, or refuse. A prompt's file is ours alone, and
 stdin is not its prompt has none: many wait for its end. What a frontend gives was checked before (`start.checked`);
 the id of a session is checked here, by its pattern, and no other value begins a word with a dash. `{bundled}` is the
 folder of the bundled profiles, for a file with rules that keep a mode narrow. Behind a launcher the program may not see
-it, so such a profile is started there in the widest mode only.
+it, so such a profile is started there in the widest mode only; so it is where `overruled_by = { linux = "/a/folder" }`
+names a folder (also darwin, win32) with `.toml` files in it, which go before ours.
 """
 
 import re
@@ -53,6 +54,7 @@ from shim.versions import VersionProbe, conditions
 
 WORDS = 200  # of one template
 VARIANTS = 10
+SYSTEMS = ("linux", "darwin", "win32")
 PROGRAM = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 NAME_CHARACTERS = 100  # of a variable
 VARIANT = r"[a-z][a-z0-9-]{0,31}"
@@ -65,7 +67,7 @@ RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
     *("env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login"),
-    *("api_base", "variants", "version_probe", "home", "report"),
+    *("api_base", "variants", "version_probe", "home", "report", "overruled_by"),
 )
 WIDEST = "bypassPermissions"
 VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "word", "stdin"), ("stdin", "file", "refuse")
@@ -119,10 +121,10 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
         invocation, resume = request.invocation, request.resumed
         if resume:
             _check_session(resume, pattern, name, uses, fork=invocation.fork_session)
-        if request.elsewhere and BUNDLED in uses and request.permission_mode != WIDEST:
+        if request.unheard and BUNDLED in uses and request.permission_mode != WIDEST:
             raise FrontendError(
-                f"behind a launcher {name} may not see the file that keeps mode {request.permission_mode!r} narrow",
-                hint=f"leave `launcher` out of [vendors.{name}], or ask for {WIDEST}",
+                f"{name} may not obey the file that keeps mode {request.permission_mode!r} narrow: {request.unheard}",
+                hint=f"take that away, or ask for {WIDEST}",
             )
         system, appended, before = _system_prompts(request, uses)
         text = "\n\n".join([*before, request.prompt])
@@ -195,6 +197,11 @@ def _version(spot: Spot) -> VersionProbe:
             'conditions with commas between them, such as ">=0.169,<0.170"', str(error) or tested
         ) from None
     return VersionProbe(spot.at("args").texts(10) or usual.args, spot.at("regex").text(usual.regex), tested)
+
+
+def overruled_by(spot: Spot) -> dict[str, str]:
+    """`overruled_by`: the folder of each system where files go before ours."""
+    return {system: spot.at(system).text() for system in spot.table(SYSTEMS)}
 
 
 def of_modes(launch: Spot, key: str) -> dict[str, Spot]:

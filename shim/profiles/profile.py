@@ -55,7 +55,7 @@ from shim.profiles.check import SEARCHED_CHARACTERS, Source, Spot
 from shim.profiles.emits import TEXT_MODES
 from shim.profiles.ends import CAUSES
 from shim.profiles.engine import USAGES, Engine, Told
-from shim.profiles.launch import of_modes, template
+from shim.profiles.launch import of_modes, overruled_by, template
 from shim.profiles.rules import RULES, Handler, Rule, handlers, rule
 from shim.profiles.tools import tools
 from shim.translator import Event, Translator
@@ -254,6 +254,7 @@ def build(
         report=made.report,
         api_base=launch.at("api_base").text(""),
         home=_home(launch.at("home")),
+        overruled_by=overruled_by(launch.at("overruled_by")),
         timeouts=_timeouts(launch.at("timeouts")),
         chooses=(lambda request: tools_of.get(request.permission_mode, listed)) if tools_of else None,
     )
