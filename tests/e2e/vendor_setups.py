@@ -39,7 +39,6 @@ class Vendor:
     gives_up: bool = True  # soon, on an API that stays broken
     server: type[ScriptedServer] = ModelServer
     names_files: bool = True  # what it says of a file that is missing names the file
-    quotes_errors: bool = True  # what it says of a refusal has the words of the model's service
     second_model: str = SECOND_MODEL  # how a frontend names another model than the first
 
     def __str__(self) -> str:
@@ -190,7 +189,7 @@ def prepare_kimi(home: Path, url: str) -> Mapping[str, str]:
     return {"KIMI_CLI_NO_AUTO_UPDATE": "1"}
 
 
-QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen)
+QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen, gives_up=False)
 PI = Vendor(
     "pi",
     "@earendil-works/pi-coding-agent",
