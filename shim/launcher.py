@@ -349,9 +349,9 @@ class Launcher:
     def remember(self, translation: Translation) -> None:
         """What the next child, and a later `--resume`, need to know. A real claude keeps its own sessions."""
         turn = translation.turn
-        self._answered = self._answered or (turn.replies > 0 and not turn.is_error)
         conversation = turn.conversation
         if translation.finished:
+            self._answered = self._answered or (turn.replies > 0 and not turn.is_error)
             self.tried = ()
             facts: dict[str, Any] = {"cause": turn.cause, "account": translation.account.report()}
             self._log("turn ended", **facts)

@@ -238,6 +238,28 @@ def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
     assert said["message"]["content"] == [{"type": "text", "text": "[Request interrupted by user]"}]
 
 
+def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, talk):
+    """C6; pi keeps no session of a reply that it did not finish, so the next message begins another."""
+    model = {"role": "assistant", "model": "m1"}
+    word = {"type": "text_delta", "contentIndex": 0, "delta": "I am "}
+    whole = model | {"content": [{"type": "text", "text": "Hello."}], "stopReason": "stop"}
+    began = {"type": "session", "id": SESSION}, {"type": "message_start", "message": model | {"content": []}}
+    cut = ndjson(*began, {"type": "message_update", "assistantMessageEvent": word})
+    answer = ndjson(*began, {"type": "message_end", "message": whole}, {"type": "agent_settled"})
+    child = box.fakes([["out", cut], ["hang"]], [["record", str(box.recording)], ["out", answer]])
+    with talk(child, "--include-partial-messages", SHIM_VENDOR="pi") as running:
+        running.say(user("go"))
+        running.read_until(b"I am ")
+        running.say(request("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        running.say(user("again"))
+        done = running.hang_up()
+    interrupted, answered = results(done)
+    assert interrupted["subtype"] == "error_during_execution"
+    assert answered["subtype"] == "success" and answered["result"] == "Hello."
+    assert "--session" not in box.record()["arguments"]
+
+
 def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, talk):
     child = box.fakes([["out", TALKING], ["hang"]], [["out", IDLE]])
     with talk(child, "--include-partial-messages") as running:
