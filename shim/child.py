@@ -40,6 +40,8 @@ DISMISS_TERMINATE_SECONDS = 0.5
 DISMISS_KILL_SECONDS = 0.2
 POLL_SECONDS = 0.01  # where the kernel has no pidfd
 
+_running: set[int] = set()  # the next message's child may be there already while the last one's is being ended
+
 
 def spawn(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool, files: Sequence[str] = ()
@@ -62,6 +64,7 @@ def spawn(
             return windows.spawn(command, **options)
         with _hearing_interrupts():
             process = subprocess.Popen(list(command), start_new_session=True, **options)
+        _running.add(process.pid)
         guard.set_for(process.pid)
         _widen(process)
         return process
@@ -102,6 +105,7 @@ def abandon(process: "subprocess.Popen[bytes]") -> None:
     _close_pipes(process)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(KILL_SECONDS)
+    _running.discard(process.pid)
     guard.dismiss(process.pid)
 
 
@@ -224,6 +228,7 @@ class Child:
             _signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
             strays.end(self._strays)
+            _running.discard(self._process.pid)
             guard.dismiss(self._process.pid)
             self.exit = Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
             if self._track is not None:
@@ -280,7 +285,7 @@ class Child:
                 self.signal(name)
                 with anyio.move_on_after(seconds):
                     await self.ended()
-            strays.end_orphans()
+            strays.end_orphans({pid for child in _running for pid in (child, *guard.pids(child))})
 
     @property
     def pids(self) -> set[int]:

@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Collection
 
 STRAYS = 1000  # a fork bomb is not ours to count
 SET_CHILD_SUBREAPER = 36  # prctl(2)
@@ -27,16 +28,15 @@ def adopt() -> None:
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_orphans() -> None:
-    """End everything below us; called when no child of ours is left that should live."""
+def end_orphans(keep: Collection[int] = ()) -> None:
+    """End everything below us but the children `keep`, and what is below those."""
     if not _adopting:
         return
-    own = os.getpid()
-    end(descendants(own))
-    reap(set())
+    end(descendants(os.getpid(), keep))
+    reap(keep)
 
 
-def reap(keep: set[int]) -> None:
+def reap(keep: Collection[int]) -> None:
     """Let go of the orphans that have ended; `keep` are waited for by somebody else."""
     if not _adopting:
         return
@@ -46,12 +46,17 @@ def reap(keep: set[int]) -> None:
                 os.waitpid(pid, os.WNOHANG)
 
 
-def descendants(pid: int) -> dict[int, bytes]:
-    """Every process below this one, with its start time, which tells it from a later owner of its number."""
+def descendants(pid: int, keep: Collection[int] = ()) -> dict[int, bytes]:
+    """Every process below this one, with its start time, which tells it from a later owner of its number.
+
+    Those to `keep` are left out, with all that is below them.
+    """
     found: dict[int, bytes] = {}
     below = _children(pid)
     while below and len(found) < STRAYS:
         child = below.pop()
+        if child in keep:
+            continue
         born = _born(child)
         if born and child not in found:
             found[child] = born

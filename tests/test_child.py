@@ -276,3 +276,33 @@ async def test_a_guard_ends_with_its_child(start):
     (guard,) = guards - child.pids
     with pytest.raises(ProcessLookupError):
         os.kill(guard, 0)
+
+
+# Everything below a process that has adopted is ended here, so it is a process of its own.
+STOPS_ONE_OF_TWO = """
+import sys
+import anyio
+from shim import strays
+from shim.child import Child, spawn
+
+async def stop_one():
+    strays.adopt()
+    first, second = (Child(spawn([program], {}, "/", feed=False), b"") for program in sys.argv[1:])
+    assert await first.read() == await second.read() == b"here"
+    await first.stop()
+    assert first.exit is not None and second.exit is None
+    with anyio.move_on_after(0.3) as waiting:
+        await second.ended()
+    print("lives" if waiting.cancelled_caught else second.exit)
+    await second.stop()
+
+anyio.run(stop_one)
+"""
+
+
+def test_the_end_of_one_child_is_not_that_of_the_next(box):
+    plans = [box.fake(["out", "here"], ["hang"]) for _ in range(2)]
+    done = subprocess.run(
+        [sys.executable, "-c", STOPS_ONE_OF_TWO, *plans], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.stdout == "lives\n", done.stderr
