@@ -46,7 +46,7 @@ def told(found: Mapping[str, Finding], verdict: str, *levels: str) -> dict[str, 
 def test_the_real_claude_keeps_every_must(place: Place) -> None:
     """The test of the test. SHOULDs are its own to break: it loses the result of a SIGINT now and then (P17)."""
     found = findings(place, PROMPTS, drop_in=False)
-    assert told(found, "fail", "MUST") == {}
+    assert told(found, "fail", "MUST") == {}, str(told(found, "fail"))
     assert set(told(found, "fail")) <= {"sigint-says-so"}
     # It starts no process to talk to its model, and no request of it fails here.
     assert set(told(found, "skipped")) == {"nothing-survives", "api-failures"}
@@ -57,20 +57,20 @@ def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
     found = findings(place, FAILING, drop_in=not cli.bare)
     assert found["api-failures"].verdict == "pass", found["api-failures"]
     assert found["errors-exit-1"].verdict == "pass" and found["errors-are-last"].verdict == "pass"
-    assert told(found, "fail", "MUST") == {}
+    assert told(found, "fail", "MUST") == {}, str(told(found, "fail"))
 
 
 @pytest.mark.parametrize("cli", [Cli(QWEN)], ids=str)
 def test_ours_over_a_vendor_that_asks_keeps_every_rule(place: Place) -> None:
     found = findings(place, PROMPTS)
-    assert told(found, "fail") == {}
+    assert told(found, "fail") == {}, str(told(found, "fail"))
     assert set(told(found, "skipped")) == {"api-failures"}
 
 
 @pytest.mark.parametrize(("cli", "cannot"), [(Cli(PI), set()), (Cli(GEMINI), {"forked-session"})], ids=str)
 def test_ours_over_a_vendor_that_asks_nobody_keeps_every_rule_that_it_can(place: Place, cannot: set[str]) -> None:
     found = findings(place, PROMPTS)
-    assert set(told(found, "fail")) == cannot, told(found, "fail")
+    assert set(told(found, "fail")) == cannot, str(told(found, "fail"))
     assert set(told(found, "skipped")) == {"api-failures"} | QUESTIONS
 
 
@@ -82,5 +82,5 @@ REFUSED_BY_CLAUDE = {"bad-lines", "bad-sessions", "unknown-session", "unknown-se
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF)], ids=str)
 def test_ours_over_the_real_claude_keeps_every_other_rule(place: Place) -> None:
     found = findings(place, PROMPTS)
-    assert set(told(found, "fail")) == REFUSED_BY_CLAUDE, told(found, "fail")
+    assert set(told(found, "fail")) == REFUSED_BY_CLAUDE, str(told(found, "fail"))
     assert set(told(found, "skipped")) == {"api-failures"}
