@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from box import Box
+from box import PATIENCE, Box
+from hypothesis import HealthCheck, settings
+
+from shim import guard
+
+# Always the same examples, however slow the machine is; a test may ask for more of them (`test_properties.examples`).
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+settings.register_profile("steady", derandomize=True, deadline=None, database=None, suppress_health_check=SLOW)
+settings.load_profile("steady")
+guard.LEAVE_SECONDS = PATIENCE  # in this process: a guard that nobody waited for is a warning in some other test
 
 # Under nohup, or in a shell's background: a handler, unlike SIG_IGN, is not inherited by what the tests start.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -78,8 +78,10 @@ async def test_a_signal_that_ended_it_is_known_by_name(start):
     assert ended == Exit(signal="SIGKILL")
 
 
-async def test_a_program_behind_a_wrapper_may_save_its_session_when_it_is_interrupted(start, tmp_path):
+async def test_a_program_behind_a_wrapper_may_save_its_session_when_it_is_interrupted(start, tmp_path, monkeypatch):
     """npm's loader of copilot ends at once: what is left of the group is not killed in the same moment."""
+    monkeypatch.setattr(children, "INTERRUPT_SECONDS", PATIENCE)
+    monkeypatch.setattr(children, "FOLLOW_SECONDS", PATIENCE)
     file = tmp_path / "session"
     child = start(["wrap", str(file)], ["out", "begun\n"], ["hang"])
     with anyio.fail_after(PATIENCE):

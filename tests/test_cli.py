@@ -169,7 +169,7 @@ def test_a_reader_that_leaves_early_is_no_crash(box):
 # -- vendors ----------------------------------------------------------------------------------------------------
 
 
-def test_the_vendors_are_json_for_a_program(shim, inside, monkeypatch):
+def test_the_vendors_are_json_for_a_program(shim, inside, slow, monkeypatch):
     qwen = inside.program("qwen", "echo 0.24.4\n")
     monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
     status, said, _ = shim("vendors", "--json")

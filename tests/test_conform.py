@@ -215,6 +215,8 @@ def test_a_command_that_keeps_every_rule_passes_every_rule(see):
 def test_a_broken_rule_is_seen(see, monkeypatch, defect, rule, chains):
     monkeypatch.setattr(conform_process, "SURVIVE_SECONDS", 0.2)
     finding = see(defect, chains, SOON)[rule]
+    if finding.verdict == "skipped":  # a machine that was busy for so long
+        finding = see(defect, chains)[rule]
     assert finding.verdict == "fail", finding.found
     assert finding.found and finding.run and finding.sent
 

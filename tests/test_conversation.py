@@ -5,11 +5,13 @@ The contract's ids stand in the names' docstrings; `test_contract` keeps the map
 
 import json
 import os
+import select
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
-from box import ANSWER, END, START, ndjson, text
+from box import ANSWER, END, PATIENCE, START, ndjson, text
 from support import check_turns
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
@@ -481,7 +483,7 @@ def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box):
         running.read_until(b'"type":"result"')
         running.process.stdin.close()
         running.process.stdin = None
-        assert running.process.wait(timeout=4) == 0
+        assert running.status() == 0  # how long it may take is `test_process`'s: the slack here is the machine's
 
 
 def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(box, talk):
@@ -540,8 +542,21 @@ def test_nothing_guards_a_child_that_has_ended(box, talk):
         running.read_until(b'"type":"result"')
         running.say(request("r", "mcp_status"))
         running.read_until(b'"request_id":"r"')
-        with open(f"/proc/{running.process.pid}/task/{running.process.pid}/children", encoding="ascii") as file:
-            assert file.read() == ""
+        below = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
+        for _ in range(int(PATIENCE / 0.01)):  # it is waited for a moment; a busy machine lets it leave later
+            if not any(map(runs, below.read_text(encoding="ascii").split())):
+                break
+            select.select([], [], [], 0.01)
+        else:
+            raise AssertionError("it has a guard still")
+
+
+def runs(pid):
+    """Whether a process is there, and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 PI = ndjson({"type": "session", "id": "01a1f9bc-0000-7000-8000-000000000001", "cwd": "/repo"})

@@ -335,7 +335,7 @@ def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
 def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts(box, own_session, say, cause):
     lifeline = box.lifeline()
     box.settings("end_grace = 0.2\n")
-    plan = (["out", say], ["spawn", lifeline.path, own_session], ["leave", 0])
+    plan = (["spawn", lifeline.path, own_session], ["out", say], ["leave", 0])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(*plan))
     assert (done.cause, done.status) == (cause, int(cause != "clean"))
     check_turns(done.stdout, False)

@@ -70,8 +70,8 @@ def test_two_messages_are_two_requests_of_one_session(box, talk):
         ["hear", "one"],
         ["out", ndjson(HELLO, says("First."), FINISHED)],
         ["hear", "two"],
-        ["out", ndjson(says("Second."), FINISHED)],
         ["record", str(box.recording)],
+        ["out", ndjson(says("Second."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child) as running:
@@ -117,8 +117,8 @@ def test_an_allowed_call_runs(box, talk):
         ["hear", "go"],
         ["out", ndjson(HELLO, calls(), asks())],
         ["hear", "control_response"],
-        ["out", ndjson(shows("done"), says("After."), FINISHED)],
         ["record", str(box.recording)],
+        ["out", ndjson(shows("done"), says("After."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child, *ASKING) as running:
@@ -179,8 +179,8 @@ def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
         ["hear", "go"],
         ["out", ndjson(HELLO, says("I am", None))],
         ["hear", "control/cancel"],
-        ["out", ndjson(cancelled)],
         ["record", str(box.recording)],
+        ["out", ndjson(cancelled)],
         ["hear", "again"],
         ["out", ndjson(says("Hello."), FINISHED)],
         ["hear", "never"],
@@ -251,8 +251,8 @@ def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(bo
         ["hear", "go"],
         ["out", ndjson(HELLO, calls())],
         *beats,
-        ["out", ndjson(shows("done"), says("After."), FINISHED)],
         ["record", str(box.recording)],
+        ["out", ndjson(shows("done"), says("After."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child) as running:
@@ -269,8 +269,8 @@ def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
         [["hear", "one"], ["out", ndjson(HELLO, says("First."), FINISHED)], ["hear", "never"]],
         [
             ["hear", "two"],
-            ["out", ndjson(HELLO, says("Second."), FINISHED)],
             ["record", str(box.recording)],
+            ["out", ndjson(HELLO, says("Second."), FINISHED)],
             ["hear", "never"],
         ],
     )
@@ -291,8 +291,8 @@ def test_a_system_prompt_stands_before_the_first_message(box, talk):
         ["hear", "one"],
         ["out", ndjson(HELLO, says("First."), FINISHED)],
         ["hear", "two"],
-        ["out", ndjson(says("Second."), FINISHED)],
         ["record", str(box.recording)],
+        ["out", ndjson(says("Second."), FINISHED)],
         ["hear", "never"],
     )
     with talk(child, "--append-system-prompt", "Be brief.") as running:

@@ -21,8 +21,9 @@ SECRET = f"sk-ant-api03-{random(80)}"
 
 
 @pytest.fixture
-def record(tmp_path: Path):
-    """A recorder into a file of the test's, and how to read what stands there."""
+def record(tmp_path: Path, monkeypatch):
+    """A recorder into a file of the test's, and how to read what stands there. The disk of a busy machine may pause."""
+    monkeypatch.setattr(recorders, "STUCK_SECONDS", recorders.CLOSE_SECONDS)
     path = tmp_path / "one.cast"
 
     def make(write: Callable[[int, bytes], int] = os.write, *, clean: bool = False, **limits):

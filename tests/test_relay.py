@@ -38,8 +38,8 @@ def test_both_directions_pass_byte_for_byte(box, talk):
         ["hear", "one"],
         ["out", TURN + state],
         ["hear", "two"],
-        ["out", TURN],
         ["record", str(box.recording)],
+        ["out", TURN],
         ["leave", 0],
     )
     lines = ['{"type":"control_request",  "request_id":"i","request":{"subtype":"initialize"}}', "not json at all"]
@@ -174,6 +174,7 @@ def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason)
     lifeline = box.lifeline()
     box.settings("idle_timeout = 0.3\ntool_timeout = 0.3\n")
     with talk(box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])) as running:
+        lifeline.wait_for("child")
         running.say(user("one"))
         if said == TURN:
             running.read_until(b'"type": "result"')
@@ -195,8 +196,12 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(box, talk, canc
     )
     cancel = '{"type":"control_cancel_request","request_id":"q1"}\n'
     first = ndjson(INIT, CALLING) + asked + (cancel if cancelled else "")
-    child = box.fake(["hear", "one"], ["out", first], ["hear", '"q2"'], ["out", TURN], ["leave", 0])
+    there = box.lifeline()
+    child = box.fake(
+        ["say", there.path, "child"], ["hear", "one"], ["out", first], ["hear", '"q2"'], ["out", TURN], ["leave", 0]
+    )
     with talk(child) as running:
+        there.wait_for("child")
         running.say(user("one"))
         running.read_until(b'"q2"')
         if not cancelled:
@@ -214,7 +219,10 @@ def test_a_silence_that_nobody_waits_in_does_not_end(box, talk, asked):
     question = '{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}\n'
     first = ndjson(INIT, CALLING) + question if asked else TURN
     mark = "control_response" if asked else "two"
-    with talk(box.fake(["hear", "one"], ["out", first], ["hear", mark], ["out", TURN], ["leave", 0])) as running:
+    there = box.lifeline()
+    steps = [["say", there.path, "child"], ["hear", "one"], ["out", first], ["hear", mark], ["out", TURN], ["leave", 0]]
+    with talk(box.fake(*steps)) as running:
+        there.wait_for("child")
         running.say(user("one"))
         running.read_until(b'"control_request"' if asked else b'"type": "result"')
         with pytest.raises(subprocess.TimeoutExpired):
@@ -352,8 +360,8 @@ def test_a_question_that_is_longer_than_a_line_is_refused_and_never_cut(box, tal
         ["hear", "one"],
         ["out", ndjson(INIT) + question],
         ["hear", "too large"],
-        ["out", ODD + ndjson(RESULT)],
         ["record", str(box.recording)],
+        ["out", ODD + ndjson(RESULT)],
         ["leave", 0],
     )
     with talk(child, SHIM_MAX_LINE_BYTES="10000") as running:

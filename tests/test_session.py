@@ -206,7 +206,7 @@ async def test_a_grandchild_in_the_group_that_holds_stdout_ends_with_the_turn(pl
 @pytest.mark.anyio
 async def test_a_grandchild_in_a_session_of_its_own_that_holds_stdout_is_not_waited_for(play, box):
     lifeline = box.lifeline()
-    status, paper = await play(["out", ANSWER], ["spawn", lifeline.path, True], ["leave", 0], end_grace=0.1)
+    status, paper = await play(["spawn", lifeline.path, True], ["out", ANSWER], ["leave", 0], end_grace=0.1)
     assert status == 0
     assert paper.result["result"] == "Hello."
     lifeline.wait_for("grandchild")  # the box ends it

@@ -32,7 +32,7 @@ def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, said, name,
     deaf = [["ignore", "SIGINT"]] if words else []
     child = box.fake(["say", lifeline.path, "child"], *deaf, ["out", said], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
-    assert lifeline.gone()
+    assert lifeline.never_or_gone()  # before its first byte it may not even have started
     assert (done.status, done.cause) == (1, "stall")
     assert done.result["errors"] == [f"demo said nothing for 0.3 s ({name}){words}"]
     if words:

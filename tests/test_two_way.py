@@ -109,7 +109,7 @@ def told(box):
 def test_one_child_serves_every_message(box, talk):
     turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
     child = box.fake(
-        HELLO, ["hear", "one"], turn, ["hear", "two"], turn, ["record", str(box.recording)], ["hear", "never"]
+        HELLO, ["hear", "one"], turn, ["hear", "two"], ["record", str(box.recording)], turn, ["hear", "never"]
     )
     with talk(child) as running:
         running.say(user("one"), user("two"))
@@ -130,8 +130,8 @@ def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
         ["hear", "go"],
         ["out", ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
-        ["out", ndjson(returns("done"), says("After."), result("After."))],
         ["record", str(box.recording)],
+        ["out", ndjson(returns("done"), says("After."), result("After."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -155,8 +155,8 @@ def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
         ["hear", "go"],
         ["out", ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
-        ["out", ndjson(returns("[Operation Cancelled] Reason: no way", True), says("After."), result("After."))],
         ["record", str(box.recording)],
+        ["out", ndjson(returns("[Operation Cancelled] Reason: no way", True), says("After."), result("After."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -218,8 +218,8 @@ def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
         ["hear", "go"],
         ["out", ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
-        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
         ["record", str(box.recording)],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -239,8 +239,8 @@ def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk)
         ["hear", "go"],
         ["out", ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
-        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
         ["record", str(box.recording)],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -263,8 +263,8 @@ def test_a_changed_input_is_never_run_as_it_was(box, talk):
         ["out", ndjson(returns("[Operation Cancelled]", True), calls("call_2", "touch y"))],
         ["out", ndjson(asks("call_2", "touch y", "q2"))],
         ["hear", '"q2"'],
-        ["out", ndjson(returns("done", identity="call_2"), says("After."), result("After."))],
         ["record", str(box.recording)],
+        ["out", ndjson(returns("done", identity="call_2"), says("After."), result("After."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -293,8 +293,8 @@ def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
         ["out", ndjson(INIT, assistant(use, "tool_use"))],
         ["out", ndjson({"type": "control_request", "request_id": "q1", "request": request})],
         ["hear", "control_response"],
-        ["out", ndjson(returns("blue"), says("Blue."), result("Blue."))],
         ["record", str(box.recording)],
+        ["out", ndjson(returns("blue"), says("Blue."), result("Blue."))],
     )
     with talk(child, *ASKING) as running:
         running.say(user("go"))
@@ -352,8 +352,8 @@ def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
         ["hear", '"interrupt"'],
         ["out", CANCELLED],
         ["hear", "two"],
-        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
         ["record", str(box.recording)],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
     )
     with talk(child) as running:
         running.say(user("one"))
@@ -441,7 +441,7 @@ def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
 def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
     """C7"""
     turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
-    child = box.fake(HELLO, ["hear", "one"], turn, ["hear", "two"], turn, ["record", str(box.recording)])
+    child = box.fake(HELLO, ["hear", "one"], turn, ["hear", "two"], ["record", str(box.recording)], turn)
     with talk(child) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
@@ -462,8 +462,8 @@ def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
         ["hear", "go"],
         ["out", ndjson(INIT, odd)],
         ["hear", '"h1"'],
-        ["out", ndjson(says("Hello."), result("Hello."))],
         ["record", str(box.recording)],
+        ["out", ndjson(says("Hello."), result("Hello."))],
     )
     with talk(child) as running:
         running.say(user("go"))
@@ -526,8 +526,8 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
         ["hear", "go"],
         ["out", ndjson(INIT, calls(), asks())],
         ["hear", "control_response"],
-        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
         ["record", str(box.recording)],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
     )
     hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h0"]}], "Stop": [{"hookCallbackIds": ["h1"]}]}
     with talk(child, *ASKING) as running:
@@ -567,7 +567,7 @@ def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(
     schema = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
     good, bad = (["out", ndjson(INIT, says(words), result(words))] for words in ('```json\n{"n": 7}\n```', "Seven."))
     child = box.fake(
-        HELLO, ["hear", "one"], good, ["hear", "two"], bad, ["record", str(box.recording)], ["hear", "never"]
+        HELLO, ["hear", "one"], good, ["hear", "two"], ["record", str(box.recording)], bad, ["hear", "never"]
     )
     with talk(child, "--json-schema", schema) as running:
         running.say(user("one"), user("two"))

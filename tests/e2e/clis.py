@@ -13,6 +13,10 @@ from place import MARK
 from programs import Program, install
 from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI, PI_CUMULATIVE, QWEN, Vendor
 
+from shim.config import VendorSettings
+from shim.installed import open_probe
+from shim.vendors import find
+
 INSTALL_SECONDS = 60.0
 
 
@@ -75,4 +79,7 @@ def install_drop_in(vendor: Vendor, environment: dict[str, str], root: Path) -> 
     )
     claude = binaries / "claude"
     assert os.access(claude, os.X_OK)
+    if vendor is PI_CUMULATIVE:  # its help takes a second of the two that it has; unheard it would count as the newest
+        probe = open_probe(find(vendor.name), VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS)
+        assert not probe.knows("--session-id")
     return claude

