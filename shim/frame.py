@@ -171,6 +171,11 @@ class Frame:
         return bool(self.replies or done or self.asked)
 
     @property
+    def over(self) -> bool:
+        """Whether the vendor has said how it ended, or its result is said; that we stop it is no end yet."""
+        return self.settled or self.state is CLOSED
+
+    @property
     def hides_calls(self) -> bool:
         """Whether a call was left out of the stream in this turn."""
         return bool(self._hidden)
