@@ -44,6 +44,9 @@ class Driver(Protocol):
     async def turn(self, message: Message) -> None:
         """Answer a message; everything but the terminator of the format has been said when this returns."""
 
+    async def never_begin(self, message: Message) -> None:
+        """End the turn of a message that was interrupted before anybody was at it."""
+
     async def interrupt(self) -> None:
         """Stop the turn that runs; it ends with its result."""
 
@@ -94,7 +97,7 @@ class ChildDriver:
         self._before: Translation | None = None  # of the last turn that was said
         self._held_until = float("inf")
         self._held_bytes = 0
-        self._noted: str | None = None
+        self._noted: tuple[str | None, bool] = (None, True)
 
     def may_yield(self, yields: bool, before: tuple[Tried, ...] = ()) -> None:
         """Of the turn that comes: whether another vendor may answer it, and who was asked before this one."""
@@ -178,7 +181,7 @@ class ChildDriver:
                 self._held_bytes += len(chunk)
                 if translation.turn.spoken or translation.finished or self._held_bytes > HOLD_BYTES:
                     said = self._commit(translation)
-            known = translation.turn.conversation.vendor_session
+            known = self._launcher.session_of(translation)
             if (known != self._noted or translation.finished) and not self.yields:
                 self._noted = known
                 self._launcher.remember(translation)
@@ -288,6 +291,21 @@ class ChildDriver:
         self._launcher.pen.release()
         self.translation = self._launcher.translation(self._before)
 
+    async def never_begin(self, message: Message) -> None:
+        """End the turn of a message that was interrupted before anybody was at it."""
+        self.translation = translation = self._launcher.translation(self.translation)
+        translation.turn.answers(message, echo=self._launcher.echo)
+        translation.interrupt()
+        await self._output.lines(translation.close(None))
+
+    async def _stopped(self, translation: Translation) -> bool:
+        """Whether the turn was interrupted while no child was at it; then it is ended here."""
+        if self._interrupted:
+            translation.interrupt()
+            await self._stopping(translation)
+            await self._say_end(translation, translation.close(None))
+        return self._interrupted
+
     async def _say_end(self, translation: Translation, said: bytes) -> None:
         """The last lines of a turn; a frontend that has them may go on with the session at once, elsewhere."""
         self._launcher.remember(translation)
@@ -303,6 +321,8 @@ class ChildDriver:
         """Said at once; the pump sees that the turn is over when the child has gone."""
         if self.translation is not None and self._child is not None:
             self.translation.turn.forbid(call, reason)
+            if self.translation.finished:
+                self._launcher.remember(self.translation)
             await self._output.lines(self.translation.pen.take())
             await self._child.stop(self._launcher.vendor.interrupt)
 

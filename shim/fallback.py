@@ -92,6 +92,10 @@ class Fallback:
         translation.interrupt()
         await self._output.lines(translation.close(None))
 
+    async def never_begin(self, message: Message) -> None:
+        """End the turn of a message that was interrupted before anybody was at it."""
+        await self._driver.never_begin(message)
+
     async def interrupt(self) -> None:
         """Stop the turn, whoever is at it."""
         self._interrupted = True

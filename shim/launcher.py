@@ -25,7 +25,7 @@ from shim.tail import Tail
 from shim.terms import NO_THREAD, Structured, Terms
 from shim.translation import Translation
 from shim.tried import Tried
-from shim.vendor import Request, Vendor
+from shim.vendor import Launch, Request, Vendor
 
 if TYPE_CHECKING:
     import subprocess
@@ -173,8 +173,6 @@ class Launcher:
 
     def start(self, prompt: str, *, listens: bool = False) -> Started:
         """Start a child. VendorError or FrontendError when that cannot be."""
-        from shim import child as children
-
         self._listens = listens
         if self.refusal is not None:
             raise self.refusal
@@ -186,7 +184,16 @@ class Launcher:
                 f"{self.vendor.name} has no session to go on with, so it can answer one message and no more",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
-        launch = self.vendor.launch(self._probed(self._request(prompt)))
+        try:
+            return self._start(self.vendor.launch(self._probed(self._request(prompt))), listens)
+        except BaseException:
+            if self.report is not None:
+                self.report.remove()
+            raise
+
+    def _start(self, launch: Launch, listens: bool) -> Started:
+        from shim import child as children
+
         if self.played is not None:
             self.tried, self.facts.vendor = self.played(), self.vendor.shown
         own = self._own
@@ -205,10 +212,14 @@ class Launcher:
         """The vendor's own id of the session that goes on, "" while it has none."""
         return self._resume or ""
 
+    def session_of(self, translation: Translation) -> tuple[str | None, bool]:
+        """The vendor's id of the session that a turn is of, and whether it can go on: what is worth remembering."""
+        turn = translation.turn
+        return turn.conversation.vendor_session, bool(turn.usage) or not self.vendor.saves_late
+
     def again(self, translation: Translation) -> None:
         """The next child answers the same message: in the vendor's session, if there is one to go on with."""
         self.remember(translation)
-        self._answered = False  # what was cut is no answer
         if self._resume is None:
             translation.turn.conversation.vendor_session = None
 
@@ -225,7 +236,7 @@ class Launcher:
         elif named and not (self._resume or invocation.session_id or invocation.fork_session):
             invocation = invocation._replace(session_id=facts.session_id)
         if self.vendor.given_id:
-            self._given = invocation.session_id or self._given
+            self._given = invocation.session_id or (self._given if self._resume else None)
         return Request(
             invocation=invocation,
             prompt=prompt if self._listens else self.asked(prompt),
@@ -280,8 +291,10 @@ class Launcher:
     def translation(self, previous: Translation | None) -> Translation:
         """The translation of a new child's output; `previous` is that of the child before it."""
         before = None if previous is None else previous.turn
-        if before is not None and self._resume is None:
-            before.conversation.vendor_session = None  # it begins a session of its own
+        if self._resume is None:  # it begins a session of its own, which was told nothing yet
+            self._prefixed = False
+            if before is not None:
+                before.conversation.vendor_session = None
         inbound = self.settings.max_inbound_bytes
         return Translation(
             self.vendor.translator, self.terms(), self.pen, before, inbound=inbound, aside=aside_for(inbound)
@@ -362,7 +375,7 @@ class Launcher:
         own = place or conversation.vendor_session or (self._given if translation.turn.began else None)
         if (self._passes and not place) or conversation.session_id is None or own is None:
             return
-        if not place and self.vendor.saves_late and not self._resume and not turn.usage:
+        if not place and not self._resume and not self.session_of(translation)[1]:
             own = ""  # the first reply was cut: there is nothing to go on with, but the id is the frontend's
         self._resume = own or None
         self._invocation = self._invocation._replace(fork_session=False)

@@ -56,6 +56,8 @@ class Session(Loop):
         self._listening = source is not None
         self._news = anyio.Event()
         self._running = False
+        self._number = 0  # of the turn that runs, or ran last
+        self._taking = False  # a message was taken whose turn has not begun
 
     async def _work(self, tasks: TaskGroup) -> int:
         """The turns; a frontend that leaves and a mistake of ours end the child too."""
@@ -91,8 +93,13 @@ class Session(Loop):
                 self._recorder.turn += 1
             await self._control_lines()
             self._output.asked(message)
-            await self._driver.turn(message)
-            self._driver.reap()
+            self._taking = False
+            self._tell_news()
+            if self._ending:  # we were told to end while nobody was there to be interrupted
+                await self._driver.never_begin(message)
+            else:
+                await self._driver.turn(message)
+                self._driver.reap()
             self._running = False
             if self._control is not None:
                 self._control.end()
@@ -105,6 +112,8 @@ class Session(Loop):
         while not self._ending and not (self._once and self._driver.translation is not None):
             if self._messages:
                 message = self._messages.popleft()
+                self._number += 1
+                self._taking = True
                 if self._control is not None:
                     self._control.begin(message.text)
                 self._tell_news()
@@ -147,12 +156,14 @@ class Session(Loop):
         self._tell_news()
 
     async def _obey(self, wishes: list[Wish]) -> None:
-        """Do what a line asked for, after its answer was said."""
+        """Do what a line asked for, after its answer was said; what is about a turn is not about the next one."""
+        number = self._number
         await self._control_lines()
         for wish in wishes:
+            if isinstance(wish, Interrupt | Decided | Forbidden) and not (self._running and number == self._number):
+                continue
             if isinstance(wish, Interrupt):
-                if self._running:
-                    await self._driver.interrupt()
+                await self._driver.interrupt()
             elif isinstance(wish, Decided):
                 await self._driver.decide(wish.permission, wish.decision)
             elif isinstance(wish, Forbidden):
@@ -165,7 +176,7 @@ class Session(Loop):
 
     async def _in_order(self, control: Control) -> None:
         """A message's turn begins before the next line is heard, if it can; a full queue is waited for."""
-        while (control.messages and not control.running) or self._full(control):
+        while self._taking or (control.messages and not control.running) or self._full(control):
             await self._news.wait()
 
     def _full(self, control: Control) -> bool:

@@ -1,11 +1,13 @@
 """What the tests of the shell share: a box with a home of its own, stand-ins for vendors, and the drop-in in it."""
 
+import fcntl
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -172,6 +174,17 @@ class Running:
             line = event if isinstance(event, str) else json.dumps(event)
             self.process.stdin.write(line.encode() + b"\n")
         self.process.stdin.flush()
+
+    def wait_until_read(self) -> None:
+        """Until it has read all that was said to it."""
+        assert self.process.stdin is not None
+        waiting = bytearray(4)
+        for _ in range(int(PATIENCE / 0.01)):
+            fcntl.ioctl(self.process.stdin.fileno(), termios.FIONREAD, waiting)
+            if not any(waiting):
+                return
+            select.select([], [], [], 0.01)
+        raise AssertionError("it does not read its stdin")
 
     def hang_up(self) -> Done:
         """Close its stdin and read it to its end."""

@@ -600,3 +600,104 @@ def test_a_session_that_holds_nothing_yet_can_be_resumed(box):
     again = box.claude(*flags, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child)
     assert (again.status, again.result["session_id"]) == (0, U)
     assert "--session" not in box.record()["arguments"]
+
+
+# -- what comes in the gaps -------------------------------------------------------------------------------------
+
+
+def test_a_message_is_answered_in_the_mode_that_it_was_sent_in(box, converse):
+    """C7: what is set behind it is for the next one."""
+    lines = user("one"), request("p", "set_permission_mode", mode="plan"), user("two")
+    done = converse(box.fake(["out", IDLE]), *lines, **EMIT)
+    assert [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"] == ["default", "plan"]
+
+
+def test_a_sigint_before_the_child_of_a_message_ends_it_all_the_same(box, talk):
+    """P17; a hook's line that nobody reads holds the message up."""
+    hooks = {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}
+    with talk(box.fake(["hang"])) as running:
+        running.say(request("i", "initialize", hooks=hooks), user("x" * 200_000))
+        running.wait_until_read()
+        running.signal(signal.SIGINT)
+        done = running.finish()
+    assert done.status == 0
+    assert [line["shim"]["cause"] for line in results(done)] in (["interrupted"], [])
+
+
+PI_CALL = {"role": "assistant", "model": "m", "stopReason": "toolUse", "usage": {"input": 1, "output": 1}}
+PI_CALL |= {"content": [{"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": "ls"}}]}
+PI_CALLING = ndjson(
+    {"type": "message_start", "message": PI_CALL},
+    {"type": "message_end", "message": PI_CALL},
+    {"type": "tool_execution_start", "toolCallId": "c1", "toolName": "bash", "args": {"command": "ls"}},
+)
+
+
+def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk):
+    gate = box.gate()
+    calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
+    next_one = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
+    hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["h"]}]}
+    with talk(box.fakes(HELP, calling, next_one), "--session-id", U, SHIM_VENDOR="pi") as running:
+        running.say(request("i", "initialize", hooks=hooks), user("one"))
+        running.read_until(b'"init"')
+        gate.open()
+        said = running.read_until(b'"hook_callback"')
+        while not said.endswith(b"\n"):
+            said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
+        (asked,) = [json.loads(line) for line in said.splitlines() if b"hook_callback" in line]
+        body = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}
+        answer = {"subtype": "success", "request_id": asked["request_id"], "response": body}
+        running.say({"type": "control_response", "response": answer})
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        running.hang_up()
+    assert "--session" in box.record()["arguments"]
+
+
+def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(box, talk):
+    gate = box.gate()
+    calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
+    with talk(box.fakes(HELP, calling), "--session-id", U, SHIM_VENDOR="pi") as running:
+        running.say(user("one"))
+        running.read_until(b'"init"')
+        gate.open()
+        running.read_until(b'"tool_use"')
+        running.signal(signal.SIGTERM)
+        assert running.finish().status == 143
+    stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
+    assert stored["vendor_session"] == "01a1f9bc-0000-7000-8000-000000000001"
+
+
+def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, talk):
+    """copilot says no id of its own: the second child had none of ours either."""
+    delta = {"type": "assistant.message_delta", "data": {"messageId": "m", "deltaContent": "I am "}}
+    lifeline = box.lifeline()
+    silent, cut = [["say", lifeline.path, "child"], ["hang"]], [["out", ndjson(delta)], ["hang"]]
+    child = box.fakes(silent, cut, [["record", str(box.recording)], ["out", ndjson(delta)]])
+    with talk(child, "--include-partial-messages", "--session-id", U, SHIM_VENDOR="copilot") as running:
+        running.say(user("the one"))
+        lifeline.wait_for("child")
+        running.say(request("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        running._read = b""
+        running.say(user("the two"))
+        running.read_until(b"I am ")
+        running.say(request("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        running.say(user("the three"))
+        running.hang_up()
+    assert not any("--resume" in word for word in box.record()["arguments"])
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_what_was_made_for_a_child_that_cannot_be_started_is_removed(box, talk, several):
+    broken = box.program("broken", "")
+    Path(broken).write_text("#!/nowhere/interpreter\n", encoding="utf-8")
+    if several:
+        with talk(broken, SHIM_VENDOR="copilot") as running:
+            running.say(user("one"), user("two"))
+            running.hang_up()
+    else:
+        box.claude("-p", "one", SHIM_VENDOR="copilot", SHIM_BIN=broken)
+    assert list((box.state / "spill").rglob("*")) == []

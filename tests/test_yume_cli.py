@@ -643,3 +643,26 @@ def test_another_address_of_the_api_goes_where_the_vendor_reads_it(box, base):
     words = ("--api-base", base) if base else ()
     start(box, "--provider", "qwen", "--prompt", "x", *words, child=child)
     assert box.record()["environment"].get("OPENAI_BASE_URL", "") == base
+
+
+def test_a_cut_answer_of_a_vendor_without_sessions_begins_no_other_one_silently(box):
+    """R11 says a message once more only where the conversation can go on."""
+    init, says_first, first, says_second, says_other, other = (
+        {name: value for name, value in line.items() if name != "session_id"}
+        for line in (INIT, says("First."), result("First."), says("Sec"), says("Who are you?"), result("Who are you?"))
+    )
+    cut = [
+        HELLO,
+        ["hear", "one"],
+        ["out", ndjson(init, says_first, first)],
+        ["hear", "two"],
+        ["out", ndjson(init, says_second)],
+        ["leave", 0],
+    ]
+    fresh = [HELLO, ["hear", "two"], ["record", str(box.recording)], ["out", ndjson(init, says_other, other)]]
+    with staying(box, box.fakes(cut, fresh), vendor="qwen") as running:
+        running.say(user("one"))
+        running.read_until(b'"message_stop"')
+        running.say(user("two"))
+        running.hang_up()
+    assert not box.recording.exists()
