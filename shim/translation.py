@@ -175,11 +175,15 @@ class Translation:
         self.account.forget()
         self._translator.begin(self.turn.next(terms))
 
-    def skip(self, chunk: bytes) -> None:
-        """Bytes that belong to no turn: their lines are counted and not read."""
-        for raw in self.split(chunk):
-            if raw.strip(PADDING):
-                self.account.repaired("late_event", raw)
+    def anew(self) -> None:
+        """Another child goes on with the turn: a line that the one before left unfinished is no part of its first."""
+        self._lines, self._decoder = LineSplitter(*self._inbound), Decoder(self.account)
+
+    def skip(self, chunk: bytes) -> int:
+        """Bytes behind a turn that is over: how many lines they are. None is read but a question, to be refused."""
+        late = [raw for raw in self.split(chunk) if raw.strip(PADDING)]
+        self._pump(raw for raw in late if b'"control_request"' in raw)
+        return len(late)
 
     def pass_on(self) -> None:
         """From now on `passed` has the child's lines as they came, as far as anybody can read them."""

@@ -41,7 +41,7 @@ class TwoWay(ChildDriver):
 
     async def turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
-        self._deadline = float("inf")
+        self._deadline = self._grace = float("inf")
         self._interrupted = self._stalled = self._again = False
         self._allowed.clear()
         self._before = self.translation
@@ -57,9 +57,15 @@ class TwoWay(ChildDriver):
                 return
         else:
             child, translation = self._child, self.translation
+            late = await self._skip_late(child, translation)
             translation.begin(self._launcher.terms())
-            self._skip_late(child, translation)
+            for _ in range(late):
+                translation.account.repaired("late_event")
         self._listen(translation, message)
+        if await self._stopped(translation):  # while the last child was being ended, or this one started
+            await child.stop()
+            await self._forget(child)
+            return
         self._speech.follow(self._launcher.session)
         prompt = self._speech.prompt(self._launcher.asked(message.text))
         self._answering, fresh = False, not self._heard
@@ -69,11 +75,14 @@ class TwoWay(ChildDriver):
         if silent and not (over or fresh):  # it was about to leave when it was told
             await self._ended(child, translation)  # it may have closed its stdout and nothing more
             await self._forget(child)
+            if await self._stopped(translation):
+                return
             try:
                 child, _ = await self._begin(message, translation)
             except ShimError as error:
                 await self._give_up(translation, error)
                 return
+            translation.anew()
             translation.turn.terms = translation.turn.terms._replace(tried=self._launcher.tried)  # of what is played
             await self._prompt(child, prompt)
             over = await self._pump(child, translation)
@@ -100,6 +109,8 @@ class TwoWay(ChildDriver):
 
     async def _once_more(self, message: Message, translation: Translation, prompt: bytes) -> None:
         """Another child for the same message: the first one's stream was cut."""
+        if await self._stopped(translation):
+            return
         try:
             self._launcher.again(translation)
             child, _ = await self._begin(message, translation)
@@ -115,18 +126,25 @@ class TwoWay(ChildDriver):
             await self._close(child, translation)
             await self._forget(child)
 
-    def _skip_late(self, child: Child, translation: Translation) -> None:
-        """What the child said between the turns answers nobody."""
+    async def _skip_late(self, child: Child, translation: Translation) -> int:
+        """What the child said between the turns answers nobody, and nobody is asked for it; how many lines it was."""
+        late = 0
         for _ in range(LATE_CHUNKS):
             if not (chunk := child.read_ready()):
-                return
-            translation.skip(chunk)
+                break
+            late += translation.skip(chunk)
+        for line in translation.outgoing():
+            await self._tell(child, line)
+        asked, translation.turn.asked = translation.turn.asked, []
+        for permission in asked:
+            await self._tell(child, self._speech.decide(permission, Decision(False, message=permission.refusal)))
+        return late
 
     async def _begin(self, message: Message, translation: Translation | None = None) -> tuple[Child, Translation]:
         """A new child for a message; `translation` when the turn that it answers has begun already."""
         started = self._launcher.start(message.text, listens=True)
         self._heard = self._outdated = False
-        self._deadline = float("inf")
+        self._deadline = self._grace = float("inf")
         self._child = child = Child(*started._replace(stdin=b""))
         self.translation = translation = translation or self._launcher.translation(self.translation)
         self._draining, self._feeling = anyio.CancelScope(), anyio.CancelScope()
@@ -197,6 +215,8 @@ class TwoWay(ChildDriver):
         turn = translation.turn
         asked, turn.asked = turn.asked, []
         for permission in asked:
+            if translation.finished and not permission.refusal:  # nothing follows an error result (contract S16b)
+                permission = permission._replace(refusal="The turn is over.")
             decision = self._allowed_before(permission) or self._questions.ask(permission)
             await self._output.lines(self._questions.take())
             if decision is not None:
@@ -257,9 +277,11 @@ class TwoWay(ChildDriver):
 
     async def interrupt(self) -> None:
         """The vendor is told; one that does not obey in time is ended."""
-        if self.translation is None or self._child is None or self._interrupted:
+        if self._interrupted:
             return
-        self._interrupted = True
+        self._interrupted = True  # for a turn that has no child at this moment too
+        if self.translation is None or self._child is None:
+            return
         self.translation.interrupt()
         if not (self._heard and self._told):  # it is still starting, or does not read: it hears nothing either
             await self._child.stop("SIGTERM")
@@ -273,11 +295,9 @@ class TwoWay(ChildDriver):
 
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
         """The child that is there is told; one to come is started with it."""
-        if self._child is not None and model is not None:
-            await self._tell(self._child, self._speech.model(model))
-        if self._child is not None and mode is not None:
-            said = self._speech.mode(mode)
-            self._outdated = said is None
+        said = self._speech.model(model) if mode is None else self._speech.mode(mode)
+        if self._child is not None:
+            self._outdated = self._outdated or said is None
             await self._tell(self._child, said or b"")
 
     async def stop(self) -> None:

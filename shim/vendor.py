@@ -119,8 +119,8 @@ class Speech(Protocol):
     def interrupt(self) -> bytes:
         """Stop the turn, stay for the next."""
 
-    def model(self, name: str) -> bytes:
-        """Another model."""
+    def model(self, name: str | None) -> bytes | None:
+        """Another model, None is its own; gives back None where it cannot be told: another child has to be."""
 
     def mode(self, name: str) -> bytes | None:
         """Another permission mode, in Claude's words; None: it cannot be told, another child has to be."""

@@ -345,3 +345,81 @@ def test_a_recorded_conversation_is_played_again(box, talk):
             running.say(user("two"))
             running.read_until(b"Second.")
             assert texts(running.hang_up()) == ["First.", "Second."]
+
+
+def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
+    """A silence ends the first turn; the second one's is another."""
+    box.settings("end_grace = 0.05\n")
+    gate, heard = box.gate(), box.lifeline()
+    child = box.fake(
+        ["hear", "one"],
+        ["out", ndjson(HELLO, says("First."))],
+        ["hear", "two"],
+        ["say", heard.path, "heard"],
+        ["wait", gate.path],
+        ["out", ndjson(says("Second."), FINISHED)],
+        ["hear", "never"],
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"), control("r", "mcp_status"))
+        heard.wait_for("heard")
+        running.read_until(b'"request_id":"r"')
+        gate.open()
+        done = running.hang_up()
+    assert texts(done) == ["First.", "Second."]
+
+
+def test_an_interrupt_while_a_child_of_another_mode_is_ended_is_heard(box, talk):
+    first = [
+        ["ignore", "SIGTERM"],
+        ["hear", "one"],
+        ["out", ndjson(HELLO, says("First."), FINISHED)],
+        ["hang"],
+    ]
+    second = [["hear", "two"], ["out", ndjson(says("Second."), FINISHED)], ["hear", "never"]]
+    with talk(box.fakes(first, second)) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(control("p", "set_permission_mode", mode="plan"))
+        running.read_until(b'"status":null')
+        running.say(user("two"), control("stop", "interrupt"))
+        done = running.hang_up()
+    assert [line["shim"]["cause"] for line in results(done)] == ["clean", "interrupted"]
+
+
+def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, talk):
+    first = [
+        ["hear", "one"],
+        ["out", ndjson(HELLO, says("First."), FINISHED)],
+        ["hear", "two"],
+        ["out", ndjson(says("Sec", None))],
+        ["die", "SIGKILL"],
+    ]
+    second = [["hear", "three"], ["record", str(box.recording)], ["out", ndjson(HELLO, says("Third."), FINISHED)]]
+    with talk(box.fakes(first, [*second, ["hear", "never"]])) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(control("a", "set_model", model="model-a"), user("two"))
+        running.read_until(b'"is_error":true')
+        running.say(control("b", "set_model", model="model-b"))
+        running.read_until(b'"request_id":"b"')
+        running.say(user("three"))
+        running.hang_up()
+    (prompt,) = [line for line in told(box) if "three" in json.dumps(line)]
+    assert prompt["model"] == "model-b"
+
+
+def test_a_session_that_never_began_was_told_no_system_prompt(box, talk):
+    lifeline = box.lifeline()
+    answering = [["hear", "two"], ["record", str(box.recording)], ["out", ndjson(HELLO, says("Hi."), FINISHED)]]
+    child = box.fakes([["say", lifeline.path, "child"], ["hang"]], [*answering, ["hear", "never"]])
+    with talk(child, "--append-system-prompt", "Be brief.") as running:
+        running.say(user("one"))
+        lifeline.wait_for("child")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        running.hang_up()
+    assert "Be brief." in box.record()["stdin"]

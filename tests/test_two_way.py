@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from box import ndjson
-from test_conversation import CONVERSE, responses, results, user
+from test_conversation import CONVERSE, U, responses, results, user
 from test_conversation import request as control
 
 from shim.permissions import STOPPED
@@ -806,3 +806,171 @@ def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box,
         running.say(user("x" * 1_000_000), control("i", "interrupt"))
         done = running.hang_up()
     assert [line["shim"]["cause"] for line in results(done)] == ["clean", "interrupted"]
+
+
+TURN = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+
+
+def causes(done):
+    return [line["shim"]["cause"] for line in results(done)]
+
+
+def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(box, talk):
+    lifeline = box.lifeline()
+    child = box.fake(
+        HELLO,
+        ["hear", "one"],
+        TURN,
+        ["hear", "two"],
+        ["say", lifeline.path, "heard"],
+        ["hear", '"interrupt"'],
+        ["out", ndjson(INIT) + CANCELLED],
+        ["hear", "three"],
+        TURN,
+        ["hear", "never"],
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        lifeline.wait_for("heard")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"request_id":"stop"')
+        running.say(user("three"))
+        done = running.hang_up()
+    assert causes(done) == ["clean", "interrupted", "clean"]
+
+
+def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_result(box, talk):
+    lifeline = box.lifeline()
+    box.settings('[vendors.qwen]\ndriver = "one-way"\n')
+    child = box.fake(["out_on", "SIGINT", ndjson(INIT) + CANCELLED, 130], ["say", lifeline.path, "there"], ["hang"])
+    with talk(child) as running:
+        running.say(user("one"))
+        lifeline.wait_for("there")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert causes(done) == ["interrupted"]
+
+
+def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
+    box.settings("first_byte_timeout = 0.5\n")
+    child = box.fake(
+        HELLO, ["hear", "one"], ["hear", '"interrupt"'], ["out", ndjson(INIT) + CANCELLED], ["hear", "never"]
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert causes(done) == ["stall"]
+
+
+def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box, talk):
+    lifeline = box.lifeline()
+    leaving = [HELLO, ["hear", "one"], TURN, ["hear", "two"], ["close", 1], ["say", lifeline.path, "left"], ["hang"]]
+    other = [HELLO, ["hear", "two"], ["out", ndjson(INIT, says("Worked."))], ["hang"]]
+    with talk(box.fakes(leaving, other)) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        lifeline.wait_for("left")
+        running.say(control("stop", "interrupt"))
+        done = running.hang_up()
+    assert causes(done) == ["clean", "interrupted"]
+    assert b"Worked." not in done.stdout
+
+
+def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(box, talk):
+    """C6: the first result is still on its way when it is heard."""
+    long, said = "x" * 90_000, box.lifeline()
+    child = box.fake(
+        HELLO,
+        ["hear", "one"],
+        ["out", ndjson(INIT, says(long), result(long))],
+        ["say", said.path, "said"],
+        ["hear", "two"],
+        TURN,
+        ["hear", "never"],
+    )
+    with talk(child) as running:
+        running.say(user("one"), user("two", uuid=U))
+        said.wait_for("said")
+        while b'"type":"result"' not in running._read:
+            running._read += os.read(running.process.stdout.fileno(), 4096)
+        running.say(control("stop", "interrupt"))
+        running.wait_until_read()
+        done = running.hang_up()
+    assert causes(done) == ["clean", "clean"]
+    assert responses(done)["stop"]["response"] == {"still_queued": [U]}
+
+
+def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
+    """C7: it has no name that could be told."""
+    old = [HELLO, ["hear", "one"], TURN, ["hear", "two"], TURN, ["hear", "never"]]
+    new = [HELLO, ["hear", "two"], ["record", str(box.recording)], TURN, ["hear", "never"]]
+    with talk(box.fakes(old, new)) as running:
+        running.say(control("m", "set_model", model="other"), user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(control("n", "set_model", model="default"), user("two"))
+        done = running.hang_up()
+    assert causes(done) == ["clean", "clean"]
+    assert "other" not in box.record()["arguments"]
+
+
+def test_a_question_between_two_turns_is_refused(box, talk):
+    gate, said = box.gate(), box.lifeline()
+    child = box.fake(
+        HELLO,
+        ["hear", "one"],
+        TURN,
+        ["wait", gate.path],
+        ["out", ndjson(calls(), asks())],
+        ["say", said.path, "asked"],
+        ["hear", '"control_response"'],
+        ["record", str(box.recording)],
+        ["hear", "two"],
+        TURN,
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        gate.open()
+        said.wait_for("asked")
+        running.say(user("two"))
+        done = running.hang_up()
+    assert causes(done) == ["clean", "clean"]
+    assert told(box)[-1]["response"]["response"]["behavior"] == "deny"
+    assert b"can_use_tool" not in done.stdout
+
+
+def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
+    """S16b: nothing follows the result."""
+    use = {"type": "tool_use", "id": "call_2", "name": "read_file", "input": {"file_path": "/etc/passwd"}}
+    forbidden = assistant(use, "tool_use")
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks(), forbidden)],
+        ["hear", "control_response"],
+        ["hang"],
+    )
+    with talk(child, *ASKING, "--disallowedTools", "Read") as running:
+        running.say(user("go"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert done.lines[-1]["type"] == "result"
+
+
+def test_half_a_line_of_a_child_that_left_is_no_part_of_the_next_ones_first(box, talk):
+    gate = box.gate()
+    leaving = [HELLO, ["hear", "one"], ["out", TURN[1] + '{"type":"sys'], ["wait", gate.path]]
+    with talk(box.fakes(leaving, [HELLO, ["hear", "two"], TURN])) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"), control("r", "mcp_status"))
+        running.read_until(b'"request_id":"r"')
+        gate.open()
+        done = running.hang_up()
+    assert results(done)[1]["shim"]["repairs"] == {}

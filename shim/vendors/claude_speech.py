@@ -36,9 +36,9 @@ class ClaudeSpeech:
         """It ends the turn with a result and stays."""
         return self._request(subtype="interrupt")
 
-    def model(self, name: str) -> bytes:
-        """From the next request on."""
-        return self._request(subtype="set_model", model=name)
+    def model(self, name: str | None) -> bytes | None:
+        """From the next request on; its own has no name."""
+        return None if name is None else self._request(subtype="set_model", model=name)
 
     def mode(self, name: str) -> bytes | None:
         """Its own names."""

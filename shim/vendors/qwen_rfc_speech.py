@@ -37,10 +37,10 @@ class RfcSpeech:
         """It finishes its history and says that it did."""
         return _line(requests.cancel(self._session, self._prompt))
 
-    def model(self, name: str) -> bytes:
-        """Each request names the model: the next one this."""
+    def model(self, name: str | None) -> bytes | None:
+        """Each request names the model: the next one this; its own is that of its command line."""
         self._model = name
-        return b""
+        return None if name is None else b""
 
     def mode(self, name: str) -> bytes | None:
         """It has no word for another permission mode."""
