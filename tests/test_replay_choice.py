@@ -187,3 +187,18 @@ def test_a_conversation_that_claude_holds_is_chosen_by_its_first_message(box):
 def test_a_first_message_that_no_recording_has_ends_in_an_error_that_says_so(box):
     done = relay(box, relayed(box, "a"), "x\x1b[31m")
     assert done.result["is_error"] and "no recording there begins with this message" in json.dumps(done.result)
+
+
+def test_a_recording_that_nobody_stopped_is_played_before_one_that_was(box):
+    """One that was stopped waits for it: only who asks for that alone gets it."""
+    path = folder(box, ("go", PLAIN), ("go", BASH), ("stop", UNICODE))
+    for cast in sorted((box.path / "casts").iterdir())[::2]:
+        lines = cast.read_bytes().splitlines(keepends=True)
+        place = next(place for place, line in enumerate(lines) if b'"x"' in line)
+        stop = b'[0,"n",{"kind":"signal","child":1,"signal":"SIGINT"}]\n'
+        cast.write_bytes(b"".join([*lines[:place], stop, *lines[place:]]))
+    takes = Takes(path, str(box.path), {})
+    assert [takes.choose(prompt, "").cast[:8] for prompt in ("go", "stop")] == ["20261121", "20261122"]
+    first = sorted((box.path / "casts").iterdir())[0]
+    assert Takes(str(first), str(box.path), {}).choose("go", "").stopped
+    assert said_by(box, path, "go").result["result"] == golden(BASH)

@@ -35,7 +35,8 @@ HINT = "`SHIM_VENDOR=replay:PATH` takes a cast, or a directory of them"
 class Take(NamedTuple):
     """One child of one recording. `identity` is its name in a session, `listens` whether it was told in lines.
 
-    `tried` are the vendors of a list that were asked before it and did not answer: what they said is not played.
+    `stopped`: it was signalled, for which its play waits. `tried` are the vendors of a list that were asked before it
+    and did not answer: what they said is not played.
     """
 
     path: str
@@ -43,8 +44,14 @@ class Take(NamedTuple):
     identity: str
     prompt: str | None = None
     listens: bool = False
+    stopped: bool = False
     vendor: str = ""
     tried: tuple[Tried, ...] = ()
+
+    @property
+    def cast(self) -> str:
+        """The part of its identity that the other children of the recording share."""
+        return self.identity.rpartition(":")[0]
 
 
 class Sitting(NamedTuple):
@@ -113,7 +120,8 @@ class Takes:
     def choose(self, prompt: str, resumed: str, *, asked: bool = False) -> Take:
         """The take that answers a prompt, "" where it is not known yet; `asked`: words of ours may stand behind it.
 
-        VendorError when there is none. Behind the place of the session comes first.
+        VendorError when there is none. Behind the place of the session comes first, then recordings where nobody
+        stopped the answer: to who asks the same and stops nobody, one that waits for it would never come to its end.
         """
         place, before, behind = resumed or self.place, list[Take](), list[Take]()
         for take in self._takes():
@@ -131,7 +139,12 @@ class Takes:
             same = same or [take for take in fresh if take.prompt is None]
         if not same:
             raise VendorError(*self._nothing(prompt, [*before, *behind]))
-        return same[0]
+        if same[0].cast == place.rpartition(":")[0]:
+            return same[0]
+        firsts = dict[str, Take]()
+        for take in same:
+            firsts.setdefault(take.path, take)
+        return min(firsts.values(), key=lambda take: take.stopped)
 
     def tried(self) -> tuple[Tried, ...]:
         """Who was asked before the take that was chosen last."""
@@ -230,6 +243,8 @@ def read_sitting(path: str) -> Sitting:
                     before = [*takes.pop().tried, *before]
                     turns.pop()
                 before.append(read_tried(fact))
+            elif fact.get("kind") == "signal" and takes and takes[-1].child == fact.get("child"):
+                takes[-1] = takes[-1]._replace(stopped=True)
         elif takes and not takes[-1].listens:
             takes[-1] = takes[-1]._replace(listens=bool(read_word(record.data).kind))
     header = reader.header
