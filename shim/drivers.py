@@ -181,7 +181,8 @@ class ChildDriver:
                 self._held_bytes += len(chunk)
                 if translation.turn.spoken or translation.finished or self._held_bytes > HOLD_BYTES:
                     said = self._commit(translation)
-            known = self._launcher.session_of(translation)
+            goes_on = bool(translation.turn.usage) or not self._launcher.vendor.saves_late
+            known = translation.turn.conversation.vendor_session, goes_on
             if (known != self._noted or translation.finished) and not self.yields:
                 self._noted = known
                 self._launcher.remember(translation)

@@ -212,11 +212,6 @@ class Launcher:
         """The vendor's own id of the session that goes on, "" while it has none."""
         return self._resume or ""
 
-    def session_of(self, translation: Translation) -> tuple[str | None, bool]:
-        """The vendor's id of the session that a turn is of, and whether it can go on: what is worth remembering."""
-        turn = translation.turn
-        return turn.conversation.vendor_session, bool(turn.usage) or not self.vendor.saves_late
-
     def again(self, translation: Translation) -> None:
         """The next child answers the same message: in the vendor's session, if there is one to go on with."""
         self.remember(translation)
@@ -375,7 +370,7 @@ class Launcher:
         own = place or conversation.vendor_session or (self._given if translation.turn.began else None)
         if (self._passes and not place) or conversation.session_id is None or own is None:
             return
-        if not place and not self._resume and not self.session_of(translation)[1]:
+        if not place and self.vendor.saves_late and not self._resume and not turn.usage:
             own = ""  # the first reply was cut: there is nothing to go on with, but the id is the frontend's
         self._resume = own or None
         self._invocation = self._invocation._replace(fork_session=False)

@@ -26,7 +26,7 @@ class Flood:
 
 def driver():
     launcher = Launched(open_translation("demo", stable=True), 5.0)
-    launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT")
+    launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT", saves_late=False)
     return ChildDriver(launcher, Paper()), launcher.translation(None)
 
 

@@ -71,7 +71,7 @@ class Launched:
 
     echo = False
     retries = False
-    vendor = SimpleNamespace(interrupt="SIGINT")
+    vendor = SimpleNamespace(interrupt="SIGINT", saves_late=False)
 
     def __init__(self, translation, end_grace):
         self._translation = translation
