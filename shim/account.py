@@ -32,22 +32,22 @@ class Account:
         """Whether something was printed that is no event, or none that is known."""
         return bool(self.unknown) or not NOT_EVENTS.isdisjoint(self.repairs)
 
-    def repaired(self, kind: str, sample: object = "") -> None:
-        """Count one repair of `kind`; `sample` (text or bytes) is kept if it is the first."""
-        self._count(self.repairs, kind, sample)
+    def repaired(self, kind: str, sample: object = "", count: int = 1) -> None:
+        """Count one repair of `kind`, or several alike; `sample` (text or bytes) is kept if it is the first."""
+        self._count(self.repairs, kind, sample, count)
 
     def unknown_event(self, kind: object, sample: object = "") -> None:
         """Count one event of the vendor that has no translation."""
         self._count(self.unknown, str(kind), sample)
 
-    def _count(self, counts: dict[str, int], kind: str, sample: object) -> None:
+    def _count(self, counts: dict[str, int], kind: str, sample: object, count: int = 1) -> None:
         kind = printable(kind[:SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
         if kind not in counts:
             if len(counts) >= KINDS_KEPT:
                 kind = OVERFLOW
             if kind not in self.samples and (shown := self._shown(sample)):
                 self.samples[kind] = shown
-        counts[kind] = counts.get(kind, 0) + 1
+        counts[kind] = counts.get(kind, 0) + count
 
     def _shown(self, sample: object) -> str:
         """The beginning of a sample; an event is shown as its line, which may be too large or too deep to spell."""

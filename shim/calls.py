@@ -11,7 +11,7 @@ from shim.ending import Outcome
 from shim.frame import CLOSED, DONE, MESSAGE, NAME_CHARACTERS, READY, Call
 from shim.hooks import Seen
 from shim.nested import Nested
-from shim.permissions import Permission
+from shim.permissions import TURN_OVER, Permission
 from shim.policy import STRUCTURED
 from shim.terms import SEEN_IDS, Structured
 from shim.usage import Usage
@@ -207,7 +207,7 @@ class Calls(Blocks):
 
     def _unaskable(self, request: str, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
         if self.state is CLOSED or self.state is DONE:
-            return "The turn is over."
+            return TURN_OVER
         if identity in self._asking or request in self._asking_requests:
             return "This call was asked about before."
         if len(self._asking) >= QUESTIONS:
@@ -216,7 +216,7 @@ class Calls(Blocks):
             return f"{name} is hidden in this session."
         self.tool_use(identity, name, arguments)
         if self.state is CLOSED or identity not in self.open:
-            return "The turn is over."
+            return TURN_OVER
         return ""
 
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:

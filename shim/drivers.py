@@ -138,9 +138,7 @@ class ChildDriver:
         if self.yields and isinstance(error, VendorError | ModeError):
             self._let_go(tried(self._launcher.vendor.shown, error.cause, str(error)), started=False)
             return
-        translation = self._launcher.translation(self.translation)
-        self.translation = translation
-        translation.turn.answers(message, echo=self._launcher.echo)
+        translation = self._unbegun(message)
         if isinstance(error, ShimError):
             translation.turn.stopped(f"{error}\n{error.hint}".strip(), error.cause)
         else:
@@ -294,13 +292,18 @@ class ChildDriver:
 
     async def never_begin(self, message: Message) -> None:
         """End the turn of a message that was interrupted before anybody was at it."""
-        self.translation = translation = self._launcher.translation(self.translation)
-        translation.turn.answers(message, echo=self._launcher.echo)
+        translation = self._unbegun(message)
         translation.interrupt()
         await self._output.lines(translation.close(None))
 
-    async def _stopped(self, translation: Translation) -> bool:
-        """Whether the turn was interrupted while no child was at it; then it is ended here."""
+    def _unbegun(self, message: Message) -> Translation:
+        """The turn of a message that no child is at."""
+        self.translation = translation = self._launcher.translation(self.translation)
+        translation.turn.answers(message, echo=self._launcher.echo)
+        return translation
+
+    async def _end_interrupted(self, translation: Translation) -> bool:
+        """End a turn that was interrupted while no child was at it; whether it was."""
         if self._interrupted:
             translation.interrupt()
             await self._stopping(translation)

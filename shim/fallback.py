@@ -13,7 +13,6 @@ from shim.drivers import ChildDriver
 from shim.early import tell
 from shim.messages import Message
 from shim.permissions import Decision, Permission
-from shim.sinks import Output
 from shim.translation import Translation
 from shim.tried import Tried
 
@@ -24,12 +23,10 @@ class Fallback:
     def __init__(
         self,
         driver: ChildDriver,
-        output: Output,
         candidates: Candidates,
         drive: Callable[[Candidate], ChildDriver],
     ) -> None:
         self._driver = driver
-        self._output = output
         self._candidates = candidates
         self._drive = drive
         self._said: Translation | None = None  # of the last turn that the frontend saw
@@ -56,7 +53,7 @@ class Fallback:
             before.append(driver.unanswered)
             await self._driver.stop()
             if self._interrupted:
-                await self._stop_here(message)
+                await self.never_begin(message)
                 break
             self._driver = self._next(before[-1])
         driver = self._driver
@@ -84,16 +81,8 @@ class Fallback:
             self._said.turn.conversation.vendor_session = None
         return driver
 
-    async def _stop_here(self, message: Message) -> None:
-        """The turn was interrupted between two vendors: it never began."""
-        translation = self._driver.translation
-        assert translation is not None
-        translation.turn.answers(message, echo=self._driver.launcher.echo)
-        translation.interrupt()
-        await self._output.lines(translation.close(None))
-
     async def never_begin(self, message: Message) -> None:
-        """End the turn of a message that was interrupted before anybody was at it."""
+        """End the turn of a message that was interrupted before anybody was at it, or between two vendors."""
         await self._driver.never_begin(message)
 
     async def interrupt(self) -> None:

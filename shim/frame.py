@@ -27,7 +27,7 @@ from shim.ending import Exit, Outcome
 from shim.failures import Cause, Failure, classify
 from shim.hooks import Seen
 from shim.messages import Message
-from shim.permissions import Permission
+from shim.permissions import TURN_OVER, Permission
 from shim.shapes import DEPTH_KEPT
 from shim.spoken import Spoken
 from shim.terms import SEEN_IDS, Conversation, Structured, Terms
@@ -171,11 +171,6 @@ class Frame:
         return bool(self.replies or done or self.asked)
 
     @property
-    def over(self) -> bool:
-        """Whether the vendor has said how it ended, or its result is said; that we stop it is no end yet."""
-        return self.settled or self.state is CLOSED
-
-    @property
     def hides_calls(self) -> bool:
         """Whether a call was left out of the stream in this turn."""
         return bool(self._hidden)
@@ -298,6 +293,8 @@ class Frame:
         self.outcome = ending.decide(self, child_exit, stderr)
         if self.terms.read is not None and self.outcome.kind == "ended":
             self._structure(self.terms.read, self.outcome)
+        # A question behind the result would be answered by nobody (contract S16b); the vendor gets its refusal.
+        self.asked = [asked._replace(refusal=asked.refusal or TURN_OVER) for asked in self.asked]
         self.go(CLOSED)
 
     def _structure(self, read: Callable[[str], Structured], outcome: Outcome) -> None:

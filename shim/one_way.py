@@ -38,7 +38,8 @@ class OneWay(ChildDriver):
             self.translation = translation = self._launcher.translation(self.translation)
             self._listen(translation, message)
             await self._serve(child, translation)
-            if not translation.finished and self.unanswered is None and not await self._stopped(translation):
+            unsaid = not translation.finished and self.unanswered is None
+            if unsaid and not await self._end_interrupted(translation):
                 await self._once_more(translation, message)
         finally:
             child.close()

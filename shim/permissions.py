@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 UNASKED = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
 FAILED = "Tool permission request failed: Error: {error}"
 CLOSED_STREAM = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
+TURN_OVER = "The turn is over."
 STOPPED = (  # what a call says that a question was open about when the turn was stopped (6.3)
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
     "new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how to proceed."

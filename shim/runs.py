@@ -74,7 +74,7 @@ class Run:
             async def turn() -> int:
                 output = self._output()
                 first = OneWay(self._launcher, output, started=started)
-                driver = self._one_of(first, output, lambda another: OneWay(another.launcher, output))
+                driver = self._one_of(first, lambda another: OneWay(another.launcher, output))
                 session = Session(driver, output, first=Message(prompt), recorder=self._launcher.recorder)
                 return await session.run(self._signals.pending)
 
@@ -119,7 +119,7 @@ class Run:
                         return TwoWay(candidate.launcher, output, control, tasks)
                     return OneWay(candidate.launcher, output, control)
 
-                driver = self._one_of(drive(self._first), output, drive)
+                driver = self._one_of(drive(self._first), drive)
                 recorder = self._launcher.recorder
                 session = Session(driver, output, first=first, control=control, source=source, recorder=recorder)
                 status = await session.run(self._signals.pending)
@@ -140,15 +140,13 @@ class Run:
                 raise
             return None
 
-    def _one_of(
-        self, driver: "ChildDriver", output: "Output", drive: Callable[[Candidate], "ChildDriver"]
-    ) -> "ChildDriver | Fallback":
+    def _one_of(self, driver: "ChildDriver", drive: Callable[[Candidate], "ChildDriver"]) -> "ChildDriver | Fallback":
         """What answers: the one vendor, or one of several."""
         if self._candidates is None:
             return driver
         from shim.fallback import Fallback
 
-        return Fallback(driver, output, self._candidates, drive)
+        return Fallback(driver, self._candidates, drive)
 
     def _control(self) -> "Control":
         facts, pen = self._launcher.facts, self._launcher.pen

@@ -58,6 +58,7 @@ class Translation:
         self._lines = LineSplitter(inbound, aside)
         self._decoder = Decoder(self.account)
         self._read: str | None = None
+        self._skipped, self._skipped_first = 0, b""  # lines between two turns
         if previous is None:
             turn = kind_of_turn(terms)(pen, terms, Conversation(terms.thread), self.account)
         else:
@@ -122,7 +123,8 @@ class Translation:
         if stderr is None:
             self._translator.begin(turn)
         else:
-            self._lines, self._decoder, self._read = LineSplitter(*self._inbound), Decoder(self.account), None
+            self.anew()
+            self._read = None
             self._read_by(type(self._translator)(turn, partial=self.pen.partial))
         return True
 
@@ -171,19 +173,24 @@ class Translation:
         return self._end(None, "")
 
     def begin(self, terms: Terms | None = None) -> None:
-        """The next turn of the same child."""
+        """The next turn of the same child; what was skipped since the last one is told of in this one's account."""
         self.account.forget()
+        if self._skipped:
+            self.account.repaired("late_event", self._skipped_first, self._skipped)
+            self._skipped = 0
         self._translator.begin(self.turn.next(terms))
 
     def anew(self) -> None:
         """Another child goes on with the turn: a line that the one before left unfinished is no part of its first."""
         self._lines, self._decoder = LineSplitter(*self._inbound), Decoder(self.account)
 
-    def skip(self, chunk: bytes) -> int:
-        """Bytes behind a turn that is over: how many lines they are. None is read but a question, to be refused."""
+    def skip(self, chunk: bytes) -> None:
+        """Bytes behind a turn that is over: their lines are counted, and none is read but a question, to be refused."""
         late = [raw for raw in self.split(chunk) if raw.strip(PADDING)]
+        if late and not self._skipped:
+            self._skipped_first = late[0]
+        self._skipped += len(late)
         self._pump(raw for raw in late if b'"control_request"' in raw)
-        return len(late)
 
     def pass_on(self) -> None:
         """From now on `passed` has the child's lines as they came, as far as anybody can read them."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from shim.ending import Exit
+from shim.frame import CLOSED
 from shim.turn import Turn
 
 Event = dict[str, Any]
@@ -59,10 +60,14 @@ class Translator:
         """The child's output is at its end: turn the last state into an outcome, if it was one."""
 
     def next_turn(self) -> None:
-        """The vendor began another turn of the same conversation in the same stream."""
-        self.turn.finish()
-        self.turn.seal()
-        self.begin(self.turn.next())
+        """The vendor begins a turn: another one of the same stream, if it has ended the last or its result is said.
+
+        That we are stopping the last one is no end yet: a vendor may begin what it was told to stop.
+        """
+        if self.turn.settled or self.turn.state is CLOSED:
+            self.turn.finish()
+            self.turn.seal()
+            self.begin(self.turn.next())
 
     def begin(self, turn: Turn) -> None:
         """Another turn; what was remembered of the last one is forgotten."""

@@ -57,12 +57,10 @@ class TwoWay(ChildDriver):
                 return
         else:
             child, translation = self._child, self.translation
-            late = await self._skip_late(child, translation)
+            await self._skip_late(child, translation)
             translation.begin(self._launcher.terms())
-            for _ in range(late):
-                translation.account.repaired("late_event")
         self._listen(translation, message)
-        if await self._stopped(translation):  # while the last child was being ended, or this one started
+        if await self._end_interrupted(translation):  # while the last child was being ended, or this one started
             await child.stop()
             await self._forget(child)
             return
@@ -75,7 +73,7 @@ class TwoWay(ChildDriver):
         if silent and not (over or fresh):  # it was about to leave when it was told
             await self._ended(child, translation)  # it may have closed its stdout and nothing more
             await self._forget(child)
-            if await self._stopped(translation):
+            if await self._end_interrupted(translation):
                 return
             try:
                 child, _ = await self._begin(message, translation)
@@ -109,7 +107,7 @@ class TwoWay(ChildDriver):
 
     async def _once_more(self, message: Message, translation: Translation, prompt: bytes) -> None:
         """Another child for the same message: the first one's stream was cut."""
-        if await self._stopped(translation):
+        if await self._end_interrupted(translation):
             return
         try:
             self._launcher.again(translation)
@@ -126,19 +124,17 @@ class TwoWay(ChildDriver):
             await self._close(child, translation)
             await self._forget(child)
 
-    async def _skip_late(self, child: Child, translation: Translation) -> int:
-        """What the child said between the turns answers nobody, and nobody is asked for it; how many lines it was."""
-        late = 0
+    async def _skip_late(self, child: Child, translation: Translation) -> None:
+        """What the child said between the turns answers nobody, and nobody is asked for it."""
         for _ in range(LATE_CHUNKS):
             if not (chunk := child.read_ready()):
                 break
-            late += translation.skip(chunk)
+            translation.skip(chunk)
         for line in translation.outgoing():
             await self._tell(child, line)
         asked, translation.turn.asked = translation.turn.asked, []
         for permission in asked:
             await self._tell(child, self._speech.decide(permission, Decision(False, message=permission.refusal)))
-        return late
 
     async def _begin(self, message: Message, translation: Translation | None = None) -> tuple[Child, Translation]:
         """A new child for a message; `translation` when the turn that it answers has begun already."""
@@ -215,8 +211,6 @@ class TwoWay(ChildDriver):
         turn = translation.turn
         asked, turn.asked = turn.asked, []
         for permission in asked:
-            if translation.finished and not permission.refusal:  # nothing follows an error result (contract S16b)
-                permission = permission._replace(refusal="The turn is over.")
             decision = self._allowed_before(permission) or self._questions.ask(permission)
             await self._output.lines(self._questions.take())
             if decision is not None:

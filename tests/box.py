@@ -151,16 +151,25 @@ class Running:
         self.process = process
         self._read = b""
 
-    def read_until(self, mark: bytes) -> bytes:
-        """Its stdout up to the chunk that has `mark`."""
+    def read_until(self, mark: bytes, at_once: int = 65536) -> bytes:
+        """Its stdout up to the chunk that has `mark`; `at_once` are the most bytes of a chunk."""
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         while mark not in self._read:
             assert select.select([descriptor], [], [], PATIENCE)[0], f"{mark!r} did not come: {self._read!r}"
-            chunk = os.read(descriptor, 65536)
+            chunk = os.read(descriptor, at_once)
             assert chunk, f"{mark!r} did not come before the end: {self._read!r}"
             self._read += chunk
         return self._read
+
+    def line_with(self, mark: bytes) -> Line:
+        """The one line of its stdout that has `mark`, once it is whole."""
+        said = self.read_until(mark)
+        while not said.endswith(b"\n"):
+            said = self.read_until(b"\n" + said.rpartition(b"\n")[2])
+        (line,) = [line for line in said.splitlines() if mark in line]
+        found: Line = json.loads(line)
+        return found
 
     def read_on(self) -> bytes:
         """The next lines of its stdout, which are then forgotten."""

@@ -49,6 +49,10 @@ def results(done):
     return [line for line in done.lines if line["type"] == "result"]
 
 
+def causes(done):
+    return [line["shim"]["cause"] for line in results(done)]
+
+
 def kinds(done):
     return [line.get("subtype") if line["type"] == "system" else line["type"] for line in done.lines]
 
@@ -504,10 +508,7 @@ def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(b
     hooks = {"PreToolUse": [{"hookCallbackIds": ["h0"]}]}
     with talk(child) as running:
         running.say(request("i", "initialize", hooks=hooks), user("go"))
-        said = running.read_until(b'"PreToolUse"')
-        while not said.endswith(b"\n"):
-            said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
-        (line,) = [json.loads(line) for line in said.splitlines() if b"hook_callback" in line]
+        line = running.line_with(b'"hook_callback"')
         response = {"subtype": "success", "request_id": line["request_id"], "response": {"decision": "block"}}
         running.say({"type": "control_response", "response": response})
         running.read_until(b'"type":"result"')
@@ -617,11 +618,11 @@ def test_a_sigint_before_the_child_of_a_message_ends_it_all_the_same(box, talk):
     hooks = {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}
     with talk(box.fake(["hang"])) as running:
         running.say(request("i", "initialize", hooks=hooks), user("x" * 200_000))
-        running.wait_until_read()
+        running.read_until(b'"hook_callback"', at_once=4096)
         running.signal(signal.SIGINT)
         done = running.finish()
     assert done.status == 0
-    assert [line["shim"]["cause"] for line in results(done)] in (["interrupted"], [])
+    assert causes(done) == ["interrupted"]
 
 
 PI_CALL = {"role": "assistant", "model": "m", "stopReason": "toolUse", "usage": {"input": 1, "output": 1}}
@@ -642,10 +643,7 @@ def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk
         running.say(request("i", "initialize", hooks=hooks), user("one"))
         running.read_until(b'"init"')
         gate.open()
-        said = running.read_until(b'"hook_callback"')
-        while not said.endswith(b"\n"):
-            said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
-        (asked,) = [json.loads(line) for line in said.splitlines() if b"hook_callback" in line]
+        asked = running.line_with(b'"hook_callback"')
         body = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}
         answer = {"subtype": "success", "request_id": asked["request_id"], "response": body}
         running.say({"type": "control_response", "response": answer})
@@ -679,13 +677,9 @@ def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, ta
         running.say(user("the one"))
         lifeline.wait_for("child")
         running.say(request("stop", "interrupt"))
-        running.read_until(b'"type":"result"')
-        running._read = b""
         running.say(user("the two"))
         running.read_until(b"I am ")
-        running.say(request("stop", "interrupt"))
-        running.read_until(b'"type":"result"')
-        running.say(user("the three"))
+        running.say(request("stop", "interrupt"), user("the three"))
         running.hang_up()
     assert not any("--resume" in word for word in box.record()["arguments"])
 

@@ -27,6 +27,9 @@ class Launched:
         self.recorder = None
         self.last = open_translation("demo", partial=False, stable=True)
 
+    def translation(self, previous):
+        return self.last
+
 
 class Vendor(ChildDriver):
     """A driver without a child: it says `words`, or leaves the turn to the next one where there are none."""
@@ -62,7 +65,7 @@ def listed():
     paper = Paper()
     drivers = {"ant": Vendor(Launched("ant"), paper), "bee": Vendor(Launched("bee"), paper, "I am bee.")}
     candidates = Candidates(tuple(drivers), (), lambda name: Candidate(drivers[name].launcher, listens=False))
-    driver = Fallback(drivers["ant"], paper, candidates, lambda it: drivers[it.launcher.vendor.name])
+    driver = Fallback(drivers["ant"], candidates, lambda it: drivers[it.launcher.vendor.name])
     return SimpleNamespace(paper=paper, driver=driver, **drivers)
 
 

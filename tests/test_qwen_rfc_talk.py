@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from box import ASK, ndjson
-from test_conversation import CONVERSE, responses, results, stdin, user
+from test_conversation import CONVERSE, causes, responses, results, stdin, user
 from test_conversation import request as control
 from test_two_way import ASKING, answer, question, told, user_texts
 
@@ -386,7 +386,7 @@ def test_an_interrupt_while_a_child_of_another_mode_is_ended_is_heard(box, talk)
         running.read_until(b'"status":null')
         running.say(user("two"), control("stop", "interrupt"))
         done = running.hang_up()
-    assert [line["shim"]["cause"] for line in results(done)] == ["clean", "interrupted"]
+    assert causes(done) == ["clean", "interrupted"]
 
 
 def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, talk):

@@ -462,7 +462,7 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
     with box.running("-p", *STREAM, stdin=subprocess.PIPE, environment=environment) as dropin:
         dropin.process.stdin.write(b"half a prompt")
         dropin.process.stdin.flush()
-        _until_read(dropin.process.stdin)
+        dropin.wait_until_read()
         dropin.signal(signal.SIGTERM)
         done = dropin.finish()
     assert done.status == 143
@@ -485,21 +485,6 @@ def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(inside, capfd,
     said, complaint = capfd.readouterr()
     assert [line["type"] for line in parse(said.encode())] == ["system", "result", "message_stop"]
     assert complaint == ""
-
-
-def _until_read(pipe):
-    """Wait until the other side has read what is in a pipe."""
-    import fcntl
-    import select
-    import struct
-    import termios
-
-    for _ in range(int(PATIENCE / 0.01)):
-        (left,) = struct.unpack("i", fcntl.ioctl(pipe.fileno(), termios.FIONREAD, b"\0" * 4))
-        if not left:
-            return
-        select.select([], [], [], 0.01)
-    raise AssertionError("nobody read it")
 
 
 def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):

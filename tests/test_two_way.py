@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from box import ndjson
-from test_conversation import CONVERSE, U, responses, results, user
+from test_conversation import CONVERSE, U, causes, responses, results, user
 from test_conversation import request as control
 
 from shim.permissions import STOPPED
@@ -75,6 +75,7 @@ def answer(question, **body):
 
 HELLO = ["hear", '"initialize"']
 CANCELLED = ndjson(result(error="Operation cancelled."))
+TURN = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
 
 
 @pytest.fixture
@@ -87,12 +88,8 @@ def talk(box):
 
 
 def question(running):
-    """The request id of the permission request that is on its way."""
-    said = running.read_until(b'"subtype":"can_use_tool"')
-    while not said.endswith(b"\n"):
-        said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
-    (line,) = [json.loads(line) for line in said.splitlines() if b"can_use_tool" in line]
-    return line
+    """The permission request that is on its way."""
+    return running.line_with(b'"subtype":"can_use_tool"')
 
 
 def user_texts(done):
@@ -532,10 +529,7 @@ def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
     hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h0"]}], "Stop": [{"hookCallbackIds": ["h1"]}]}
     with talk(child, *ASKING) as running:
         running.say(control("i", "initialize", hooks=hooks), user("go"))
-        said = running.read_until(b'"PreToolUse"')
-        while not said.endswith(b"\n"):
-            said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
-        (line,) = [json.loads(line) for line in said.splitlines() if b"hook_callback" in line]
+        line = running.line_with(b'"hook_callback"')
         reason = {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
         running.say(answer(line["request_id"], hookSpecificOutput=reason))
         running.read_until(b'"type":"result"')
@@ -677,10 +671,7 @@ def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
     )
     with talk(child, *ASKING) as running:
         running.say(control("i", "initialize", hooks={"PreToolUse": [{"hookCallbackIds": ["h0"]}]}), user("go"))
-        said = running.read_until(b"hook_callback")
-        while not said.endswith(b"\n"):
-            said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
-        (line,) = [json.loads(line) for line in said.splitlines() if b"hook_callback" in line]
+        line = running.line_with(b'"hook_callback"')
         denied = {"permissionDecision": "deny", "permissionDecisionReason": "not this"}
         running.say(answer(line["request_id"], hookSpecificOutput=denied), control("p", "mcp_status"))
         running.read_until(b'"p"')
@@ -795,7 +786,7 @@ def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
         os.unlink(child)
         running.say(user("two"))
         done = running.hang_up()
-    assert [line["shim"]["cause"] for line in results(done)] == ["clean", "not_found"]
+    assert causes(done) == ["clean", "not_found"]
 
 
 def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box, talk):
@@ -805,14 +796,7 @@ def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box,
         running.read_until(b'"type":"result"')
         running.say(user("x" * 1_000_000), control("i", "interrupt"))
         done = running.hang_up()
-    assert [line["shim"]["cause"] for line in results(done)] == ["clean", "interrupted"]
-
-
-TURN = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
-
-
-def causes(done):
-    return [line["shim"]["cause"] for line in results(done)]
+    assert causes(done) == ["clean", "interrupted"]
 
 
 def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(box, talk):
@@ -896,8 +880,7 @@ def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(box, t
     with talk(child) as running:
         running.say(user("one"), user("two", uuid=U))
         said.wait_for("said")
-        while b'"type":"result"' not in running._read:
-            running._read += os.read(running.process.stdout.fileno(), 4096)
+        running.read_until(b'"type":"result"', at_once=4096)
         running.say(control("stop", "interrupt"))
         running.wait_until_read()
         done = running.hang_up()

@@ -54,7 +54,7 @@ class ClaudeTranslator(Translator):
             return
         if self._cut is not None and raw is not None:
             self._say_half()
-        if kind == "system" and event.get("subtype") == "init" and self.turn.over:
+        if kind == "system" and event.get("subtype") == "init":
             self.next_turn()
         turn = self.turn
         session = turn.conversation.session_id or turn.terms.session_id or turn.terms.fresh_id

@@ -33,8 +33,7 @@ class FlatClaudeTranslator(StreamedTranslator):
     def on_system(self, event: Event) -> None:
         subtype = event.get("subtype")
         if subtype == "init":
-            if self.turn.over:
-                self.next_turn()
+            self.next_turn()
             self.turn.started(
                 session_id=event.get("session_id"),
                 cwd=event.get("cwd"),

@@ -81,8 +81,7 @@ class QwenTranslator(StreamedTranslator):
             self.turn.unknown(f"system/{subtype}", event)
 
     def _init(self, event: Event) -> None:
-        if self.turn.over:
-            self.next_turn()
+        self.next_turn()
         self._begun = True
         if self._fault is not None:
             self.turn.unknown("untyped", self._fault)
