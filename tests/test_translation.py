@@ -286,3 +286,16 @@ def test_every_handler_of_every_vendor_is_found_by_its_name():
 def test_events_of_a_vendor_are_json_objects_one_a_line():
     said, _ = run("".join(json.dumps(json.loads(line)) + "\n" for line in (HELLO, SAY, BYE)))
     assert said == GOOD
+
+
+def test_what_comes_between_two_turns_is_told_of_in_the_next_ones_account():
+    _, translation = run(HELLO + SAY + BYE)
+    translation.finish()
+    translation.skip(b'{"type":"say","text":"late"}\n  \n{"type":"bye"}\n')
+    assert "late_event" not in translation.account.repairs
+    translation.begin()
+    late = {"count": 2, "first": '{"type":"say","text":"late"}'}
+    assert translation.account.report()["repairs"] == {"late_event": late}
+    assert b"late" not in translation.pen.take()
+    translation.begin()
+    assert translation.account.repairs == {}
