@@ -14,7 +14,7 @@ def main() -> None:
         sys.exit(_claude(arguments[1:], installed))
     if arguments[:1] == ["yume-cli"]:
         sys.exit(_yume(arguments[1:], installed))
-    from shim.cli import run
+    from shim.commands.cli import run
 
     run(arguments)
 
@@ -25,30 +25,30 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
         return _say("2.1.327 (Claude Code)\n")
     if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
         # It may be a subcommand, which is asked often and needs nothing of what a turn needs.
-        from shim.subcommands import door
+        from shim.commands.subcommands import door
 
         status = door(arguments, installed)
         if status is not None:
             return status
-    from shim import beginning
+    from shim.channels import early_signals
 
-    beginning.listen()
+    early_signals.listen()
     import gc
 
     gc.disable()  # imports make no garbage worth a tenth of a turn's start; the session turns it on again
-    from shim.dropin import main as dropin
+    from shim.commands.dropin import main as dropin
 
     return dropin(arguments, installed)
 
 
 def _yume(arguments: list[str], installed: dict[str, str]) -> int:
-    from shim import beginning
+    from shim.channels import early_signals
 
-    beginning.listen()
+    early_signals.listen()
     import gc
 
     gc.disable()
-    from shim.yume.cli import main as yume_cli
+    from shim.commands.yume_cli import main as yume_cli
 
     return yume_cli(arguments, installed)
 

@@ -8,14 +8,14 @@ that was made before it (the document's own example), so text waits one event wh
 import re
 from typing import Any
 
-from shim.decode import parsed
-from shim.dumping import dump
-from shim.ending import Exit
-from shim.tools import Arguments, Tool, claude_names, edits, milliseconds, translate
-from shim.translator import Event, Translator
-from shim.turn import Turn
-from shim.usage import Usage, usage
-from shim.vendor import Launch, Vendor
+from shim.core.claude.usage import Usage, usage
+from shim.core.reading.decode import parsed
+from shim.core.reading.json_text import dump
+from shim.core.turn.result import Exit
+from shim.core.turn.turn import Turn
+from shim.core.vendor.tools import Arguments, Tool, claude_names, edits, milliseconds, translate
+from shim.core.vendor.translator import Event, Translator
+from shim.core.vendor.vendor import Launch, Vendor
 
 
 def line_range(arguments: Arguments) -> tuple[str, Arguments]:

@@ -11,7 +11,7 @@ from rich_session import markdown_of_everything
 from showing import GOLDENS, goldens
 from support import FIXTURES, ROOT, check_turns, fixture_cases, translate_case
 
-from shim.drift import RECORDED
+from shim.commands.doctor.drift import RECORDED
 
 
 def main() -> int:

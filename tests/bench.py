@@ -51,8 +51,8 @@ def translator(
     vendor: str, partial: bool, redact: bool = False
 ) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
     """What `shim translate` drives: bytes in, bytes out; and the end of the child."""
-    from shim.ending import Exit
-    from shim.translate import open_translation
+    from shim.conversation.drivers.open_translation import open_translation
+    from shim.core.turn.result import Exit
 
     translation = open_translation(vendor, partial=partial, terminator="none", redact=redact)
     return translation.feed, lambda: translation.close(Exit(0))

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from bench import Table
 from box import ANSWER, ASK, END, START, Box, Lifeline, Running, ndjson, text
 
-from shim import strays
+from shim.process import strays
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")

@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from acai_by_hand import ACAI
 from support import fixture_cases
 
-from shim.ending import Exit
-from shim.events import ClaudePen
-from shim.terms import Terms
-from shim.translate import STABLE_IDENTITY, STABLE_SESSION
-from shim.translation import Translation
-from shim.vendor import Vendor
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.core.claude.pen import ClaudePen
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Terms
+from shim.core.vendor.pump import Translation
+from shim.core.vendor.vendor import Vendor
 from shim.vendors import find
 
 GOAL = 1.5  # times a module written by hand
@@ -67,8 +67,8 @@ def throughput(pairs: int, partial: bool) -> str:
 
 LOAD = """
 import sys, time
-import shim.start
-from shim.own_vendors import learn
+import shim.conversation.decide
+from shim.state.own_vendors import learn
 import os
 learn(os.environ)
 from shim.vendors import find

@@ -5,8 +5,8 @@ from typing import Any
 
 from support import Case, translate_case
 
-from shim.casts.cast import STREAMS, Encoder, Reader, Record
-from shim.ending import Exit
+from shim.core.cast.records import STREAMS, Encoder, Reader, Record
+from shim.core.turn.result import Exit
 
 HEADER: Mapping[str, Any] = {
     "started": "2026-11-20T10:00:00.000Z",

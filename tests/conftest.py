@@ -9,7 +9,7 @@ import pytest
 from box import PATIENCE, Box
 from hypothesis import HealthCheck, settings
 
-from shim import guard
+from shim.process import guard
 
 # Always the same examples, however slow the machine is; a test may ask for more of them (`test_properties.examples`).
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -62,7 +62,7 @@ def shim(
     inside: Box, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, bytes, str]]:
     """Run `shim ARGUMENTS` in this process, in a wide terminal without colour: the exit status, stdout and stderr."""
-    from shim.cli import run
+    from shim.commands.cli import run
 
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")

@@ -6,7 +6,7 @@ from typing import Any
 
 from support import Case, fixture_cases
 
-from shim.drift import fields_of, kind_of
+from shim.commands.doctor.drift import fields_of, kind_of
 from shim.vendors import find
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from support import FROM_CASE, Case, Line, _FromCase
 
-from shim.account import Account
-from shim.ending import Exit
-from shim.terms import Conversation, Terms
-from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_translation
-from shim.translation import Translation
-from shim.turn import Turn
-from shim.yume.pen import YumePen
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_translation
+from shim.core.reading.account import Account
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Conversation, Terms
+from shim.core.turn.turn import Turn
+from shim.core.vendor.pump import Translation
+from shim.core.yume.pen import YumePen
 
 SCENARIOS = (
     "text-only",

@@ -6,13 +6,13 @@ from typing import Any
 
 from support import Line, brief, parse
 
-from shim.ending import Exit
-from shim.profiles.check import Source
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_pen
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Terms
+from shim.core.vendor.pump import Translation
+from shim.core.vendor.vendor import Vendor
+from shim.profiles.compile.toml_errors import Source
 from shim.profiles.profile import build
-from shim.terms import Terms
-from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_pen
-from shim.translation import Translation
-from shim.vendor import Vendor
 
 HEAD = 'schema = 1\nid = "own"\n'
 LAUNCH = '[launch]\ncommand = ["own"]\n'

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from casting import Moment, cast_of, read_cast
 
-from shim.replays.replay import Event, Player
-from shim.replays.script import Script, Step
-from shim.replays.words import of_child
+from shim.core.cast.script import Script, Step
+from shim.core.cast.words import of_child
+from shim.recording.replay import Event, Player
 
 START: Moment = (0.0, "s", {"child": 1, "turn": 1, "argv": ["qwen"], "cwd": "/w"})
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from casting import Moment, cast_of
 
-from shim.exports.markdown import export
+from shim.story.export.markdown import export
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 STREAMED = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")

@@ -12,7 +12,7 @@ from rich.console import Console
 from support import ROOT, case
 from telling import INIT, answer, asked, call, delta, result, returned, said, start, streamed, text, user
 
-from shim.showing.show import show
+from shim.story.terminal.show import show
 
 GOLDENS = ROOT / "tests" / "golden" / "show"
 

@@ -11,13 +11,13 @@ from typing import Any
 import orjson
 from truth import check_truth
 
-from shim.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
-from shim.blocks import SAID_CHARACTERS
-from shim.ending import Exit
-from shim.events import NO_USAGE, TERMINATORS, ClaudePen
-from shim.terms import SEEN_IDS, Conversation, Terms
-from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_translation, parse_exit
-from shim.translation import Translation, kind_of_turn
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_translation, parse_exit
+from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
+from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
+from shim.core.turn.result import Exit
+from shim.core.turn.speech import SAID_CHARACTERS
+from shim.core.turn.terms import SEEN_IDS, Conversation, Terms
+from shim.core.vendor.pump import Translation, kind_of_turn
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"

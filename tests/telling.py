@@ -5,7 +5,7 @@ from typing import Any
 
 from casting import read_cast
 
-from shim.casts.reading import Teller
+from shim.story.reading import Teller
 from shim.story.story import Change, Step, Story
 
 Event = dict[str, Any]

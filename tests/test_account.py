@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account, printable
+from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account, printable
 
 
 def test_repairs_and_unknown_events_are_counted_apart_by_kind():

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shim import argv
-from shim.argv import FLAGS, KNOWN_SUBCOMMANDS, Invocation, parse, split_tools
-from shim.errors import FrontendError, ShimError, VendorError
-from shim.ids import parse_uuid
+from shim.core.claude import argv
+from shim.core.claude.argv import FLAGS, KNOWN_SUBCOMMANDS, Invocation, parse, split_tools
+from shim.core.errors import FrontendError, ShimError, VendorError
+from shim.core.ids import parse_uuid
 
 ID = "15aa73b9-0a61-4047-8eb4-8b7731b03596"
 OTHER_ID = "e9b0c7b1-7d8f-4a53-9a51-0d2b61b5ff00"
@@ -821,7 +821,7 @@ def test_the_module_is_pure() -> None:
     tree = ast.parse(inspect.getsource(argv))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    assert imported == {"collections.abc", "typing", "shim.errors", "shim.ids"}
-    code = "import sys, shim.argv; print(*{'typer', 'rich', 'pathlib', 'anyio'} & set(sys.modules))"
+    assert imported == {"collections.abc", "typing", "shim.core.errors", "shim.core.ids"}
+    code = "import sys, shim.core.claude.argv; print(*{'typer', 'rich', 'pathlib', 'anyio'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == ""

@@ -11,7 +11,7 @@ from flat import check_flat
 # The signal comes as soon as it would be noted; dropin, argv and all the rest are imported after that.
 EARLY = """
 import os, sys
-from shim import beginning
+from shim.channels import early_signals as beginning
 from shim.__main__ import main
 listen = beginning.listen
 def listen_and_hear():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import Stage, check_turns
 
-from shim.halves import join_surrogates
+from shim.core.reading.surrogates import join_surrogates
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 HIGH, LOW = "\ud83d", "\ude00"

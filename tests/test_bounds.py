@@ -17,17 +17,19 @@ import pytest
 from flat import FlatStage, short
 from support import SEEDS, Stage, check_turns, fixture_cases, result_of
 
-from shim import blocks, calls, control, frame, nested, spoken, terms, translator, usage, verbatim
-from shim.answers import Facts
-from shim.control import Control
-from shim.dumping import dump
-from shim.ending import Exit
-from shim.events import TERMINATORS, ClaudePen
-from shim.hooks import Seen
-from shim.permissions import Permission
-from shim.policy import Policy
-from shim.translate import STABLE_IDENTITY, STABLE_SESSION
-from shim.translation import Translation
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.core.claude import control, usage
+from shim.core.claude.control import Control
+from shim.core.claude.control_answers import Facts
+from shim.core.claude.hooks import Seen
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.permissions import Permission
+from shim.core.claude.policy import Policy
+from shim.core.reading.json_text import dump
+from shim.core.turn import machine, nested, passed_lines, said_blocks, speech, terms, tool_calls
+from shim.core.turn.result import Exit
+from shim.core.vendor import translator
+from shim.core.vendor.pump import Translation
 from shim.vendors import claude_flat, cursor, find, qwen
 
 LINE_BYTES = 10_000  # the smallest limit that can be set
@@ -69,26 +71,26 @@ def check_flat(measure: Callable[[], int], step: Callable[[int], object], flood:
 
 
 LIMITS = [
-    (frame, "SEEN_IDS"),
-    (calls, "SEEN_IDS"),
-    (calls, "EARLY_RESULTS"),
-    (calls, "QUESTIONS"),
-    (calls, "OPEN_CALLS"),
-    (calls, "DENIALS"),
+    (machine, "SEEN_IDS"),
+    (tool_calls, "SEEN_IDS"),
+    (tool_calls, "EARLY_RESULTS"),
+    (tool_calls, "QUESTIONS"),
+    (tool_calls, "OPEN_CALLS"),
+    (tool_calls, "DENIALS"),
     (usage, "MODELS"),
-    (spoken, "SPOKEN_BLOCKS"),
+    (said_blocks, "SPOKEN_BLOCKS"),
     (nested, "NESTED_CALLS"),
-    (blocks, "SAID_BLOCKS"),
+    (speech, "SAID_BLOCKS"),
     (control, "HOOKS_OPEN"),
-    (verbatim, "FOLLOWED"),
+    (passed_lines, "FOLLOWED"),
     (translator, "STREAMED_BLOCKS"),
     (qwen, "REQUESTS"),
     (cursor, "TODOS_KEPT"),
 ]
 BYTES = [
-    (blocks, "SAID_CHARACTERS"),
-    (spoken, "SPOKEN_CHARACTERS"),
-    (calls, "OPEN_BYTES"),
+    (speech, "SAID_CHARACTERS"),
+    (said_blocks, "SPOKEN_CHARACTERS"),
+    (tool_calls, "OPEN_BYTES"),
     (cursor, "PENDING_CHARACTERS"),
     (qwen, "ERROR_CHARACTERS"),
 ]
@@ -437,15 +439,15 @@ def test_large_calls_that_stay_open_take_no_more_memory_than_they_may():
     for number in range(150):
         stage.turn.tool_use(f"t{number}", "Write", {"content": f"{number}" * 100_000})
         stage.pen.take()
-    assert reachable(stage.turn) < 2 * calls.OPEN_BYTES
+    assert reachable(stage.turn) < 2 * tool_calls.OPEN_BYTES
     assert f"t{149}" in stage.turn.open, "the newest is the one that may still be answered"
 
 
 def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
     stage = Stage(limit=LINE_BYTES)
-    for number in range(calls.EARLY_RESULTS):
+    for number in range(tool_calls.EARLY_RESULTS):
         stage.turn.tool_result(f"e{number}", f"{number}" * 200_000)
-    for number in range(calls.DENIALS):
+    for number in range(tool_calls.DENIALS):
         stage.turn.denied(f"d{number}", "Write", {"content": f"{number}" * 200_000})
     assert reachable(stage.turn) < 1_500_000
     assert len(stage.result()["permission_denials"]) > 10
@@ -520,9 +522,9 @@ def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkey
     for number in range(40):
         stage.turn.tool_use(f"b{number}", "Bash", {"a": "x" * 5000})
     size = sum(len(dump(call[2])) for call in stage.turn.open.values())
-    monkeypatch.setattr(calls, "OPEN_BYTES", size + 10)
+    monkeypatch.setattr(tool_calls, "OPEN_BYTES", size + 10)
     measured = []
-    monkeypatch.setattr(calls, "dump", lambda value: measured.append(value) or dump(value))
+    monkeypatch.setattr(tool_calls, "dump", lambda value: measured.append(value) or dump(value))
     for number in range(500):
         stage.turn.tool_use(f"s{number}", "Bash", {})
         stage.turn.tool_result(f"s{number}", "")
@@ -531,7 +533,7 @@ def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkey
 
 def test_the_long_integers_of_a_line_are_looked_for_once(monkeypatch):
     looked = []
-    monkeypatch.setattr(frame, "long_integers", lambda line: looked.append(line) or {})
+    monkeypatch.setattr(machine, "long_integers", lambda line: looked.append(line) or {})
     stage = Stage()
     stage.account.line = b"a line"
     for number in range(10):

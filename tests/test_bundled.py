@@ -13,7 +13,7 @@ from support import as_parameters, case, fixture_cases, parse, result_of, transl
 from test_launch import launch
 
 from shim import vendors
-from shim.tools import translate
+from shim.core.vendor.tools import translate
 from shim.vendors import VENDORS
 
 OTHERS = ("acai", "cake")  # seeds: test_vendors has them, test_profile_acai, and test_launch
@@ -370,7 +370,7 @@ def test_no_prompt_becomes_a_flag(vendor, prompt):
 
 @pytest.mark.parametrize("vendor", [name for name in PROFILES if name not in ("amp", "cline")])
 def test_what_is_no_id_of_its_sessions_is_never_an_argument(vendor):
-    from shim.errors import FrontendError
+    from shim.core.errors import FrontendError
 
     with pytest.raises(FrontendError, match="is no session id"):
         launch(vendor, resume="../../x")

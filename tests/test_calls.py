@@ -3,8 +3,8 @@
 import pytest
 from support import Stage, check_turns
 
-from shim.calls import EARLY_RESULTS, QUESTIONS
-from shim.policy import Policy
+from shim.core.claude.policy import Policy
+from shim.core.turn.tool_calls import EARLY_RESULTS, QUESTIONS
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 

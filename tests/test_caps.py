@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 from support import Stage, check_turns
 
-from shim.caps import cut, fit, fit_line, pieces
-from shim.dumping import dump
-from shim.events import ClaudePen
+from shim.core.claude.pen import ClaudePen
+from shim.core.reading.json_text import dump
+from shim.core.reading.limits import cut, fit, fit_line, pieces
 
 TEXTS = some.text(some.characters(codec="utf-8") | some.sampled_from(' \u2028\u0085\0\n\\"é漢😀'), max_size=400)
 

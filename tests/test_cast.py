@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, as_parameters, fixture_cases
 
-from shim.casts.cast import CHECKPOINT_LINES, LONGEST_SECONDS, PIECE_BYTES, CastError, Encoder
+from shim.core.cast.records import CHECKPOINT_LINES, LONGEST_SECONDS, PIECE_BYTES, CastError, Encoder
 
 
 @pytest.mark.parametrize(**as_parameters(fixture_cases()))

@@ -15,10 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support import Case, as_parameters, fixture_cases
 
-from shim.casts.cast import PIECE_BYTES, Encoder
-from shim.casts.clean import PLACES, SEAMS, Cleaner
-from shim.casts.redact import sweep
-from shim.casts.seams import spans
+from shim.core.cast.clean import PLACES, SEAMS, Cleaner
+from shim.core.cast.records import PIECE_BYTES, Encoder
+from shim.core.cast.seams import spans
+from shim.recording.rewrite import sweep
 
 SECRET = f"sk-ant-api03-{random(80)}"
 

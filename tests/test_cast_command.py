@@ -15,7 +15,7 @@ from box import PATIENCE, SHIM, STREAM, Box, Done
 from casting import cast_of, read_cast, stream_of
 from support import ROOT, case
 
-from shim.casts.command import app
+from shim.commands.cast.command import app
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
 INTACT = cast_of([(0.0, "i", b"hello\n")])
@@ -249,7 +249,7 @@ def test_a_wrong_expression_writes_nothing(shim, secrets):
 
 
 def test_an_expression_that_takes_for_ever_leaves_everything_as_it_was(shim, secrets, monkeypatch):
-    monkeypatch.setattr("shim.casts.search.SEARCH_SECONDS", 0.05)
+    monkeypatch.setattr("shim.recording.search.SEARCH_SECONDS", 0.05)
     secrets.write_bytes(cast_of([(0.0, "i", b"a" * 60 + b"!\n")]))
     before = secrets.read_bytes()
     status, _, complaint = shim("cast", "redact", str(secrets), "--pattern", "(a+)+$", "--in-place")

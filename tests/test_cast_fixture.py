@@ -12,8 +12,8 @@ import support
 from casting import cast_of, cast_of_case
 from support import Case, as_parameters, check_turns, fixture_cases, translate_case
 
-from shim.casts.cast import CastError
-from shim.casts.fixture import STDIN_BYTES, TO_FILL, cut_fixture, toml
+from shim.commands.cast.fixture import STDIN_BYTES, TO_FILL, cut_fixture, toml
+from shim.core.cast.records import CastError
 
 SECRET = fake_secrets.BARE["github-token"][0]
 ENDED = {"child": 1, "code": 3, "signal": None}
@@ -206,7 +206,7 @@ def test_what_could_not_be_finished_is_taken_away(tmp_path: Path, monkeypatch: p
     def full(*_: object, **__: object) -> bool:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("shim.casts.fixture._golden", full)
+    monkeypatch.setattr("shim.commands.cast.fixture._golden", full)
     with pytest.raises(CastError, match="cannot be written: No space left"):
         cut_fixture(written(tmp_path, cast_of(ONE)), str(tmp_path), redact="none")
     assert not list((tmp_path / "pi").iterdir())

@@ -167,7 +167,7 @@ def test_nothing_that_stands_in_a_recording_is_obeyed(shim, casts, monkeypatch, 
     )
     os.rename(os.path.join(folder, "two.cast"), os.path.join(folder, f"two\n{ESCAPES.replace('/', '')}.cast"))
     if terminal:
-        monkeypatch.setattr("shim.casts.tables.Console", _terminal())
+        monkeypatch.setattr("shim.commands.cast.tables.Console", _terminal())
     said = shim("cast", "list", folder)[1].decode()
     said = COLORS.sub("", said)
     visible(said)
@@ -189,7 +189,7 @@ def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
         three=b"nothing\n",
     )
     monkeypatch.setattr(
-        "shim.casts.tables.Console", lambda **facts: _terminal()(**facts | {"width": columns, "no_color": True})
+        "shim.commands.cast.tables.Console", lambda **facts: _terminal()(**facts | {"width": columns, "no_color": True})
     )
     said = shim("cast", "list", folder)[1].decode()
     lines = [COLORS.sub("", line) for line in said.splitlines()]

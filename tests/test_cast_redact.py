@@ -7,9 +7,9 @@ import pytest
 from casting import cast_of, read_cast, stream_of
 from fake_secrets import random
 
-from shim.casts.cast import PIECE_BYTES, CastError, Chain
-from shim.casts.clean import Cleaner
-from shim.casts.redact import StoppedError, rewrite, sweep
+from shim.core.cast.clean import Cleaner
+from shim.core.cast.records import PIECE_BYTES, CastError, Chain
+from shim.recording.rewrite import StoppedError, rewrite, sweep
 
 SECRET = f"sk-ant-api03-{random(80)}"
 MARK = b"[REDACTED:anthropic-key]"

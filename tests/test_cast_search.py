@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from shim.casts import search as cast_search
-from shim.casts.cast import CastError
-from shim.casts.search import PATTERN_CHARACTERS, PATTERNS, Search
+from shim.core.cast.records import CastError
+from shim.recording import search as cast_search
+from shim.recording.search import PATTERN_CHARACTERS, PATTERNS, Search
 
 
 def found(text: str, *patterns: str, texts: tuple[str, ...] = ()) -> list[tuple[str, str]]:

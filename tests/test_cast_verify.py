@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, as_parameters, fixture_cases
 
-from shim.casts.cast import CHECKPOINT_LINES, LINE_BYTES, VERSION
-from shim.casts.verify import FINDINGS_KEPT, Verifier
+from shim.core.cast.records import CHECKPOINT_LINES, LINE_BYTES, VERSION
+from shim.core.cast.verify import FINDINGS_KEPT, Verifier
 
 CHILD = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/home/user/project"}
 ENDED = {"child": 1, "code": 0, "signal": None}

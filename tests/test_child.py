@@ -10,9 +10,9 @@ import anyio
 import pytest
 from box import PATIENCE
 
-from shim import child as children
-from shim.child import PIPE_BYTES, Child, spawn
-from shim.ending import Exit
+from shim.core.turn.result import Exit
+from shim.process import child as children
+from shim.process.child import PIPE_BYTES, Child, spawn
 
 pytestmark = pytest.mark.anyio
 
@@ -258,7 +258,7 @@ def test_a_guard_stands_before_anybody_serves_the_child(box):
     program = box.fake(["say", lifeline.path, "child"], ["out", "here"], ["hang"])
     code = f"""
 import os, signal
-from shim.child import spawn
+from shim.process.child import spawn
 process = spawn([{program!r}], dict(os.environ), os.getcwd(), feed=False)
 process.stdout.read(1)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -284,8 +284,8 @@ async def test_a_guard_ends_with_its_child(start):
 STOPS_ONE_OF_TWO = """
 import sys
 import anyio
-from shim import strays
-from shim.child import Child, spawn
+from shim.process import strays
+from shim.process.child import Child, spawn
 
 async def stop_one():
     strays.adopt()

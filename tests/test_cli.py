@@ -10,7 +10,7 @@ from box import ANSWER, END, START, ndjson, text
 from support import FIXTURES, STABLE_SESSION, check_turns, parse
 
 from shim import __version__
-from shim.cli import app
+from shim.commands.cli import app
 from shim.vendors import VENDORS
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
@@ -198,7 +198,7 @@ def test_the_vendors_are_a_table_for_a_person(shim):
 @pytest.fixture
 def slow(monkeypatch):
     """A machine under load, where a program that answers does so in the end."""
-    from shim import probe
+    from shim.process import probe
 
     monkeypatch.setattr(probe, "PROBE_SECONDS", 30)
 
@@ -233,8 +233,8 @@ def test_a_program_of_the_settings_is_the_one_that_is_shown(shim, inside, slow):
 
 @pytest.mark.parametrize("columns", [80, 100, 140])
 def test_the_table_fits_a_terminal(inside, slow, monkeypatch, capsys, columns):
-    from shim.capabilities import describe_all
-    from shim.vendor_table import draw_vendors
+    from shim.commands.doctor.capabilities import describe_all
+    from shim.commands.doctor.vendor_table import draw_vendors
 
     monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -272,7 +272,7 @@ def test_a_users_profile_that_is_wrong_breaks_no_table(shim, inside, profile):
 
 
 def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else(shim, inside, monkeypatch):
-    from shim import probe
+    from shim.process import probe
 
     monkeypatch.setattr(probe, "PROBE_SECONDS", 0.1)
     monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")

@@ -10,12 +10,12 @@ import pytest
 from profiling import result_line
 from support import brief, parse
 
-from shim.ending import Exit
-from shim.home import Home
-from shim.policy import Policy
-from shim.terms import Terms
-from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_pen
-from shim.translation import Translation
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_pen
+from shim.core.claude.policy import Policy
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Terms
+from shim.core.vendor.pump import Translation
+from shim.process.vendor_home import Home
 from shim.vendors import find
 from shim.vendors.codex_record import DAYS, LOOKS, Record, hunks
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shim.argv import parse
-from shim.config import KEYS, VENDOR_KEYS, VendorSettings, config_directory, load, state_directory
-from shim.errors import FrontendError
-from shim.lines import INBOUND_BYTES
+from shim.core.claude.argv import parse
+from shim.core.errors import FrontendError
+from shim.core.reading.lines import INBOUND_BYTES
+from shim.state.config import KEYS, VENDOR_KEYS, VendorSettings, config_directory, load, state_directory
 
 
 def loaded(box, *words, **environment):

@@ -18,7 +18,7 @@ from shim.conform import process as conform_process
 from shim.conform import runs as conform_runs
 from shim.conform import seen as conform_seen
 from shim.conform.runs import Options
-from shim.errors import ShimError
+from shim.core.errors import ShimError
 
 FAKE = [sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_claude.py")]
 SOON = 1.0  # the patience with one that will not answer

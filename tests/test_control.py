@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from shim.account import printable
-from shim.answers import ANSWERS, Facts
-from shim.control import Control, Decided, Interrupt, ModeChosen, ModelChosen
-from shim.permissions import Decision, Permission
-from shim.policy import Policy
+from shim.core.claude.control import Control, Decided, Interrupt, ModeChosen, ModelChosen
+from shim.core.claude.control_answers import ANSWERS, Facts
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.claude.policy import Policy
+from shim.core.reading.account import printable
 
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 

@@ -457,7 +457,8 @@ def test_many_turns_leave_nothing_behind():
 
 
 def test_a_copy_that_cannot_be_made_does_not_cost_the_original(inside, capfd, monkeypatch):
-    from shim import dropin, spill
+    from shim.commands import dropin
+    from shim.state import spill
 
     def full(*_):
         raise EOFError("marshal data too short")

@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from shim.account import Account
-from shim.decode import JOINED_LINES, NOISE_CHARACTERS, NOISE_LINES, Decoder
-from shim.dumping import dump
-from shim.halves import join_surrogates
-from shim.shapes import DEPTH_KEPT
+from shim.core.reading.account import Account
+from shim.core.reading.decode import JOINED_LINES, NOISE_CHARACTERS, NOISE_LINES, Decoder
+from shim.core.reading.json_scan import DEPTH_KEPT
+from shim.core.reading.json_text import dump
+from shim.core.reading.surrogates import join_surrogates
 
 
 class Reader:
@@ -361,9 +361,9 @@ def test_two_objects_on_a_line_end_the_wait_for_a_broken_one():
 def test_a_line_of_brackets_without_end_is_noise_and_no_work(line, monkeypatch):
     reader = Reader()
     with monkeypatch.context() as limited:
-        limited.setattr("shim.decode.BRACKETS", 5000)
-        limited.setattr("shim.decode.shallow", None)
-        limited.setattr("shim.decode.Shape", None)
+        limited.setattr("shim.core.reading.decode.BRACKETS", 5000)
+        limited.setattr("shim.core.reading.decode.shallow", None)
+        limited.setattr("shim.core.reading.decode.Shape", None)
         assert reader.read(line * 5001) == []
     assert reader.repairs == {"too_deep": 1, "not_json": 1}
     assert reader.whole(b'{"type": "x"}') == [{"type": "x"}]

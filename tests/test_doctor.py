@@ -10,9 +10,9 @@ from casting import cast_of, cast_of_case
 from planting import BAD, SEEN, obeyed
 from support import case
 
-from shim import probe
-from shim.casts import drifts
-from shim.install import script
+from shim.commands.doctor import recorded_drift
+from shim.process import probe
+from shim.process.install import script
 from shim.vendors import VENDORS
 
 SAYS = {
@@ -28,7 +28,7 @@ SAYS = {
 def machine(inside, monkeypatch):
     """A PATH of the box's programs alone, with what their scripts need, and a machine that may be slow."""
     monkeypatch.setattr(probe, "PROBE_SECONDS", 30)
-    monkeypatch.setattr(drifts, "DRIFT_SECONDS", 300.0)
+    monkeypatch.setattr(recorded_drift, "DRIFT_SECONDS", 300.0)
     for name in ("cat", "head", "sleep"):
         (inside.bin / name).symlink_to(shutil.which(name))
     monkeypatch.setenv("PATH", str(inside.bin))
@@ -518,15 +518,15 @@ def test_a_users_own_vendor_is_looked_through_for_what_nobody_translates(machine
     [("CASTS", 2, "the newest 2 are read"), ("DRIFT_BYTES", 1, "MB are read"), ("DRIFT_SECONDS", -1.0, "s is read")],
 )
 def test_there_is_an_end_to_looking(machine, shim, casts, monkeypatch, limit, value, why):
-    monkeypatch.setattr(drifts, limit, value)
+    monkeypatch.setattr(recorded_drift, limit, value)
     folder = casts(**{f"cast{number}": codex(NEW) for number in range(5)})
     status, printed, _ = shim("doctor", "demo", "--casts", folder)
     assert status == 0 and why in printed.decode()
 
 
 def test_what_is_new_without_end_is_bounded(machine, doctor, casts, monkeypatch):
-    monkeypatch.setattr(drifts, "ROWS", 3)
-    monkeypatch.setattr(drifts, "NEWS", 10)
+    monkeypatch.setattr(recorded_drift, "ROWS", 3)
+    monkeypatch.setattr(recorded_drift, "NEWS", 10)
     many = codex(*({"type": "turn.started", f"new{number}": 1} for number in range(50)), version="0")
     folder = casts(many=many, **{f"cast{number}": codex(NEW, version=f"9.{number}") for number in range(10)})
     rows = doctor("--casts", folder)[1]["drift"]

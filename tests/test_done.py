@@ -7,8 +7,8 @@ from box import ASK, END, START, ndjson, text
 from support import brief, parse
 from torture import DONE, INIT, PI_HEAD, PI_TAIL, claude, line, pi_delta, pi_end, says
 
-from shim.environment import old_sdk
-from shim.translate import open_translation
+from shim.conversation.drivers.open_translation import open_translation
+from shim.process.environment import old_sdk
 from shim.vendors.claude import ClaudeTranslator
 
 COMPACTION = line({"type": "compaction_start", "reason": "threshold"})

@@ -47,7 +47,7 @@ def look(box):
 
 def test_a_turn_imports_nothing_for_people(box, look):
     modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
-    assert {"shim.session", "anyio"} <= modules, "a turn was run"
+    assert {"shim.conversation.message_loop", "anyio"} <= modules, "a turn was run"
     assert not HEAVY & modules
     assert {name for name in ours(modules) if name.startswith("shim.vendors.")} == {"shim.vendors.demo"}
 
@@ -67,7 +67,7 @@ def test_a_flag_before_it_costs_the_parser_and_no_more(look):
 def test_the_version_of_the_two_doors_is_the_same(capsys):
     """P1"""
     from shim.__main__ import _claude
-    from shim.events import CLAUDE_VERSION
+    from shim.core.claude.pen import CLAUDE_VERSION
 
     assert _claude(["--version"], {}) == 0
     assert capsys.readouterr().out == f"{CLAUDE_VERSION} (Claude Code)\n"
@@ -82,6 +82,11 @@ def test_a_log_is_imported_only_for_who_asks(box, look):
 @pytest.mark.parametrize("redact", ["casts", "none", "all"])
 def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, redact):
     modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_REDACT=redact)
-    found = ours(modules) & {"shim.redact", "shim.redacted", "shim.redacted_lines", "shim.patterns"}
+    found = ours(modules) & {
+        "shim.core.secrets.redactor",
+        "shim.core.turn.turn_without_secrets",
+        "shim.core.secrets.lines",
+        "shim.core.secrets.patterns",
+    }
     assert len(found) == (4 if redact == "all" else 0)
     assert not HEAVY & modules

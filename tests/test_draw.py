@@ -8,8 +8,8 @@ from rich.console import Console
 from support import case, parse, translate_case
 from telling import INIT, Event, call, delta, result, returned, said, start, text, user
 
-from shim.showing.draw import ARGUMENT_CHARACTERS, ARGUMENT_LINES, DIFF_LINES, OUTPUT_LINES, Drawing, shown
 from shim.story.story import Story
+from shim.story.terminal.draw import ARGUMENT_CHARACTERS, ARGUMENT_LINES, DIFF_LINES, OUTPUT_LINES, Drawing, shown
 
 
 def drawn(*events: Event, **options: Any) -> str:

@@ -8,7 +8,7 @@ from drifting import fields_in, real_cases, recorded_fields
 from profiling import profiled
 from support import ROOT, fixture_cases
 
-from shim.drift import DEPTH, FIELDS, RECORDED, fields_of, kind_of, new_in, recorded, words_of
+from shim.commands.doctor.drift import DEPTH, FIELDS, RECORDED, fields_of, kind_of, new_in, recorded, words_of
 from shim.vendors import VENDORS, find
 
 NAMES = sorted(set(VENDORS) - {"claude", "demo"})

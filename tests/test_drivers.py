@@ -6,8 +6,8 @@ import anyio
 import pytest
 from test_session import Launched, Paper
 
-from shim.drivers import LATE_BYTES, ChildDriver
-from shim.translate import open_translation
+from shim.conversation.drivers.driver import LATE_BYTES, ChildDriver
+from shim.conversation.drivers.open_translation import open_translation
 
 MANY = 1000
 

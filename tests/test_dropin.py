@@ -10,9 +10,9 @@ import pytest
 from box import ANSWER, ASK, SHIM, STREAM
 from support import TERMINATOR, check_turns, result_of
 
-from shim import demo_child
-from shim.ending import Exit
-from shim.translate import open_translation
+from shim.commands import demo_child
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.turn.result import Exit
 
 U = "11111111-2222-4333-8444-555555555555"
 V = "99999999-2222-4333-8444-555555555555"
@@ -195,7 +195,7 @@ def test_without_a_vendor_the_hint_lists_the_programs_on_path(box):
 )
 def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(inside, capfd, vendor, mode):
     """In this process: only the refusal matters, and it is the same code."""
-    from shim.dropin import main
+    from shim.commands.dropin import main
 
     trap = inside.program("trap", f"touch {inside.path}/started\n")
     os.environ["SHIM_BIN"] = trap
@@ -321,10 +321,10 @@ def test_the_version_is_said_wherever_it_is_asked_for(box, words):
 )
 def test_no_subcommand_of_claude_starts_a_vendor(inside, capfd, monkeypatch, word):
     """F11b"""
-    from shim import start
-    from shim.dropin import main
+    from shim.commands.dropin import main
+    from shim.conversation import decide
 
-    monkeypatch.setattr(start, "Start", lambda *_: pytest.fail("a turn was begun"))
+    monkeypatch.setattr(decide, "Start", lambda *_: pytest.fail("a turn was begun"))
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     assert main([word, "status"], {}) in (0, 1)
     assert any(capfd.readouterr())
@@ -594,8 +594,8 @@ def _fixture(case):
 @pytest.mark.parametrize(("status", "told"), [(143, True), (129, True), (0, False), (1, False)])
 def test_who_was_told_to_end_waits_for_no_recording(monkeypatch, status, told):
     """The signal was the loop's; whoever sent it kills us a moment later."""
-    from shim import dropin
-    from shim.argv import Invocation
+    from shim.commands import dropin
+    from shim.core.claude.argv import Invocation
 
     class Recorder:
         def close(self, stopped):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from support import Stage, case, check_turns, parse, translate_case
 
-from shim.dumping import dump, exact, flat, long_integers, survey
-from shim.shapes import DEPTH_KEPT, DEPTH_WRITTEN
+from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_WRITTEN
+from shim.core.reading.json_text import dump, exact, flat, long_integers, survey
 
 LONG = 123456789012345678901234567890
 TEXTS = some.text(some.characters(), max_size=6)

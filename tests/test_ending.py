@@ -3,10 +3,10 @@
 import pytest
 from support import Stage, check_turns
 
-from shim.ending import STDERR_CHARACTERS, Exit
-from shim.events import NO_USAGE as NOTHING
-from shim.events import TERMINATORS, ClaudePen
-from shim.translate import STABLE_IDENTITY
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.core.claude.pen import NO_USAGE as NOTHING
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.turn.result import STDERR_CHARACTERS, Exit
 
 NO_USAGE = dict(NOTHING)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shim.config import VendorSettings
-from shim.environment import DEPTH_LIMIT, child_environment, depth
+from shim.process.environment import DEPTH_LIMIT, child_environment, depth
+from shim.state.config import VendorSettings
 from shim.vendors import VENDORS, find
 
 OURS = {

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from support import STABLE_IDENTITY, STABLE_SESSION, Stage, brief, parse
 
-from shim.events import TERMINATORS, ClaudePen, dump
+from shim.core.claude.pen import TERMINATORS, ClaudePen, dump
 
 USAGE = {
     "input_tokens": 1,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from support import FIXTURES, case
 from test_export_otel import spans_of
 
-from shim.casts.cast import CastError
-from shim.exports import atif as export_atif
-from shim.exports import ndjson as export_ndjson
-from shim.summaries import run_of
+from shim.commands.cast.summaries import run_of
+from shim.core.cast.records import CastError
+from shim.story.export import atif as export_atif
+from shim.story.export import ndjson as export_ndjson
 from shim.vendors import VENDORS
 
 OLD = sorted((FIXTURES / "casts").rglob("*.cast"))

@@ -23,8 +23,8 @@ from exporting import (
 )
 from support import Case, as_parameters, case, fixture_cases
 
-from shim.casts.cast import CastError
-from shim.exports.atif import DEPTH, export
+from shim.core.cast.records import CastError
+from shim.story.export.atif import DEPTH, export
 
 
 def trajectory(folder, cast, *, redact=False):

@@ -12,7 +12,7 @@ from box import PATIENCE, SHIM
 from fake_secrets import BARE
 from rich_session import everything
 
-from shim.exports.command import FORMATS
+from shim.story.export.command import FORMATS
 
 SECRET = BARE["api-key"][0]
 
@@ -29,7 +29,7 @@ def cast(box):
 def test_every_format_has_its_module_which_is_imported_when_it_is_asked_for(name):
     module = importlib.import_module(FORMATS[name])
     assert callable(module.export)
-    code = f"import sys, shim.cli; assert {FORMATS[name]!r} not in sys.modules"
+    code = f"import sys, shim.commands.cli; assert {FORMATS[name]!r} not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], timeout=PATIENCE, check=False).returncode == 0
 
 

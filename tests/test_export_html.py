@@ -14,8 +14,8 @@ from fake_secrets import SECRETS
 from rich_session import Script, everything, long
 from support import as_parameters, fixture_cases
 
-from shim.exports.exported import SHORTEST_CHARACTERS, TEXT_CHARACTERS
-from shim.exports.html import ASSETS, SCRIPTS, TIMELINE_SPANS, export
+from shim.story.export.html import ASSETS, SCRIPTS, TIMELINE_SPANS, export
+from shim.story.export.sheets import SHORTEST_CHARACTERS, TEXT_CHARACTERS
 
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
 HOSTILE = [

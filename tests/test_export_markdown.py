@@ -11,8 +11,8 @@ from rich_session import Script, everything, long, markdown_of_everything
 from support import FIXTURES, as_parameters, fixture_cases
 from test_export_html import ESCAPES, hostile
 
-from shim.exports.markdown import BODY_CHARACTERS, LEFT_OUT, export
-from shim.exports.neutral import fence, markdown, plain
+from shim.story.export.markdown import BODY_CHARACTERS, LEFT_OUT, export
+from shim.story.export.neutral import fence, markdown, plain
 
 GOLDEN = FIXTURES / "exports" / "everything.md"
 

@@ -6,8 +6,8 @@ from casting import HEADER, cast_of, cast_of_case, lines_of, moments_of, read_ca
 from exporting import SECRETS, delta, exported, said, session_with
 from support import Case, as_parameters, case, fixture_cases, parse
 
-from shim.casts.cast import CastError
-from shim.exports.ndjson import export
+from shim.core.cast.records import CastError
+from shim.story.export.ndjson import export
 
 TEXT = ["-p", "--output-format", "text", "say hello"]
 

@@ -24,11 +24,11 @@ from exporting import (
 )
 from support import Case, as_parameters, case, fixture_cases
 
-from shim.casts.cast import CastError
-from shim.errors import FrontendError
-from shim.exports.otel import export
-from shim.exports.otel_send import send
-from shim.exports.spans import EVENTS
+from shim.core.cast.records import CastError
+from shim.core.errors import FrontendError
+from shim.story.export.otel import export
+from shim.story.export.otel_send import send
+from shim.story.export.spans import EVENTS
 
 KINDS = {"stringValue": str, "boolValue": bool, "intValue": str, "doubleValue": float, "arrayValue": dict}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.failures import classify
+from shim.core.api_errors import classify
 
 AUTH = ("auth", "authentication_failed")
 RATE = ("rate_limit", "rate_limit")

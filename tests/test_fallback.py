@@ -540,15 +540,15 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
 
 
 SHORT = """
-import runpy, select, sys, shim.child, shim.drivers
-shim.drivers.HOLD_SECONDS = 0.05
-begin = shim.child.Child.__init__
+import runpy, select, sys, shim.process.child, shim.conversation.drivers.driver
+shim.conversation.drivers.driver.HOLD_SECONDS = 0.05
+begin = shim.process.child.Child.__init__
 
 def begin_with_the_first_word(child, process, *rest):
     begin(child, process, *rest)
     select.select([process.stdout, process.stderr], [], [], 60)
 
-shim.child.Child.__init__ = begin_with_the_first_word
+shim.process.child.Child.__init__ = begin_with_the_first_word
 sys.argv[0] = "shim"
 runpy.run_module("shim", run_name="__main__", alter_sys=True)
 """

@@ -8,12 +8,12 @@ from box import PATIENCE
 from support import check_turns, result_of
 from test_session import Paper
 
-from shim.candidates import Candidate, Candidates
-from shim.drivers import ChildDriver
-from shim.fallback import Fallback
-from shim.messages import Message
-from shim.translate import open_translation
-from shim.tried import tried
+from shim.conversation.drivers.candidates import Candidate, Candidates
+from shim.conversation.drivers.driver import ChildDriver
+from shim.conversation.drivers.fallback import Fallback
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.claude.messages import Message
+from shim.core.skipped import tried
 
 
 class Launched:

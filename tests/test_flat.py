@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support import FIXTURES, SEEDS, as_parameters, bytewise, fixture_cases, parse, translate_case
 from test_properties import CASES, EXITS, VERBS, examples, line_ends, perform
 
-from shim import lanes
-from shim.ending import Exit
-from shim.policy import Policy
-from shim.translate import open_translation
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.claude.policy import Policy
+from shim.core.turn.result import Exit
+from shim.core.yume import order
 
 GOLDEN = [case for case in CASES if "yume" in case.facts]
 
@@ -188,7 +188,7 @@ def test_any_order_of_verbs_breaks_no_rule(verbs, policy, code):
 @given(verbs=st.lists(VERBS, max_size=30), limit=st.sampled_from([0, 60, 400]))
 def test_no_order_is_lost_when_too_much_waits(verbs, limit):
     """What waits is bounded; what is said about a call that is given up on keeps the rules."""
-    before, lanes.HELD_BYTES = lanes.HELD_BYTES, limit
+    before, order.HELD_BYTES = order.HELD_BYTES, limit
     try:
         stage = FlatStage()
         for verb, arguments in verbs:
@@ -196,7 +196,7 @@ def test_no_order_is_lost_when_too_much_waits(verbs, limit):
         stage.turn.closed(Exit(code=0), "")
         stage.lines()
     finally:
-        lanes.HELD_BYTES = before
+        order.HELD_BYTES = before
     check_flat(stage.bytes)
     assert all(json.loads(line) for line in stage.bytes.splitlines())
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from support import Stage
 
-from shim.ending import Exit
-from shim.frame import CLOSED, DONE, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, TRANSITIONS
-from shim.turn import Turn
+from shim.core.turn.machine import CLOSED, DONE, ECHO, MESSAGE, NEW, READY, TEXT, THINKING, TRANSITIONS
+from shim.core.turn.result import Exit
+from shim.core.turn.turn import Turn
 
 STATES = (NEW, READY, MESSAGE, TEXT, THINKING, ECHO, DONE, CLOSED)
 GOALS = (READY, MESSAGE, TEXT, THINKING, CLOSED)

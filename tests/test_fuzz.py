@@ -15,10 +15,10 @@ from fuzzing.targets import CHILDREN, TARGETS
 from fuzzing.unguided import RUNS, long_profile, made
 from hypothesis import given, settings
 
-from shim.control import Control
-from shim.events import ClaudePen
-from shim.frame import Frame
-from shim.terms import Conversation
+from shim.core.claude.control import Control
+from shim.core.claude.pen import ClaudePen
+from shim.core.turn.machine import Frame
+from shim.core.turn.terms import Conversation
 from shim.vendors import VENDORS
 
 NAMES = tuple(TARGETS)
@@ -87,9 +87,9 @@ def _twice(monkeypatch):
 
 
 def _without_escapes(monkeypatch):
-    monkeypatch.setattr("shim.events.escape", lambda dumped: dumped)
-    monkeypatch.setattr("shim.blocks.escape", lambda dumped: dumped)
-    monkeypatch.setattr("shim.dumping.escape", lambda dumped: dumped)
+    monkeypatch.setattr("shim.core.claude.pen.escape", lambda dumped: dumped)
+    monkeypatch.setattr("shim.core.turn.speech.escape", lambda dumped: dumped)
+    monkeypatch.setattr("shim.core.reading.json_text.escape", lambda dumped: dumped)
 
 
 def _with_reused_ids(monkeypatch):
@@ -101,7 +101,7 @@ def _without_ends_of_blocks(monkeypatch):
 
 
 def _with_an_unbounded_account(monkeypatch):
-    monkeypatch.setattr("shim.account.KINDS_KEPT", 1 << 30)
+    monkeypatch.setattr("shim.core.reading.account.KINDS_KEPT", 1 << 30)
 
 
 def _with_an_unbounded_memory(monkeypatch):
@@ -109,11 +109,11 @@ def _with_an_unbounded_memory(monkeypatch):
 
 
 def _raising(monkeypatch):
-    monkeypatch.setattr("shim.ending._num_turns", lambda *_: 1 // 0)
+    monkeypatch.setattr("shim.core.turn.result._num_turns", lambda *_: 1 // 0)
 
 
 def _by_chunks(monkeypatch):
-    from shim.translation import Translation
+    from shim.core.vendor.pump import Translation
 
     feed = Translation.feed
 

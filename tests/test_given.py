@@ -5,9 +5,9 @@ import json
 import pytest
 from box import ANSWER, ASK, STREAM, ndjson
 
-from shim.argv import parse
-from shim.errors import ArgumentError
-from shim.given import obey_settings
+from shim.core.claude.argv import parse
+from shim.core.errors import ArgumentError
+from shim.state.claude_settings import obey_settings
 
 DENY = {"permissions": {"deny": ["Bash(rm *)", "Write"], "allow": ["Read"], "defaultMode": "plan"}}
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from shim.halves import completed, escape_halves, join_surrogates, waiting
+from shim.core.reading.surrogates import completed, escape_halves, join_surrogates, waiting
 
 
 def text_of(data: bytes) -> str:

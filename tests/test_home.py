@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from shim import home
-from shim.home import Home
+from shim.process import vendor_home
+from shim.process.vendor_home import Home
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_the_vendors_variable_names_another_folder(place, tmp_path):
 
 
 def test_only_the_end_of_a_long_record_is_read(place, monkeypatch):
-    monkeypatch.setattr(home, "TAIL_BYTES", 7)
+    monkeypatch.setattr(vendor_home, "TAIL_BYTES", 7)
     assert opened(place).tail("sessions/one-1.jsonl") == (6, b"second\n")
 
 
@@ -47,7 +47,7 @@ def test_what_was_read_before_is_not_read_again(place, start, expected):
 
 
 def test_only_so_many_names_are_looked_at(place, monkeypatch):
-    monkeypatch.setattr(home, "ENTRIES", 0)
+    monkeypatch.setattr(vendor_home, "ENTRIES", 0)
     assert opened(place).find("sessions", ".jsonl") is None
 
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from shim.answers import Facts
-from shim.control import Control, Decided, Forbidden
-from shim.hooks import Hooks, Seen, Verdict, read_verdict
-from shim.permissions import Decision, Permission
+from shim.core.claude.control import Control, Decided, Forbidden
+from shim.core.claude.control_answers import Facts
+from shim.core.claude.hooks import Hooks, Seen, Verdict, read_verdict
+from shim.core.claude.permissions import Decision, Permission
 
 CALL = Seen("PreToolUse", "call_1", "Bash", {"command": "ls"})
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})

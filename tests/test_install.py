@@ -7,9 +7,9 @@ import subprocess
 import pytest
 from box import ANSWER, ASK
 
-from shim.errors import FrontendError
-from shim.install import found_first, install, script, uninstall
-from shim.programs import is_ours
+from shim.core.errors import FrontendError
+from shim.process.find_program import is_ours
+from shim.process.install import found_first, install, script, uninstall
 
 
 def put(box, **options):

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from shim.argv import parse
-from shim.errors import FrontendError
-from shim.policy import Policy, permission_mode
-from shim.vendor import ARGUMENT_BYTES, Request
+from shim.core.claude.argv import parse
+from shim.core.claude.policy import Policy, permission_mode
+from shim.core.errors import FrontendError
+from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
 from shim.vendors import VENDORS, find
 
 U = "11111111-2222-4333-8444-555555555555"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shim import lines
-from shim.lines import Aside, LineSplitter
+from shim.core.reading import lines
+from shim.core.reading.lines import Aside, LineSplitter
 
 
 def all_lines(*chunks: bytes, limit: int = 1000, aside: Aside | None = None) -> tuple[list[bytes], int]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.messages import Message, read_message
+from shim.core.claude.messages import Message, read_message
 
 
 def read(content, **event):

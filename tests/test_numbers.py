@@ -15,13 +15,13 @@ from support import case
 from telling import INIT, call, result, returned, said, text, user
 from test_export_otel import spans_of
 
-from shim.exports import atif as export_atif
-from shim.exports import html as export_html
-from shim.exports import markdown as export_markdown
-from shim.exports import ndjson as export_ndjson
+from shim.commands.cast.summaries import run_of
+from shim.commands.cast.summary import Statistic
+from shim.story.export import atif as export_atif
+from shim.story.export import html as export_html
+from shim.story.export import markdown as export_markdown
+from shim.story.export import ndjson as export_ndjson
 from shim.story.figures import calls, dollars, duration, tokens_in, tokens_out
-from shim.summaries import run_of
-from shim.summary import Statistic
 
 CASES = (
     "acai/2026-04-shellfail",
@@ -242,7 +242,7 @@ def test_why_a_turn_failed_is_one_word(name: str, ours: bool, tmp_path: Path) ->
 def test_a_line_that_is_too_long_to_be_told_is_said_wherever_a_session_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shim.casts.reading.LINE_BYTES", 1_000_000)
+    monkeypatch.setattr("shim.story.reading.LINE_BYTES", 1_000_000)
     cast = talk((0.0, "O", said(text("x" * 3_000_000))), (1.0, "O", result()))
     told = "1 line of the session could not be read, being too long"
     assert told in drawn(cast)

@@ -7,9 +7,9 @@ import pytest
 from casting import read_cast, stream_of
 from support import FIXTURES, brief, parse
 
-from shim.casts.cast import VERSION
-from shim.casts.reading import Cast, Teller
-from shim.casts.verify import Verifier
+from shim.core.cast.records import VERSION
+from shim.core.cast.verify import Verifier
+from shim.story.reading import Cast, Teller
 from shim.story.story import Step
 
 CASTS = FIXTURES / "casts"

@@ -9,8 +9,8 @@ from box import ASK, ndjson
 from support import brief, check_turns
 
 from shim import vendors
-from shim.errors import FrontendError
-from shim.own_vendors import learn
+from shim.core.errors import FrontendError
+from shim.state.own_vendors import learn
 from shim.vendors import VENDORS, find
 
 PARROT = """

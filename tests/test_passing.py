@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from shim.account import Account
-from shim.dumping import dump
-from shim.passing import Passing
+from shim.core.claude.complete_lines import Passing
+from shim.core.reading.account import Account
+from shim.core.reading.json_text import dump
 
 S = "851d713a-886d-4d24-bc21-276f94dd1653"
 ROOM = 2000

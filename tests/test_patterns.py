@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from fake_secrets import BARE, INNOCENT, SAID, SECRETS, random
 
-from shim import redact
-from shim.patterns import ADDRESS, ASSIGNED, BEFORE_CHARACTERS, DASHED, NAME_ENDS, TOKENS, Pattern
-from shim.redact import HELD_CHARACTERS, ROOT, Redactor
+from shim.core.secrets import redactor as redact
+from shim.core.secrets.patterns import ADDRESS, ASSIGNED, BEFORE_CHARACTERS, DASHED, NAME_ENDS, TOKENS, Pattern
+from shim.core.secrets.redactor import HELD_CHARACTERS, ROOT, Redactor
 
 PATTERNS = (*TOKENS, *DASHED, *ASSIGNED, ADDRESS)
 AROUND = ["{}", "say {} now", "x={};", '"{}"', "({})", "\n{}\n", "`{}`", "{}.", "é{}é", "a,{},b", "/{}?"]
@@ -141,7 +141,7 @@ def test_a_hostile_text_is_tried_no_more_than_once_a_place(piece, monkeypatch):
         tried += 1
         return found(text, low, at, token, final=final)
 
-    monkeypatch.setattr("shim.redact._found", counted)
+    monkeypatch.setattr("shim.core.secrets.redactor._found", counted)
     text = (piece * (100_000 // len(piece) + 1))[:100_000]
     Redactor().text(text)
     assert tried <= len(text)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.policy import Policy, split_rule
+from shim.core.claude.policy import Policy, split_rule
 
 
 @pytest.mark.parametrize(

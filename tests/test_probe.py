@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from shim import probe as probes
-from shim.probe import Probe
+from shim.core.vendor.versions import VersionProbe
+from shim.process import probe as probes
+from shim.process.probe import Probe
 from shim.vendors import find
-from shim.versions import VersionProbe
 
 
 @pytest.fixture

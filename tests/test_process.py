@@ -10,7 +10,7 @@ from box import ANSWER, ASK, END, START, STREAM, ndjson, text
 from support import SEPARATORS, check_turns
 from test_conversation import CONVERSE, IDLE, TALKING, kinds, request, responses, results, stdin, user
 
-from shim import child as children
+from shim.process import child as children
 
 U = "11111111-2222-4333-8444-555555555555"
 MAX_CHARACTERS = 1_048_576  # of a line, as the Python SDK decodes it (P12)

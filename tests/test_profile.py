@@ -7,11 +7,11 @@ import pytest
 from profiling import HEAD, LAUNCH, lines_of, profiled, result_line, said, translation_of
 from support import Stage, brief, parse
 
-from shim.ending import Exit
-from shim.errors import FrontendError
-from shim.profiles.check import Source, line_of
+from shim.core.errors import FrontendError
+from shim.core.turn.result import Exit
+from shim.core.vendor.translator import Translator
+from shim.profiles.compile.toml_errors import Source, line_of
 from shim.profiles.profile import ProfileTranslator, build, merged
-from shim.translator import Translator
 from shim.vendors import VENDORS, find
 
 SAY = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\nblock = "id"\n'

@@ -5,11 +5,11 @@ from acai_by_hand import ACAI, CAKE
 from profiling import lines_of, result_line
 from support import as_parameters, check_turns, fixture_cases
 
-from shim.events import TERMINATORS, ClaudePen
-from shim.terms import Terms
-from shim.tools import translate
-from shim.translate import STABLE_IDENTITY, STABLE_SESSION
-from shim.translation import Translation
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.turn.terms import Terms
+from shim.core.vendor.pump import Translation
+from shim.core.vendor.tools import translate
 from shim.vendors import find
 
 BY_HAND = {"acai": ACAI, "cake": CAKE}

@@ -7,15 +7,15 @@ from profiling import lines_of, profiled, result_line, said, translation_of
 from support import Stage, case, parse
 from test_profile_rules import END, USE, rule, say
 
-from shim.ending import Exit
-from shim.policy import Policy
-from shim.profiles.check import Source
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_pen
+from shim.core.claude.policy import Policy
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Terms
+from shim.core.vendor.pump import Translation
+from shim.profiles.compile.parts import CALLS, CHARACTERS
+from shim.profiles.compile.toml_errors import Source
 from shim.profiles.files import packaged
-from shim.profiles.parts import CALLS, CHARACTERS
 from shim.profiles.profile import build
-from shim.terms import Terms
-from shim.translate import STABLE_IDENTITY, STABLE_SESSION, open_pen
-from shim.translation import Translation
 from shim.vendors import find
 
 OVER = {"type": "end"}

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import FIXTURES, ROOT, check_turns
 
-from shim.ending import Exit
-from shim.errors import FrontendError
-from shim.events import ClaudePen
-from shim.profiles.check import Source
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.core.claude.pen import ClaudePen
+from shim.core.errors import FrontendError
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Terms
+from shim.core.vendor.pump import Translation
+from shim.profiles.compile.toml_errors import Source
 from shim.profiles.profile import build
-from shim.terms import Terms
-from shim.translate import STABLE_IDENTITY, STABLE_SESSION
-from shim.translation import Translation
 from shim.vendors import PROFILES
 
 NAMES = [name for name in PROFILES if name not in ("acai", "kilo")]  # these say only what is different

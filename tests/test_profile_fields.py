@@ -2,11 +2,11 @@
 
 import pytest
 
-from shim.account import Account
-from shim.errors import FrontendError
-from shim.profiles.check import SEARCHED_CHARACTERS, Source, Spot
-from shim.profiles.fields import field_getter, unquoted
-from shim.profiles.paths import ITEMS
+from shim.core.errors import FrontendError
+from shim.core.reading.account import Account
+from shim.profiles.compile.fields import field_getter, unquoted
+from shim.profiles.compile.paths import ITEMS
+from shim.profiles.compile.toml_errors import SEARCHED_CHARACTERS, Source, Spot
 
 EVENT = {
     "type": "x",

@@ -4,10 +4,10 @@ import pytest
 from profiling import profiled
 
 from shim import vendors
-from shim.argv import parse
-from shim.errors import FrontendError
-from shim.vendor import ARGUMENT_BYTES, Request
-from shim.versions import VersionProbe
+from shim.core.claude.argv import parse
+from shim.core.errors import FrontendError
+from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
+from shim.core.vendor.versions import VersionProbe
 
 ARGV = """
 [launch]

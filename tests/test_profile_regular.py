@@ -2,8 +2,8 @@
 
 import pytest
 
+from shim.profiles.compile.regular import CUT, SHARED, fault
 from shim.profiles.files import packaged
-from shim.profiles.regular import CUT, SHARED, fault
 from shim.vendors import PROFILES
 
 

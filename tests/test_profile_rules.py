@@ -3,7 +3,7 @@
 import pytest
 from profiling import lines_of, profiled, result_line, said
 
-from shim.errors import FrontendError
+from shim.core.errors import FrontendError
 
 END = '[[event]]\nmatch = { type = "end" }\nemit = "result"\nis_error = "bad"\nerror = "why"\n'
 

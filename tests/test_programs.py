@@ -2,10 +2,10 @@
 
 import pytest
 
-from shim.config import VendorSettings
-from shim.errors import FrontendError, VendorError
-from shim.install import script
-from shim.programs import candidates, find_program, found_on_path, search_path
+from shim.core.errors import FrontendError, VendorError
+from shim.process.find_program import candidates, find_program, found_on_path, search_path
+from shim.process.install import script
+from shim.state.config import VendorSettings
 from shim.vendors import find
 
 

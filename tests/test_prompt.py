@@ -5,10 +5,10 @@ import select
 
 import pytest
 
-from shim import prompt as prompts
-from shim.argv import parse
-from shim.errors import FrontendError
-from shim.prompt import read_file_option, read_prompt
+from shim.channels import prompt as prompts
+from shim.channels.prompt import read_file_option, read_prompt
+from shim.core.claude.argv import parse
+from shim.core.errors import FrontendError
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from support import Stage, as_parameters, brief, bytewise, check_frames, check_turns, fixture_cases, result_of
 from support import translate_case as translate
 
-from shim.ending import Exit
-from shim.events import NO_USAGE
-from shim.policy import Policy
+from shim.core.claude.pen import NO_USAGE
+from shim.core.claude.policy import Policy
+from shim.core.turn.result import Exit
 
 CASES = fixture_cases()
 MORE = int(os.environ.get("HYPOTHESIS_EXAMPLES", "1"))

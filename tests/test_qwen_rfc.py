@@ -9,8 +9,8 @@ import pytest
 from box import ndjson
 from support import as_parameters, brief, bytewise, case, fixture_cases, parse, translate_case
 
-from shim.ending import Exit
-from shim.translate import open_translation
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.turn.result import Exit
 from shim.vendors import qwen_rfc_requests as requests
 from shim.vendors.qwen_rfc_parts import CALLS, FRAGMENT_BYTES, Parts
 

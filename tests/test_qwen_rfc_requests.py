@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from shim.argv import parse
-from shim.errors import FrontendError
-from shim.permissions import Decision, Permission
-from shim.vendor import Request
+from shim.core.claude.argv import parse
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.errors import FrontendError
+from shim.core.vendor.vendor import Request
 from shim.vendors import find
 from shim.vendors import qwen_rfc_requests as requests
 from shim.vendors.qwen_rfc_speech import RfcSpeech

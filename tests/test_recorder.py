@@ -11,11 +11,11 @@ import pytest
 from casting import HEADER, read_cast, stream_of
 from fake_secrets import random
 
-from shim.account import Account
-from shim.casts import recorder as recorders
-from shim.casts.recorder import Limits, Recorder
-from shim.casts.redact import StoppedError
-from shim.ending import Exit
+from shim.core.reading.account import Account
+from shim.core.turn.result import Exit
+from shim.recording import recorder as recorders
+from shim.recording.recorder import Limits, Recorder
+from shim.recording.rewrite import StoppedError
 
 SECRET = f"sk-ant-api03-{random(80)}"
 

@@ -25,11 +25,11 @@ from test_relay import TURN
 from test_two_way import ASKING, HELLO, answer, asks, calls, question, result, returns, says
 from test_two_way import INIT as QWEN
 
-from shim import probe
-from shim.casts.cast import STREAMS, Header, Record
-from shim.casts.verify import verify
-from shim.config import VendorSettings
-from shim.installed import open_probe
+from shim.core.cast.records import STREAMS, Header, Record
+from shim.core.cast.verify import verify
+from shim.process import probe
+from shim.process.installed import open_probe
+from shim.state.config import VendorSettings
 from shim.vendors import find
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
@@ -495,7 +495,7 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
     """The disk is full when the last of it is written: the turn has its result by then."""
     box.settings("record_strict = true\n")
     code = (
-        "from shim.casts import cast\n"
+        "from shim.core.cast import records as cast\n"
         "def full(chain): raise OSError(28, 'No space left on device')\n"
         "cast.Chain.end = full\n"
         "from shim.__main__ import main\n"

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_properties import examples
 
-from shim.redact import (
+from shim.core.reading.head_and_tail import HEAD_BYTES
+from shim.core.secrets.redactor import (
     ARGUMENT,
     CUT,
     HARMLESS_FRAGMENTS,
@@ -21,7 +22,6 @@ from shim.redact import (
     redact_argv,
     summary,
 )
-from shim.tail import HEAD_BYTES
 
 GITHUB = f"ghp_{random(36)}"
 # What secrets begin with, what is around them, and what is nothing at all.

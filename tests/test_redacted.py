@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support import Line, Stage, as_parameters, check_turns, fixture_cases, parse, translate_case
 from test_properties import examples
 
-from shim.ending import Exit
-from shim.redacted import RedactedTurn
-from shim.translation import kind_of_turn
+from shim.core.turn.result import Exit
+from shim.core.turn.turn_without_secrets import RedactedTurn
+from shim.core.vendor.pump import kind_of_turn
 
 GITHUB = f"ghp_{random(36)}"
 MARK = "[REDACTED:github-token]"

@@ -11,9 +11,9 @@ from support import as_parameters, check_frames, check_passed, fixture_cases, tr
 from test_properties import examples
 from test_verbatim import INIT, assistant, call, line, result, stream, text, told
 
-from shim import redacted_lines
-from shim.ending import Exit
-from shim.translate import open_translation
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.secrets import lines as redacted_lines
+from shim.core.turn.result import Exit
 
 GITHUB = f"ghp_{random(36)}"
 MARK = "[REDACTED:github-token]"

@@ -12,8 +12,8 @@ from casting import cast_of, cast_of_case, read_cast, stream_of
 from replaying import START, end, line, request, response, signalled, user
 from support import as_parameters, brief, case
 
-from shim.replays import replay
-from shim.replays.replay import Wanted, read_words, words_of
+from shim.recording import replay
+from shim.recording.replay import Wanted, read_words, words_of
 
 HELLO = case("demo/session")
 ENDS = [None, 0, 1, 3, 127, "SIGTERM", "SIGINT", "SIGKILL", "SIGSEGV", "SIG_DFL", "SIGNONSENSE"]
@@ -91,7 +91,7 @@ def test_a_terminal_obeys_nothing_of_a_recording(box, side):
 
 def test_a_reader_that_goes_is_no_failure(box):
     big = cast_of([START, *[(0.1, "o", b"x" * 100_000 + b"\n") for _ in range(50)], end(0.2)])
-    command = [sys.executable, "-I", "-m", "shim.replays.replay", f"--cast={kept(box, big)}", "--speed=0", "--"]
+    command = [sys.executable, "-I", "-m", "shim.recording.replay", f"--cast={kept(box, big)}", "--speed=0", "--"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.read(10)

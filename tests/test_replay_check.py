@@ -9,7 +9,7 @@ from replaying import line
 from support import case
 from test_replay import STREAM, TALK, kept, qwen_cast, response, user
 
-from shim.casts.cast import STREAMS
+from shim.core.cast.records import STREAMS
 
 PI = case("pi/1.5.2-bash")
 

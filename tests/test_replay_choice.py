@@ -9,8 +9,8 @@ from replaying import START, end, line, request, response, user
 from support import case
 from test_replay import TALK, kept
 
-from shim.casts.cast import Header
-from shim.replays.choice import Takes, invocation_of, read_sitting
+from shim.core.cast.records import Header
+from shim.recording.choice import Takes, invocation_of, read_sitting
 
 
 def folder(box, *named):

@@ -3,7 +3,7 @@
 import pytest
 from replaying import line
 
-from shim.replays.difference import Side, compare, split
+from shim.core.cast.difference import Side, compare, split
 
 
 def difference(then, now):

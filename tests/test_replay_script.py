@@ -6,9 +6,9 @@ from replaying import RESULT, START, Room, end, line, request, response, script_
 from support import FIXTURES, as_parameters, fixture_cases
 from torture_cases import cases as torture_cases
 
-from shim.replays.replay import LINE_SECONDS, SIGNAL_SECONDS
-from shim.replays.script import HEARD_LINES, NEVER_ENDED, Script
-from shim.replays.words import of_child, of_frontend, read_word
+from shim.core.cast.script import HEARD_LINES, NEVER_ENDED, Script
+from shim.core.cast.words import of_child, of_frontend, read_word
+from shim.recording.replay import LINE_SECONDS, SIGNAL_SECONDS
 
 ASKS = request("q1", "can_use_tool", tool_name="Bash")
 HELLO = response("shim-1", ok=True)

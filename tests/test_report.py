@@ -15,15 +15,15 @@ from support import check_turns, parse
 from test_own_vendors import forgotten, write
 from test_replay_script import START, Room, end, script_of
 
-from shim.argv import parse as parse_argv
-from shim.ending import Exit
-from shim.errors import FrontendError
-from shim.profiles.check import Source
+from shim.core.cast.words import REPORT
+from shim.core.claude.argv import parse as parse_argv
+from shim.core.errors import FrontendError
+from shim.core.turn.result import Exit
+from shim.core.vendor.vendor import Report, Request
+from shim.process.usage_file import REPORT_BYTES, ReportFile, picked
+from shim.profiles.compile.toml_errors import Source
 from shim.profiles.profile import build
-from shim.replays.words import REPORT
-from shim.report import REPORT_BYTES, ReportFile, picked
-from shim.spill import Spill
-from shim.vendor import Report, Request
+from shim.state.spill import Spill
 
 assert forgotten  # what is learned of a user's vendors is forgotten here too
 LAUNCH = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.routing import chosen, routed
+from shim.core.vendor.routing import chosen, routed
 
 VENDORS = ("qwen", "my-own")
 

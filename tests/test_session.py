@@ -15,15 +15,15 @@ import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, text
 from support import check_turns, parse, result_of
 
-from shim import child as children
-from shim.child import spawn
-from shim.config import TIMEOUTS
-from shim.launcher import Started
-from shim.messages import Message
-from shim.one_way import OneWay
-from shim.session import Session
-from shim.sinks import FrontendGoneError
-from shim.translate import open_translation
+from shim.channels.stdout import FrontendGoneError
+from shim.conversation.drivers.child_per_turn import OneWay
+from shim.conversation.drivers.launcher import Started
+from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.message_loop import Session
+from shim.core.claude.messages import Message
+from shim.process import child as children
+from shim.process.child import spawn
+from shim.state.config import TIMEOUTS
 
 TALKING = ndjson(START, text("I am "))
 PARTIAL = (*ASK, "--include-partial-messages")
@@ -304,7 +304,7 @@ async def test_a_frontend_that_left_ends_the_child_and_is_no_error(play, box):
 
 
 def test_a_mistake_between_the_child_and_the_loop_ends_the_child(inside, capfd, monkeypatch):
-    from shim import dropin
+    from shim.commands import dropin
 
     def broken(*_):
         raise ZeroDivisionError("a bug of ours")
@@ -313,7 +313,7 @@ def test_a_mistake_between_the_child_and_the_loop_ends_the_child(inside, capfd, 
     plan = (["say", lifeline.path, "child"], ["hang"])
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setenv("SHIM_BIN", inside.fake(*plan))
-    monkeypatch.setattr("shim.sinks.Stdout", broken)
+    monkeypatch.setattr("shim.channels.stdout.Stdout", broken)
     assert dropin.main(list(ASK), {}) == 1
     said, _ = capfd.readouterr()
     assert [line["type"] for line in parse(said.encode())] == ["system", "result", "message_stop"]
@@ -471,7 +471,8 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
 
 
 def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(inside, capfd, monkeypatch):
-    from shim import dropin, start
+    from shim.commands import dropin
+    from shim.conversation import decide
 
     def tell(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -479,7 +480,7 @@ def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(inside, capfd,
 
     identity = dropin.fresh_identity
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setattr(start, "read_prompt", tell)
+    monkeypatch.setattr(decide, "read_prompt", tell)
     monkeypatch.setattr(dropin, "fresh_identity", tell)  # the second comes while the result of the first is made
     assert dropin.main(list(ASK), {}) == 143
     said, complaint = capfd.readouterr()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from shim.shapes import DEPTH_KEPT, DEPTH_READ, Shape, shallow
+from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_READ, Shape, shallow
 
 VALUES = some.recursive(
     some.none()

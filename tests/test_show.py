@@ -16,11 +16,11 @@ from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line
 from support import Case, as_parameters, case, fixture_cases
 from telling import INIT, call, delta, result, returned, said, start, text
 
-from shim.casts.cast import CastError
-from shim.showing.draw import Drawing
-from shim.showing.raw import PLAIN_CHARACTERS
-from shim.showing.show import draw_run
+from shim.core.cast.records import CastError
 from shim.story.story import Story
+from shim.story.terminal.draw import Drawing
+from shim.story.terminal.raw import PLAIN_CHARACTERS
+from shim.story.terminal.show import draw_run
 
 WHOLE = conversation()
 CUT = "the recording was cut off here"
@@ -123,10 +123,10 @@ class Writer:
 
 
 def follow(path: Path, monkeypatch: pytest.MonkeyPatch, *steps: bytes | Callable[[], Any], **options: Any) -> Writer:
-    from shim.showing.show import show
+    from shim.story.terminal.show import show
 
     writer = Writer(path, *steps)
-    monkeypatch.setattr("shim.showing.show.time.sleep", writer.sleep)
+    monkeypatch.setattr("shim.story.terminal.show.time.sleep", writer.sleep)
     show(str(path), writer.console, follow=True, **options)
     assert isinstance(writer.console.file, io.StringIO)
     writer.seen.append(writer.console.file.getvalue())
@@ -256,7 +256,7 @@ def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_followed(
 ) -> None:
     cast = tmp_path / "a.cast"
     cast.write_bytes(planted()[:-20])
-    monkeypatch.setattr("shim.showing.show.time.sleep", lambda _: cast.unlink())
+    monkeypatch.setattr("shim.story.terminal.show.time.sleep", lambda _: cast.unlink())
     shown = drawn(cast, terminal=terminal, width=4000, follow=True, raw=raw)
     assert obeyed(shown, live=terminal) == []
     for word in SEEN:
@@ -288,7 +288,7 @@ def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
 
 
 def test_a_text_too_long_for_markdown_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shim.showing.paper.MARKDOWN_CHARACTERS", 50)
+    monkeypatch.setattr("shim.story.terminal.paper.MARKDOWN_CHARACTERS", 50)
     assert "**bold**" in drawn(cast_of([(1, "O", line(said(text(MARKDOWN))))]), terminal=True)
 
 
@@ -296,7 +296,7 @@ def test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links() -> Non
     from rich.control import Control
     from rich.text import Text
 
-    from shim.showing.marked import Shown
+    from shim.story.terminal.markdown import Shown
 
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", _environ={})
     console.print(Shown(Control.bell()), Shown(Text("a\x1b]b", style="bold link http://evil.example")))

@@ -11,8 +11,8 @@ import pytest
 from box import PATIENCE
 from support import Stage
 
-from shim.ending import Exit
-from shim.sinks import FrontendGoneError, Output, Stdout
+from shim.channels.stdout import FrontendGoneError, Output, Stdout
+from shim.core.turn.result import Exit
 
 # A sink lives as long as its process and is never closed; here it is let go of.
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shim import store
-from shim.argv import parse
-from shim.errors import FrontendError
-from shim.start import Start, checked, terminator
+from shim.conversation.decide import Start, checked, terminator
+from shim.core.claude.argv import parse
+from shim.core.errors import FrontendError
+from shim.state import store
 from shim.vendors import VENDORS
 
 U = "11111111-2222-4333-8444-555555555555"

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from shim import spill, store
-from shim.spill import Spill
-from shim.state import newest_files, private_directory, read_file, write_file
+from shim.state import spill, store
+from shim.state.files import newest_files, private_directory, read_file, write_file
+from shim.state.spill import Spill
 
 
 @pytest.fixture

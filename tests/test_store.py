@@ -8,9 +8,9 @@ import sys
 import pytest
 from support import ROOT
 
-from shim import store
-from shim.store import Session, last, look_up, prune, remember
-from shim.usage import NO_USAGE, usage
+from shim.core.claude.usage import NO_USAGE, usage
+from shim.state import store
+from shim.state.store import Session, last, look_up, prune, remember
 
 U = "11111111-2222-4333-8444-55555555abcd"
 
@@ -171,7 +171,7 @@ def test_in_a_folder_that_is_not_ours_alone_nothing_was_last(box, environment):
 
 WRITER = """
 import sys
-from shim.store import Session, last, look_up, remember
+from shim.state.store import Session, last, look_up, remember
 state, number, *identities = sys.argv[1:]
 environment = {"SHIM_STATE": state}
 print("ready", flush=True)

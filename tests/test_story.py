@@ -370,7 +370,7 @@ def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -
 
 
 def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shim.casts.reading.LINE_BYTES", 3_000_000)
+    monkeypatch.setattr("shim.story.reading.LINE_BYTES", 3_000_000)
     lines = [b'{"type":"result","result":"' + b"x" * size + b'"}\n' for size in (2_500_000, 5_000_000, 10)]
     story, changes = told(cast_of([(n, "O", line) for n, line in enumerate(lines)]))
     assert story.totals.turns == 2

@@ -7,11 +7,11 @@ import pytest
 from box import ANSWER, ASK, END, START, ndjson, text
 from support import Stage, check_turns
 
-from shim.ending import Exit
-from shim.errors import ArgumentError
-from shim.policy import Policy
-from shim.structured import answer, instruct, parsed, reader
-from shim.terms import Structured
+from shim.conversation.drivers.structured import answer, instruct, parsed, reader
+from shim.core.claude.policy import Policy
+from shim.core.errors import ArgumentError
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Structured
 
 SCHEMA = '{"type":"object","properties":{"answer":{"type":"string"},"n":{"type":"number"}},"required":["answer","n"]}'
 GOOD = '{"answer": "42",\n "n": 7}'
@@ -293,6 +293,7 @@ def test_a_vendor_that_keeps_to_schemas_itself_is_given_the_flag(box):
 def test_a_turn_without_the_flag_imports_no_schemas():
     import subprocess
 
-    code = "import shim.start, shim.dropin, shim.session, sys; print([m for m in sys.modules if 'schema' in m])"
+    modules = "shim.conversation.decide, shim.commands.dropin, shim.conversation.message_loop"
+    code = f"import {modules}, sys; print([m for m in sys.modules if 'schema' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == "[]"

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from shim.argv import FLAGS, KNOWN_SUBCOMMANDS
-from shim.manual import DOES, SUBCOMMANDS, manual
-from shim.subcommands import SENTENCES, door
+from shim.commands.claude_help import DOES, SUBCOMMANDS, manual
+from shim.commands.subcommands import SENTENCES, door
+from shim.core.claude.argv import FLAGS, KNOWN_SUBCOMMANDS
 
 
 @pytest.fixture
@@ -177,7 +177,8 @@ def test_contract_f11b_auth_status_imports_nothing_heavy(tmp_path, words):
         "from shim import __main__\n"
         f"status = __main__._claude({words!r}, {{}})\n"
         "heavy = {'orjson', 'anyio', 'asyncio', 'subprocess', 'typer', 'structlog', 'inspect', 'uuid', 'tomllib'}\n"
-        "found = heavy & (set(sys.modules) - before) | {m for m in sys.modules if m.startswith('shim.start')}\n"
+        "found = heavy & (set(sys.modules) - before) | "
+        "{m for m in sys.modules if m.startswith('shim.conversation.decide')}\n"
         "print(sorted(found), status, file=sys.stderr)"
     )
     environment = {"HOME": str(tmp_path), "PATH": ""}

@@ -2,8 +2,20 @@
 
 import pytest
 
-from shim.account import OVERFLOW
-from shim.summary import NAMES, SAMPLES, Calls, Run, Statistic, Times, by_time, count, excerpt, named, short
+from shim.commands.cast.summary import (
+    NAMES,
+    SAMPLES,
+    Calls,
+    Run,
+    Statistic,
+    Times,
+    by_time,
+    count,
+    excerpt,
+    named,
+    short,
+)
+from shim.core.reading.account import OVERFLOW
 
 
 def times_of(*seconds):

@@ -1,6 +1,6 @@
 """The head and the tail of stderr."""
 
-from shim.tail import HEAD_BYTES, TAIL_BYTES, Tail
+from shim.core.reading.head_and_tail import HEAD_BYTES, TAIL_BYTES, Tail
 
 
 def kept(*chunks):

@@ -13,9 +13,11 @@ from fake_secrets import random
 from hostile import told
 from support import case, check_turns, parse, result_of, translate_case
 
-from shim import argv, launcher, store
-from shim.account import KINDS_KEPT, SAMPLE_CHARACTERS
-from shim.install import script
+from shim.conversation.drivers import launcher
+from shim.core.claude import argv
+from shim.core.reading.account import KINDS_KEPT, SAMPLE_CHARACTERS
+from shim.process.install import script
+from shim.state import store
 
 U = "11111111-2222-4333-8444-555555555555"
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
@@ -727,7 +729,7 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
 
 
 def test_a_bug_of_ours_ends_in_a_result(inside, capfd, monkeypatch):
-    from shim.dropin import main
+    from shim.commands.dropin import main
 
     def bug(*_):
         raise ZeroDivisionError("a bug of ours")

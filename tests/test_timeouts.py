@@ -10,9 +10,9 @@ from test_conversation import CONVERSE, results, stdin, user
 from test_layering import MODULES, imports
 from test_two_way import ASKING, CANCELLED, HELLO, INIT, answer, asks, calls, question, result, returns, says
 
-from shim.argv import parse
-from shim.config import TIMEOUTS, Settings, VendorSettings, load
-from shim.errors import FrontendError
+from shim.core.claude.argv import parse
+from shim.core.errors import FrontendError
+from shim.state.config import TIMEOUTS, Settings, VendorSettings, load
 from shim.vendors import find
 
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.tools import (
+from shim.core.vendor.tools import (
     Tool,
     claude_names,
     edits,

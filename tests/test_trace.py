@@ -6,9 +6,9 @@ from exporting import answer, assistant, delta, init, result, thinking
 from support import Case, as_parameters, fixture_cases
 from telling import call, text
 
-from shim.casts.reading import Teller
-from shim.exports.trace import HELD, LANES, Reply, Trace
+from shim.story.reading import Teller
 from shim.story.story import Story
+from shim.story.trace import HELD, LANES, Reply, Trace
 
 START = {"type": "stream_event", "event": {"type": "message_start", "message": {"id": "m1", "model": "m-1"}}}
 STOP = {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}}

@@ -10,10 +10,10 @@ from uuid import uuid4
 
 import pytest
 
-from shim import transcript as module
-from shim.events import ClaudePen
-from shim.transcript import MARK, Transcript, folder_name
-from shim.usage import NO_USAGE
+from shim.channels import transcript as module
+from shim.channels.transcript import MARK, Transcript, folder_name
+from shim.core.claude.pen import ClaudePen
+from shim.core.claude.usage import NO_USAGE
 
 U = "11111111-2222-4333-8444-55555555abcd"
 PROMPT = "aaaaaaaa-2222-4333-8444-55555555abcd"

@@ -5,10 +5,7 @@ import threading
 
 import pytest
 
-from shim.ending import Exit
-from shim.errors import FrontendError
-from shim.ids import parse_uuid
-from shim.translate import (
+from shim.conversation.drivers.open_translation import (
     STABLE_IDENTITY,
     STABLE_SESSION,
     fresh_identity,
@@ -18,6 +15,9 @@ from shim.translate import (
     translate,
     write_all,
 )
+from shim.core.errors import FrontendError
+from shim.core.ids import parse_uuid
+from shim.core.turn.result import Exit
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from support import STABLE_IDENTITY, STABLE_SESSION, brief, check_turns, parse
 
-from shim.ending import Exit
-from shim.events import TERMINATORS, ClaudePen
-from shim.terms import Terms
-from shim.translate import open_translation
-from shim.translation import Translation
-from shim.translator import Event, Translator
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Terms
+from shim.core.vendor.pump import Translation
+from shim.core.vendor.translator import Event, Translator
 
 
 class Toy(Translator):

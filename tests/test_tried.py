@@ -6,14 +6,14 @@ import pytest
 from box import START, ndjson
 from support import Stage, as_parameters, fixture_cases, translate_case
 
-from shim.ending import Exit
-from shim.events import ClaudePen
-from shim.terms import Terms
-from shim.translate import open_translation
-from shim.translation import Translation
-from shim.translator import Translator
-from shim.tried import REASON_CHARACTERS, listed, read_tried, tried
-from shim.yume.pen import YumePen
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.claude.pen import ClaudePen
+from shim.core.skipped import REASON_CHARACTERS, listed, read_tried, tried
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Terms
+from shim.core.vendor.pump import Translation
+from shim.core.vendor.translator import Translator
+from shim.core.yume.pen import YumePen
 
 
 def unanswered(case):

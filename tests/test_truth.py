@@ -15,9 +15,9 @@ from support import SEEDS, Stage, check_turns, fixture_cases, parse, result_of
 from test_properties import examples
 from truth import AGREEMENTS, check_truth
 
-from shim.ending import Exit
-from shim.failures import CAUSES, KINDS
-from shim.translate import open_translation
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.api_errors import CAUSES, KINDS
+from shim.core.turn.result import Exit
 
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 RESULT = {"type": "result", "id": "c1", "output": "ok"}

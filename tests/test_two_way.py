@@ -12,7 +12,7 @@ from box import ndjson
 from test_conversation import CONVERSE, U, causes, responses, results, user
 from test_conversation import request as control
 
-from shim.permissions import STOPPED
+from shim.core.claude.permissions import STOPPED
 
 OWN = "8c2c266e-8fbb-425d-888c-65a44f240dbd"
 ASKING = ("--permission-prompt-tool", "stdio")

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, Done
 
-from shim.child import spawn
-from shim.errors import FrontendError, MachineError, VendorError
+from shim.core.errors import FrontendError, MachineError, VendorError
+from shim.process.child import spawn
 
 
 def script(box, text, mode=0o755):

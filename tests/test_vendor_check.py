@@ -267,7 +267,7 @@ def test_a_profile_that_extends_another_names_the_rules_it_inherits(shim):
 
 def test_the_rules_of_a_turn_are_not_traced():
     """What is traced is compiled anew; the vendor of a turn has the rules as they are."""
-    from shim.profiles.tracing import Tracer
+    from shim.commands.vendor.tracing import Tracer
     from shim.vendors import find
 
     assert find("gemini").translator.rules["message"].__qualname__.startswith("_handler")

@@ -15,10 +15,10 @@ from profiling import lines_of, result_line, translation_of
 from support import FIXTURES, ROOT, case, parse, translate_case
 from test_threats import ESCAPES, visible
 
-from shim.ending import Exit
-from shim.profiles.check import Source
-from shim.profiles.draft import draft
-from shim.profiles.draft_seen import Seen
+from shim.commands.vendor.draft import draft
+from shim.commands.vendor.draft_seen import Seen
+from shim.core.turn.result import Exit
+from shim.profiles.compile.toml_errors import Source
 from shim.profiles.profile import build
 
 # Vendor: a run that answers, one that calls tools, and the calls there as its own lines say them (id, name, arguments).

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support import SEEDS, Case, as_parameters, case, check_turns, fixture_cases, parse, result_of, translate_case
 
-from shim.translator import Translator
+from shim.core.vendor.translator import Translator
 from shim.vendors import VENDORS, find
 
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])

@@ -5,9 +5,9 @@ import json
 import pytest
 from support import brief, check_frames, parse
 
-from shim.blocks import SAID_CHARACTERS
-from shim.ending import Exit
-from shim.translate import open_translation
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.turn.result import Exit
+from shim.core.turn.speech import SAID_CHARACTERS
 
 SESSION = "851d713a-886d-4d24-bc21-276f94dd1653"
 _numbers = iter(range(10**9))

@@ -2,8 +2,8 @@
 
 import pytest
 
+from shim.core.vendor.versions import ANSWER_CHARACTERS, VersionProbe, conditions, newest, numbers_of
 from shim.vendors import VENDORS, find
-from shim.versions import ANSWER_CHARACTERS, VersionProbe, conditions, newest, numbers_of
 
 # What the programs print, measured unless it says otherwise.
 SAID = [

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from shim import windows
-from shim.errors import FrontendError
-from shim.vendor import Request
+from shim.core.errors import FrontendError
+from shim.core.vendor.vendor import Request
+from shim.process import windows
+from shim.process.windows import Job, check, is_batch, spellings
 from shim.vendors import find
-from shim.windows import Job, check, is_batch, spellings
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_an_argument_that_cmd_would_act_on_is_refused(word):
 
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor"])
 def test_a_prompt_is_no_argument_of_a_batch_file(vendor):
-    from shim.argv import parse
+    from shim.core.claude.argv import parse
 
     request = Request(parse([]), "say hello & calc", inline=False)
     launch = find(vendor).launch(request)

@@ -7,11 +7,11 @@ stderr, and next to it what a client of Claude reads.
 import pytest
 from support import Stage, fixture_cases, parse, translate_case
 
-from shim.dumping import dump
-from shim.ending import Exit
-from shim.failures import KINDS, classify
-from shim.translate import open_translation
-from shim.wording import BEGINNINGS, api_text, stripped
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.api_errors import KINDS, classify
+from shim.core.api_text import BEGINNINGS, api_text, stripped
+from shim.core.reading.json_text import dump
+from shim.core.turn.result import Exit
 
 LOGIN, KEY = "Not logged in · Please run /login", "Invalid API key · Fix external API key"
 

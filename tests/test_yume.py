@@ -6,11 +6,11 @@ import pytest
 from flat import MOST_BYTES, FlatStage, check_flat, short, translate_flat
 from support import STABLE_SESSION, case
 
-from shim.ending import Exit
-from shim.permissions import Permission
-from shim.translate import STABLE_IDENTITY, open_pen, open_translation
-from shim.yume.pen import YumePen
-from shim.yume.words import error_code, readable, retry_after, yume_mode
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen, open_translation
+from shim.core.claude.permissions import Permission
+from shim.core.turn.result import Exit
+from shim.core.yume.pen import YumePen
+from shim.core.yume.words import error_code, readable, retry_after, yume_mode
 
 U = "11111111-2222-4333-8444-555555555555"
 V = "99999999-2222-4333-8444-555555555555"
@@ -127,7 +127,7 @@ def test_r6_the_vendors_usage_is_said_once_and_not_marked(stage):
 
 
 def test_r6_without_a_usage_it_is_estimated_by_four_characters_a_token_and_marked(stage):
-    from shim.messages import Message
+    from shim.core.claude.messages import Message
 
     stage.turn.answers(Message("p" * 40), echo=False)
     stage.turn.text("é" * 10)
@@ -137,7 +137,7 @@ def test_r6_without_a_usage_it_is_estimated_by_four_characters_a_token_and_marke
 
 
 def test_r6_what_nobody_answered_cost_nothing_as_far_as_we_know(stage):
-    from shim.messages import Message
+    from shim.core.claude.messages import Message
 
     stage.turn.answers(Message("p" * 40), echo=False)
     stage.turn.failed("429 slow down")
@@ -268,7 +268,7 @@ def test_r11_what_was_said_before_the_cut_is_not_said_twice():
 
 
 def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatch):
-    monkeypatch.setattr("shim.blocks.SAID_CHARACTERS", 10)
+    monkeypatch.setattr("shim.core.turn.speech.SAID_CHARACTERS", 10)
     translation = open_translation("demo", dialect="yume", stable=True)
     translation.turn.started(session_id=U)
     translation.turn.say("more than ten characters")
@@ -530,7 +530,7 @@ def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call
 
 
 def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypatch):
-    monkeypatch.setattr("shim.lanes.HELD_BYTES", 100)
+    monkeypatch.setattr("shim.core.yume.order.HELD_BYTES", 100)
     turn = stage.turn
     turn.tool_use("a", "Bash", {})
     turn.text("x" * 200)

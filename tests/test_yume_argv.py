@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.yume.argv import Call, parse
+from shim.core.yume.argv import Call, parse
 
 
 def test_a_whole_command_line():

@@ -12,8 +12,8 @@ from fake_secrets import random
 from flat import check_flat, short
 from test_two_way import HELLO, INIT, OWN, asks, calls, result, returns, says
 
-from shim.install import install
-from shim.yume.start import known_as
+from shim.conversation.yume_start import known_as
+from shim.process.install import install
 
 U = "11111111-2222-4333-8444-555555555555"
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "ls"}}
@@ -472,8 +472,8 @@ def test_r14_an_approval_that_never_comes_is_a_denial(box):
     denied = ["out", ndjson(returns("no", failed=True), says("Then not."), result("Then not."))]
     child = box.fake(*BOTH, denied, ["hear", "never"])
     code = (
-        "import sys; from shim.yume import control; control.YumeControl.patience = 0.05; "
-        "from shim.yume.cli import main; sys.exit(main(sys.argv[1:], {}))"
+        "import sys; from shim.core.yume import control; control.YumeControl.patience = 0.05; "
+        "from shim.commands.yume_cli import main; sys.exit(main(sys.argv[1:], {}))"
     )
     words = ["start", "--provider", "qwen", "--permission-mode", "interactive", "--prompt", "go"]
     process = subprocess.Popen(
@@ -627,14 +627,14 @@ def test_the_modules_of_yume_are_imported_only_for_yume(box):
         "import sys; from shim.__main__ import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "sys.stderr.write(' '.join(sorted(m for m in sys.modules if m.startswith('shim.yume.') or m == 'shim.lanes')))"
+        "sys.stderr.write(' '.join(sorted(m for m in sys.modules if m.startswith('shim.core.yume.'))))"
     )
     environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
     done = run(sys.executable, "-c", code, "claude", *ASK, env=environment, cwd=os.getcwd())
     assert done.stderr == b""
     environment["SHIM_DIALECT"] = "yume"
     done = run(sys.executable, "-c", code, "claude", *ASK, env=environment, cwd=os.getcwd())
-    assert b"shim.yume.pen" in done.stderr
+    assert b"shim.core.yume.pen" in done.stderr
 
 
 @pytest.mark.parametrize("base", ["http://127.0.0.1:9/v1", ""])

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from shim.answers import Facts
-from shim.control import Decided, Interrupt, ModeChosen
-from shim.permissions import CLOSED_STREAM, Decision, Permission
-from shim.translate import STABLE_IDENTITY
-from shim.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
-from shim.yume.pen import YumePen
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.core.claude.control import Decided, Interrupt, ModeChosen
+from shim.core.claude.control_answers import Facts
+from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
+from shim.core.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
+from shim.core.yume.pen import YumePen
 
 ASKED = Permission("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 

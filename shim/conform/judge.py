@@ -16,7 +16,7 @@ from shim.conform import doors as both_doors
 from shim.conform.process import Run, Wire, hold
 from shim.conform.runs import CHAINS, Chain, Frontend, Options, Script, doors
 from shim.conform.seen import BOTH, Finding, Rule, Seen, judge
-from shim.errors import FrontendError, VendorError
+from shim.core.errors import FrontendError, VendorError
 
 MOST_RUNS = 48  # more than all chains make: a chain that goes wrong starts no endless number of agents
 AT_ONCE = 4  # an agent is a few hundred megabytes, and most of its time it waits for its model

@@ -16,8 +16,8 @@ from typing import Any
 
 import anyio
 
-from shim import strays
-from shim.child import Child, spawn
+from shim.process import strays
+from shim.process.child import Child, spawn
 
 # A turn that says one word prints some ten lines; thinking, tools and partial messages make it some hundred.
 STDOUT_BYTES = 16 * 1024 * 1024

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.account import printable
 from shim.conform.process import Object
 from shim.conform.seen import MUST, Finding
+from shim.core.reading.account import printable
 
 STYLES = {"pass": "green", "fail": "red", "skipped": "dim"}
 

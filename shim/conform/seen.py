@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shim.account import printable
 from shim.conform.process import Object, Run
+from shim.core.reading.account import printable
 
 EVIDENCE_CHARACTERS = 400  # of what was sent and of what came: a few lines of a table
 MUST: Literal["MUST"] = "MUST"

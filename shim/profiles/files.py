@@ -9,11 +9,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from shim.errors import FrontendError
-from shim.profiles.check import Source, Spot
+from shim.core.errors import FrontendError
+from shim.core.vendor.translator import Translator
+from shim.core.vendor.vendor import Vendor
+from shim.profiles.compile.toml_errors import Source, Spot
 from shim.profiles.profile import Trace, build, merged
-from shim.translator import Translator
-from shim.vendor import Vendor
 
 PROFILE_BYTES = 256 * 1024  # the longest bundled one has 8 KB
 ADAPTER = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"

@@ -44,13 +44,13 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from shim.errors import FrontendError
-from shim.profiles.check import Spot
-from shim.profiles.tools import RuledTool
+from shim.core.errors import FrontendError
+from shim.core.vendor.tools import Tools, vendor_names
+from shim.core.vendor.vendor import ARGUMENT_BYTES, Launch, Report, Request, as_argument, as_stdin
+from shim.core.vendor.versions import VersionProbe, conditions
+from shim.profiles.compile.toml_errors import Spot
+from shim.profiles.compile.tools import RuledTool
 from shim.profiles.words import BUNDLED, SWITCHES, TEXTS, part
-from shim.tools import Tools, vendor_names
-from shim.vendor import ARGUMENT_BYTES, Launch, Report, Request, as_argument, as_stdin
-from shim.versions import VersionProbe, conditions
 
 WORDS = 200  # of one template
 VARIANTS = 10

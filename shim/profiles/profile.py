@@ -47,20 +47,20 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from shim.account import uncoloured
-from shim.ending import Exit
-from shim.failures import classify
-from shim.policy import MODES
-from shim.profiles.check import SEARCHED_CHARACTERS, Source, Spot
-from shim.profiles.emits import TEXT_MODES
-from shim.profiles.ends import CAUSES
-from shim.profiles.engine import USAGES, Engine, Told
+from shim.core.api_errors import classify
+from shim.core.claude.policy import MODES
+from shim.core.reading.account import uncoloured
+from shim.core.turn.result import Exit
+from shim.core.turn.turn import Turn
+from shim.core.vendor.translator import Event, Translator
+from shim.core.vendor.vendor import Vendor
+from shim.profiles.compile.emits import TEXT_MODES
+from shim.profiles.compile.ends import CAUSES
+from shim.profiles.compile.engine import USAGES, Engine, Told
+from shim.profiles.compile.rules import RULES, Handler, Rule, handlers, rule
+from shim.profiles.compile.toml_errors import SEARCHED_CHARACTERS, Source, Spot
+from shim.profiles.compile.tools import tools
 from shim.profiles.launch import of_modes, overruled_by, template
-from shim.profiles.rules import RULES, Handler, Rule, handlers, rule
-from shim.profiles.tools import tools
-from shim.translator import Event, Translator
-from shim.turn import Turn
-from shim.vendor import Vendor
 
 SCHEMA = 1
 KEYS = (

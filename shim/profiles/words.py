@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shim.errors import FrontendError
-from shim.profiles.check import Spot
+from shim.core.errors import FrontendError
+from shim.profiles.compile.toml_errors import Spot
 
 if TYPE_CHECKING:
     from shim.profiles.launch import Prompt

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from shim.exports.unified import diff_of
 from shim.story.steps import Step
+from shim.story.unified_diff import diff_of
 
 Sign = Literal[" ", "+", "-", "@"]  # a line that stays, comes, goes; where in the file the next lines are
 

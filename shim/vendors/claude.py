@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from shim.argv import FLAGS
-from shim.dumping import dump, escape
-from shim.ending import Exit
-from shim.halves import completed, waiting
-from shim.passing import Passing
-from shim.translator import Event, Translator
-from shim.turn import Turn
-from shim.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.claude.argv import FLAGS
+from shim.core.claude.complete_lines import Passing
+from shim.core.reading.json_text import dump, escape
+from shim.core.reading.surrogates import completed, waiting
+from shim.core.turn.result import Exit
+from shim.core.turn.turn import Turn
+from shim.core.vendor.translator import Event, Translator
+from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.vendor.versions import VersionProbe
 from shim.vendors.claude_speech import respond
-from shim.versions import VersionProbe
 
 # The kinds of lines that every client reads; the Python SDK ended on any other up to 0.1.39.
 OLD = {"assistant", "user", "stream_event", "system", "result"}

@@ -6,11 +6,11 @@ and nested agents in whole lines; a synthetic line in front of the result of a f
 
 from typing import Any
 
-from shim.failures import Cause
-from shim.translator import Event, StreamedTranslator, Translator
-from shim.turn import Turn
-from shim.usage import count, known
-from shim.vendor import Launch, Request
+from shim.core.api_errors import Cause
+from shim.core.claude.usage import count, known
+from shim.core.turn.turn import Turn
+from shim.core.vendor.translator import Event, StreamedTranslator, Translator
+from shim.core.vendor.vendor import Launch, Request
 from shim.vendors import claude
 from shim.vendors.claude_speech import ClaudeSpeech, unanswerable
 

@@ -6,8 +6,8 @@ A vendor that took its protocol over says the same, but for what it does otherwi
 from collections.abc import Mapping
 from typing import Any
 
-from shim.dumping import dump
-from shim.permissions import Decision, Permission
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.reading.json_text import dump
 
 
 class ClaudeSpeech:

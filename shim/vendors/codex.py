@@ -5,11 +5,11 @@ has no item at all are said before the next thing that happens. Where there is n
 it in there, the rules say what the stream does, and no more.
 """
 
-from shim.ending import Exit
+from shim.core.turn.result import Exit
+from shim.core.turn.turn import Turn
+from shim.core.vendor.tools import absolute
+from shim.core.vendor.translator import Event
 from shim.profiles.profile import ProfileTranslator
-from shim.tools import absolute
-from shim.translator import Event
-from shim.turn import Turn
 from shim.vendors.codex_record import NAMES, Call, Record, Unsaid, calls_of
 
 HELD = 100  # changes that have begun and not ended; codex makes one after the other

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.terms import Home
+from shim.core.turn.terms import Home
 
 WAITING = 1000  # calls and changes of a turn that are remembered until they are said; a flood is no work
 LOOKS = 20  # for a record: it is there before the first item is printed, or never

@@ -8,17 +8,17 @@ last of them, and a line that equals it waits for the next event, which tells a 
 from collections.abc import Mapping
 from typing import Any
 
-from shim.account import Account
-from shim.decode import parsed
-from shim.ending import Exit
-from shim.errors import FrontendError
-from shim.tools import translate
-from shim.translator import Event, Translator
-from shim.turn import Turn
-from shim.usage import Usage, usage
-from shim.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.claude.usage import Usage, usage
+from shim.core.errors import FrontendError
+from shim.core.reading.account import Account
+from shim.core.reading.decode import parsed
+from shim.core.turn.result import Exit
+from shim.core.turn.turn import Turn
+from shim.core.vendor.tools import translate
+from shim.core.vendor.translator import Event, Translator
+from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.vendor.versions import VersionProbe
 from shim.vendors.cursor_tools import LISTED, NOT_DENIALS, TOOLS, outcome
-from shim.versions import VersionProbe
 
 FLUSHES = ("interaction_query", "retry")
 TODOS_KEPT = 1000

@@ -6,8 +6,8 @@ some keys with underscores.
 
 from typing import Any
 
-from shim.dumping import dump
-from shim.tools import Arguments, Tool, edits, todos
+from shim.core.reading.json_text import dump
+from shim.core.vendor.tools import Arguments, Tool, edits, todos
 
 _EDIT_ITEMS = edits("oldText", "newText", "replaceAll")
 

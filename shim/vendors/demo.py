@@ -4,8 +4,8 @@ Its child (`demo_child`) prints the events below, one JSON object a line: start,
 end. The vocabulary is this file's own.
 """
 
-from shim.translator import Event, Translator
-from shim.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.vendor.translator import Event, Translator
+from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
 
 
 class DemoTranslator(Translator):
@@ -43,7 +43,7 @@ def launch(request: Request) -> Launch:
 VENDOR = Vendor(
     name="demo",
     programs=(),
-    bundled="shim.demo_child",
+    bundled="shim.commands.demo_child",
     translator=DemoTranslator,
     launch=launch,
     modes=dict.fromkeys(("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()),

@@ -8,15 +8,15 @@ reply that was cut is still said.
 
 from typing import Any
 
-from shim.decode import Decoder
-from shim.ending import Exit
-from shim.tools import absolute, translate
-from shim.translator import Event, Translator
-from shim.turn import Turn
-from shim.usage import NO_USAGE, Usage, count, dollars, usage
-from shim.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.claude.usage import NO_USAGE, Usage, count, dollars, usage
+from shim.core.reading.decode import Decoder
+from shim.core.turn.result import Exit
+from shim.core.turn.turn import Turn
+from shim.core.vendor.tools import absolute, translate
+from shim.core.vendor.translator import Event, Translator
+from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.vendor.versions import VersionProbe
 from shim.vendors.pi_tools import ALL, BUILT_IN, TOOLS, content
-from shim.versions import VersionProbe
 
 UPDATE = b'{"type":"message_update"'
 AGENT_END = b'{"type":"agent_end"'

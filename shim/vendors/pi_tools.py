@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shim.tools import Tool, edits, milliseconds
+from shim.core.vendor.tools import Tool, edits, milliseconds
 
 TOOLS = {
     "read": Tool("Read", {"path": "file_path"}),

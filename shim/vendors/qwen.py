@@ -10,16 +10,16 @@ nests the facts of `init` in `data`, has errors that are texts, and names a call
 import re
 from typing import Any
 
-from shim.ending import Exit
-from shim.tools import claude_names, translate
-from shim.translator import Event, StreamedTranslator, Translator
-from shim.turn import Turn
-from shim.usage import Usage, usage
-from shim.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.claude.usage import Usage, usage
+from shim.core.turn.result import Exit
+from shim.core.turn.turn import Turn
+from shim.core.vendor.tools import claude_names, translate
+from shim.core.vendor.translator import Event, StreamedTranslator, Translator
+from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.vendor.versions import VersionProbe
 from shim.vendors.claude_speech import unanswerable
 from shim.vendors.qwen_speech import QwenSpeech
 from shim.vendors.qwen_tools import NOT_LISTED, TOOLS
-from shim.versions import VersionProbe
 
 API_ERROR = "[API Error: "
 API_ERROR_AT_END = re.compile(r"\[API Error: .*\]\s*\Z", re.S)

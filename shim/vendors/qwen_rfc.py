@@ -9,12 +9,12 @@ that stays for a conversation, a silence after a reply that stopped with its usa
 
 from typing import Any
 
-from shim.dumping import dump
-from shim.ending import Exit
-from shim.errors import FrontendError
-from shim.translator import Event
-from shim.turn import Turn
-from shim.vendor import Launch, Request, Vendor
+from shim.core.errors import FrontendError
+from shim.core.reading.json_text import dump
+from shim.core.turn.result import Exit
+from shim.core.turn.turn import Turn
+from shim.core.vendor.translator import Event
+from shim.core.vendor.vendor import Launch, Request, Vendor
 from shim.vendors import qwen_rfc_requests as requests
 from shim.vendors.qwen_rfc_control import ControlTranslator
 from shim.vendors.qwen_rfc_replies import CHUNK, COMPLETION, metadata_of

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from shim.calls import OPEN_CALLS
-from shim.frame import NAME_CHARACTERS
-from shim.tools import translate
-from shim.translator import Event, Translator
-from shim.turn import Turn
+from shim.core.turn.machine import NAME_CHARACTERS
+from shim.core.turn.tool_calls import OPEN_CALLS
+from shim.core.turn.turn import Turn
+from shim.core.vendor.tools import translate
+from shim.core.vendor.translator import Event, Translator
 from shim.vendors.qwen_rfc_parts import Parts
 from shim.vendors.qwen_rfc_tools import FAILED, FINAL, PREFIX, TOOLS, called, complete, content, invented
 

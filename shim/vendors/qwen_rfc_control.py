@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from shim.dumping import dump
-from shim.translator import Event
-from shim.turn import Turn
-from shim.usage import count
+from shim.core.claude.usage import count
+from shim.core.reading.json_text import dump
+from shim.core.turn.turn import Turn
+from shim.core.vendor.translator import Event
 from shim.vendors import qwen_rfc_requests as requests
 from shim.vendors.qwen_rfc_calls import words
 from shim.vendors.qwen_rfc_replies import ASKING, RepliesTranslator

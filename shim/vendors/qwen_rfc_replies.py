@@ -4,11 +4,11 @@ from typing import Any
 
 import orjson
 
-from shim.frame import DONE, NAME_CHARACTERS
-from shim.tools import claude_names
-from shim.translator import Event
-from shim.turn import Turn
-from shim.usage import Usage, usage
+from shim.core.claude.usage import Usage, usage
+from shim.core.turn.machine import DONE, NAME_CHARACTERS
+from shim.core.turn.turn import Turn
+from shim.core.vendor.tools import claude_names
+from shim.core.vendor.translator import Event
 from shim.vendors.qwen_rfc_calls import CallsTranslator, words
 from shim.vendors.qwen_rfc_tools import TOOLS, error_text
 

@@ -1,8 +1,8 @@
 """What a program of the Qwen RFC is told while it stays for a conversation (qwen-rfc page, 2.3 to 2.5)."""
 
-from shim.dumping import dump
-from shim.permissions import Decision, Permission
-from shim.tools import own_arguments
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.reading.json_text import dump
+from shim.core.vendor.tools import own_arguments
 from shim.vendors import qwen_rfc_requests as requests
 from shim.vendors.qwen_rfc_tools import TOOLS
 from shim.vendors.qwen_speech import CHANGED

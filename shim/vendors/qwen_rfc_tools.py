@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from shim.account import Account
-from shim.decode import parsed
-from shim.dumping import dump
-from shim.tools import Arguments, Tool, translate
+from shim.core.reading.account import Account
+from shim.core.reading.decode import parsed
+from shim.core.reading.json_text import dump
+from shim.core.vendor.tools import Arguments, Tool, translate
 from shim.vendors import qwen_tools
 
 PREFIX = "call_"  # what the id of a call may have more in a display than in the call itself

@@ -6,9 +6,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shim.dumping import dump
-from shim.permissions import Decision, Permission
-from shim.tools import own_arguments
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.reading.json_text import dump
+from shim.core.vendor.tools import own_arguments
 from shim.vendors.claude_speech import ClaudeSpeech, respond
 from shim.vendors.qwen_tools import TOOLS
 

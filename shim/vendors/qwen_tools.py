@@ -1,6 +1,6 @@
 """qwen's tools in Claude's words (qwen page, section 8)."""
 
-from shim.tools import Tool, one_based, todos
+from shim.core.vendor.tools import Tool, one_based, todos
 
 _PASCAL = {
     "exit_plan_mode": "ExitPlanMode",

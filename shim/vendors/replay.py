@@ -1,13 +1,13 @@
 """replay: a recording in the place of a vendor. It speaks as the recorded vendor did, and runs nothing.
 
 So it is that vendor, driven and translated as ever; but it is found nowhere, every permission mode may pass, and nobody
-has to be told that it asks nobody. `shim.replays.replay` is its program.
+has to be told that it asks nobody. `shim.recording.replay` is its program.
 """
 
 from collections.abc import Callable
 
-from shim.policy import MODES
-from shim.vendor import Launch, Request, Vendor
+from shim.core.claude.policy import MODES
+from shim.core.vendor.vendor import Launch, Request, Vendor
 
 NAME = "replay"
 
@@ -18,7 +18,7 @@ def stand_in(recorded: Vendor, launch: Callable[[Request], Launch], place: Calla
         name=NAME,
         plays=recorded.name,
         programs=(),
-        bundled="shim.replays.replay",
+        bundled="shim.recording.replay",
         launch=launch,
         place=place,
         modes=dict.fromkeys((*MODES, *recorded.modes), ()),

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rich_session import long
 
-from shim.exports.html import export
+from shim.story.export.html import export
 
 FRAMES = 400  # a hundred screens
 SCROLL = """

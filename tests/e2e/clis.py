@@ -13,8 +13,8 @@ from place import MARK
 from programs import Program, install
 from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI, PI_CUMULATIVE, QWEN, Vendor
 
-from shim.config import VendorSettings
-from shim.installed import open_probe
+from shim.process.installed import open_probe
+from shim.state.config import VendorSettings
 from shim.vendors import find
 
 INSTALL_SECONDS = 60.0

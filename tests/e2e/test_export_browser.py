@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich_session import Script, everything
 from test_export_html import HOSTILE, hostile
 
-from shim.exports.html import export
+from shim.story.export.html import export
 
 pytestmark = pytest.mark.e2e
 

@@ -53,7 +53,7 @@ def exported(export: Any, cast: Path, **options: Any) -> bytes:
 
 
 def test_harbors_own_validator_takes_a_trajectory_of_every_fixture(casts: dict[str, Path], tmp_path: Path) -> None:
-    from shim.exports.atif import export
+    from shim.story.export.atif import export
 
     files = []
     for name, cast in casts.items():
@@ -72,7 +72,7 @@ def test_harbors_own_validator_refuses_what_is_no_trajectory(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("content", [False, True])
 def test_opentelemetrys_own_protobuf_reads_the_spans(casts: dict[str, Path], content: bool) -> None:
-    from shim.exports.otel import export
+    from shim.story.export.otel import export
 
     for name in ("claude/2.1.327-tool-agent", "pi/1.5.2-bash", "cursor/handmade-err-auth", "cake/2026-07-parallel"):
         said = exported(export, casts[name], content=content)
@@ -117,8 +117,8 @@ def collector(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[tuple[
 
 SEND = """
 import json, sys
-from shim.errors import ShimError
-from shim.exports.otel_send import send
+from shim.core.errors import ShimError
+from shim.story.export.otel_send import send
 try:
     print(json.dumps(send(sys.argv[1], sys.argv[2], redact=False, content=True)))
 except ShimError as error:
@@ -138,7 +138,7 @@ def sent(cast: Path, url: str) -> Any:
 def test_the_sdk_sends_a_collector_the_spans_that_the_file_has(
     casts: dict[str, Path], collector: tuple[str, list[tuple[str, str, bytes]]]
 ) -> None:
-    from shim.exports.otel import export
+    from shim.story.export.otel import export
 
     url, taken = collector
     for name in ("claude/2.1.327-tool-agent", "pi/1.5.2-bash"):

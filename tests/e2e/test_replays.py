@@ -27,7 +27,7 @@ from test_replay_again import case_again, torture_again  # noqa: E402
 from torture import Torture  # noqa: E402
 from torture_cases import cases as torture_cases  # noqa: E402
 
-from shim.casts.drifts import drift_of  # noqa: E402
+from shim.commands.doctor.recorded_drift import drift_of  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 

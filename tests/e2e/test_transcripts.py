@@ -15,9 +15,9 @@ import pytest
 from anthropic_server import AnthropicServer
 from programs import install, python_folder
 
-from shim.events import CLAUDE_VERSION
-from shim.transcript import Transcript
-from shim.translate import open_translation
+from shim.channels.transcript import Transcript
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.claude.pen import CLAUDE_VERSION
 
 pytestmark = pytest.mark.e2e
 

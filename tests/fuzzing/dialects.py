@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from support import check_turns
 
 from fuzzing.inputs import Run
-from shim.answers import Facts
-from shim.control import Control
-from shim.events import TERMINATORS
-from shim.translate import STABLE_IDENTITY, STABLE_SESSION
-from shim.vendor import Vendor
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.core.claude.control import Control
+from shim.core.claude.control_answers import Facts
+from shim.core.claude.pen import TERMINATORS
+from shim.core.vendor.vendor import Vendor
 from shim.vendors import find
 
 
@@ -46,16 +46,16 @@ def _check_yume(said: bytes, partial: bool, limit: int) -> object:
 
 
 def _yume_control(facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> Control:
-    pen = _yume_pen(import_module("shim.yume.pen"), True, facts.line_bytes)
+    pen = _yume_pen(import_module("shim.core.yume.pen"), True, facts.line_bytes)
     pen.init(STABLE_SESSION, {})
-    listening: Control = import_module("shim.yume.control").YumeControl(facts, mint, now, pen, unattended=False)
+    listening: Control = import_module("shim.core.yume.control").YumeControl(facts, mint, now, pen, unattended=False)
     return listening
 
 
 # One row for each; one whose module is not there is left out.
 DIALECTS = {
-    "claude": Dialect("shim.events", _claude_pen, _check_claude, Control),
-    "yume": Dialect("shim.yume.pen", _yume_pen, _check_yume, _yume_control),
+    "claude": Dialect("shim.core.claude.pen", _claude_pen, _check_claude, Control),
+    "yume": Dialect("shim.core.yume.pen", _yume_pen, _check_yume, _yume_control),
 }
 PRESENT = tuple(name for name, one in DIALECTS.items() if importlib.util.find_spec(one.module))
 

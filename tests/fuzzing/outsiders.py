@@ -10,14 +10,15 @@ from support import SEPARATORS
 
 from fuzzing.dialects import DIALECTS, dialect
 from fuzzing.inputs import Run
-from shim import argv, config
-from shim.account import printable
-from shim.answers import Facts
-from shim.control import Control
-from shim.errors import FrontendError
-from shim.permissions import Permission
-from shim.policy import Policy
-from shim.translate import STABLE_SESSION
+from shim.conversation.drivers.open_translation import STABLE_SESSION
+from shim.core.claude import argv
+from shim.core.claude.control import Control
+from shim.core.claude.control_answers import Facts
+from shim.core.claude.permissions import Permission
+from shim.core.claude.policy import Policy
+from shim.core.errors import FrontendError
+from shim.core.reading.account import printable
+from shim.state import config
 
 # -- what a frontend says -------------------------------------------------------------------------------------------
 

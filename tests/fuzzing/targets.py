@@ -16,13 +16,13 @@ from support import check_account, check_frames, check_memory
 from fuzzing.dialects import DIALECTS, dialect, vendor
 from fuzzing.inputs import KNOBS, Run
 from fuzzing.outsiders import run_control, run_settings, run_words
-from shim.ending import Exit
-from shim.permissions import Permission
-from shim.policy import Policy
-from shim.terms import Structured, Terms
-from shim.translate import STABLE_SESSION
-from shim.translation import Translation
-from shim.vendor import Vendor
+from shim.conversation.drivers.open_translation import STABLE_SESSION
+from shim.core.claude.permissions import Permission
+from shim.core.claude.policy import Policy
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Structured, Terms
+from shim.core.vendor.pump import Translation
+from shim.core.vendor.vendor import Vendor
 from shim.vendors import VENDORS
 
 # -- the choices that knobs make --------------------------------------------------------------------------------------

@@ -1,1 +1,0 @@
-"""Recordings: how a run is written down, read, cleaned, proved whole, listed and searched."""

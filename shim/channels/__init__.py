@@ -1,0 +1,1 @@
+"""Our own descriptors: stdin, stdout, stderr, the log and the transcript."""

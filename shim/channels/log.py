@@ -1,0 +1,72 @@
+"""The log: structlog, to stderr or a file, imported only when asked for. Never stdout: that is the protocol."""
+
+from collections.abc import Callable
+from typing import Any
+
+from shim.channels.raw_output import tell
+from shim.core.errors import FrontendError
+from shim.core.reading.account import SAMPLE_CHARACTERS
+
+LEVELS = ("debug", "info", "warning", "error")
+
+Log = Callable[..., None]
+
+
+def open_log(setting: str | None, *, redact: bool = True) -> Log:
+    """`SHIM_LOG`: a level, or `level:FILE`; a function that takes an event's name and its facts.
+
+    Secrets never reach it, unless `redact` is False.
+    """
+    if not setting:
+        return _nothing
+    level, _, path = setting.partition(":")
+    if level not in LEVELS:
+        raise FrontendError(f"log is {setting!r}, it must be one of {', '.join(LEVELS)}, or LEVEL:FILE")
+    import logging
+
+    import structlog
+
+    try:
+        stream: Any = open(path, "a", encoding="utf-8", buffering=1) if path else _Stderr()  # noqa: SIM115
+    except OSError as error:
+        raise FrontendError(f"the log {path} cannot be written: {error.strerror}") from None
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=True,
+    )
+    logger = structlog.get_logger()
+
+    def write(event: str, **facts: Any) -> None:
+        try:
+            logger.info(event, **facts)
+        except OSError:
+            pass  # a disk that is full: no turn ends over its log
+
+    if not redact:
+        return write
+    from shim.core.secrets.redactor import Redactor
+
+    def write_clean(event: str, **facts: Any) -> None:
+        redactor = Redactor(cut=SAMPLE_CHARACTERS)
+        write(redactor.text(event), **redactor.value(facts))
+
+    return write_clean
+
+
+class _Stderr:
+    """stderr, without ever waiting for its reader."""
+
+    write = staticmethod(tell)
+
+    def flush(self) -> None:
+        """There is no buffer."""
+
+
+def _nothing(event: str, **facts: Any) -> None:
+    """No log was asked for."""

@@ -1,0 +1,60 @@
+"""Our stdin while a conversation runs: lines, read when there is something, without blocking the loop.
+
+anyio is imported when the loop reads: what is there already is heard, and answered, before that.
+"""
+
+import os
+import select
+import stat
+from typing import TYPE_CHECKING
+
+from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
+
+if TYPE_CHECKING:
+    from shim.recording.recorder import Recorder
+
+CHUNK_BYTES = 256 * 1024
+
+
+class Source:
+    """File descriptor 0. A pipe, a socket or a terminal is waited for; a file is never waited for long."""
+
+    def __init__(self, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Recorder | None" = None) -> None:
+        """A line of more than `limit` bytes is skipped, and so much may wait for its turn."""
+        self.limit = limit
+        self._recorder = recorder
+        self.lines = LineSplitter(limit)
+        self.heard: list[bytes] = []
+        self._descriptor = descriptor
+        mode = os.fstat(descriptor).st_mode
+        device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
+        self._waits = not (stat.S_ISREG(mode) or device)
+
+    def hear(self) -> list[bytes]:
+        """The whole lines that are there already, without waiting; also kept in `heard`, for who takes them."""
+        if not self._waits or not select.select([self._descriptor], [], [], 0)[0]:
+            return []
+        try:
+            chunk = os.read(self._descriptor, CHUNK_BYTES)
+        except OSError:
+            return []
+        if self._recorder is not None:
+            self._recorder.stream("i", chunk)
+        self.heard = list(self.lines.feed(chunk))
+        return self.heard
+
+    async def read(self) -> bytes:
+        """The next bytes, b"" at the end."""
+        import anyio
+
+        if self._waits:
+            await anyio.wait_readable(self._descriptor)
+        else:
+            await anyio.lowlevel.checkpoint()
+        try:
+            chunk = os.read(self._descriptor, CHUNK_BYTES)
+        except OSError:
+            return b""
+        if self._recorder is not None:
+            self._recorder.stream("i", chunk)
+        return chunk

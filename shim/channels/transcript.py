@@ -1,0 +1,303 @@
+"""The transcript of a session: the file that history views and the SDKs' `list_sessions` read (contract F12).
+
+A message's line there is its line on the stream with members in front, so nothing is parsed: finished lines are found
+by how they begin, and copied. What the stream's line has more does not disturb a reader. The messages form one chain:
+each names the one before it, which a resumed session takes from the end of its file.
+
+Folders above a project's may be links, since people keep `~/.claude` elsewhere; from there on nothing is followed,
+and what was not made by us is left alone. Whatever fails ends the transcript with a sentence, never the turn.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping
+from uuid import uuid4
+
+from shim.channels.raw_output import tell
+from shim.core.ids import parse_uuid
+from shim.core.reading.json_text import dump
+
+FILE_BYTES = 256 * 1024 * 1024  # readers load a transcript whole; beyond this none of them shows it
+TAIL_BYTES = 64 * 1024  # of an older file, in which the id of its last message is looked for
+FOLDER_CHARACTERS = 200  # a longer folder name is cut and ends in a hash
+LAST_PROMPT_CHARACTERS = 200
+ENTRYPOINT_CHARACTERS = 64  # it stands in every line
+
+# How each file of ours begins. Another program's file never does, and is never written to.
+MARK = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
+
+_ASSISTANT, _USER = b'{"type":"assistant",', b'{"type":"user",'
+_INIT, _SESSION = b'{"type":"system","subtype":"init",', b'"session_id":"'
+_KIND = len(b'{"type":"')  # where they differ
+_MAIN = b',"parent_tool_use_id":null,'  # not a nested agent's
+_REPLAY = b',"isReplay":true'  # a prompt said back; `prompt` wrote it
+_UUID = b',"uuid":"'  # stands last in every line of ours
+_UUID_CHARACTERS = 36
+_DUMPED_UUID = _UUID_CHARACTERS + 2
+_END = len(_UUID) + _UUID_CHARACTERS + len(b'"}\n')
+
+
+class Transcript:
+    """Appends one session's messages to its file; writes nothing before its id is known and after a failure."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        cwd: str,
+        version: str,
+        clean: Callable[[object], object] | None = None,
+    ) -> None:
+        """`clean` takes out of a prompt what must not be kept; the stream's lines come without it."""
+        self._clean = clean
+        self._projects = projects_directory(environment, cwd)
+        self._cwd = cwd
+        self._version = version
+        self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"  # lists leave programs' sessions out
+        self._name: str | None = None
+        self._descriptor: int | None = None
+        self._ended = not self._projects
+        self._size = 0
+        self._parent = b"null"
+        self._constant = b""
+        self._gap = b""
+        self._waiting: tuple[object, str | None] | None = None
+        self._last_prompt = ""
+
+    def open(self, session_id: str) -> None:
+        """The session is known now; a prompt that came before is written. Said again, it does nothing.
+
+        The file is made with its first line, or, if we made it earlier, continued.
+        """
+        canonical = parse_uuid(session_id)
+        if self._name is not None or canonical is None:
+            return
+        self._name = f"{canonical}.jsonl"
+        self._constant = (
+            b',"isSidechain":false,"shim":true,"userType":"external","entrypoint":'
+            + dump(self._entrypoint[:ENTRYPOINT_CHARACTERS])
+            + b',"cwd":'
+            + dump(self._cwd)
+            + b',"sessionId":'
+            + dump(canonical)
+            + b',"version":'
+            + dump(self._version)
+            + b',"timestamp":"'
+        )
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            self.prompt(*waiting)
+
+    def path(self, session_id: str) -> str:
+        """Where a session's messages are written; "" when they are not."""
+        return "" if self._ended else f"{self._projects}/{folder_name(self._cwd)}/{session_id}.jsonl"
+
+    def prompt(self, content: object, uuid: str | None = None) -> None:
+        """A message of the user's, as text or blocks, when its turn begins; `uuid` is the frontend's, if any."""
+        if self._name is None:
+            self._waiting = (content, uuid)
+            return
+        if not self._ready():
+            return
+        if self._clean is not None:
+            content = self._clean(content)
+        identity = dump(uuid if parse_uuid(uuid or "") else str(uuid4()))
+        message = b'"type":"user","message":{"role":"user","content":' + dump(content)
+        self._write([b'{"parentUuid":', self._parent, self._front(), message, b'},"uuid":', identity, b"}\n"])
+        self._parent = identity
+        self._last_prompt = _title(content) or self._last_prompt
+
+    def lines(self, data: bytes) -> None:
+        """Whole lines as they go out; the messages of the main conversation among them are kept.
+
+        The session's id is that of the first `init`, if nobody said it before.
+        """
+        if self._name is None:
+            self._open_as_said(data)
+        if self._name is None or self._ended:
+            return
+        found = _messages(data)
+        if not found or not self._ready():
+            return
+        front, parent, view = self._front(), self._parent, memoryview(data)
+        pieces: list[bytes | memoryview] = []
+        for start, end in found:
+            pieces.append(b'{"parentUuid":%b%b' % (parent, front))
+            if data[start + _KIND] == _USER[_KIND]:
+                pieces.append(data[start + 1 : end].replace(b',"tool_use_result":', b',"toolUseResult":'))
+            else:
+                pieces.append(view[start + 1 : end])
+            parent = data[end - _DUMPED_UUID - 2 : end - 2]
+        self._parent = parent
+        self._write(pieces)
+
+    def _open_as_said(self, data: bytes) -> None:
+        start = 0 if data.startswith(_INIT) else data.find(b"\n" + _INIT) + 1
+        at = data.find(_SESSION, start) + len(_SESSION)
+        if data.startswith(_INIT, start) and at >= len(_SESSION):
+            self.open(data[at : at + _UUID_CHARACTERS].decode("ascii", "replace"))
+
+    def close(self) -> None:
+        """No more turns. The last prompt stands at the end, where lists look for a title."""
+        if self._descriptor is not None and self._last_prompt:
+            said = dump(self._last_prompt), self._parent, dump(str(self._name).removesuffix(".jsonl"))
+            self._write([b'{"type":"last-prompt","lastPrompt":%b,"leafUuid":%b,"sessionId":%b}\n' % said])
+        self._end()
+
+    def _front(self) -> bytes:
+        """The members between the parent's id and the line's own."""
+        now = time.time()
+        second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+        return self._constant + b'%b.%03dZ",' % (second.encode(), int(now * 1000) % 1000)
+
+    def _ready(self) -> bool:
+        """Whether there is a file to write to."""
+        if self._descriptor is None and not self._ended:
+            try:
+                self._open_file()
+            except OSError as error:
+                self._fail(error.strerror or str(error))
+        return not self._ended
+
+    def _open_file(self) -> None:
+        for path in (os.path.dirname(self._projects), self._projects):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        projects = _open_folder(self._projects, None)
+        try:
+            name = folder_name(self._cwd)
+            try:
+                os.mkdir(name, 0o700, dir_fd=projects)
+            except FileExistsError:
+                pass
+            folder = _open_folder(name, projects)
+        finally:
+            os.close(projects)
+        try:
+            flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            try:
+                self._descriptor = os.open(str(self._name), flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+            except FileExistsError:
+                self._descriptor = os.open(str(self._name), flags, dir_fd=folder)
+                self._continue(self._descriptor)
+        finally:
+            os.close(folder)
+
+    def _continue(self, descriptor: int) -> None:
+        """Go on where the file ends, if it is ours."""
+        status = os.fstat(descriptor)
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
+        if not ours or os.pread(descriptor, len(MARK), 0) != MARK:
+            raise OSError("it exists and was not made by the shim")
+        self._size = status.st_size
+        tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
+        self._gap = b"" if tail.endswith(b"\n") else b"\n"  # a line was cut when we were killed or the disk was full
+        self._parent = _last_uuid(tail)
+
+    def _write(self, pieces: list[bytes | memoryview]) -> None:
+        """Append whole lines in one call, so that another process' lines come before or after them."""
+        if self._descriptor is None or self._ended:
+            return
+        data = b"".join([self._gap, *pieces])
+        self._size += len(data)
+        if self._size > FILE_BYTES:
+            self._fail(f"it would be larger than {FILE_BYTES // (1024 * 1024)} MB")
+            return
+        self._gap = b""
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as error:
+            self._fail(error.strerror or str(error))
+
+    def _fail(self, reason: str) -> None:
+        tell(f"no transcript is written to {self._projects}/{folder_name(self._cwd)}/{self._name}: {reason}\n")
+        self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def projects_directory(environment: Mapping[str, str], cwd: str) -> str:
+    """Where the transcripts of all folders are; "" when nobody's home is known."""
+    home = environment.get("HOME") or os.path.expanduser("~")
+    claude = environment.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if os.path.isabs(home) else "")
+    return os.path.join(cwd, claude, "projects") if claude else ""
+
+
+def folder_name(cwd: str) -> str:
+    """The folder of a working directory's transcripts, as the real one names it.
+
+    Each UTF-16 unit that is no letter or digit of ASCII becomes a dash.
+    """
+    units = cwd.encode("utf-16-le", "surrogatepass")
+    numbers = [units[at] | units[at + 1] << 8 for at in range(0, len(units), 2)]
+    name = "".join(chr(number) if number < 128 and chr(number).isalnum() else "-" for number in numbers)
+    if len(name) <= FOLDER_CHARACTERS:
+        return name
+    return f"{name[:FOLDER_CHARACTERS]}-{_hash(numbers)}"
+
+
+def _hash(numbers: list[int]) -> str:
+    """The 31-multiplier string hash as a signed 32-bit number, its magnitude in base 36."""
+    value = 0
+    for number in numbers:
+        value = (value * 31 + number) & 0xFFFFFFFF
+    value = min(value, 0x100000000 - value)
+    digits = ""
+    while value:
+        value, digit = divmod(value, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits or "0"
+
+
+def _open_folder(path: str, parent: int | None) -> int:
+    """A folder that is ours and that not everybody may write to; below `parent` it may not be a link."""
+    follow = 0 if parent is None else os.O_NOFOLLOW
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=parent)
+    status = os.fstat(descriptor)
+    if status.st_uid != os.getuid() or status.st_mode & 0o002:
+        os.close(descriptor)
+        raise OSError("its folder is not yours, or everybody may write to it")
+    return descriptor
+
+
+def _messages(data: bytes) -> list[tuple[int, int]]:
+    """Where the messages of the main conversation begin and end in `data`.
+
+    Most lines are fragments: one byte of each is looked at, which is faster than to search for the others.
+    """
+    found = []
+    position, size = 0, len(data)
+    while position < size - _KIND:
+        end = data.find(b"\n", position) + 1 or size
+        kind = data[position + _KIND]
+        if kind == _ASSISTANT[_KIND]:
+            said = data.startswith(_ASSISTANT, position)
+        elif kind == _USER[_KIND]:
+            said = data.startswith(_USER, position) and data.find(_REPLAY, position, end) < 0
+        else:
+            said = False
+        if said and data.startswith(_UUID, end - _END) and data.rfind(_MAIN, position, end) >= 0:
+            found.append((position, end))
+        position = end
+    return found
+
+
+def _last_uuid(tail: bytes) -> bytes:
+    """The id of the last message in the end of a file, dumped."""
+    at = max(tail.rfind(b'"uuid":"') + 8, tail.rfind(b'"leafUuid":"') + 12)
+    found = tail[at : at + _UUID_CHARACTERS].decode("ascii", "replace")
+    return dump(found) if parse_uuid(found) else b"null"
+
+
+def _title(content: object) -> str:
+    """A prompt's first text, on one line and short."""
+    if isinstance(content, list):
+        blocks = (block.get("text") for block in content if isinstance(block, dict))
+        content = next((text for text in blocks if isinstance(text, str) and text.strip()), "")
+    if not isinstance(content, str):
+        return ""
+    return " ".join(content[: 4 * LAST_PROMPT_CHARACTERS].split())[:LAST_PROMPT_CHARACTERS]

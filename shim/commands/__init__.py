@@ -1,0 +1,1 @@
+"""What a person types: `claude`, `shim` and `yume-cli`."""

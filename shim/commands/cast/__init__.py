@@ -1,0 +1,1 @@
+"""`shim cast` and `shim replay`: recordings listed, added up, checked and turned into fixtures."""

@@ -1,0 +1,311 @@
+"""A recording through today's drop-in: called as it was then, told the same lines, its child played at once.
+
+Nothing of the person who runs this takes part but the vendors that they described: home, state and settings are a
+folder of its own.
+"""
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, NamedTuple
+
+import orjson
+
+from shim.core.cast.difference import Difference, Side, compare, split
+from shim.core.cast.records import CastError, Header
+from shim.core.cast.words import read_word
+from shim.core.skipped import PASSED_OVER
+from shim.recording.choice import invocation_of
+from shim.recording.replay import open_cast
+from shim.state import own_vendors
+from shim.state.config import CHOICES
+
+LINE_SECONDS = 20.0  # for a line that is to come; nothing is computed for so long where no vendor runs
+QUIET_SECONDS = 2.0  # then it may be that stdin was at its end by now
+END_SECONDS = 10.0  # for the drop-in to go
+HELD_LINES = 10_000  # of its stdout that wait to be compared
+MOST_BYTES = 1024 * 1024 * 1024  # of a cast that is checked, as large as one is recorded
+OURS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
+FILES = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
+# Who was told the session's state had asked for it, and said in which of two ways (contract 5.13).
+STATE, HOST = b'"subtype":"session_state_changed"', b'"sdk_host_only":true'
+STATES = {False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", True: "CLAUDE_CODE_SDK_READS_SESSION_STATE"}
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+Moment = tuple[str, bytes]
+# Why what was said goes on where the recording does not, or cannot be said again. Notes that say so, by their kind.
+CUT_OFF = "the recording was cut off there"
+SILENCE = "the vendor said nothing for too long in it, and no check waits so long"
+STOPS = {"limit": "no more was recorded", "timeout": SILENCE}
+
+
+class Checked(NamedTuple):
+    """What came of one cast: `ok`, `differs`, `skipped` or `failed`, and why."""
+
+    path: str
+    outcome: str
+    lines: int = 0
+    difference: Difference | None = None
+    reason: str = ""
+
+
+def check(path: str) -> Checked:
+    """Run one recording again and compare, up to the first difference."""
+    try:
+        header, moments, children, stop = _schedule(path)
+    except CastError as error:
+        return Checked(path, "failed", reason=str(error))
+    if not children:
+        return Checked(path, "skipped", reason="no child answered in it")
+    if stop == SILENCE:
+        return Checked(path, "skipped", reason=SILENCE)
+    if not any(letter == "O" for letter, _ in moments):
+        return Checked(path, "skipped", reason="nothing was said in it")
+    with tempfile.TemporaryDirectory(prefix="shim-check-") as folder:
+        folder = os.path.realpath(folder)
+        for name in ("home", "work"):
+            os.mkdir(os.path.join(folder, name))
+        _lend_profiles(os.path.join(folder, "home", ".config", "shim"))
+        running = _Running(
+            _command(header), _environment(header, moments, os.path.abspath(path), folder), folder + "/work"
+        )
+        try:
+            return _follow(path, header, moments, running, folder + "/work", stop)
+        finally:
+            running.end()
+
+
+def _lend_profiles(directory: str) -> None:
+    """A vendor of the person's own is translated by the profile that is there today, as a bundled one is by ours."""
+    own = own_vendors.folder(os.environ)
+    if os.path.isdir(own):
+        os.makedirs(directory)
+        with contextlib.suppress(OSError):  # a system without links checks the bundled ones
+            os.symlink(own, os.path.join(directory, own_vendors.FOLDER))
+
+
+def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
+    """The lines of the frontend and ours, in their order, how many children answered, and why it ends too soon."""
+    descriptor = open_cast(path)
+    try:
+        size = os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+    if size > MOST_BYTES:
+        raise CastError(f"the cast is larger than {MOST_BYTES} bytes, which is more than is ever recorded")
+    from shim.story.reading import Cast
+
+    cast = Cast(path)
+    moments: list[Moment] = []
+    rests: dict[str, bytes] = {}
+    children, stop = 0, ""
+    for record in cast.records():
+        children += record.letter == "s"
+        if record.letter == "n":
+            children -= record.fact.get("kind") == PASSED_OVER and record.fact.get("started") is True
+            stop = stop or STOPS.get(str(record.fact.get("kind")), "")
+        if record.letter == "n" and record.fact.get("kind") == "caught" and record.fact.get("signal") in SIGNALS:
+            moments.append(("signal", str(record.fact["signal"]).encode()))
+        elif record.letter in "iO":
+            line = rests.pop(record.letter, b"") + record.data
+            if line.endswith(b"\n"):
+                moments.append((record.letter, line))
+            else:
+                rests[record.letter] = line
+    moments += rests.items()
+    return cast.header, moments, children, stop or ("" if cast.whole else CUT_OFF)
+
+
+def _command(header: Header) -> list[str]:
+    """The drop-in, called as it was, but for what names a vendor, a recording or a file of another machine."""
+    door = "yume-cli" if header.dialect == "yume" and header.argv[:1] == ("start",) else "claude"
+    words, kept = list(header.argv), list[str]()
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            kept += [word, *words]
+            break
+        name, equals, value = word.partition("=")
+        if name in OURS or name in FILES or (name == "--cwd" and door == "yume-cli"):
+            value = value if equals else words.pop(0) if words else ""
+            if name not in FILES or not value.lstrip().startswith("{"):
+                continue
+            word = f"{name}={value}"
+        kept.append(word)
+    return [sys.executable, "-I", "-m", "shim", door, *kept]
+
+
+def _environment(header: Header, moments: Sequence[Moment], path: str, folder: str) -> dict[str, str]:
+    """What the drop-in sees. A recording has no values of variables; one that shows in what was said is set again."""
+    home = os.path.join(folder, "home")
+    chosen = {
+        "HOME": home,
+        "CLAUDE_CONFIG_DIR": os.path.join(home, ".claude"),
+        "XDG_CONFIG_HOME": os.path.join(home, ".config"),
+        "SHIM_STATE": os.path.join(home, "state"),
+        "SHIM_VENDOR": f"replay:{path}",
+        "SHIM_REPLAY_SPEED": "0",
+        "PATH": os.defpath,
+        "LANG": "C.UTF-8",
+    }
+    if header.dialect in CHOICES["dialect"]:
+        chosen["SHIM_DIALECT"] = header.dialect
+    if header.redact in CHOICES["redact"]:
+        chosen["SHIM_REDACT"] = header.redact
+    entrypoint = header.environment.get("CLAUDE_CODE_ENTRYPOINT")
+    if isinstance(entrypoint, str) and "\0" not in entrypoint:
+        chosen["CLAUDE_CODE_ENTRYPOINT"] = entrypoint
+    states = [line for letter, line in moments if letter == "O" and STATE in line]
+    if states:
+        chosen[STATES[HOST in states[0]]] = "1"
+    if os.name == "nt":
+        chosen |= {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "TEMP") if name in os.environ}
+    return chosen
+
+
+class _Running:
+    """The drop-in, and its stdout in lines."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], cwd: str) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=dict(environment), cwd=cwd
+        )
+        self._ended = False
+        self._lines: queue.Queue[bytes | None] = queue.Queue(HELD_LINES)
+        assert self._process.stdout is not None
+        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+
+    def _read(self, stdout: IO[bytes]) -> None:
+        for line in stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def tell(self, line: bytes) -> None:
+        """Say a line to it; one that does not listen any more shows in what it says."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.write(line)
+                self._process.stdin.flush()
+
+    def signal(self, name: str) -> None:
+        """Send it a signal that it was sent then."""
+        if self._process.poll() is None:
+            self._process.send_signal(getattr(signal, name))
+
+    def hang_up(self) -> None:
+        """Its stdin is at its end."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+            self._process.stdin = None
+
+    def next(self, seconds: float) -> bytes | None:
+        """Its next line, None at its end. TimeoutError when none came."""
+        if self._ended:
+            return None
+        try:
+            line = self._lines.get(timeout=seconds)
+        except queue.Empty:
+            raise TimeoutError from None
+        self._ended = line is None
+        return line
+
+    def end(self) -> None:
+        """It goes, whatever it is at."""
+        self.hang_up()
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS)
+            self._process.kill()
+        with contextlib.suppress(TimeoutError):
+            while self.next(END_SECONDS) is not None:  # or its reader would wait for room
+                pass
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Running, cwd: str, stop: str) -> Checked:
+    """Tell what was told when it was told, compare what is said; `stop` says why it is compared no further."""
+    invocation = invocation_of(header)
+    sides = Side(header.cwd, cwd), Side(header.cwd, cwd)
+    streams = invocation.output_format == "stream-json"
+    talks = invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
+    talks = talks or header.dialect == "yume"
+    told = [line for letter, line in moments if letter == "i"]
+    if not streams and any(letter == "signal" for letter, _ in moments):
+        return Checked(path, "skipped", reason="nobody sees in this format where a signal came")
+    if not (talks and streams):
+        for line in told:
+            running.tell(line)
+        running.hang_up()
+        told = []
+    if not streams:
+        was = split(b"".join(line for letter, line in moments if letter == "O"))
+        try:
+            said = split(b"".join(_rest(running)))
+        except TimeoutError:
+            return Checked(path, "failed", reason="the drop-in did not come to its end")
+        return _compared(path, was, said, sides)
+    number, left = 0, len(told)
+    for letter, line in [*moments, ("end", b"")]:
+        if letter == "i" and told:
+            running.tell(_as_now(line, *sides))
+            left -= 1
+        elif letter == "signal":
+            running.signal(line.decode())
+        if letter in ("i", "signal"):
+            continue
+        if letter == "end" and stop:
+            break
+        if letter == "end":
+            running.hang_up()
+        try:
+            now = _next(running, last=not left)
+        except TimeoutError:
+            now = None
+        if letter == "end" and now is None:
+            break
+        number += 1
+        difference = compare(number, sides[0], line if letter == "O" else None, sides[1], now)
+        if difference is not None:
+            return Checked(path, "differs", number, difference)
+    return Checked(path, "ok", number, reason=stop)
+
+
+def _as_now(line: bytes, then: Side, now: Side) -> bytes:
+    """A line of the frontend's, with the id of the question that it answers as it is now."""
+    identity = read_word(line).identity
+    asked = now.called(then.number(identity))
+    return line.replace(orjson.dumps(identity), orjson.dumps(asked)) if asked else line
+
+
+def _next(running: _Running, *, last: bool) -> bytes | None:
+    """The next line. Where nothing is left to be told, the end of stdin may be what it waits for."""
+    if last:
+        with contextlib.suppress(TimeoutError):
+            return running.next(QUIET_SECONDS)
+        running.hang_up()
+    return running.next(LINE_SECONDS)
+
+
+def _rest(running: _Running) -> Iterator[bytes]:
+    while (line := running.next(LINE_SECONDS)) is not None:
+        yield line
+
+
+def _compared(path: str, was: Sequence[bytes], said: Sequence[bytes], sides: tuple[Side, Side]) -> Checked:
+    for number in range(max(len(was), len(said))):
+        one = was[number] if number < len(was) else None
+        other = said[number] if number < len(said) else None
+        difference = compare(number + 1, sides[0], one, sides[1], other)
+        if difference is not None:
+            return Checked(path, "differs", number + 1, difference)
+    return Checked(path, "ok", len(was))

@@ -1,0 +1,267 @@
+"""A case folder out of a cast: what one child printed, how it was started and ended, and what we say for it today.
+
+The folder is laid out as `fixtures/README.md` says, so that adding it adds its tests. What no cast knows is left to a
+person: what happens in the run, and what the case is there to hold.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, NamedTuple
+
+from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_translation, parse_exit
+from shim.core.cast.records import CastError, Header, Record
+from shim.core.errors import FrontendError
+from shim.core.ids import vendor_id, vendor_name
+from shim.core.reading.account import printable
+from shim.core.reading.head_and_tail import Tail
+from shim.core.secrets.redactor import summary
+from shim.core.turn.result import Exit
+from shim.recording.folders import verify_cast
+from shim.recording.rewrite import rewrite
+from shim.story.reading import Cast, header_of, invocation_of
+
+STDIN_BYTES = 256 * 1024  # of what the child was told; a longer one is no example for a person to read
+CHILDREN_NAMED = 20  # in an error about too many
+TO_FILL = "TO FILL IN: "
+BYTES, FACTS, GOLDEN, REDACTED = "vendor.ndjson", "case.toml", "claude.ndjson", "redacted.cast"
+
+_OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+class Run(NamedTuple):
+    """One child of a cast: which one of them (from 0), its start, and the bytes that it printed."""
+
+    ordinal: int
+    facts: Mapping[str, Any]
+    size: int
+
+    def __str__(self) -> str:
+        child, turn = (printable(self.facts.get(key))[:20] for key in ("child", "turn"))
+        return f"{child} (turn {turn}, {self.size} bytes)"
+
+
+class Made(NamedTuple):
+    """What was written: the folder, whether with a golden (not of a vendor that is unknown here), what was blanked."""
+
+    folder: str
+    golden: bool
+    redacted: Mapping[str, int]
+
+
+class Facts:
+    """What is collected about a child while its bytes are written."""
+
+    def __init__(self) -> None:
+        self.stderr = Tail()
+        self.ended: Exit | None = None
+        self.gaps: list[str] = []
+        self._told: list[bytes] = []
+        self._told_bytes = 0
+
+    def add(self, record: Record) -> None:
+        """A record that is not of its stdout."""
+        if record.letter == "e":
+            self.stderr.add(record.data)
+        elif record.letter == "I":
+            self._told_bytes += len(record.data)
+            if self._told_bytes <= STDIN_BYTES:
+                self._told.append(record.data)
+        elif record.letter == "x":
+            self.ended = _exit(record.fact)
+
+    def case(self, header: Header, vendor: str, run: Run, partial: bool) -> str:
+        """case.toml."""
+        gaps = [*self.gaps]
+        if self.ended is None:
+            gaps.append("nobody knows how the program ended")
+        if self._told_bytes > STDIN_BYTES:
+            gaps.append(f"its stdin of {self._told_bytes} bytes is left out")
+        argv = [word for word in run.facts.get("argv") or () if isinstance(word, str)]
+        facts: dict[str, Any] = {
+            "source": "recorded",
+            "cli": f"{vendor} {header.vendor_version or '(version not known)'}",
+            "scenario": f"{TO_FILL}what happens in the run",
+            "pins": f"{TO_FILL}the behaviour that this case holds, in one sentence",
+            "gap": "; ".join(gaps),
+            "partial": partial,
+            "argv": [os.path.basename(argv[0]), *argv[1:]] if argv else None,
+            "stdin": _stdin(b"".join(self._told)) if self._told_bytes <= STDIN_BYTES else None,
+            "exit": self.ended and (self.ended.signal or self.ended.code),
+        }
+        lines = [f"{key} = {toml(value)}\n" for key, value in facts.items() if value or value.__class__ is int]
+        return "".join(lines) + f"stderr = {toml(self.stderr.text())}\n"
+
+
+def cut_fixture(
+    path: str,
+    to: str,
+    *,
+    redact: str | None = None,
+    child: int | None = None,
+    turn: int | None = None,
+    name: str = "",
+) -> Made:
+    """Write `to/VENDOR/NAME` for a child of the cast at `path`, its secrets blanked unless `redact` is "none".
+
+    `child` and `turn` choose among several; `name` is the cast's own where none is given. CastError when the cast is
+    damaged, or was recorded with its secrets and nothing is said of them (None), when it is not clear which child is
+    meant, and when the folder is there already or cannot be made.
+    """
+    checked = verify_cast(path)
+    if not checked.chained:
+        raise CastError(f"{path} is {checked.state}", hint=f"`shim cast verify {path}` says where")
+    header = header_of(path)
+    run = _chosen(path, list(_runs(path)), child, turn)
+    vendor = str(run.facts.get("vendor") or header.vendor)
+    if not vendor_name(vendor):
+        raise CastError(f"{path} is of {printable(vendor)[:40]!r}, which is no vendor's name")
+    if redact is None and header.redact not in ("casts", "all"):
+        raise CastError(
+            f"{path} was recorded without blanking secrets",
+            hint="--redact casts blanks what looks like one, --redact none keeps every byte",
+        )
+    name = name or os.path.basename(path).removesuffix(".cast")
+    if vendor_id(name) is None or ":" in name:
+        raise CastError(f"{printable(name)[:40]!r} is no name for a case", hint="--name takes letters, digits, . _ -")
+    folder = os.path.join(to, vendor, name)
+    try:
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        os.mkdir(folder)
+    except FileExistsError:
+        raise CastError(f"{folder} is there already", hint="give another --name") from None
+    except OSError as error:
+        raise CastError(f"{folder} cannot be made: {error.strerror}") from None
+    facts = Facts()
+    if checked.cut:
+        facts.gaps.append("the recording was cut off")
+    try:
+        return _make(folder, path, redact != "none", run, vendor, facts)
+    except BaseException as error:
+        _remove(folder)
+        if isinstance(error, OSError):
+            raise CastError(f"{folder} cannot be written: {error.strerror}") from None
+        raise
+
+
+def _make(folder: str, path: str, redact: bool, run: Run, vendor: str, facts: Facts) -> Made:
+    redacted: Mapping[str, int] = {}
+    if redact:
+        path, source = os.path.join(folder, REDACTED), path
+        redacted = rewrite(source, path).counts
+        run = next(cleaned for cleaned in _runs(path) if cleaned.ordinal == run.ordinal)
+        if redacted:
+            facts.gaps.append(summary(dict(redacted)))
+    with _create(folder, BYTES) as file:
+        for record in _records(path, run):
+            if record.letter == "o":
+                file.write(record.data)
+            else:
+                facts.add(record)
+    header = header_of(path)
+    partial = invocation_of(header).partial
+    with _create(folder, FACTS) as file:
+        file.write(facts.case(header, vendor, run, partial).encode())
+    if redact:
+        os.unlink(path)
+    return Made(folder, _golden(folder, vendor, partial, facts), redacted)
+
+
+def _golden(folder: str, vendor: str, partial: bool, facts: Facts) -> bool:
+    """What `make accept` would write: the child's bytes in our words, with ids that count and no clock."""
+    try:
+        translation = open_translation(vendor, partial=partial, stable=True)
+    except FrontendError:
+        return False
+    source = os.open(os.path.join(folder, BYTES), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with _create(folder, GOLDEN) as file:
+            while chunk := os.read(source, CHUNK_BYTES):
+                file.write(translation.feed(chunk))
+            file.write(translation.close(facts.ended, facts.stderr.text()))
+    finally:
+        os.close(source)
+    return True
+
+
+def _create(folder: str, name: str) -> BinaryIO:
+    """A new file: never one that is there, never through a link."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(os.path.join(folder, name), flags, 0o644), "wb")
+
+
+def _remove(folder: str) -> None:
+    """What was made of a folder that could not be finished."""
+    for name in (BYTES, FACTS, GOLDEN, REDACTED):
+        try:
+            os.unlink(os.path.join(folder, name))
+        except OSError:
+            pass
+    try:
+        os.rmdir(folder)
+    except OSError:
+        pass
+
+
+def _runs(path: str) -> Iterator[Run]:
+    """The children of a cast, in order."""
+    ordinal, size = -1, 0
+    started: Mapping[str, Any] = {}
+    for record in Cast(path).records():
+        if record.letter == "s":
+            if ordinal >= 0:
+                yield Run(ordinal, started, size)
+            ordinal, started, size = ordinal + 1, record.fact, 0
+        elif record.letter == "o":
+            size += len(record.data)
+    if ordinal >= 0:
+        yield Run(ordinal, started, size)
+
+
+def _records(path: str, run: Run) -> Iterator[Record]:
+    """What belongs to a child, behind its start."""
+    ordinal, inside = -1, False
+    for record in Cast(path).records():
+        if record.letter == "s":
+            ordinal += 1
+            inside = ordinal == run.ordinal
+        elif inside:
+            yield record
+            inside = record.letter != "x"
+
+
+def _chosen(path: str, runs: list[Run], child: int | None, turn: int | None) -> Run:
+    fit = [run for run in runs if child in (None, run.facts.get("child")) and turn in (None, run.facts.get("turn"))]
+    if len(fit) == 1:
+        return fit[0]
+    if not runs:
+        raise CastError(f"{path} has no child: nothing was started in this run")
+    named = ", ".join(map(str, runs[:CHILDREN_NAMED])) + (", …" if len(runs) > CHILDREN_NAMED else "")
+    found = f"{len(fit)} of its children fit" if fit else "none of its children fits"
+    raise CastError(f"{path}: {found}; it has {named}", hint="choose one with --child N or --turn N")
+
+
+def _exit(fact: Mapping[str, Any]) -> Exit | None:
+    """How a child ended, in words that `parse_exit` takes; None where nobody knows."""
+    code, signal = fact.get("code"), fact.get("signal")
+    try:
+        return parse_exit(signal if isinstance(signal, str) else str(code))
+    except ValueError:
+        return None
+
+
+def _stdin(data: bytes) -> str | list[str]:
+    """One entry a line, or the text where its last line has no end."""
+    text = data.decode("utf-8", "replace")
+    return text.removesuffix("\n").split("\n") if text.endswith("\n") else text
+
+
+def toml(value: object) -> str:
+    """A text, number, truth value or list of texts in TOML; what a terminal would obey is escaped in it."""
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    if isinstance(value, str):  # TOML's texts are JSON's, but for DEL and halves of characters
+        text = json.dumps(value.encode("utf-8", "replace").decode(), ensure_ascii=False)
+        return _OBEYED.sub(lambda hit: f"\\u{ord(hit[0]):04x}", text)
+    return json.dumps(value)

@@ -1,0 +1,56 @@
+"""What `shim replay --check` prints: a line for each cast, and the first difference where there is one."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from rich.console import Console
+from rich.text import Text
+
+from shim.commands.cast.check import Checked, check
+from shim.core.reading.account import printable
+from shim.recording.folders import cast_paths
+
+COLOURS = {"ok": "green", "differs": "red", "skipped": "yellow", "failed": "red"}
+MOST_AT_ONCE = 8  # each is two programs that start
+
+
+def report(paths: Sequence[str], *, as_json: bool) -> int:
+    """Check every cast; the exit status: 1 when one differs or cannot be checked. CastError where there is none."""
+    casts = list(cast_paths(paths))
+    console = Console(highlight=False)
+    counts = dict.fromkeys(COLOURS, 0)
+    rows = []
+    with ThreadPoolExecutor(max(1, min(MOST_AT_ONCE, os.cpu_count() or 1))) as pool:
+        for checked in pool.map(check, casts):
+            counts[checked.outcome] += 1
+            if as_json:
+                rows.append(_row(checked))
+            else:
+                _print(console, checked)
+    if as_json:
+        sys.stdout.write(json.dumps({"casts": rows, **counts}, indent=2) + "\n")
+    elif len(casts) > 1:
+        console.print(Text(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)))
+    return int(bool(counts["differs"] or counts["failed"]))
+
+
+def _row(checked: Checked) -> dict[str, object]:
+    row: dict[str, object] = {"cast": checked.path, "outcome": checked.outcome, "lines": checked.lines}
+    if checked.difference is not None:
+        row["difference"] = checked.difference._asdict()
+    return row | ({"reason": checked.reason} if checked.reason else {})
+
+
+def _print(console: Console, checked: Checked) -> None:
+    lines = f"{checked.lines} lines" if checked.outcome == "ok" else ""
+    about = ", ".join(part for part in (lines, checked.reason) if part)
+    line = Text(f"{checked.outcome:8}", style=COLOURS[checked.outcome])
+    console.print(line + Text(printable(f"{checked.path}  {about}").rstrip()), soft_wrap=True)
+    if checked.difference is not None:
+        line_number, where, then, now = checked.difference
+        console.print(Text(printable(f"         line {line_number}, {where}")), soft_wrap=True)
+        console.print(Text(f"         then: {then}"), soft_wrap=True)
+        console.print(Text(f"         now:  {now}"), soft_wrap=True)

@@ -1,0 +1,58 @@
+"""Recordings in files, each as a run in numbers: whatever is wrong with one is said in its place."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+
+from shim.commands.cast.summary import Run
+from shim.core.cast.records import CastError
+from shim.core.claude.argv import Invocation
+from shim.core.reading.account import printable
+from shim.recording.folders import cast_paths
+from shim.state.config import load
+from shim.story.reading import Cast, Teller
+
+
+def runs_of(paths: Iterable[str]) -> Iterator[Run]:
+    """One run for each file that is meant, in the order of their names."""
+    for path in cast_paths(paths):
+        yield run_of(path)
+
+
+def run_of(path: str) -> Run:
+    """A recording in numbers; `unreadable` where it is none."""
+    try:
+        cast = Cast(path)
+    except CastError as error:
+        return _unreadable(Run(path), error)
+    run = Run(path, cast.header)
+    teller = Teller(cast.header)
+    try:
+        for record in cast.records():
+            run.feed(teller.feed(record))
+    except CastError as error:
+        return _unreadable(run, error)
+    run.feed(teller.close())
+    reader = cast.reader
+    if reader.skipped and (reader.ended or reader.skipped > 1):
+        run.problem = f"{reader.skipped} lines cannot be read"
+        run.close(teller.story.totals, "damaged")
+    else:
+        run.close(teller.story.totals, "whole" if reader.ended else "cut off")
+    return run
+
+
+def _unreadable(run: Run, error: CastError) -> Run:
+    run.state, run.problem = "unreadable", printable(str(error)).replace("\n", "\\n")
+    return run
+
+
+def usual_folder(environment: Mapping[str, str]) -> str:
+    """The folder that runs are recorded into. CastError where there is none."""
+    chosen = environment.get("SHIM_RECORD") or load(Invocation(), environment).record
+    if chosen and os.path.isdir(path := os.path.expanduser(chosen)):
+        return path
+    raise CastError(
+        "which recordings? Name files or a folder"
+        + (f"; {printable(chosen)}, where runs are recorded, is no folder" if chosen else ""),
+        hint="`record` in the settings, or SHIM_RECORD, is the folder that is meant where none is named",
+    )

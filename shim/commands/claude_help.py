@@ -1,0 +1,97 @@
+"""`claude --help`: Claude's flags as the parser knows them, what each does here, and the subcommands."""
+
+from shim.core.claude.argv import FLAGS
+
+_USAGE = """Usage: claude [options] [prompt]
+
+A stand-in for claude: another agent answers in Claude's stream-json. `shim --help` lists its own commands.
+
+Arguments:
+  prompt    what is asked; what is piped to stdin follows it
+"""
+
+# Field of the Invocation → what its flag does. Every flag of ours and every one of Claude's that is heard is here.
+DOES = {
+    "print_mode": "print the answer and exit (the only mode there is)",
+    "output_format": "text (default), json (one result) or stream-json",
+    "input_format": "text (default) or stream-json (a conversation on stdin)",
+    "verbose": "with json: every event, as one array",
+    "partial": "fragments of the reply as they come (stream-json)",
+    "replay_user_messages": "say the user's messages again (stream-json in and out)",
+    "model": "the model, in the vendor's words; VENDOR:MODEL chooses the vendor too",
+    "fallback_model": "the model when the first is overloaded, where the vendor has that",
+    "session_id": "the id of the new session",
+    "resume": "go on with a session",
+    "continue_last": "go on with the last session of this directory",
+    "fork_session": "go on under a new id",
+    "no_session_persistence": "keep no session",
+    "system_prompt": "the system prompt",
+    "system_prompt_file": "the system prompt, from a file",
+    "append_system_prompt": "added to the system prompt",
+    "append_system_prompt_file": "added to the system prompt, from a file",
+    "allowed_tools": "tools that need no permission",
+    "disallowed_tools": "tools that are not there",
+    "tools": 'the only tools there are; "" for none',
+    "permission_mode": "default, plan, acceptEdits, dontAsk, auto or bypassPermissions",
+    "permission_prompts": "who is asked for permission",
+    "permission_prompt_tool": "stdio: permission is asked for on stdout and given on stdin",
+    "skip_permissions": "the same as --permission-mode bypassPermissions",
+    "allow_skip_permissions": "let the session choose that mode later",
+    "restricted": "accepted, without effect",
+    "max_turns": "end the turn after so many replies",
+    "max_budget_usd": "end the turn beyond this cost, where the vendor says what it costs",
+    "max_thinking_tokens": "how much the model may think, where the vendor has that",
+    "thinking": "how the model thinks, where the vendor has that",
+    "effort": "how hard the model tries, where the vendor has that",
+    "add_dirs": "more directories that tools may use",
+    "mcp_config": "MCP servers, as JSON or files, where the vendor has that",
+    "strict_mcp_config": "only those MCP servers",
+    "settings": "Claude's settings: the rules that deny and allow, and the mode",
+    "setting_sources": "accepted for the real claude's sake",
+    "json_schema": "the answer is one JSON object that fits this schema",
+    "version": "the version of Claude whose words these are",
+    "help": "this",
+    "shim_vendor": "who answers (before SHIM_VENDOR and the settings)",
+    "shim_record": "record the run: a file, or a directory",
+    "shim_dialect": "claude (default) or yume",
+    "shim_terminator": "what follows a result: auto, message_stop, dollar or none",
+    "shim_config": "another settings file",
+    "shim_log": "a log: LEVEL or LEVEL:FILE",
+}
+SUBCOMMANDS = {
+    "auth": "status [--text], login, logout",
+    "mcp": "list; servers are given with --mcp-config or in the vendor's own CLI",
+    "doctor": "who runs the turns",
+    "update": "how the shim is updated",
+    "install": "how the shim is put somewhere else",
+    "config": "list; settings are in the shim's config.toml",
+    "plugin": "list; plugins are the vendor's own",
+    "agents": "the running agents: none",
+    "setup-token": "not needed",
+}
+WIDTH = 46
+
+
+def manual() -> str:
+    """The whole text of `claude --help`."""
+    mine = [_line(FLAGS[field], does) for field, does in DOES.items() if field.startswith("shim_")]
+    claude = [_line(FLAGS[field], does) for field, does in DOES.items() if not field.startswith("shim_")]
+    others = [f"  {spelling.strip()}" for spelling in FLAGS["other"].replace("\n", "|").split("|") if spelling.strip()]
+    commands = [_line(name, does) for name, does in SUBCOMMANDS.items()]
+    parts = (
+        ("Options:", claude),
+        ("Options of the shim:", mine),
+        ("Accepted, without effect except on a real claude:", others),
+        ("Commands (none of them starts a vendor):", commands),
+    )
+    return _USAGE + "".join(f"\n{title}\n" + "\n".join(lines) + "\n" for title, lines in parts)
+
+
+def subcommand_manual(name: str) -> str:
+    """The text of `claude NAME --help`."""
+    return f"Usage: claude {name} [action] [options]\n\n{name}: {SUBCOMMANDS[name]}\n"
+
+
+def _line(spelling: str, does: str) -> str:
+    gap = "\n" + " " * (WIDTH + 4) if len(spelling) > WIDTH else " " * (WIDTH + 2 - len(spelling))
+    return f"  {spelling}{gap}{does}"

@@ -1,0 +1,259 @@
+"""`shim …`: the commands for people."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from shim import __version__
+from shim.commands.cast.command import app as cast_app
+from shim.commands.cast.replay_command import replay
+from shim.commands.doctor.capabilities import ASKS_NOBODY, describe_all
+from shim.commands.doctor.command import doctor
+from shim.commands.doctor.vendor_table import draw_vendors
+from shim.commands.vendor.command import app as vendor_app
+from shim.conform.command import check_conformance
+from shim.conversation.drivers.open_translation import STDERR_BYTES, open_translation, parse_exit, translate
+from shim.core.errors import ShimError
+from shim.core.reading.account import printable
+from shim.process.install import DEFAULT_DIRECTORY, found_first, install, uninstall
+from shim.state.config import CHOICES
+from shim.state.own_vendors import learn
+from shim.story.export.command import export_cast
+from shim.story.terminal.command import show_cast
+from shim.story.terminal.show import draw_run, open_console
+from shim.vendors import find
+
+app = typer.Typer(
+    name="shim",
+    help="A drop-in `claude` for any agent CLI: one UI, every agent.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(cast_app)
+app.add_typer(vendor_app)
+
+
+app.command("replay")(replay)
+app.command("doctor")(doctor)
+app.command("conform", context_settings={"allow_interspersed_args": False})(check_conformance)
+
+
+def run(arguments: list[str]) -> None:
+    """Run `shim ARGUMENTS` and exit: 0 ok, 1 the thing failed, 2 usage."""
+    _open_standard_files()
+    try:
+        app(arguments, prog_name="shim")
+    except ShimError as error:
+        _complain(str(error), error.hint)
+    except OSError as error:  # of a file that is read or made, somebody has said it already
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter tries again, and complains
+        _complain(f"{error.filename or 'what was asked for cannot be written'}: {error.strerror}")
+
+
+def _complain(text: str, hint: str = "") -> None:
+    stderr = Console(stderr=True)
+    stderr.print(Text(printable(text), style="red"), soft_wrap=True)
+    if hint:
+        stderr.print(Text(f"hint: {printable(hint)}"), soft_wrap=True)
+    sys.exit(1)
+
+
+def _open_standard_files() -> None:
+    """Who has closed one of them wants nothing of it: no file that is opened later takes its place."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin, sys.stdout, sys.stderr = (
+        stream if stream is not None else open(descriptor, mode, closefd=False)  # noqa: SIM115 - as long as we are
+        for descriptor, (stream, mode) in enumerate(((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w")))
+    )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"shim {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = (
+        False
+    ),
+) -> None:
+    """A drop-in `claude` for any agent CLI: one UI, every agent."""
+    learn(os.environ)
+
+
+@app.command()
+def demo() -> None:
+    """Watch a turn of the bundled demo vendor, through the real drop-in.
+
+    Example: shim demo
+    """
+    raise typer.Exit(_draw(["--shim-vendor", "demo"], "make greet.py nicer"))
+
+
+@app.command("run")
+def run_turn(
+    prompt: Annotated[str, typer.Argument(help="What the agent is asked.")],
+    vendor: Annotated[str | None, typer.Option("--vendor", "-v", help="Who answers; else as the drop-in finds it.")] = (
+        None
+    ),
+    model: Annotated[str | None, typer.Option(help="The vendor's name of a model.")] = None,
+) -> None:
+    """Run one turn and draw it live.
+
+    Example: shim run -v qwen "what does this project do?"
+    """
+    flags = ["--shim-vendor", vendor] if vendor else []
+    raise typer.Exit(_draw(flags + (["--model", model] if model else []), prompt))
+
+
+def _draw(flags: list[str], prompt: str) -> int:
+    """Start the drop-in and draw its stream; its exit status."""
+    command = [sys.executable, "-I", "-m", "shim", "claude", "-p", "--output-format", "stream-json", "--verbose"]
+    command += ["--include-partial-messages", "--shim-dialect", "claude", *flags, "--", prompt]
+    # The terminal sends an interrupt to both; the drop-in ends the turn and says so, and we draw it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return draw_run(command, prompt, open_console())
+
+
+app.command("show")(show_cast)
+
+
+@app.command("translate")
+def translate_file(
+    vendor: Annotated[str, typer.Argument(help="Whose output it is.")],
+    file: Annotated[str, typer.Argument(help="The child's stdout; - is stdin.")] = "-",
+    partial: Annotated[bool, typer.Option("--partial", help="With partial messages.")] = False,
+    dialect: Annotated[str, typer.Option(help="claude or yume.")] = "claude",
+    terminator: Annotated[str, typer.Option(help="message_stop, dollar or none.")] = "message_stop",
+    child_exit: Annotated[str, typer.Option("--exit", help="Its exit code, or the signal that ended it.")] = "0",
+    stderr: Annotated[str | None, typer.Option(help="A file with the child's stderr.")] = None,
+    session_id: Annotated[str | None, typer.Option(help="The session id to say.")] = None,
+    stable_ids: Annotated[bool, typer.Option("--stable-ids", help="Ids that count, clock 0.")] = False,
+    account: Annotated[bool, typer.Option("--account", help="The account of repairs, as JSON on stderr.")] = False,
+) -> None:
+    """Say a child's recorded stdout as Claude's stream-json.
+
+    Example: shim translate pi run.ndjson --exit 0 --partial
+    """
+    from shim.core.claude.pen import TERMINATORS
+    from shim.core.ids import parse_uuid
+
+    find(vendor)
+    if dialect not in CHOICES["dialect"]:
+        raise typer.BadParameter(f"{dialect!r} is none of {', '.join(CHOICES['dialect'])}", param_hint="--dialect")
+    if terminator not in TERMINATORS:
+        raise typer.BadParameter(f"{terminator!r} is none of {', '.join(TERMINATORS)}", param_hint="--terminator")
+    if session_id is not None and parse_uuid(session_id) is None:
+        raise typer.BadParameter(f"{session_id!r} is not a UUID", param_hint="--session-id")
+    try:
+        ended = parse_exit(child_exit)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--exit") from None
+    translation = open_translation(
+        vendor,
+        dialect=dialect,
+        partial=partial,
+        terminator=terminator,
+        session_id=parse_uuid(session_id) if session_id else None,
+        stable=stable_ids,
+    )
+    try:
+        source = 0 if file == "-" else os.open(file, os.O_RDONLY)
+        said = _read(stderr) if stderr else ""
+    except OSError as error:
+        raise typer.BadParameter(f"{error.filename} cannot be read: {error.strerror}") from None
+    try:
+        translate(translation, source, 1, ended, said)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except IsADirectoryError:
+        raise typer.BadParameter(f"{file} is a folder", param_hint="FILE") from None
+    if account:
+        sys.stderr.write(json.dumps(translation.account.report()) + "\n")
+
+
+def _read(path: str) -> str:
+    with open(path, "rb") as file:
+        return file.read(STDERR_BYTES).decode("utf-8", "replace")
+
+
+app.command("export")(export_cast)
+
+
+@app.command()
+def vendors(as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False) -> None:
+    """List the vendors: where they are, what they can do, what is refused.
+
+    Example: shim vendors --json
+    """
+    rows = describe_all(os.environ, os.getcwd())
+    if as_json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        return
+    draw_vendors(rows)
+
+
+@app.command("install")
+def install_dropin(
+    vendor: Annotated[str | None, typer.Option(help="Who answers, unless a session says otherwise.")] = None,
+    name: Annotated[str, typer.Option("--as", help="claude or yume-cli.")] = "claude",
+    to: Annotated[str, typer.Option(help="The folder.")] = DEFAULT_DIRECTORY,
+    record: Annotated[str | None, typer.Option(help="Record every run into this folder.")] = None,
+    dialect: Annotated[str | None, typer.Option(help="claude or yume.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Keep an existing claude as claude.before-shim.")] = False,
+) -> None:
+    """Put the drop-in `claude` on the PATH.
+
+    Example: shim install --vendor qwen
+    """
+    if dialect not in (None, *CHOICES["dialect"]):
+        raise typer.BadParameter(f"{dialect!r} is none of {', '.join(CHOICES['dialect'])}", param_hint="--dialect")
+    chosen = find(vendor) if vendor else None
+    baked = {"vendor": vendor, "record": record and os.path.abspath(record), "dialect": dialect}
+    path, kept = install(to, name, {key: value for key, value in baked.items() if value}, force=force)
+    _say(f"wrote {path}")
+    if kept:
+        _say(f"kept what was there as {kept}; `shim uninstall` puts it back")
+    if chosen and chosen.unattended:
+        _say(ASKS_NOBODY.format(name=chosen.name))
+    first = found_first(name, os.environ.get("PATH", ""))
+    if first is None:
+        _say(f"{os.path.dirname(path)} is not on PATH; add it, or give {path} to your frontend")
+    elif os.path.abspath(first) != path:
+        _say(f"PATH still finds {first} first; put {os.path.dirname(path)} before it")
+    else:
+        _say(f"PATH finds {first}")
+
+
+@app.command("uninstall")
+def uninstall_dropin(
+    name: Annotated[str, typer.Option("--as", help="claude or yume-cli.")] = "claude",
+    to: Annotated[str, typer.Option(help="The folder.")] = DEFAULT_DIRECTORY,
+) -> None:
+    """Remove the drop-in, and put back what was there before.
+
+    Example: shim uninstall
+    """
+    path, restored = uninstall(to, name)
+    _say(f"removed {path}" + ("; what was there before is back" if restored else ""))
+    first = shutil.which(name)
+    _say(f"PATH finds {first}" if first else f"PATH finds no {name}")
+
+
+def _say(text: str) -> None:
+    Console(highlight=False).print(Text(printable(text)), soft_wrap=True)

@@ -1,0 +1,78 @@
+"""What a vendor does with each thing that a frontend may ask for: itself, with our help, or not at all.
+
+Where its command line decides, the command line is asked: with and without the thing, for any vendor alike, so that
+the table cannot say what a launch does not do.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shim.core.claude.argv import Invocation
+from shim.core.errors import ShimError
+from shim.core.vendor.vendor import Launch, Request, Vendor
+
+YES, HELPED, NO = "yes", "emulated", "no"
+_PROMPT, _MARK = "say hello", "speak briefly, please"
+_SESSIONS = ("00000000-0000-4000-8000-000000000000", "ses_0")  # ids of vendors are UUIDs, or have a prefix of their own
+_MCP = '{"mcpServers":{"one":{"command":"one"}}}'
+
+
+def abilities(vendor: Vendor) -> dict[str, str]:
+    """Each ability by name, with `yes`, `emulated` or `no`.
+
+    Emulated: fragments are whole blocks; a limit stops the turn; a system prompt stands before the prompt; an answer
+    to `--json-schema` is asked for and read.
+    """
+    return {
+        "partial messages": YES if vendor.streams else HELPED,
+        "resume": YES if vendor.resumes else NO,
+        "fork": YES if vendor.resumes and _forks(vendor) else NO,
+        "interrupt": YES,
+        "permission requests": YES if vendor.speech is not None or vendor.passthrough else NO,
+        "tool limits": YES if vendor.limits_tools else HELPED,
+        "turn limit": YES if vendor.limits_turns else HELPED,
+        "model": _passed(vendor, model="name"),
+        "directories": _passed(vendor, add_dirs=("/elsewhere",)),
+        "system prompt": _system_prompt(vendor),
+        "MCP servers": _passed(vendor, mcp_config=(_MCP,)),
+        "JSON schema": YES if vendor.structures else HELPED,
+        "budget": YES if vendor.prices or vendor.passthrough else NO,
+    }
+
+
+def trust_words(vendor: Vendor) -> tuple[str, ...]:
+    """The arguments that `trust = true` adds to its command line."""
+    closed, opened = _launch(vendor), _launch(vendor, trust=True)
+    if closed is None or opened is None:
+        return ()
+    return tuple(word for word in opened.arguments if word not in closed.arguments)
+
+
+def _launch(vendor: Vendor, asked: Mapping[str, Any] = {}, **facts: Any) -> Launch | None:
+    """Its command line for a prompt; None where it refuses what is asked."""
+    invocation = Invocation(prompt=_PROMPT, print_mode=True)._replace(**asked)
+    try:
+        mode = vendor.modes.get("default", ())
+        return vendor.launch(Request(invocation, _PROMPT, mode, **facts))
+    except ShimError:
+        return None
+
+
+def _passed(vendor: Vendor, **asked: Any) -> str:
+    """Whether what is asked changes how it is started."""
+    started = _launch(vendor, asked)
+    return YES if started is not None and started != _launch(vendor) else NO
+
+
+def _system_prompt(vendor: Vendor) -> str:
+    started = _launch(vendor, {"system_prompt": _MARK})
+    if started is None:
+        return NO
+    if any(_MARK in word and _PROMPT not in word for word in started.arguments):
+        return YES
+    together = any(_MARK in word for word in started.arguments) or _MARK.encode() in started.stdin
+    return HELPED if together else NO
+
+
+def _forks(vendor: Vendor) -> bool:
+    return any(_launch(vendor, {"fork_session": True}, resume=session) is not None for session in _SESSIONS)

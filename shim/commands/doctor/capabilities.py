@@ -1,0 +1,72 @@
+"""What each vendor can do here: the rows of `shim vendors`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shim.channels.raw_output import tell
+from shim.commands.doctor.abilities import HELPED, NO, YES, abilities
+from shim.core.claude.argv import Invocation
+from shim.core.claude.policy import MODES
+from shim.core.errors import FrontendError, ShimError
+from shim.core.reading.account import printable
+from shim.core.vendor.vendor import Vendor
+from shim.process.installed import open_probe
+from shim.state import own_vendors
+from shim.state.config import Settings, VendorSettings, load
+
+ASKS_NOBODY = "{name} asks nobody: it runs every tool that it has, in every session"
+
+
+def describe_all(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
+    """One row a vendor that can be read, JSON-ready, with the keys of `describe`; of the others stderr says why.
+
+    SHIM_BIN is about the vendor of a turn and says nothing here.
+    """
+    try:
+        settings = load(Invocation(), environment)
+    except FrontendError as error:
+        tell(printable(f"{error}\n"))
+        settings = Settings()
+    searched = {name: value for name, value in environment.items() if name != "SHIM_BIN"}
+    vendors = own_vendors.readable().values()
+    return [describe(vendor, settings.of(vendor.name), searched, cwd) for vendor in vendors]
+
+
+def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str], cwd: str) -> dict[str, Any]:
+    """The row of one vendor.
+
+    `program` is where its program was found (None: not), `version` and `tested` are what it says of itself and where
+    that stands in the range that was tried; `can`, `emulated` and `cannot` are names of abilities, `modes` and
+    `refused` of permission modes.
+    """
+    program = "bundled" if vendor.bundled else None
+    version = None
+    if program is None and not vendor.unreleased:
+        try:
+            probe = open_probe(vendor, own, environment, cwd)
+            program, version = probe.program, probe.version(vendor.version)
+        except ShimError:
+            pass
+    able = abilities(vendor)
+    return {
+        "name": vendor.name,
+        "program": program,
+        "version": version,
+        "tested": vendor.version.tested,
+        "place": vendor.version.place(version),
+        "driven": driven(vendor, own),
+        **{key: [name for name, how in able.items() if how == wanted] for key, wanted in _ABLE.items()},
+        "modes": list(vendor.modes),
+        "refused": [mode for mode in MODES if mode not in vendor.modes],
+        "unattended": vendor.unattended,
+        "note": vendor.unreleased,
+    }
+
+
+_ABLE = {"can": YES, "emulated": HELPED, "cannot": NO}
+
+
+def driven(vendor: Vendor, own: VendorSettings) -> str:
+    """How many messages one process of it answers."""
+    two_way = vendor.speech is not None and own.driver != "one-way"
+    return "one process a conversation" if two_way or vendor.passthrough else "one process a message"

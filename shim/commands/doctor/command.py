@@ -1,0 +1,147 @@
+"""`shim doctor`: a diagnosis, drawn for a person; exit 1 when something must be fixed."""
+
+import json
+import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport
+from shim.core.reading.account import printable
+
+if TYPE_CHECKING:
+    from shim.commands.doctor.recorded_drift import Drifts
+
+MARKS = {OK: ("✓", "green"), NOTE: ("·", "cyan"), WARNING: ("!", "yellow"), PROBLEM: ("✗", "red")}
+SHOWN = 6  # of what is new in a vendor's recordings; --json has all
+
+
+def doctor(
+    vendor: Annotated[str | None, typer.Argument(help="Look at this one alone; it has to work.")] = None,
+    casts: Annotated[
+        list[str] | None, typer.Option("--casts", help="Recordings, or a folder of them, to look through for drift.")
+    ] = None,
+    wait: Annotated[
+        float | None, typer.Option("--wait", min=0.1, max=600, help="Seconds to wait for a program's version; else 2.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
+) -> None:
+    """Say what works and what to fix: settings, state, PATH, each vendor's program, and drift in recordings.
+
+    Asks programs for their version and starts no turn. Exit 1 when what was asked for does not work: the VENDOR, or
+    else who answers when nobody is named.
+
+    Example: shim doctor qwen
+    """
+    from shim.commands.doctor.diagnosis import diagnose
+
+    with _busy():
+        drifts = _drift(casts)
+        rows = [row.report() for row in drifts.rows.values() if vendor in (None, row.vendor)] if drifts else []
+        logins = drifts.logins if drifts else {}
+        diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), rows, wait, logins)
+    if as_json:
+        sys.stdout.write(json.dumps(diagnosis.report(), indent=2) + "\n")
+    else:
+        _draw(Console(highlight=False), diagnosis, drifts, alone=vendor is not None)
+    raise typer.Exit(0 if diagnosis.works else 1)
+
+
+def _busy() -> AbstractContextManager[object]:
+    """Somebody who looks on is told that programs take their time."""
+    console = Console(stderr=True)
+    return console.status("asking programs for their versions …") if console.is_terminal else nullcontext()
+
+
+def _drift(casts: list[str] | None) -> "Drifts | None":
+    """What is new in the recordings that are meant; None where nothing is recorded."""
+    from shim.commands.cast.summaries import usual_folder
+    from shim.commands.doctor.recorded_drift import drift_of
+    from shim.core.errors import ShimError
+
+    if casts:
+        return drift_of(casts)
+    try:
+        return drift_of([usual_folder(os.environ)])
+    except ShimError:  # nothing is recorded, or the settings are wrong, which is said elsewhere
+        return None
+
+
+def _draw(console: Console, diagnosis: Diagnosis, drifts: "Drifts | None", *, alone: bool) -> None:
+    for finding in diagnosis.machine:
+        _finding(console, finding, "")
+    missing = []
+    for vendor in diagnosis.vendors:
+        drift = [row for row in diagnosis.drift if row["vendor"] == vendor.name]
+        serious = any(finding.level in (WARNING, PROBLEM) for finding in vendor.findings)
+        if vendor.program is None and not (alone or serious or drift):
+            missing.append(vendor.name)
+        elif alone or vendor.program != "bundled" or serious:
+            _vendor(console, vendor, drift, alone=alone)
+    if missing:
+        console.print()
+        absent = Text(f"not found on PATH: {', '.join(map(printable, missing))}", style="dim")
+        console.print(absent, soft_wrap=not console.is_terminal)
+    if drifts is not None and drifts.problem:
+        unread = f"not read: {_plural(drifts.unread, 'recording')}: " if drifts.unread else ""
+        console.print(Text(unread + drifts.problem, style="dim"), soft_wrap=True)
+
+
+def _vendor(console: Console, vendor: VendorReport, drift: list[dict[str, Any]], *, alone: bool) -> None:
+    console.print()
+    head = Text(printable(vendor.name), style="bold")
+    head.append(f"  {printable(vendor.program or 'not found')}", style="not bold")
+    console.print(head, soft_wrap=True)
+    for finding in vendor.findings:
+        _finding(console, finding, "  ")
+    for row in drift:
+        for finding in _drifted(row):
+            _finding(console, finding, "  ")
+
+
+def _drifted(row: dict[str, Any]) -> list[Finding]:
+    of = f"in {_plural(row['casts'], 'recording')} of version {row['version']}"
+    found = []
+    fix = "a newer claude-shim may know them; `shim cast fixture` cuts out of a recording what a report needs"
+    for level, what, news in (
+        (WARNING, "events that nobody translates", row["events"]),
+        (NOTE, "new fields", row["fields"]),
+    ):
+        if news:
+            told = ", ".join(f"{name} ({count})" for name, count in list(news.items())[:SHOWN])
+            more = f", and {len(news) - SHOWN} more" if len(news) > SHOWN else ""
+            found.append(Finding(level, f"{of}: {what}: {told}{more}", fix if level == WARNING else ""))
+    if row["malformed"]:
+        found.append(
+            Finding(WARNING, f"{of}: {_plural(row['malformed'], 'event')} without what its handler needs", fix)
+        )
+    return found or [Finding(OK, f"{of}: nothing is new")]
+
+
+def _finding(console: Console, finding: Finding, indent: str) -> None:
+    """A mark and its text, and below it what to do; a terminal gets lines that fit, a pipe gets whole ones."""
+    mark, style = MARKS[finding.level]
+    text = Text(printable(finding.text), style="red" if finding.level == PROBLEM else "")
+    _line(console, indent, Text(mark, style=style), text)
+    if finding.fix:
+        _line(console, indent + "  ", Text("→", style="dim"), Text(printable(finding.fix), style="dim"))
+
+
+def _line(console: Console, indent: str, mark: Text, text: Text) -> None:
+    if not console.is_terminal:
+        console.print(Text.assemble(indent, mark, " ", text), soft_wrap=True)
+        return
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text.assemble(indent, mark), text)
+    console.print(grid)
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

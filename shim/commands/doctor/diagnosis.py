@@ -1,0 +1,241 @@
+"""`shim doctor`: what of this machine, its settings and a vendor's program works, and what to do about the rest.
+
+Each program that is found is asked for its version, anew; no turn is started, and no model is asked for anything.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+
+from shim.commands.doctor.abilities import trust_words
+from shim.commands.doctor.capabilities import ASKS_NOBODY
+from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport, works
+from shim.commands.doctor.machine import chosen_vendors, look_at_machine
+from shim.core.claude.argv import Invocation
+from shim.core.errors import FrontendError, ShimError
+from shim.core.reading.account import printable
+from shim.core.vendor.vendor import Vendor
+from shim.core.vendor.versions import newest
+from shim.process.environment import child_environment
+from shim.process.find_program import ignored_path
+from shim.process.installed import open_probe
+from shim.process.probe import Probe
+from shim.state import own_vendors
+from shim.state.config import Settings, VendorSettings, load
+from shim.vendors import VENDORS, find
+
+SHEBANG_BYTES = 256  # Linux reads no more of the first line
+DRIVERS = ("two-way", "one-way")
+
+
+def diagnose(
+    names: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    drift: Sequence[Mapping[str, object]] = (),
+    seconds: float | None = None,
+    logins: Mapping[str, str] = {},
+) -> Diagnosis:
+    """Look at everything, or at the vendors called `names`. FrontendError for one that there is not.
+
+    What was asked for are these, or else who answers without a choice: only there is what fails a problem.
+    `drift` are reports of `casts.drifts`, `seconds` is how long a program is waited for,
+    `logins` are vendors that were not logged in when they last ran, with their words for it.
+    """
+    for name in names:
+        if name not in VENDORS:
+            find(name)
+    vendors, mistakes = own_vendors.read_all()
+    settings, wrong = _settings(environment)
+    wanted = tuple(names) or chosen_vendors(settings, environment)
+    other = {**environment, "SHIM_BIN": ""}  # it is about the first vendor of a turn and nobody else
+    looked = [vendors[name] for name in names or vendors if name in vendors]
+    reports = [
+        _look_at(
+            vendor,
+            settings.of(vendor.name),
+            environment if vendor.name in wanted[:1] else other,
+            cwd,
+            wanted=vendor.name in wanted,
+            seconds=seconds,
+        )
+        for vendor in looked
+    ]
+    for vendor, report in zip(looked, reports, strict=True):
+        if report.program is not None:
+            report.findings.extend(_login(vendor, logins.get(vendor.name)))
+    machine = [*wrong, *look_at_machine(settings, environment, cwd)]
+    for name, error in mistakes.items():
+        level = PROBLEM if not names or name in names else WARNING
+        machine.append(Finding(level, printable(str(error)), error.hint or "mend the file, or take it away"))
+    machine += [
+        Finding(WARNING, f"[vendors.{name}] in config.toml is about no vendor", "correct the name, or remove it")
+        for name in settings.vendors
+        if name not in VENDORS
+    ]
+    if not names:
+        machine += _choice(wanted, reports)
+        reports = _one_is_enough(wanted, reports)
+    return Diagnosis(machine, reports, [dict(row) for row in drift])
+
+
+def _settings(environment: Mapping[str, str]) -> tuple[Settings, list[Finding]]:
+    try:
+        return load(Invocation(), environment), []
+    except FrontendError as error:
+        return Settings(), [Finding(PROBLEM, printable(str(error)), error.hint or "correct it: every turn is refused")]
+
+
+def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Finding]:
+    """Who answers when nobody is named; of several, one that works is enough."""
+    found = [report.name for report in reports if report.program not in (None, "bundled")]
+    if wanted:
+        fix = f"there are: {', '.join(VENDORS)}"
+        unknown = [name for name in wanted if name not in VENDORS]
+        return [Finding(PROBLEM, printable(f"{name[:40]!r} is chosen, and is no vendor"), fix) for name in unknown]
+    if not found:
+        install = "install one (qwen, codex, gemini and others are in npm); `shim demo` needs none"
+        return [Finding(PROBLEM, "no program of any vendor was found on PATH", install)]
+    fix = f"`shim install --vendor {found[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
+    return [Finding(WARNING, f"no vendor is chosen; found: {', '.join(found)}", fix)]
+
+
+def _one_is_enough(wanted: Sequence[str], reports: list[VendorReport]) -> list[VendorReport]:
+    """Of a list of vendors the next one answers where one cannot start."""
+    if not any(report.name in wanted and works(report.findings) for report in reports):
+        return reports
+    milder = {PROBLEM: WARNING}
+    return [
+        report._replace(findings=[one._replace(level=milder.get(one.level, one.level)) for one in report.findings])
+        for report in reports
+    ]
+
+
+def _look_at(
+    vendor: Vendor,
+    own: VendorSettings,
+    environment: Mapping[str, str],
+    cwd: str,
+    *,
+    wanted: bool,
+    seconds: float | None,
+) -> VendorReport:
+    """One vendor; `wanted`: what fails must be fixed."""
+    program, version, findings = "bundled" if vendor.bundled else None, None, list[Finding]()
+    level = PROBLEM if wanted else WARNING
+    if vendor.unreleased:
+        findings.append(Finding(WARNING if wanted else NOTE, vendor.unreleased))
+    if program is None and (wanted or own.bin or not vendor.unreleased):
+        try:
+            probe = open_probe(vendor, own, environment, cwd, seconds)
+        except ShimError as error:
+            missing = level if wanted or own.bin or own.launcher else NOTE
+            findings.append(Finding(missing, printable(str(error)), error.hint))
+            findings += _ignored(vendor, environment, cwd, level)
+        else:
+            program = probe.program
+            findings += _interpreter(program, child_environment(vendor, own, environment), level)
+            if not findings:
+                version = probe.version(vendor.version, anew=True)
+                findings += _version(vendor, version, probe, level)
+    if program is not None:
+        findings += _settings_of(vendor, own, level) + _gates(vendor, own)
+    place = vendor.version.place(version)
+    return VendorReport(vendor.name, program, version, vendor.version.tested, place, vendor.unattended, findings)
+
+
+def _ignored(vendor: Vendor, environment: Mapping[str, str], cwd: str, level: str) -> list[Finding]:
+    """Programs of its name that are on PATH and are not taken (threats: working directory)."""
+    found = []
+    for directory, why in ignored_path(environment, cwd):
+        for name in vendor.programs:
+            path = os.path.join(os.path.abspath(os.path.join(cwd, directory)), name)
+            if os.path.isfile(path):
+                text = f"{path} is on PATH and is not taken: {why}"
+                found.append(Finding(level, printable(text), f"if it is meant, [vendors.{vendor.name}] bin = {path!r}"))
+    return found
+
+
+def _interpreter(program: str, environment: Mapping[str, str], level: str) -> list[Finding]:
+    """A script whose interpreter is missing: of nearly all vendors, Node."""
+    try:
+        with open(program, "rb") as file:
+            head = file.read(SHEBANG_BYTES)
+    except OSError:
+        return []
+    words = head[2:].split(b"\n")[0].decode("utf-8", "replace").split() if head.startswith(b"#!") else []
+    if not words:
+        return []
+    needed = words[0]
+    if os.path.basename(needed) == "env":
+        needed = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
+    if not needed or shutil.which(needed, path=environment.get("PATH", os.defpath)):
+        return []
+    text = f"{program} is run by {needed}, which is not there"
+    fix = "install Node.js, or put it on PATH" if needed == "node" else f"install {needed}, or the program anew"
+    return [Finding(level, printable(text), fix)]
+
+
+def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> list[Finding]:
+    how = vendor.version
+    asked = " ".join((os.path.basename(probe.program), *how.args))
+    if version is None:
+        why = printable(probe.failure)
+        if probe.broken:
+            return [Finding(level, f"it cannot be run: {why}", "install it anew, with what it needs")]
+        text = f"its version is not known: `{printable(asked)}`: {why}"
+        fix = f"`shim doctor {vendor.name} --wait 20` waits longer; it is taken for the newest that is known"
+        return [Finding(WARNING, text, fix)]
+    place = how.place(version)
+    if place == "tested":
+        return [Finding(OK, f"version {printable(version)} was tested ({how.tested})")]
+    if place == "unknown":
+        return [Finding(NOTE, f"version {printable(version)}; nobody said which ones were tested")]
+    if place == "newer":
+        fix = "it will most likely do; `--casts` shows what in its output is new here"
+        return [Finding(NOTE, f"version {printable(version)} is newer than what was tested ({how.tested})", fix)]
+    fix = f"update it, if something goes wrong; tested is {newest(how.tested) or how.tested} and below"
+    return [Finding(NOTE, f"version {printable(version)} is older than what was tested ({how.tested})", fix)]
+
+
+def _settings_of(vendor: Vendor, own: VendorSettings, level: str) -> list[Finding]:
+    """Mistakes in `[vendors.X]` that a turn would be refused for."""
+    found = []
+    if own.driver is not None and own.driver not in DRIVERS:
+        allowed = f"it must be one of {', '.join(DRIVERS)}"
+        found.append(Finding(level, f"vendors.{vendor.name}.driver is {own.driver!r}", allowed))
+    if vendor.variants and own.variant not in ("auto", *vendor.variants):
+        allowed = f"it must be one of {', '.join(('auto', *vendor.variants))}"
+        found.append(Finding(level, f"vendors.{vendor.name}.variant is {own.variant!r}", allowed))
+    return found
+
+
+def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
+    """Who asks before something runs, and which gate is open."""
+    found = []
+    if vendor.unattended:
+        fix = "let it work where nothing can be lost; `--permission-mode plan`" if "plan" in vendor.modes else ""
+        fix = fix or "let it work where nothing can be lost"
+        found.append(Finding(NOTE, ASKS_NOBODY.format(name=vendor.name), fix))
+    if mode := vendor.modes.get("default"):
+        found.append(Finding(OK, f"without a permission mode it is started with {' '.join(mode)}"))
+    if words := trust_words(vendor):
+        name, opened = vendor.name, " ".join(words)
+        if own.trust:
+            text = f"every folder is trusted: `trust = true` adds {opened}"
+            found.append(Finding(NOTE, text, f"remove `trust` under [vendors.{name}] where that is too much"))
+        else:
+            says = f"; of another it says “{vendor.gate}”" if vendor.gate else ""
+            text = f"it decides by itself which folders it trusts{says}"
+            found.append(
+                Finding(OK, text, f"`trust = true` under [vendors.{name}] adds {opened} and trusts every folder")
+            )
+    return found
+
+
+def _login(vendor: Vendor, refused: str | None) -> list[Finding]:
+    """How one logs in; `refused` is what it said when nobody was, in the newest recording."""
+    if refused is not None:
+        text = f"it was not logged in when it was last recorded: “{refused}”"
+        return [Finding(WARNING, text, vendor.login or "log in with it once")]
+    return [Finding(OK, f"if it is not logged in: {vendor.login}")] if vendor.login else []

@@ -1,0 +1,87 @@
+"""What a diagnosis looks at besides vendors: the state directory, PATH, the `claude` that PATH finds, who answers."""
+
+import os
+from collections.abc import Mapping
+
+from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding
+from shim.core.reading.account import printable
+from shim.core.vendor.routing import listed
+from shim.process.find_program import ignored_path, is_ours
+from shim.process.install import found_first, read_installed
+from shim.state.config import Settings, config_directory, state_directory
+from shim.state.files import fault, private_directory, remove, write_file
+
+TRIAL = ".doctor"  # a file that is written and removed again
+
+
+def look_at_machine(settings: Settings, environment: Mapping[str, str], cwd: str) -> list[Finding]:
+    """All of it, in the order in which a person reads it."""
+    return [
+        _settings_file(environment),
+        _state(environment),
+        *_recordings(settings, environment),
+        *(
+            Finding(NOTE, printable(f"the entry {entry or '(empty)'} of PATH is not searched: {why}"))
+            for entry, why in ignored_path(environment, cwd)
+        ),
+        *_claude(environment),
+    ]
+
+
+def chosen_vendors(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Who answers when nobody is named: first that says, SHIM_VENDOR, the installed `claude`, the settings."""
+    if named := environment.get("SHIM_VENDOR"):
+        return () if named.startswith("replay:") else listed(named)
+    path = found_first("claude", environment.get("PATH", ""))
+    baked = read_installed(path)[1].get("vendor") if path and is_ours(path) else None
+    return (baked,) if baked else settings.vendor
+
+
+def _settings_file(environment: Mapping[str, str]) -> Finding:
+    path = environment.get("SHIM_CONFIG") or os.path.join(config_directory(environment), "config.toml")
+    return Finding(OK, printable(f"settings: {path}" + ("" if os.path.exists(path) else " (there is none)")))
+
+
+def _state(environment: Mapping[str, str]) -> Finding:
+    """Whether something can be kept: without it no session goes on, and every probe is asked again."""
+    state = state_directory(environment)
+    folder = os.path.join(state, "probes")
+    lost = "sessions cannot go on"
+    if not private_directory(folder):
+        path = fault(folder)
+        text = f"nothing is kept, so {lost}: {path} is not a directory of yours that only you may enter"
+        return Finding(PROBLEM, printable(text), printable(f"chmod 700 {path}, or another folder in SHIM_STATE"))
+    if not write_file(folder, TRIAL, b""):
+        text = f"nothing is kept, so {lost}: {folder} cannot be written to"
+        return Finding(PROBLEM, printable(text), "make room, or name another folder in SHIM_STATE")
+    remove(os.path.join(folder, TRIAL))
+    return Finding(OK, printable(f"state: {state}, which only you may enter"))
+
+
+def _recordings(settings: Settings, environment: Mapping[str, str]) -> list[Finding]:
+    place = environment.get("SHIM_RECORD") or settings.record
+    if not place:
+        return []
+    folder = place if os.path.isdir(place) else os.path.dirname(os.path.abspath(place))
+    while not os.path.exists(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    if os.path.isdir(folder) and os.access(folder, os.W_OK):
+        return [Finding(OK, printable(f"runs are recorded in {place}"))]
+    level = PROBLEM if settings.record_strict else WARNING
+    return [Finding(level, printable(f"runs cannot be recorded in {place}"), "name another folder in `record`")]
+
+
+def _claude(environment: Mapping[str, str]) -> list[Finding]:
+    """What a frontend starts that calls `claude`."""
+    path = found_first("claude", environment.get("PATH", ""))
+    if path is None:
+        return [Finding(NOTE, "PATH finds no claude", "`shim install` writes one")]
+    if not is_ours(path):
+        fix = "`shim install`, and its folder before this one on PATH; or give its path to your frontend"
+        return [Finding(NOTE, printable(f"PATH finds {path}, which is not ours"), fix)]
+    python, baked = read_installed(path)
+    if not os.access(python, os.X_OK):
+        text = f"PATH finds {path}, which runs {python or 'nothing'}, and that is gone"
+        return [Finding(PROBLEM, printable(text), "`shim install` again")]
+    said = ", ".join(f"{name} {value}" for name, value in baked.items())
+    return [Finding(OK, printable(f"PATH finds {path}, which is ours" + (f" ({said})" if said else "")))]

@@ -1,0 +1,161 @@
+"""Claude's subcommands, answered here: never by starting a vendor, and with next to nothing imported (contract F11b).
+
+ACP asks `auth status --json` four times in a short session. What a subcommand would change has its place elsewhere
+(the vendor's own CLI, `shim`), so it is refused with the sentence that says where; what it would list is empty.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from shim.channels.raw_output import GONE
+from shim.core.claude.argv import Invocation, parse
+from shim.core.errors import FrontendError
+
+
+class Answer(NamedTuple):
+    """What is printed, and the exit status: 0 goes to stdout, anything else is a refusal and goes to stderr."""
+
+    text: str
+    status: int = 0
+
+
+def door(arguments: Sequence[str], installed: Mapping[str, str]) -> int | None:
+    """The exit status of a subcommand; None when the arguments are those of a turn."""
+    try:
+        invocation = parse(arguments)
+    except FrontendError:
+        return None
+    if not invocation.subcommand or invocation.version:
+        return None
+    return answer(invocation, installed)
+
+
+def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
+    """Print the answer to `--help` or to a subcommand; the exit status."""
+    if invocation.subcommand:
+        said = _answer(invocation, installed)
+    else:
+        from shim.commands.claude_help import manual
+
+        said = Answer(manual())
+    try:
+        _write(1 if said.status == 0 else 2, said.text.encode("utf-8", "replace"))
+    except OSError as error:  # nobody reads it, unless the disk is full
+        return said.status or int(error.errno not in GONE)
+    return said.status
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _answer(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
+    name, words = str(invocation.subcommand), invocation.subcommand_args
+    if "-h" in words or "--help" in words:
+        from shim.commands.claude_help import subcommand_manual
+
+        return Answer(subcommand_manual(name))
+    action = next((word for word in words if not word.startswith("-")), "")
+    vendor = chosen_vendor(invocation, installed)
+    if name == "auth":
+        return _auth(action, words, vendor)
+    return LISTS.get((name, action, "--json" in words)) or _sentence(name, action, vendor)
+
+
+def chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> str:
+    """The vendor that a turn would have, "" when none is chosen; a mistake in the settings is the turn's to name."""
+    named = invocation.shim_vendor or os.environ.get("SHIM_VENDOR") or installed.get("vendor")
+    if named:
+        return "replay" if named.startswith("replay:") else named.partition(",")[0].strip()
+    from shim.state import config
+
+    try:
+        return next(iter(config.load(invocation, os.environ).vendor), "")
+    except FrontendError:
+        return ""
+
+
+# -- auth ------------------------------------------------------------------------------------------------------------
+
+
+def _auth(action: str, words: tuple[str, ...], vendor: str) -> Answer:
+    if action == "status":
+        return Answer(f"Logged in by way of {_named(vendor)}\n" if "--text" in words else _status(vendor))
+    if action in ("login", "logout"):
+        return Answer(f"the shim has no login of its own: {_login(action, vendor)}\n", 1)
+    return Answer(f"claude auth{' ' + action[:60] if action else ''}: there are status, login and logout\n", 1)
+
+
+def _status(vendor: str) -> str:
+    """Contract 5.12: a vendor's own login shows when it is asked, so this says yes (surface page)."""
+    import json
+
+    home = os.environ.get("CLAUDE_CONFIG_DIR") or os.path.join(os.path.expanduser("~"), ".claude")
+    status = {
+        "loggedIn": True,
+        "authMethod": vendor or "shim",
+        "apiProvider": "shim",
+        "analyticsDisabled": True,
+        "projectsDirectory": os.path.join(home, "projects"),
+        "configDirectory": home,
+        "loginExpiresAt": None,
+        "consoleProfileSignInOffered": False,
+    }
+    return json.dumps(status, indent=2) + "\n"
+
+
+def _login(action: str, vendor: str) -> str:
+    if action == "login" and vendor:
+        from shim.vendors import find
+
+        try:
+            if hint := find(vendor).login:
+                return f"for {vendor}, {hint}"
+        except FrontendError:
+            pass
+    way = "in" if action == "login" else "out"
+    return f"log {way} with the CLI of {_named(vendor)}"
+
+
+def _named(vendor: str) -> str:
+    return vendor or "the vendor that you choose (SHIM_VENDOR)"
+
+
+# -- the others --------------------------------------------------------------------------------------------------------
+
+_NOTHING = "[]\n"
+# Subcommand, action, whether JSON is wanted → what is there: nothing.
+LISTS = {
+    ("mcp", "list", False): Answer("No MCP servers configured here: each vendor keeps its own.\n"),
+    ("mcp", "list", True): Answer(_NOTHING),
+    ("plugin", "list", False): Answer("No plugins installed.\n"),
+    ("plugin", "list", True): Answer(_NOTHING),
+    ("plugin", "marketplace", False): Answer("No marketplaces configured.\n"),
+    ("plugin", "marketplace", True): Answer(_NOTHING),
+    ("agents", "", False): Answer("No agents are running.\n"),
+    ("agents", "", True): Answer(_NOTHING),
+    ("config", "list", False): Answer("{}\n"),
+    ("config", "list", True): Answer("{}\n"),
+    ("config", "ls", False): Answer("{}\n"),
+}
+# Subcommand → the sentence that says where its work is done, with the status; {vendor} is who runs the turns.
+SENTENCES = {
+    "mcp": Answer("give servers with --mcp-config, or add them to {vendor} with its own CLI", 1),
+    "doctor": Answer(
+        "This is the shim in place of claude; turns are run by {vendor}. `shim vendors` shows what is found."
+    ),
+    "update": Answer("This is the shim: `pip install --upgrade claude-shim` updates it, and {vendor} updates itself."),
+    "install": Answer("This is the shim, which is installed already: `shim install` puts it somewhere else."),
+    "config": Answer("settings are in the shim's config.toml and in {vendor}'s own files", 1),
+    "plugin": Answer("plugins are {vendor}'s own affair: install them with its CLI", 1),
+    "agents": Answer("agents are {vendor}'s own affair: see its CLI", 1),
+    "setup-token": Answer("the shim needs no token: log in with the CLI of {vendor}", 1),
+}
+
+
+def _sentence(name: str, action: str, vendor: str) -> Answer:
+    text, status = SENTENCES[name]
+    begin = f"claude {name}{' ' + action[:60] if action else ''}: " if status else ""
+    return Answer(begin + text.format(vendor=_named(vendor)) + "\n", status)

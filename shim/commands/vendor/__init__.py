@@ -1,0 +1,1 @@
+"""`shim vendor`: a profile of a user's own, drafted and checked."""

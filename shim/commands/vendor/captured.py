@@ -1,0 +1,100 @@
+"""Captured output in files: lines as a program printed them, or casts, of which every child's stdout is taken."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from shim.conversation.drivers.open_translation import parse_exit
+from shim.core.cast.records import SUFFIX, Record
+from shim.core.errors import FrontendError
+from shim.core.reading.head_and_tail import Tail
+from shim.core.turn.result import Exit
+from shim.story.reading import Cast
+
+CHUNK_BYTES = 256 * 1024
+FILE_BYTES = 1024 * 1024 * 1024  # of one file: as much as a cast may have
+FILES = 1000  # for one call: all fixtures of this repository are half of it
+
+
+class Sink(Protocol):
+    """What takes the output of one child after another."""
+
+    def begin(self, label: str) -> None:
+        """A child; `label` names it."""
+
+    def feed(self, chunk: bytes) -> None:
+        """What it printed next."""
+
+    def end(self, child_exit: Exit | None, stderr: str | None) -> None:
+        """It ended; `stderr` is None where nobody kept it."""
+
+
+def read_captured(paths: list[str], sink: Sink) -> None:
+    """Give a sink the children of these files. FrontendError for one that cannot be read, CastError for no cast.
+
+    Of a file of lines nobody knows how the program ended: as if well, and without stderr.
+    """
+    if len(paths) > FILES:
+        raise FrontendError(f"{len(paths)} files are more than the {FILES} that one call takes")
+    for path in paths:
+        if path.endswith(SUFFIX):
+            _cast(path, sink)
+        else:
+            _lines(path, sink)
+
+
+def _lines(path: str, sink: Sink) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise FrontendError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        sink.begin(path)
+        size = 0
+        while chunk := os.read(descriptor, CHUNK_BYTES):
+            size += len(chunk)
+            if size > FILE_BYTES:
+                raise FrontendError(f"{path} is larger than {FILE_BYTES} bytes", hint="cut it down to a few runs")
+            sink.feed(chunk)
+        sink.end(Exit(code=0), None)
+    except OSError as error:
+        raise FrontendError(f"{path} cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _cast(path: str, sink: Sink) -> None:
+    stderr: Tail | None = None
+    children = 0
+    for record in Cast(path).records():
+        if record.letter == "s":
+            if stderr is not None:
+                sink.end(None, stderr.text())
+            children, stderr = children + 1, Tail()
+            sink.begin(path if children == 1 else f"{path} (child {children})")
+        elif stderr is not None:
+            stderr = _record(record, sink, stderr)
+    if stderr is not None:
+        sink.end(None, stderr.text())
+    if not children:
+        raise FrontendError(f"{path} has no child in it", hint="`shim show` draws what the frontend was told")
+
+
+def _record(record: Record, sink: Sink, stderr: Tail) -> Tail | None:
+    """One record of a child; None once it has ended."""
+    if record.letter == "o":
+        sink.feed(record.data)
+    elif record.letter == "e":
+        stderr.add(record.data)
+    elif record.letter == "x":
+        sink.end(_exit(record.fact), stderr.text())
+        return None
+    return stderr
+
+
+def _exit(fact: Mapping[str, Any]) -> Exit | None:
+    code, signal = fact.get("code"), fact.get("signal")
+    try:
+        return parse_exit(signal if isinstance(signal, str) else str(code))
+    except ValueError:
+        return None

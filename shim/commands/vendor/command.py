@@ -1,0 +1,169 @@
+"""`shim vendor …`: a vendor against captured output, and a first profile out of it."""
+
+import json
+import os
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from shim import vendors
+from shim.commands.vendor.captured import read_captured
+from shim.commands.vendor.lint import FINDINGS, NOTES, Checker, Entry, Explained, Report
+from shim.commands.vendor.tracing import Tracer
+from shim.core.errors import FrontendError
+from shim.core.ids import vendor_name
+from shim.core.reading.account import printable
+from shim.core.vendor.vendor import Vendor
+from shim.state.profile_files import vendor as load
+
+SHOWN = 40  # of one sort of findings or notes; --json has them all
+
+app = typer.Typer(
+    name="vendor",
+    help="Vendors of your own: check a profile against captured output, draft one from it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command()
+def check(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (…/NAME.toml).")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="What the program printed, one run a file; or casts.")
+    ],
+    explain: Annotated[bool, typer.Option("--explain", help="Each line, the rules that took it, what they said.")] = (
+        False
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
+) -> None:
+    """Run a vendor over captured output and say what is to be fixed: exit 1 when something is.
+
+    Lines without a rule, lines that are no JSON, tools without an entry, calls and results without each other, runs
+    without an end or a session id, text rules that find no text. Notes, which may be right as they are: rules that
+    took no line, fields that no rule reads (without their values). Secrets are blanked in what is shown.
+
+    Example: shim vendor check ./vendors/parrot.toml run1.ndjson run2.ndjson --explain
+    """
+    vendor, tracer = _traced(name)
+    _readable(files)
+    console = Console(highlight=False)
+    rows: list[Explained] = []
+    told = None
+    if explain:
+        told = rows.append if as_json else lambda one: _explain(console, one)
+    checker = Checker(vendor, tracer, told)
+    read_captured(files, checker)
+    report = checker.report()
+    if as_json:
+        document = report.as_json() | ({"explained": [one._asdict() for one in rows]} if explain else {})
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        _draw(console, report)
+    if report.findings:
+        raise typer.Exit(1)
+
+
+@app.command()
+def draft(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="What the program printed, one run a file; or casts.")
+    ],
+    name: Annotated[str, typer.Option("--id", help="The vendor's name; else that of the output file.")] = "",
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="The profile, which must not exist; else stdout.")
+    ] = None,
+) -> None:
+    """Write a first profile from captured output: rules for what was recognised, and TODO lines for a person.
+
+    Give it several runs: one that only answers, one that reads a file and runs a command, one that fails. The draft is
+    valid as it is, so that `shim vendor check` runs on it at once.
+
+    Example: shim vendor draft run1.ndjson run2.ndjson -o ~/.config/shim/vendors/parrot.toml
+    """
+    name = name or os.path.basename(output or "").removesuffix(vendors.PROFILE) or "mine"
+    if not vendor_name(name):
+        raise typer.BadParameter(f"{name!r} must be small letters, digits and dashes", param_hint="--id")
+    _readable(files)
+    from shim.commands.vendor.draft import draft as drafted
+    from shim.commands.vendor.draft_seen import Seen
+
+    seen = Seen()
+    read_captured(files, seen)
+    text = drafted(seen, name)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
+        with open(output, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise FrontendError(f"{output} is there already", hint="give another -o") from None
+    except OSError as error:
+        raise FrontendError(f"{output} cannot be written: {error.strerror}") from None
+    console = Console(highlight=False)
+    _say(console, f"wrote {output}: finish its TODO lines")
+    _say(console, f"then: shim vendor check {output} {' '.join(files[:3])}{' …' if len(files) > 3 else ''}")
+
+
+def _traced(name: str) -> tuple[Vendor, Tracer | None]:
+    """A vendor by name or by the path of its profile; with its rules traced where it has some."""
+    place = vendors.VENDORS.get(name, "")
+    if name.endswith(vendors.PROFILE):
+        place = os.path.abspath(name)
+        name = os.path.basename(name).removesuffix(vendors.PROFILE)
+        if not vendor_name(name):
+            raise FrontendError(f"{place} is no file of a vendor: its name is made of small letters, digits and dashes")
+    if not place.endswith(vendors.PROFILE):
+        return vendors.find(name, flat=True), None
+    tracer = Tracer()
+    return load(name, place, os.environ, tracer), tracer
+
+
+def _readable(files: list[str]) -> None:
+    for path in files:
+        if not os.access(path, os.R_OK) or os.path.isdir(path):
+            what = "is a folder" if os.path.isdir(path) else "cannot be read"
+            raise typer.BadParameter(f"{path} {what}", param_hint="FILE")
+
+
+def _explain(console: Console, one: Explained) -> None:
+    _say(console, f"{one.place}  {one.sample}")
+    for place, emit in one.rules:
+        _say(console, f"  {place} {emit}")
+    for verb in one.verbs:
+        _say(console, f"    {verb}")
+    if not one.rules and not one.verbs:
+        _say(console, "    (nothing)")
+
+
+def _draw(console: Console, report: Report) -> None:
+    for entries, titles in ((report.findings, FINDINGS), (report.notes, NOTES)):
+        for sort, title in titles.items():
+            _section(console, title, [one for one in entries if one.sort == sort])
+    verbs = ", ".join(f"{count} {name}" for name, count in report.verbs.items())
+    _say(console, f"said: {verbs or 'nothing'}")
+    found = sum(one.times for one in report.findings)
+    summary = f"{found} to look at" if found else "nothing to fix"
+    _say(console, f"{report.vendor}: {report.runs} runs, {report.lines} lines, {summary}")
+
+
+def _section(console: Console, title: str, entries: list[Entry]) -> None:
+    if not entries:
+        return
+    _say(console, f"{title}:")
+    for one in entries[:SHOWN]:
+        _say(console, f"  {one.name}  ×{one.times}" + (f"  first in {one.place}" if one.place else ""))
+        if one.sample:
+            _say(console, f"      {one.sample}")
+    if len(entries) > SHOWN:
+        _say(console, f"  and {len(entries) - SHOWN} more: --json has them")
+
+
+def _say(console: Console, text: str) -> None:
+    """One line, with nothing in it that a terminal obeys or rich takes for markup."""
+    console.print(Text(printable(text).replace("\n", "\\n")), soft_wrap=True)

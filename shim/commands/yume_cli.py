@@ -1,0 +1,64 @@
+"""The binary that Yume calls: `yume-cli start …`, `--version`, `auth status`.
+
+Whatever goes wrong ends in a result and the terminator on stdout: Yume shows a turn as running until it has them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from shim import __version__
+from shim.channels import early_signals
+from shim.channels.raw_output import tell
+from shim.commands.dropin import fill_standard_files, record_refusal, said, serve
+from shim.core.claude.argv import Invocation
+from shim.core.errors import FrontendError
+from shim.core.ids import parse_uuid
+from shim.core.reading.account import printable
+from shim.core.yume.argv import FLAGS, Call, parse
+
+HELP = """yume-cli start --provider NAME --model MODEL --cwd FOLDER --session-id ID [--prompt TEXT] [--resume ID]
+yume-cli auth status
+yume-cli --version
+
+Flags of start: {flags}
+Without --prompt, stdin is the prompt, or frames: user, interrupt, set_permission_mode, tool_approval.
+"""
+
+
+def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
+    """Run `yume-cli ARGUMENTS`; `installed` is what `shim install` baked in. The exit status."""
+    fill_standard_files()
+    call = parse(arguments)
+    if call.command in ("version", "help", "auth"):
+        early_signals.forget()
+    if call.command in ("version", "help"):
+        flags = " ".join(flag for flag in FLAGS if flag.startswith("--"))
+        text = f"{__version__} (yume-cli)\n" if call.command == "version" else HELP.format(flags=flags)
+        return said(text.encode())
+    if call.command == "auth":
+        from shim.commands.subcommands import answer
+
+        asked = Invocation(
+            subcommand="auth", subcommand_args=call.words or ("status",), shim_vendor=call.vendor or None
+        )
+        return answer(asked, installed)
+    return _start(call, installed, arguments)
+
+
+def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
+    for note in call.notes:
+        tell(printable(f"{call.vendor or 'yume-cli'}: {note}\n"))
+    invocation = call.invocation()
+    from shim.conversation.yume_start import YumeStart, known_as
+
+    name = call.resume or call.session
+    try:
+        refused = invocation._replace(session_id=known_as(name) if name else None)
+    except FrontendError:  # it is told again below, where that has its result
+        name, refused = "", invocation
+    shown = name if parse_uuid(name) is None else ""
+    return serve(
+        refused,
+        lambda: YumeStart(call, invocation, installed, arguments),
+        shown,
+        record=lambda: record_refusal(refused, installed, arguments),
+    )

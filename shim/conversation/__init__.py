@@ -1,0 +1,1 @@
+"""From an invocation to its last result: what is decided, then the loop that runs."""

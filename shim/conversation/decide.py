@@ -1,0 +1,399 @@
+"""From an invocation to a running conversation: everything that is decided before the loop runs.
+
+The child of a single message is started before anyio is imported: it gets going while we do. In a conversation the
+frontend is answered first, and no child exists before its first message.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from shim.channels.log import open_log
+from shim.channels.prompt import read_file_option, read_prompt
+from shim.channels.raw_output import tell
+from shim.conversation.drivers.candidates import Candidate, Candidates
+from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.open_translation import fresh_identity, open_pen
+from shim.conversation.vendor_list import Listing
+from shim.conversation.wire import Pending, Run
+from shim.core.claude.argv import Invocation
+from shim.core.claude.control_answers import Facts
+from shim.core.claude.messages import Message
+from shim.core.claude.policy import MODES, permission_mode
+from shim.core.dialects import DIALECTS
+from shim.core.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError
+from shim.core.ids import parse_uuid, vendor_id
+from shim.core.reading.account import printable
+from shim.core.skipped import PASSED_OVER
+from shim.core.vendor.routing import check_model, chosen, listed, routed
+from shim.process.environment import DEPTH_LIMIT, depth, working_directory
+from shim.process.find_program import found_on_path
+from shim.state import config, store
+from shim.state.own_vendors import learn, readable
+from shim.vendors import FLAT, VENDORS, find
+
+if TYPE_CHECKING:
+    from shim.core.turn.pen import Pen
+    from shim.core.vendor.vendor import Vendor
+    from shim.recording.choice import Takes
+    from shim.recording.recorder import Recorder
+
+DRIVERS = ("two-way", "one-way")
+REPLAY = "replay"  # the vendor that plays recordings;
+PLAYS = "replay:"  # before the path of what it plays
+
+
+def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
+    """The path of what is to be played instead of a vendor, where the one or the other place says so.
+
+    Said in the environment it stands above a session's vendor and above a model's: then no vendor is to run at all.
+    """
+    named = invocation.shim_vendor or environment.get("SHIM_VENDOR") or ""
+    return named[len(PLAYS) :] if named.startswith(PLAYS) else None
+
+
+def terminator(invocation: Invocation, setting: str) -> str:
+    """Which terminator stands behind a result (surface page, Terminator; contract S16b)."""
+    if invocation.output_format != "stream-json":
+        return "none"
+    if setting != "auto":
+        return setting
+    sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
+    return "message_stop" if invocation.print_mode and invocation.input_format == "text" and not sdk else "none"
+
+
+def mode_of(invocation: Invocation) -> str:
+    """The permission mode that is asked for."""
+    return permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
+
+
+def with_settings(invocation: Invocation) -> Invocation:
+    """The invocation under what `--settings` has, if that was given."""
+    if not invocation.settings:
+        return invocation
+    from shim.state.claude_settings import obey_settings
+
+    return obey_settings(invocation)
+
+
+class Start:
+    """One conversation, from its invocation."""
+
+    def __init__(self, invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str] = ()) -> None:
+        """`arguments` are the words that the invocation was read from, for who records the run."""
+        self.recorder: Recorder | None = None
+        self.environment: Mapping[str, str] = os.environ
+        self.cwd = working_directory()
+        if not self.cwd:
+            raise FrontendError("the working directory does not exist any more", hint="start from another one")
+        self.settings = config.load(invocation, self.environment)
+        learn(self.environment, invocation.shim_config)
+        self.log = open_log(self.settings.log, redact=self.settings.redaction() != "none")
+        self.flat = self.settings.dialect != "claude"
+        if self.flat:
+            invocation = yume_mode_of(invocation)
+        self.recordings: Takes | None = None
+        self._played = played(invocation, self.environment)
+        self.resumed_id, self.resumed = self._resumed(invocation)
+        names, model = self._vendor_names(invocation, installed)
+        self._listing = Listing(
+            names,
+            self.settings,
+            self.environment,
+            cwd=self.cwd,
+            flat=self.flat,
+            interactive=self.flat and invocation.permission_prompt_tool == "stdio",
+        )
+        if self._listing.several:
+            invocation = with_settings(invocation)
+        self.vendor = (
+            self._listing.first(mode_of(invocation))
+            if self._played is None
+            else self._stand_in(self._played, invocation)
+        )
+        partial = invocation.partial or DIALECTS[self.settings.dialect].streams
+        invocation = invocation._replace(model=self._listing.model(self.vendor.name, model), partial=partial)
+        if self._listing.translated or not self.vendor.passthrough:  # a real claude's own front reads its files itself
+            invocation = read_file_option(invocation)
+        if not (self._listing.several or self.vendor.passthrough):
+            invocation = with_settings(invocation)
+        self.mode = mode_of(invocation)
+        self.invocation = checked(invocation)
+        if path := config.record_path(invocation, self.environment, installed, self.settings):
+            from shim.process.installed import known_version
+            from shim.recording.open_recorder import open_recorder
+
+            self.recorder = open_recorder(
+                path,
+                self.vendor.shown,
+                self.settings,
+                version=known_version(self.vendor, self.settings.of(self.vendor.name), self.environment, self.cwd),
+                arguments=arguments,
+                environment=self.environment,
+                cwd=self.cwd,
+            )
+        for one in self._listing.skipped:
+            tell(f"{one.vendor} cannot answer ({one.cause}): {one.reason}\n")
+            if self.recorder is not None:
+                self.recorder.note(PASSED_OVER, started=False, **one.fact())
+
+    def _resumed(self, invocation: Invocation) -> tuple[str | None, store.Session | None]:
+        """The session that goes on: the one that is named, or the last one of this directory."""
+        if invocation.resume:
+            return invocation.resume, store.look_up(invocation.resume, self.environment)
+        if invocation.continue_last:
+            vendor = invocation.shim_vendor if self._played is None else REPLAY
+            return store.last(self.cwd, self.environment, vendor) or (None, None)
+        return None, None
+
+    def _stand_in(self, path: str, invocation: Invocation) -> "Vendor":
+        """The vendor whose recordings are played."""
+        from shim.recording.choice import Takes
+
+        self.recordings = Takes(path, self.cwd, self.environment)
+        place = self.resumed.vendor_session if self.resumed and self.resumed.vendor == REPLAY else ""
+        return self.recordings.vendor(invocation.prompt, place, flat=self.flat)
+
+    def _vendor_names(self, invocation: Invocation, installed: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+        """Who runs the turn, first that says (surface page), and the model without its routing prefix."""
+        named, model = routed(invocation.model, VENDORS)
+        if self._played is not None:
+            return (REPLAY,), model
+        session = self.resumed.vendor if self.resumed else None
+        sayings = (
+            (invocation.shim_vendor,),
+            (session,),
+            (named,),
+            listed(self.environment.get("SHIM_VENDOR", "")),
+            (installed.get("vendor"),),
+            self.settings.vendor,
+        )
+        names = next((said for saying in sayings if (said := tuple(name for name in saying if name))), ())
+        if any(name == REPLAY or name.startswith(PLAYS) for name in names):
+            shown = printable(",".join(names))[:60]
+            raise FrontendError(
+                f"{shown!r}: what is to be played is said by SHIM_VENDOR or --shim-vendor alone",
+                hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
+            )
+        if invocation.resume:
+            names = names[:1]  # a session has one vendor, whether or not it is known here
+        if named is not None and (named,) != names:
+            tell(f"the model {printable(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n")
+            model = None
+        if names:
+            return names, model
+        there = found_on_path(readable(), self.environment, self.cwd)
+        found = ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
+        raise FrontendError(
+            "no vendor was chosen",
+            hint=f"set SHIM_VENDOR, `vendor` in {config.config_directory(self.environment)}/config.toml, "
+            f"or --shim-vendor; found on PATH: {found}",
+        )
+
+    def run(self, signals: Pending) -> int:
+        """Start the child, then the loop; the exit status."""
+        try:
+            return self._run(signals)
+        except ShimError as error:
+            error.vendor, error.tried = self.vendor.name, tuple(self._listing.skipped)
+            raise
+
+    def _run(self, signals: Pending) -> int:
+        self.vendor.mode_arguments(self.mode)
+        if depth(self.environment) >= DEPTH_LIMIT:
+            raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
+        self._check_session()
+        for warning in self.vendor.unheeded(self.invocation):
+            tell(warning)
+        fresh, identity = fresh_identity()
+        launcher = self._launcher(fresh, identity)
+        launcher.find()
+        first = Candidate(launcher, self._listens(self.vendor))
+        launcher.tried = tuple(self._listing.skipped)
+        run = Run(first, self.invocation, signals, transcript=self._transcript(), candidates=self._candidates(first))
+        return self._serve(run)
+
+    def _candidates(self, first: Candidate) -> Candidates | None:
+        """The vendors that may answer in each other's place, where there are several."""
+        if len(self._listing.left) == 1:
+            return None
+        made, facts = {first.launcher.vendor.name: first}, first.launcher.facts
+
+        def prepare(name: str) -> Candidate:
+            candidate = made.get(name) or self._candidate(name, first.launcher)
+            made[name], vendor = candidate, candidate.launcher.vendor
+            facts.serve(vendor.shown, tuple(vendor.modes), asks=candidate.listens, unattended=vendor.unattended)
+            return candidate
+
+        return Candidates(self._listing.left, self._listing.skipped, prepare)
+
+    def _candidate(self, name: str, first: Launcher) -> Candidate:
+        """A vendor that was not asked yet; what is wrong with it is said by its first turn."""
+        vendor = find(name, flat=True)
+        launcher = first.another(vendor, self._listing.environment(name))
+        try:
+            self._listing.interactive(vendor)
+            return Candidate(launcher, self._listens(vendor))
+        except FrontendError as error:
+            launcher.refusal = error
+            return Candidate(launcher, listens=False)
+
+    def _serve(self, run: Run) -> int:
+        """The way in which the frontend asks: one message or many."""
+        if self.invocation.input_format == "stream-json":
+            if self.vendor.passthrough and not self._listing.translated:
+                ending = terminator(self.invocation, self.settings.terminator)
+                changed = self.settings.hide or self.settings.redaction() == "all"
+                return run.relay(plain=ending == "none" and not changed)
+            return run.conversation()
+        if self.invocation.permission_prompt_tool == "stdio" and self._any_listens():
+            prompt = (
+                self.invocation.prompt
+            )  # stdin brings the answers, unless it is the prompt: then nobody can be asked
+            return run.conversation(Message(prompt or self._prompt()), answers=bool(prompt))
+        return run.one_message(self._prompt())
+
+    def _any_listens(self) -> bool:
+        """Whether one of those that may answer can ask its questions through its stdin."""
+        names = self._listing.left[1:] if self._listing.several else ()
+        return self._listens(self.vendor) or any(self._listens(find(name, flat=True)) for name in names)
+
+    def _prompt(self) -> str:
+        return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)
+
+    def _check_session(self) -> None:
+        """A session has one vendor, exists if it is to go on, and does not if it is to begin (contract F6, F7)."""
+        invocation, vendor = self.invocation, self.vendor
+        if vendor.passthrough and not self._listing.several:
+            return
+        if self.resumed and self.resumed.vendor != vendor.name:
+            raise FrontendError(
+                f"this session was made by {self.resumed.vendor} and cannot go on with {vendor.name}",
+                hint="start a new session, or leave the choice of vendor to the session",
+            )
+        if invocation.resume and self.recordings is not None and self.recordings.knows(invocation.resume):
+            return
+        if (self.resumed or invocation.resume) and not vendor.resumes:
+            raise FrontendError(f"{vendor.name} cannot go on with a session", hint="start a new one")
+        if invocation.resume and self.resumed is None and store.available(self.environment):
+            raise UnknownSessionError(invocation.resume)
+        if invocation.session_id and store.look_up(invocation.session_id, self.environment):
+            raise ArgumentError(f"Error: Session ID {invocation.session_id} is already in use.")
+
+    def _launcher(self, fresh: str, identity: str) -> Launcher:
+        invocation = self.invocation
+        resumed = None if invocation.fork_session else parse_uuid(self.resumed_id or "")
+        facts = Facts(
+            vendor=self.vendor.shown if self.recordings is None else self.recordings.asked,
+            session_id=invocation.session_id or resumed or fresh,
+            mode=self.mode,
+            model=invocation.model,
+            modes=tuple(self.vendor.modes),
+            bypass=invocation.skip_permissions or invocation.allow_skip_permissions or self.mode == "bypassPermissions",
+            prompts=_prompts(invocation),
+            state_events=_state_events(self.environment),
+            process=os.getpid(),
+            cwd=self.cwd,
+            asks=self._listens(self.vendor),
+            line_bytes=self.settings.max_line_bytes,
+            replays=invocation.replay_user_messages,
+            checked=lambda model: self._own_model(model, facts.vendor),
+            unattended=self.vendor.unattended,
+        )
+        launcher = Launcher(
+            self.vendor,
+            invocation,
+            self.settings,
+            self.environment if not self._listing.several else self._listing.environment(self.vendor.name),
+            cwd=self.cwd,
+            facts=facts,
+            pen=self._pen(identity),
+            known=self.resumed,
+            log=self.log,
+            recorder=self.recorder,
+            flat=self._listing.translated,
+        )
+        if self.recordings is not None:
+            launcher.played = self.recordings.tried
+        facts.policy = launcher.policy()
+        return launcher
+
+    def _own_model(self, model: str, vendor: str) -> str | None:
+        """The model that a conversation goes on with. ValueError for one that is another vendor's, or a flag."""
+        own = chosen(model, vendor, VENDORS)
+        if own is not None:
+            check_model(own)
+        return own
+
+    _shown = ""  # the frontend's own name for the session, where that is no UUID
+
+    def _pen(self, identity: str) -> "Pen":
+        return open_pen(
+            self.settings.dialect,
+            identity,
+            partial=self.invocation.partial,
+            terminator=terminator(self.invocation, self.settings.terminator),
+            limit=self.settings.max_line_bytes,
+            shown=self._shown,
+            history=self._transcript(),
+        )
+
+    def _listens(self, vendor: "Vendor") -> bool:
+        """Whether one child serves the conversation: the vendor can, and the settings do not say otherwise."""
+        name = vendor.name
+        driver = self.settings.of(name).driver or DRIVERS[0]
+        if driver not in DRIVERS:
+            raise FrontendError(f"vendors.{name}.driver is {driver!r}, it must be one of {', '.join(DRIVERS)}")
+        return vendor.speech is not None and driver == "two-way"
+
+    def _transcript(self) -> bool:
+        """Whether history lists are to find the session; a real claude writes its own."""
+        kept = self.settings.transcripts and not self.invocation.no_session_persistence
+        return kept and not self.vendor.passthrough and FLAT.keys().isdisjoint(self._listing.left)
+
+
+def yume_mode_of(invocation: Invocation) -> Invocation:
+    """The invocation with Claude's mode for one of Yume's; an unknown one is `default` (R15)."""
+    given = invocation.permission_mode
+    if given in (None, "manual", *MODES):
+        return invocation
+    from shim.core.yume.words import yume_mode
+
+    mode, asks, known = yume_mode(given)
+    if not known:
+        tell(f"the permission mode {printable(str(given)[:60])!r} is not known: default\n")
+    return invocation._replace(
+        permission_mode=mode, permission_prompt_tool="stdio" if asks else invocation.permission_prompt_tool
+    )
+
+
+def _prompts(invocation: Invocation) -> bool:
+    """Whether the frontend is asked: it reads a question in a stream only, and nobody waits for who was not asked."""
+    return invocation.permission_prompt_tool == "stdio" and invocation.output_format == "stream-json"
+
+
+def _state_events(environment: Mapping[str, str]) -> str:
+    """Who wants to know the session's state (contract 5.13)."""
+    if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
+        return "visible"
+    return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
+
+
+def checked(invocation: Invocation) -> Invocation:
+    """The invocation, when nothing in it could be taken for a flag or a path by a vendor (threats: frontend)."""
+    model, resume = invocation.model, invocation.resume
+    if model:
+        try:
+            check_model(model)
+        except ValueError as error:
+            raise FrontendError(str(error)) from None
+    if resume == "":
+        raise FrontendError(
+            "--resume needs a session id when the prompt is given", hint="use --resume ID or --continue"
+        )
+    if resume and vendor_id(resume) is None:
+        raise FrontendError(f"the session id {resume[:60]!r} is neither a UUID nor an id of a vendor")
+    for directory in invocation.add_dirs:
+        if directory.startswith("-"):
+            raise FrontendError(f"--add-dir {directory[:60]!r} is not a directory")
+    return invocation

@@ -1,0 +1,152 @@
+"""`shim translate`: a child's stdout from a file or stdin, said as Claude's stream-json. Plain blocking I/O."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.dialects import DIALECTS
+from shim.core.reading.limits import Keep
+from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Terms
+from shim.core.vendor.pump import Translation
+from shim.state.config import LINE_BYTES
+from shim.state.files import aside_for
+from shim.vendors import find
+
+if TYPE_CHECKING:
+    from shim.core.turn.pen import Pen
+    from shim.state.spill import Spill
+
+CHUNK_BYTES = 256 * 1024
+STDERR_BYTES = 1024 * 1024  # of `--stderr FILE`; its head and tail are what an error text quotes
+
+# With `--stable-ids`: ids that count, so that two runs over the same bytes print the same bytes.
+STABLE_IDENTITY = "00000000-0000-4000-8000-"
+STABLE_SESSION = "00000000-0000-4000-8000-000000000000"
+
+
+def fresh_identity() -> tuple[str, str]:
+    """A session id, and the first 24 characters of the uuids of its lines."""
+    from uuid import uuid4
+
+    return str(uuid4()), str(uuid4())[:24]
+
+
+def open_pen(
+    dialect: str,
+    identity: str,
+    *,
+    partial: bool = False,
+    terminator: str = "none",
+    limit: int = 0,
+    shown: str = "",
+    history: bool = False,
+) -> "Pen":
+    """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always.
+
+    `history`: a dialect that is not Claude's also keeps Claude's lines, for a transcript.
+    """
+    if dialect == "yume":
+        from shim.core.yume.pen import YumePen
+
+        kept = ClaudePen(fresh_identity()[1], limit=limit) if history else None
+        return YumePen(identity, limit=limit, shown=shown, history=kept)
+    return ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
+
+
+def open_translation(
+    vendor_name: str,
+    *,
+    dialect: str = "claude",
+    partial: bool = False,
+    terminator: str = "message_stop",
+    session_id: str | None = None,
+    stable: bool = False,
+    limit: int = LINE_BYTES,
+    inbound: int = INBOUND_BYTES,
+    redact: bool = False,
+) -> Translation:
+    """A translation outside of a turn: nothing is known of the invocation but the vendor.
+
+    `limit` are the bytes of a line of ours at most (what is cut is kept in a file, unless the output is `stable`),
+    `inbound` those of a line that comes in.
+    """
+    vendor = find(vendor_name, flat=dialect != "claude")
+    fresh, identity = (STABLE_SESSION, STABLE_IDENTITY) if stable else fresh_identity()
+    started = time.monotonic()
+    clock: Callable[[], int] = (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))
+    terms = Terms(
+        vendor=vendor.name,
+        fresh_id=fresh,
+        session_id=session_id,
+        cwd="" if stable else os.getcwd(),
+        tools=vendor.listed,
+        unattended=vendor.unattended,
+        retracts=vendor.retracts or DIALECTS[dialect].retries,
+        retries=DIALECTS[dialect].retries,
+        worded=vendor.passthrough,
+        login=vendor.login,
+        keep=None if stable else _kept(fresh),
+        clean_exits=vendor.clean_exits,
+        redact=redact,
+        clock=clock,
+    )
+    pen = open_pen(dialect, identity, partial=partial, terminator=terminator, limit=limit)
+    return Translation(vendor.translator, terms, pen, inbound=inbound, aside=aside_for(inbound))
+
+
+def _kept(session: str) -> Keep:
+    """Where a text goes that is too large for a line."""
+
+    spill: list[Spill] = []
+
+    def keep(text: str) -> str | None:
+        from shim.state.spill import Spill
+
+        spill[:] = spill or [Spill(os.environ, session)]
+        return spill[0].keep(text)
+
+    return keep
+
+
+def parse_exit(text: str) -> Exit:
+    """`--exit`: a code or a signal's name, with or without SIG. Raises ValueError."""
+    if text.lstrip("-").isdigit():
+        code = int(text)
+        return Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
+    import signal
+
+    name = text.upper() if text.upper().startswith("SIG") else "SIG" + text.upper()
+    return Exit(signal=signal.Signals[name].name) if name in signal.Signals.__members__ else _no_exit(text)
+
+
+def _no_exit(text: str) -> Exit:
+    raise ValueError(f"{text!r} is neither an exit code nor the name of a signal")
+
+
+def signal_name(number: int) -> str:
+    """SIGTERM for 15; the number itself for one without a name."""
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def translate(translation: Translation, source: int, sink: int, child_exit: Exit, stderr: str) -> None:
+    """Pump file descriptor `source` into `sink`, chunk by chunk, until its end."""
+    while chunk := os.read(source, CHUNK_BYTES):
+        if said := translation.feed(chunk):
+            write_all(sink, said)
+    write_all(sink, translation.close(child_exit, stderr))
+
+
+def write_all(sink: int, data: bytes) -> None:
+    """Write all of `data` to a blocking file descriptor."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(sink, view) :]

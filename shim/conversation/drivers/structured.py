@@ -1,0 +1,89 @@
+"""`--json-schema` for vendors that cannot keep to a schema themselves (contract F11, 5.11).
+
+The prompt asks for JSON, the last text of the turn is read as the answer and held against the schema. jsonschema
+costs a tenth of a second to import, so only a turn with the flag imports it.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from shim.core.errors import ArgumentError
+from shim.core.turn.terms import Structured
+
+FAULTS = 3  # of an answer that are named: enough to see what went wrong
+FAULT_CHARACTERS = 300  # a fault quotes the value that does not fit, whatever its size
+NOT_JSON = "Error: --json-schema is not valid JSON: JSON Parse error: "
+INSTRUCTION = (
+    "Your last message must be one JSON object and nothing else: no explanation, no Markdown. "
+    "It must be valid against this JSON Schema:"
+)
+_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.S | re.M)
+
+
+def parsed(schema: str) -> dict[str, Any]:
+    """The schema as an object; ArgumentError with Claude's text when it is none (contract 11)."""
+    try:
+        value = json.loads(schema)
+    except ValueError as error:
+        reason = str(error)
+        # The words of the real one's parser for the mistake that people make: a key without quotes.
+        raise ArgumentError(NOT_JSON + ("Expected '}'" if "property name" in reason else reason)) from None
+    except RecursionError:
+        raise ArgumentError(NOT_JSON + "nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ArgumentError("Error: --json-schema is not a JSON Schema: it must be an object")
+    return value
+
+
+def reader(schema: str) -> Callable[[str], Structured]:
+    """What reads an answer by this schema. ArgumentError when it is not a JSON Schema."""
+    import jsonschema
+    from jsonschema_specifications import REGISTRY
+
+    table = parsed(schema)
+    kind = jsonschema.validators.validator_for(table, default=jsonschema.Draft202012Validator)
+    try:
+        kind.check_schema(table)
+    except jsonschema.SchemaError as error:
+        where = error.json_path
+        reason = f"{where}: {error.message[:FAULT_CHARACTERS]}"
+        raise ArgumentError(f"Error: --json-schema is not a JSON Schema: {reason}") from None
+    # Its own registry would fetch a $ref from the network; this one knows the drafts and nothing else.
+    validator = kind(table, registry=REGISTRY)
+
+    def read(text: str) -> Structured:
+        value = answer(text)
+        if isinstance(value, str):
+            return Structured(fault=value)
+        try:
+            faults = [
+                f"{fault.json_path}: {fault.message[:FAULT_CHARACTERS]}"
+                for fault in islice(validator.iter_errors(value), FAULTS)
+            ]
+        except Exception as error:  # a $ref to nowhere, a pattern that is none: known only now
+            return Structured(fault=f"it cannot be checked: {str(error)[:FAULT_CHARACTERS]}")
+        return Structured(fault="; ".join(faults)) if faults else Structured(value)
+
+    return read
+
+
+def answer(text: str) -> dict[str, Any] | str:
+    """The object that a text is, or that the one code fence in it holds; else what is wrong with it."""
+    if not text.strip():
+        return "it is empty"
+    fences = _FENCE.findall(text)
+    try:
+        value = orjson.loads(fences[0] if len(fences) == 1 else text)
+    except orjson.JSONDecodeError as error:
+        return f"it is not JSON: {error}"
+    return value if isinstance(value, dict) else "it is JSON, but no object"
+
+
+def instruct(prompt: str, schema: str) -> str:
+    """The prompt with the request for JSON behind it."""
+    return f"{prompt}\n\n{INSTRUCTION}\n{orjson.dumps(parsed(schema)).decode()}"

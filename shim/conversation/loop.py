@@ -1,0 +1,86 @@
+"""What every loop of ours does whatever runs in it: signals, a frontend that leaves, an exit status."""
+
+import gc
+import signal
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+
+from shim.channels.stdout import Output
+from shim.core.errors import MachineError
+
+if TYPE_CHECKING:
+    from shim.recording.recorder import Recorder
+
+LAST_WORDS_SECONDS = 0.2  # for the result of a turn that a SIGTERM ended, if stdout takes it (surface page)
+
+WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STATUS_OF_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
+
+
+class Loop:
+    """`_work` is cancelled (through `_working`) when a signal ends us or nobody reads our stdout any more."""
+
+    def __init__(self, output: Output, recorder: "Recorder | None" = None) -> None:
+        self._output = output
+        self._recorder = recorder
+        self._fault: Exception | None = None
+        self._working = anyio.CancelScope()
+        self._stopped_by: str | None = None
+        self._ending = False
+        self._gone = False
+
+    async def run(self, pending: list[int]) -> int:
+        """To the end; our exit status. `pending` are signals that came before the loop ran."""
+        gc.freeze()
+        gc.enable()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._signals, tasks, pending)
+            tasks.start_soon(self._frontend_gone)
+            if self._recorder is not None and self._recorder.strict:
+                tasks.start_soon(self._recording_failed, self._recorder)
+            status = await self._work(tasks)
+            tasks.cancel_scope.cancel()
+        return status or int(self._output.broken)
+
+    async def _work(self, tasks: TaskGroup) -> int:
+        raise NotImplementedError
+
+    def _interrupt(self, tasks: TaskGroup) -> None:
+        """A SIGINT: the turn that runs is stopped, and we end behind it."""
+        raise NotImplementedError
+
+    async def _frontend_gone(self) -> None:
+        """A frontend that crashed closes our stdout: no turn goes on for nobody."""
+        await self._output.gone()
+        self._gone = True
+        self._working.cancel()
+
+    async def _recording_failed(self, recorder: "Recorder") -> None:
+        """A turn that must be recorded ends where it is not."""
+        self._fault = MachineError(await recorder.failed())
+        self._working.cancel()
+
+    async def _signals(self, tasks: TaskGroup, pending: list[int]) -> None:
+        wanted = [number for number in WANTED if signal.getsignal(number) is not signal.SIG_IGN]
+        with anyio.open_signal_receiver(*wanted) as received:
+            for number in pending:
+                self._signal(signal.Signals(number).name, tasks)
+            async for caught in received:
+                self._signal(caught.name, tasks)
+
+    def _signal(self, name: str, tasks: TaskGroup) -> None:
+        if self._recorder is not None:
+            self._recorder.note("caught", signal=name)
+        if name in STATUS_OF_SIGNAL:
+            self._stopped_by = name
+            self._working.cancel()
+        elif not self._ending:
+            self._ending = True
+            self._interrupt(tasks)
+
+
+def said_of(error: Exception) -> str:
+    """Why a turn ends that did nothing wrong: the machine's fault in its own words, or ours."""
+    return str(error) if isinstance(error, MachineError) else f"the shim failed: {error!r}"

@@ -1,0 +1,231 @@
+"""The one loop of a conversation: messages in, turns out, with signals, deadlines and a certain end.
+
+One message on the command line, or many on stdin, a child a turn or one for all: the loop does not care which.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+
+from shim.channels.raw_output import tell
+from shim.channels.stdin import Source
+from shim.channels.stdout import FrontendGoneError, Output
+from shim.conversation.drivers.driver import Driver
+from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
+from shim.core.api_errors import Cause
+from shim.core.claude.control import Control, Decided, Forbidden, Interrupt, ModeChosen, ModelChosen, Wish
+from shim.core.claude.messages import Message
+from shim.core.reading.lines import INBOUND_BYTES
+from shim.process import strays
+
+if TYPE_CHECKING:
+    from shim.recording.recorder import Recorder
+
+# That wait for their turn. Beyond both the frontend's stdin is not read on, and then neither an answer nor an interrupt
+# is heard: a frontend that writes a few messages ahead must not come there, one that never stops must.
+QUEUE_MESSAGES = 64  # from here on their bytes count too
+MOST_MESSAGES = 10_000
+
+
+class Session(Loop):
+    """A conversation from its first message to its end.
+
+    `first` is the message of the command line; without a `source` it is the only one. `control` answers the frontend.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        output: Output,
+        *,
+        first: Message | None = None,
+        control: Control | None = None,
+        source: Source | None = None,
+        recorder: "Recorder | None" = None,
+    ) -> None:
+        super().__init__(output, recorder)
+        self._driver = driver
+        self._control = control
+        self._source = source
+        self._messages = deque[Message]() if control is None else control.messages
+        if first is not None:
+            self._messages.append(first)
+        self._once = first is not None
+        self._listening = source is not None
+        self._news = anyio.Event()
+        self._running = False
+        self._number = 0  # of the turn that runs, or ran last
+        self._taking = False  # a message was taken whose turn has not begun
+
+    async def _work(self, tasks: TaskGroup) -> int:
+        """The turns; a frontend that leaves and a mistake of ours end the child too."""
+        if self._source is not None:
+            tasks.start_soon(self._listen, self._source)
+        try:
+            with self._working:
+                await self._turns()
+            if self._fault is not None:
+                raise self._fault
+        except FrontendGoneError:
+            self._gone = True
+        except Exception as error:
+            await self._failed(error)
+            await self._driver.stop()
+            return 1
+        if self._stopped_by is not None:
+            self._driver.terminate()
+            await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
+        await self._driver.stop()
+        if self._control is not None:
+            strays.end_orphans()  # a conversation is over for good; one message may leave a server running
+        if self._stopped_by is not None:
+            return STATUS_OF_SIGNAL[self._stopped_by]
+        translation = self._driver.translation
+        failed = translation is not None and translation.turn.is_error
+        return 1 if failed and not self._ending and not self._gone else 0
+
+    async def _turns(self) -> None:
+        while (message := await self._next()) is not None:
+            self._running = True
+            if self._recorder is not None:
+                self._recorder.turn += 1
+            await self._control_lines()
+            self._output.asked(message)
+            self._taking = False
+            self._tell_news()
+            if self._ending:  # we were told to end while nobody was there to be interrupted
+                await self._driver.never_begin(message)
+            else:
+                await self._driver.turn(message)
+                self._driver.reap()
+            self._running = False
+            if self._control is not None:
+                self._control.end()
+                await self._control_lines()
+            if self._driver.translation is not None:
+                await self._output.end(self._driver.translation.turn)
+
+    async def _next(self) -> Message | None:
+        """The next message; None when there will be none."""
+        while not self._ending and not (self._once and self._driver.translation is not None):
+            if self._messages:
+                message = self._messages.popleft()
+                self._number += 1
+                self._taking = True
+                if self._control is not None:
+                    self._control.begin(message.text)
+                self._tell_news()
+                return message
+            if not self._listening:
+                return None
+            await self._news.wait()
+        return None
+
+    # -- the frontend's lines -----------------------------------------------------------------------------
+
+    async def _listen(self, source: Source) -> None:
+        """Read stdin to its end, whatever turn runs meanwhile."""
+        try:
+            await self._read(source)
+        except FrontendGoneError:
+            self._gone = True
+            self._working.cancel()
+        except Exception as error:
+            self._fault = error
+            self._working.cancel()
+
+    async def _read(self, source: Source) -> None:
+        control, lines = self._control, source.lines
+        assert control is not None
+        await self._control_lines()  # what was not taken before the loop ran
+        for raw in source.heard:
+            await self._obey(control.receive(raw))
+            await self._in_order(control)
+        while chunk := await source.read():
+            for raw in lines.feed(chunk):
+                await self._obey(control.receive(raw))
+                await self._in_order(control)
+        for raw in lines.close():
+            await self._obey(control.receive(raw))
+        if lines.skipped:
+            tell(f"{lines.skipped} lines of stdin were too long and were skipped\n")
+        await self._obey(control.closed())
+        self._listening = False
+        self._tell_news()
+
+    async def _obey(self, wishes: list[Wish]) -> None:
+        """Do what a line asked for, after its answer was said; what is about a turn is not about the next one."""
+        number = self._number
+        await self._control_lines()
+        for wish in wishes:
+            if isinstance(wish, Interrupt | Decided | Forbidden) and not (self._running and number == self._number):
+                continue
+            if isinstance(wish, Interrupt):
+                await self._driver.interrupt()
+            elif isinstance(wish, Decided):
+                await self._driver.decide(wish.permission, wish.decision)
+            elif isinstance(wish, Forbidden):
+                await self._driver.forbid(wish.call, wish.reason)
+            elif isinstance(wish, ModelChosen):
+                await self._driver.change(model=wish.model)
+            elif isinstance(wish, ModeChosen):
+                await self._driver.change(mode=wish.mode)
+        self._tell_news()
+
+    async def _in_order(self, control: Control) -> None:
+        """A message's turn begins before the next line is heard, if it can; a full queue is waited for."""
+        while self._taking or (control.messages and not control.running) or self._full(control):
+            await self._news.wait()
+
+    def _full(self, control: Control) -> bool:
+        if len(control.messages) < QUEUE_MESSAGES:
+            return False
+        most = INBOUND_BYTES if self._source is None else self._source.limit
+        return sum(message.size for message in control.messages) >= most or len(control.messages) >= MOST_MESSAGES
+
+    async def _control_lines(self) -> None:
+        if self._control is None:
+            return
+        for complaint in self._control.complaints:
+            tell(complaint)
+        self._control.complaints.clear()
+        if data := self._control.take():
+            await self._output.lines(data)
+
+    def _tell_news(self) -> None:
+        """Whoever waits looks again: a message came or was taken, stdin ended, we were told to end."""
+        told, self._news = self._news, anyio.Event()
+        told.set()
+
+    # -- ends ---------------------------------------------------------------------------------------------
+
+    async def _failed(self, error: Exception) -> None:
+        """Our own mistake: the frontend still gets its one result."""
+        try:
+            await self._last_words(said_of(error), "internal")
+        except Exception as another:
+            tell(f"the shim failed: {another!r}\n")
+
+    async def _last_words(self, reason: str, cause: Cause) -> None:
+        """End the turn that runs with an error result, if none was said yet and stdout takes it soon."""
+        translation, said = self._driver.translation, b""
+        if translation is None or not self._running:
+            return
+        if not translation.finished:
+            translation.turn.stopped(reason, cause)
+            said = translation.close(None)
+        if self._control is not None:
+            self._control.end()
+        with anyio.move_on_after(LAST_WORDS_SECONDS):
+            try:
+                await self._output.lines(said)
+                await self._control_lines()
+                await self._output.end(translation.turn)
+            except FrontendGoneError:
+                pass
+
+    def _interrupt(self, tasks: TaskGroup) -> None:
+        self._tell_news()
+        tasks.start_soon(self._driver.interrupt)

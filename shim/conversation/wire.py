@@ -1,0 +1,247 @@
+"""The three ways in which a conversation is run: one message, many, or by a child that holds it itself.
+
+anyio and what stands on it are imported here, after what must not wait for them: the child of a single message is
+started before, and a frontend's first questions are answered before.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from shim.channels.raw_output import offer, tell
+from shim.conversation.drivers.candidates import Candidate, Candidates
+from shim.conversation.drivers.launcher import Started
+from shim.core.claude.argv import Invocation
+from shim.core.claude.messages import Message
+from shim.core.claude.pen import CLAUDE_VERSION
+from shim.core.errors import ModeError, VendorError
+from shim.process import strays
+from shim.state.redaction import of_messages, of_stream
+
+if TYPE_CHECKING:
+    from shim.channels.stdin import Source
+    from shim.channels.stdout import Output
+    from shim.channels.transcript import Transcript
+    from shim.conversation.drivers.driver import ChildDriver
+    from shim.conversation.drivers.fallback import Fallback
+    from shim.core.claude.control import Control
+    from shim.recording.recorder import Recorder
+
+
+class Pending(Protocol):
+    """The signals that came while the child was starting."""
+
+    pending: list[int]
+    started: bool
+
+
+class Run:
+    """One conversation to be run: by `first`, or by one of the `candidates` that may answer in each other's place.
+
+    `transcript`: history lists will find it.
+    """
+
+    def __init__(
+        self,
+        first: Candidate,
+        invocation: Invocation,
+        signals: Pending,
+        *,
+        transcript: bool,
+        candidates: Candidates | None = None,
+    ) -> None:
+        self._first = first
+        self._launcher = first.launcher
+        self._candidates = candidates
+        self._invocation = invocation
+        self._signals = signals
+        self._keeps = transcript
+        self._transcript: Transcript | None = None
+
+    def one_message(self, prompt: str) -> int:
+        """One message: its child runs before anyio is there."""
+        from shim.process import child as children
+
+        self._signals.started = True
+        strays.adopt()
+        started = self._start(prompt)
+        try:
+            import anyio
+
+            from shim.conversation.drivers.child_per_turn import OneWay
+            from shim.conversation.message_loop import Session
+
+            async def turn() -> int:
+                output = self._output()
+                first = OneWay(self._launcher, output, started=started)
+                driver = self._one_of(first, lambda another: OneWay(another.launcher, output))
+                session = Session(driver, output, first=Message(prompt), recorder=self._launcher.recorder)
+                return await session.run(self._signals.pending)
+
+            return anyio.run(turn)
+        except BaseException:
+            if started is not None:
+                children.abandon(started.process)
+            raise
+        finally:
+            self._close()
+
+    def conversation(
+        self, first: Message | None = None, *, answers: bool = True, source: "Source | None" = None
+    ) -> int:
+        """Many messages, or one with questions in between; without `answers` nobody reads the questions.
+
+        `source` is our stdin when something of it was read already.
+        """
+        from shim.channels.stdin import Source
+
+        self._signals.started = True
+        control = self._control()
+        if not answers:
+            control.closed()
+        elif source is None:
+            recorder = self._launcher.recorder
+            source = Source(limit=self._launcher.settings.max_inbound_bytes, recorder=recorder)
+            _answer_at_once(control, source, recorder)
+        strays.adopt()
+        import anyio
+
+        from shim.conversation.drivers.child_per_conversation import TwoWay
+        from shim.conversation.drivers.child_per_turn import OneWay
+        from shim.conversation.message_loop import Session
+
+        async def conversation() -> int:
+            async with anyio.create_task_group() as tasks:
+                output = self._output()
+
+                def drive(candidate: Candidate) -> "ChildDriver":
+                    if candidate.listens:
+                        return TwoWay(candidate.launcher, output, control, tasks)
+                    return OneWay(candidate.launcher, output, control)
+
+                driver = self._one_of(drive(self._first), drive)
+                recorder = self._launcher.recorder
+                session = Session(driver, output, first=first, control=control, source=source, recorder=recorder)
+                status = await session.run(self._signals.pending)
+                tasks.cancel_scope.cancel()
+            return status
+
+        try:
+            return anyio.run(conversation)
+        finally:
+            self._close()
+
+    def _start(self, prompt: str) -> Started | None:
+        """The first child; where another vendor may answer, one that cannot be started is the loop's to pass over."""
+        try:
+            return self._launcher.start(prompt)
+        except (VendorError, ModeError):
+            if self._candidates is None:
+                raise
+            return None
+
+    def _one_of(self, driver: "ChildDriver", drive: Callable[[Candidate], "ChildDriver"]) -> "ChildDriver | Fallback":
+        """What answers: the one vendor, or one of several."""
+        if self._candidates is None:
+            return driver
+        from shim.conversation.drivers.fallback import Fallback
+
+        return Fallback(driver, self._candidates, drive)
+
+    def _control(self) -> "Control":
+        facts, pen = self._launcher.facts, self._launcher.pen
+        if self._launcher.settings.dialect == "yume":
+            from shim.core.yume.control import YumeControl
+            from shim.core.yume.pen import YumePen
+
+            assert isinstance(pen, YumePen)
+            return YumeControl(facts, _minted(), _now, pen, unattended=self._launcher.vendor.unattended)
+        from shim.core.claude.control import Control
+
+        return Control(facts, _minted(), _now)
+
+    def relay(self, *, plain: bool) -> int:
+        """A real claude holds the conversation itself; `plain`: its lines pass as they are."""
+        import anyio
+
+        from shim.channels.stdin import Source
+        from shim.conversation.passthrough_loop import Relay
+        from shim.process import child as children
+
+        self._signals.started = True
+        strays.adopt()
+        launcher, started = self._launcher, self._launcher.start("", listens=True)
+
+        async def conversation() -> int:
+            relay = Relay(
+                children.Child(*started._replace(stdin=b"")),
+                launcher.translation(None),
+                self._output(),
+                Source(recorder=launcher.recorder),
+                plain=plain,
+                interrupt=launcher.vendor.interrupt,
+                end_grace=launcher.end_grace,
+                timeouts=launcher.timeouts,
+                stream=of_stream(launcher.settings),
+                note=launcher.note_account,
+                recorder=launcher.recorder,
+            )
+            return await relay.run(self._signals.pending)
+
+        try:
+            return anyio.run(conversation)
+        except BaseException:
+            children.abandon(started.process)
+            raise
+
+    def _output(self) -> "Output":
+        from shim.channels.stdout import Output, Stdout
+        from shim.channels.transcript import Transcript
+
+        if self._keeps:
+            clean = of_messages(self._launcher.settings)
+            self._transcript = Transcript(self._launcher.environment, self._launcher.cwd, CLAUDE_VERSION, clean)
+            self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.session_id)
+        invocation = self._invocation
+        return Output(
+            invocation.output_format,
+            verbose=invocation.verbose,
+            stdout=Stdout(recorder=self._launcher.recorder),
+            transcript=self._transcript,
+            history=self._launcher.pen.history,
+        )
+
+    def _close(self) -> None:
+        if self._transcript is not None:
+            self._transcript.close()
+
+
+def _answer_at_once(control: "Control", source: "Source", recorder: "Recorder | None") -> None:
+    """What a frontend asks before its first message is answered before anyio is imported (contract C1)."""
+    lines = source.hear()
+    while lines and b'"control_request"' in lines[0]:
+        control.receive(lines.pop(0))
+    for complaint in control.complaints:
+        tell(complaint)
+    control.complaints.clear()
+    data = control.take()
+    try:
+        rest = offer(1, data)
+    except OSError:
+        return  # the loop finds out too, and ends
+    control.give_back(rest)
+    if recorder is not None:
+        recorder.stream("O", data[: len(data) - len(rest)])
+
+
+def _minted() -> Callable[[], str]:
+    """A source of fresh uuids."""
+    from uuid import uuid4
+
+    return lambda: str(uuid4())
+
+
+def _now() -> str:
+    """The time, as Claude writes it."""
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"

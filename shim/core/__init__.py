@@ -1,0 +1,1 @@
+"""The pure core: no await, clock, file, environment or randomness. Bytes in, bytes and commands out."""

@@ -1,0 +1,356 @@
+"""Casts without secrets: each line as it is written, and what only the next lines show later.
+
+A line's strings are cleaned by themselves and as the fragments of a text: the strings under one path of keys, in one
+stream, are read one behind the other, and so are plain lines. Where a secret was split, the lines that are written
+already get an edit: the number of the record, the number of the string in it, and what should stand there. `edited`
+makes it when the file is at its end.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orjson
+
+from shim.core.cast.seams import Covered, Entry, Place, Seam, Span, count, cut_out, spans
+from shim.core.reading.json_text import dump, exact, long_integers
+from shim.core.secrets.patterns import BEFORE_CHARACTERS, NAME_ENDS
+from shim.core.secrets.redactor import CUT, Redactor, signless
+
+# Texts in fragments that are followed at once: a vendor has a few dozen paths with texts. One that is not in the
+# middle of a secret gives its place away.
+SEAMS = 128
+WINDOW_STRINGS, WINDOW_CHARACTERS = 10_000, 128 * 1024  # behind the first of a text that waits; a key has half of it
+SNAPSHOT_CHARACTERS = 4 * 1024 * 1024  # of texts that are printed again and again, each time longer
+EDITS, EDIT_CHARACTERS = 10_000, 16 * 1024 * 1024  # what waits for the end of the file
+OWN_CHARACTERS = 512  # the longest match of a pattern of the user's that is found across strings
+PLACES = 4000  # paths of keys that are told apart; below more of them strings are cleaned by themselves
+HARMLESS = 20_000  # strings in which nothing begins: most come again, in another line or in ours; their hashes
+
+# Keys whose strings are whole words: an id, a kind, a name. Nobody prints a text in pieces of these.
+_WHOLE = frozenset((
+    *("type", "subtype", "id", "uuid", "session_id", "sessionId", "message_id", "messageId", "request_id", "requestId"),
+    *("tool_use_id", "toolCallId", "call_id", "parent_tool_use_id", "parentId", "responseId", "role", "model", "name"),
+    *("toolName", "api", "provider", "timestamp", "stop_reason", "stopReason", "cwd", "session", "version", "object"),
+))  # fmt: skip
+
+Search = Callable[[str], Iterable[Span]]  # a user's own patterns, over a text
+Edit = tuple[int, str]  # the number of a string in its line, and what should stand there
+
+
+class Cleaner:
+    """Cleans the records of one cast. `search` finds more than what is known as a secret.
+
+    `counts` are the secrets by kind. `lost`: more was split than can be kept for the end.
+    """
+
+    def __init__(self, search: Search | None = None) -> None:
+        self.counts: dict[str, int] = {}
+        self.edits: dict[int, list[Edit]] = {}
+        self.lost = False
+        self._search = search
+        self._redactor = Redactor(self.counts)
+        self._again = Redactor()  # what is looked at twice is counted once
+        self._places: dict[str, Place] = {}  # of a stream's letter; of its lines that are no JSON, with a blank
+        self._told_apart = 0
+        self._seams: dict[Place, Seam] = {}
+        self._harmless: set[int] = set()
+        self._current: Entry | None = None  # its record is still to be written
+        self._snapshots = 0
+        self._record = -1
+        self._number = 0
+        self._room = [EDITS, EDIT_CHARACTERS]
+
+    def clean(self, letter: str, data: bytes, whole: bool = True) -> bytes:
+        """The next record of a stream, without its newline; `whole`: one follows. The same object: nothing found."""
+        self._record += 1
+        self._number = 0
+        if data[:1] in (b"{", b"["):
+            try:
+                value = orjson.loads(data)
+                clean = self._value(value, self._places.get(letter) or self._top(letter))
+            except (ValueError, RecursionError):
+                pass
+            else:
+                return self._written(data, value, clean)
+        text = data.decode("utf-8", "surrogateescape")
+        said = self._leaf(text + "\n" * whole, self._places.get(letter + " ") or self._top(letter + " "))
+        said = said[:-1] if whole and said.endswith("\n") else said
+        return data if said == text else said.encode("utf-8", "surrogateescape")
+
+    def _written(self, data: bytes, value: Any, clean: Any) -> bytes:
+        """A line as it came, if it is as harmless as its strings: a key that stands there twice has two of them."""
+        if clean is value:
+            again = orjson.dumps(value)
+            if len(again) == len(data) or not (found := self._find(data.decode())):
+                return data
+            if len(found) <= len(self._find(again.decode())):
+                return data
+        return dump(exact(clean, long_integers(data)))
+
+    def fact(self, fact: Any) -> Any:
+        """What a fact, or the header, may say."""
+        clean = self._redactor.value(fact)
+        return clean if self._search is None else self._searched(clean)
+
+    def _searched(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return cut_out(value, self._own(value, self.counts))
+        if isinstance(value, dict):
+            return {self._searched(key): self._searched(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._searched(item) for item in value]
+        return value
+
+    def close(self) -> None:
+        """There are no more records: what is held back is what it is."""
+        for seam in self._seams.values():
+            self._end(seam)
+        self._seams.clear()
+
+    # -- strings ------------------------------------------------------------------------------------------
+
+    def _top(self, name: str) -> Place:
+        place = self._places[name] = Place(None, named=False, whole=False)
+        return place
+
+    def _place(self, above: Place, key: str) -> Place:
+        """Where a key leads to."""
+        found = self._own(key, self.counts)
+        own, named = cut_out(key, found) if found else None, key.lower().endswith(NAME_ENDS)
+        if self._told_apart >= PLACES:
+            return Place(own, named=named, whole=True)
+        self._told_apart += 1
+        place = above.below[key] = Place(own, named=named, whole=key in _WHOLE)
+        return place
+
+    def _value(self, value: Any, place: Place) -> Any:
+        """A value of JSON without secrets: the same object when there are none. Strings are numbered as they come."""
+        if value.__class__ is dict:
+            return self._table(value, place)
+        if value.__class__ is list:
+            cleaned = [self._value(item, place) for item in value]
+            return cleaned if any(one is not other for one, other in zip(cleaned, value, strict=True)) else value
+        if value.__class__ is str:
+            self._number += 1
+            return self._string(value, place)
+        return value
+
+    def _table(self, table: dict[str, Any], above: Place) -> dict[str, Any]:
+        below, harmless = above.below, self._harmless
+        changed: dict[str, tuple[str, Any]] | None = None
+        for key, item in table.items():
+            place = below.get(key) or self._place(above, key)
+            if item.__class__ is str:
+                self._number += 1
+                if hash(item) in harmless:
+                    if place.whole:
+                        continue
+                    seam = place.seam
+                    if seam is not None and not seam.entries:
+                        seam.pass_by(item)
+                        continue
+                said: Any = self._string(item, place)
+                if place.named and said is item:
+                    said = self._named(key, item)
+            elif item.__class__ is dict:
+                said = self._table(item, place)
+            elif item.__class__ is list:
+                said = self._value(item, place)
+            else:
+                said = item
+            if said is not item or place.own is not None:
+                changed = {} if changed is None else changed
+                changed[key] = key if place.own is None else place.own, said
+        return table if changed is None else dict(changed.get(key, (key, item)) for key, item in table.items())
+
+    def _named(self, key: str, item: str) -> str:
+        """The value of a key that is the name of a secret."""
+        if next(iter(self._again.value({key: item}).values())) == item:
+            return item
+        said: str = next(iter(self._redactor.value({key: item}).values()))
+        return said
+
+    def _string(self, text: str, place: Place) -> str:
+        if not place.whole:
+            return self._leaf(text, place)
+        if found := self._own(text, self.counts):
+            return cut_out(text, found)
+        self._pass(text)
+        return text
+
+    def _pass(self, text: str) -> bool:
+        """Whether nothing begins in a text, whatever stands before it; it is known from now on."""
+        if self._search is not None or not signless(text):
+            return False
+        if len(self._harmless) >= HARMLESS:
+            self._harmless.clear()
+        self._harmless.add(hash(text))
+        return True
+
+    def _leaf(self, text: str, place: Place) -> str:
+        """A string that may be a fragment."""
+        if not text:
+            return text
+        seam = place.seam or self._open(place)
+        stream = seam.stream
+        if not seam.entries and self._search is None:
+            if self._pass(text):
+                seam.pass_by(text)
+                self._forget(seam)
+                return text
+        elif seam.grows(text):
+            stream.flush()
+            self._resolve(seam)
+            seam.before.clear()
+        stream.feed(text)
+        return self._enter(seam, text)
+
+    def _open(self, place: Place) -> Seam:
+        """A new seam; where there are enough, one that waits for nothing is given up."""
+        seams = self._seams
+        if len(seams) >= SEAMS:
+            idle = next((known for known, seam in seams.items() if not seam.entries), next(iter(seams)))
+            self._end(seams.pop(idle))
+            idle.seam = None
+        seam = seams[place] = place.seam = Seam()
+        return seam
+
+    def _end(self, seam: Seam) -> None:
+        seam.stream.flush()
+        self._resolve(seam)
+        self._forget(seam)
+
+    def _enter(self, seam: Seam, text: str) -> str:
+        """A string in which something may begin, go on or end."""
+        self._current = entry = Entry(self._record, self._number, text, self._own(text, self.counts))
+        seam.size += len(text) if seam.entries else 0
+        seam.entries.append(entry)
+        self._grow(seam, entry)
+        if full := seam.size > WINDOW_CHARACTERS or len(seam.entries) > WINDOW_STRINGS:
+            seam.stream.flush()
+        if self._search is None:
+            if not seam.stream.busy:
+                self._resolve(seam)
+        elif full or (not seam.stream.busy and len(seam.entries[0].text) + seam.size > 2 * OWN_CHARACTERS):
+            self._resolve(seam, keep=OWN_CHARACTERS)
+        self._current = None
+        return text if entry.written == text else entry.written
+
+    def _own(self, text: str, counts: dict[str, int]) -> list[Span]:
+        """What is found in a string by itself."""
+        found = self._find(text)
+        for _, _, mark in found:
+            count(counts, mark)
+        return found
+
+    def _find(self, text: str) -> list[Span]:
+        found = spans(text) if self._again.text(text) is not text else []
+        if self._search is not None:
+            found += self._search(text)
+        return found
+
+    # -- texts --------------------------------------------------------------------------------------------
+
+    def _resolve(self, seam: Seam, keep: int = 0) -> None:
+        """The text of a seam is decided as far as it has come; the last `keep` characters of it may go on."""
+        entries = seam.entries
+        before = "".join(seam.before)[-BEFORE_CHARACTERS:]
+        found = self._find(before + "".join([entry.text for entry in entries]))
+        self._distribute(entries, [(start - len(before), end - len(before), mark) for start, end, mark in found])
+        for entry in entries:
+            self._edit(entry)
+        kept, size = len(entries), 0
+        while kept and size < keep:
+            kept -= 1
+            size += len(entries[kept].text)
+        for entry in entries[:kept]:
+            seam.before.append(entry.text[-BEFORE_CHARACTERS:])
+        seam.entries = entries[kept:]
+        seam.size = sum(len(entry.text) for entry in seam.entries[1:])
+
+    def _distribute(self, entries: list[Entry], found: list[Span]) -> None:
+        """Secrets of the joined text in the strings that have pieces of them: the mark stands in the first.
+
+        What a string's own secrets have already is left to those. Each string is gone through once: one of a megabyte
+        may have a hundred thousand secrets.
+        """
+        begin, begins, covers = 0, 0, dict[int, Covered]()
+        for start, end, mark in sorted(found):
+            while begin < len(entries) and begins + len(entries[begin].text) <= start:
+                begins += len(entries[begin].text)
+                begin += 1
+            number, at, begun = begin, begins, False
+            while number < len(entries) and at < end:
+                entry = entries[number]
+                first, last = max(start - at, 0), min(end - at, len(entry.text))
+                if first < last:
+                    covered = covers.get(number) or covers.setdefault(number, Covered(entry.spans))
+                    if not covered.has(first, last):
+                        entry.spans.append((first, last, "" if begun else mark))
+                        covered.reach = last
+                        if not begun:
+                            count(self.counts, mark)
+                    begun = True
+                at += len(entry.text)
+                number += 1
+
+    def _grow(self, seam: Seam, entry: Entry) -> None:
+        """A text that is printed anew with more behind it: what its shorter forms had of a secret goes too."""
+        held = seam.held
+        if seam.grows(entry.text):
+            for start, end, mark in entry.spans:
+                for shorter in held:
+                    if start < len(shorter.text) < end:
+                        shorter.spans.append((start, len(shorter.text), mark))
+                        self._edit(shorter)
+        else:
+            self._forget(seam)
+        if not seam.stream.busy or self._snapshots > SNAPSHOT_CHARACTERS:
+            self._forget(seam)
+        else:
+            held.append(entry)
+            self._snapshots += len(entry.text)
+
+    def _forget(self, seam: Seam) -> None:
+        if seam.held:
+            self._snapshots -= sum(len(entry.text) for entry in seam.held)
+            seam.held.clear()
+
+    def _edit(self, entry: Entry) -> None:
+        """What should stand in a record, where that is another text than the one that was written."""
+        said = cut_out(entry.text, entry.spans)
+        if said == entry.written:
+            return
+        entry.written = said
+        if entry is self._current:
+            return
+        self._room[0] -= 1
+        self._room[1] -= len(said)
+        if min(self._room) < 0:
+            self.lost = True
+            return
+        edits = self.edits.setdefault(entry.record, [])
+        edits[:] = [edit for edit in edits if edit[0] != entry.number]
+        edits.append((entry.number, said))
+
+
+def edited(data: bytes, edits: Iterable[Edit]) -> bytes:
+    """A record's bytes, as they were written, with the texts that should stand there."""
+    texts = dict(edits)
+    if 0 in texts:  # a plain line
+        return texts[0].removesuffix("\n").encode("utf-8", "surrogateescape")
+    try:
+        return dump(exact(_replaced(orjson.loads(data), texts, [0]), long_integers(data)))
+    except (ValueError, RecursionError):  # it is not what was written
+        return CUT.encode()
+
+
+def _replaced(value: Any, texts: dict[int, str], number: list[int]) -> Any:
+    if isinstance(value, str):
+        number[0] += 1
+        return texts.get(number[0], value)
+    if isinstance(value, dict):
+        return {key: _replaced(item, texts, number) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replaced(item, texts, number) for item in value]
+    return value

@@ -1,0 +1,316 @@
+"""The strict reader of a cast: what of it is damaged, where, and what is only odd.
+
+A checkpoint is the hash of all bytes before its line, so the first one that does not match says between which two the
+damage lies, and behind it nothing can be proved any more. It proves damage, not who wrote the file.
+"""
+
+import binascii
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.core.cast.records import FACTS, LINE_BYTES, STREAMS, CastError, read_header
+from shim.core.reading.account import printable
+
+FINDINGS_KEPT = 100  # of each severity; the rest is counted: one damaged line may make every later one odd
+DELAY_SECONDS = 7 * 24 * 3600  # no turn waits a week; a clock that was wrong does
+SHOWN_CHARACTERS = 60  # of what stands in a cast, in a sentence about it
+MARKS = ("", "-", "b", "-b")
+CHECKPOINT = b'["h"'
+DAMAGE, NOTE = "damage", "note"
+
+# What a reader of today finds in a header. `vendor_version` may be null, and casts without `dialect` are Claude's.
+HEADER: dict[str, type | tuple[type, ...]] = {
+    "started": str,
+    "shim": str,
+    "vendor": str,
+    "vendor_version": (str, type(None)),
+    "argv": list,
+    "cwd": str,
+    "env": dict,
+    "redact": str,
+    "platform": str,
+}
+LATER: dict[str, type | tuple[type, ...]] = {"dialect": str, "swept": bool}
+TYPES = {str: "a text", list: "a list of texts", dict: "an object", bool: "true or false"}
+
+
+class Finding(NamedTuple):
+    """What is wrong with lines `first` to `last` (from 1). Damage is what a reader loses or cannot trust.
+
+    `kind` is a word for programs, `text` a sentence for persons, with nothing that a terminal obeys.
+    """
+
+    first: int
+    last: int
+    severity: str
+    kind: str
+    text: str
+
+
+class Verifier:
+    """Feed it a cast in chunks of any size, then `close`; `findings` are in the order of the lines.
+
+    `proved` is the last line that a checkpoint covers, `count` the lines so far, `left_out` the findings that are too
+    many. `cut`: the last checkpoint is missing.
+    """
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.left_out = 0
+        self.count = 0
+        self.proved = 0
+        self.cut = False
+        self._kept = {DAMAGE: 0, NOTE: 0}
+        self._hash = hashlib.sha256()
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._long = False
+        self._readable = True  # the first line was that of a cast
+        self._broken = False  # a checkpoint did not match, or something stands behind the last one
+        self._ended = 0  # the line of the last checkpoint
+        self._children: set[int] = set()
+        self._child: tuple[object, int] | None = None  # the one that runs, and where it began
+        self._unfinished: dict[str, int] = {}  # a stream without its newline → where
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing is damaged or missing."""
+        return not self._kept[DAMAGE]
+
+    @property
+    def chained(self) -> bool:
+        """Whether every checkpoint that is there matches: then what is damaged was written so."""
+        return self._readable and not self._broken
+
+    @property
+    def state(self) -> str:
+        """`intact`, `damaged`, `cut off` where that is all, or `unreadable`: no cast, or of a later version."""
+        if self.intact or not self._readable:
+            return "intact" if self.intact else "unreadable"
+        return "cut off" if self.cut and self._kept[DAMAGE] == 1 else "damaged"
+
+    def feed(self, chunk: bytes) -> None:
+        """The next bytes of the file."""
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            if self._parts or self._long:
+                self._hold(line)
+                line = b"".join(self._parts)
+            self._line(line)
+        if rest:
+            self._hold(rest)
+
+    def close(self) -> None:
+        """The file is at its end."""
+        last = self.count + (self._long or bool(self._parts))
+        if not self._readable:
+            return
+        if not self._ended:
+            self.cut = True
+            self._found(min(self.proved + 1, max(last, 1)), max(last, 1), DAMAGE, "cut", self._cut_text(last))
+        else:
+            if last > self._ended:
+                self._broken = True
+                told = "behind the last checkpoint: nothing proves what stands there"
+                self._found(self._ended + 1, last, DAMAGE, "behind", told)
+            self._settle()
+        self.findings.sort(key=lambda finding: (finding.first, finding.last))
+
+    def _cut_text(self, last: int) -> str:
+        if not self.count:
+            return "cut off in the first line" if last else "empty: not even its first line was written"
+        where = f"cut off behind line {self.count}: the last checkpoint is missing"
+        if self._broken:
+            return where
+        if self.proved == self.count:
+            return f"{where}; all lines up to there are proved"
+        return f"{where}, and {_lines(self.proved + 1, self.count)} not proved"
+
+    def _hold(self, part: bytes) -> None:
+        """A part of a line that goes on; of one that is too long only the hash is kept."""
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size > LINE_BYTES:
+            self._long = True
+        if self._long:
+            self._hash.update(b"".join(self._parts))
+            self._parts = []
+
+    def _line(self, raw: bytes) -> None:
+        """One whole line: its checkpoint first, then what it says, then its own bytes."""
+        self.count += 1
+        if self._long or len(raw) > LINE_BYTES:
+            self._found_here(DAMAGE, "too_long", f"longer than {LINE_BYTES} bytes: no reader takes it")
+            self._readable = self._readable and self.count > 1
+        elif self.count == 1:
+            self._header(raw)
+        elif self._readable and not self._ended:
+            if raw.startswith(CHECKPOINT):
+                self._checkpoint(raw)
+            else:
+                self._moment(raw)
+        self._hash.update(b"\n" if self._long else raw + b"\n")
+        self._parts, self._size, self._long = [], 0, False
+
+    # -- the chain ----------------------------------------------------------------------------------------
+
+    def _checkpoint(self, raw: bytes) -> None:
+        digest = self._hash.hexdigest().encode()
+        if raw not in (b'["h","%s"]' % digest, b'["h","%s","end"]' % digest):
+            if not self._broken:
+                told = f"the checkpoint of line {self.count} does not match; nothing behind it can be proved"
+                self._found(self.proved + 1, self.count, DAMAGE, "changed", told)
+            self._broken = True
+        elif not self._broken:
+            self.proved = self.count
+        if raw.endswith(b',"end"]'):
+            self._ended = self.count
+
+    # -- what the lines say ---------------------------------------------------------------------------------
+
+    def _header(self, raw: bytes) -> None:
+        try:
+            header = read_header(raw)
+        except CastError as error:
+            self._readable = False
+            self._found_here(DAMAGE, "no_cast", str(error))
+            return
+        facts = header.facts
+        for key, kind in (*HEADER.items(), *LATER.items()):
+            if key not in facts:
+                if key in HEADER:
+                    self._found_here(NOTE, "header", f"the header has no {key}")
+            elif not isinstance(facts[key], kind) or (kind is list and not _texts(facts[key])):
+                wanted = TYPES[kind if isinstance(kind, type) else kind[0]]
+                self._found_here(DAMAGE, "header", f"{key} of the header is not {wanted}: {_shown(facts[key])}")
+
+    def _moment(self, raw: bytes) -> None:
+        if not raw:
+            self._found_here(NOTE, "comment", "an empty line, which readers pass over")
+            return
+        if raw.startswith(b"#"):
+            self._found_here(NOTE, "comment", "a comment, which readers pass over")
+            return
+        try:
+            moment = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            self._found_here(DAMAGE, "not_json", f"no JSON: {_shown(raw)}")
+            return
+        if not isinstance(moment, list) or len(moment) < 3 or not isinstance(moment[1], str):
+            self._found_here(DAMAGE, "no_record", f"no record of a cast: {_shown(raw)}")
+            return
+        if len(moment) > 3:
+            self._found_here(NOTE, "more", "a record of more than three entries, of which readers take three")
+        delay, code, data = moment[:3]
+        self._delay(delay)
+        if code[:1] in STREAMS and code[1:] in MARKS and code:
+            self._bytes(code, data)
+        elif code in FACTS and code:
+            self._fact(code, data)
+        else:
+            self._found_here(NOTE, "unknown_code", f"the code {_shown(code)} is not known here")
+
+    def _delay(self, delay: object) -> None:
+        if isinstance(delay, bool) or not isinstance(delay, int | float):
+            self._found_here(DAMAGE, "time", f"{_shown(delay)} is no time")
+        elif delay < 0:
+            self._found_here(DAMAGE, "time", f"a time of {_shown(delay)} seconds: no time goes back")
+        elif delay > DELAY_SECONDS:
+            self._found_here(NOTE, "time", f"a pause of {_shown(delay)} seconds")
+
+    def _bytes(self, code: str, data: object) -> None:
+        letter = code[0]
+        if not isinstance(data, str):
+            self._found_here(DAMAGE, "no_record", f"a record of {letter} whose data are no text: {_shown(data)}")
+            return
+        if code.endswith("b"):
+            try:
+                binascii.a2b_base64(data, strict_mode=True)
+            except ValueError:
+                self._found_here(DAMAGE, "base64", f"no base64: {_shown(data)}")
+        if "-" in code:
+            self._unfinished.setdefault(letter, self.count)
+        else:
+            self._unfinished.pop(letter, None)
+        if letter in "oeI" and self._child is None:
+            when = "behind the end of its child" if self._children else "before any child"
+            self._found_here(DAMAGE, "order", f"a record of {letter} {when}")
+
+    def _fact(self, code: str, data: object) -> None:
+        if not isinstance(data, dict):
+            self._found_here(DAMAGE, "no_record", f"a record of {code} that is no object: {_shown(data)}")
+        elif code == "s":
+            if self._child is not None:
+                running, since = self._child
+                told = f"a child starts while {_shown(running)} of line {since} runs"
+                self._found(since, self.count, DAMAGE, "order", told)
+            self._child = (data.get("child"), self.count)
+            self._number(data.get("child"))
+        elif code == "x":
+            self._ended_child(data)
+
+    def _number(self, child: object) -> None:
+        if isinstance(child, bool) or not isinstance(child, int):
+            self._found_here(DAMAGE, "no_record", f"a child's number is {_shown(child)}")
+        elif child <= max(self._children, default=0):
+            self._found_here(NOTE, "order", f"child {child} does not follow the one before it")
+        else:
+            self._children = {child}  # they count up: the last one says all
+
+    def _ended_child(self, fact: dict[str, Any]) -> None:
+        child = fact.get("child")
+        if self._child is None or self._child[0] != child:
+            self._found_here(DAMAGE, "order", f"the end of child {_shown(child)}, which was not running")
+            return
+        self._child = None
+        for letter in "oe":  # what a child left without a newline is just that
+            self._unfinished.pop(letter, None)
+
+    def _settle(self) -> None:
+        """What is still open at the end of a whole file."""
+        if self._child is not None:
+            child, since = self._child
+            self._found(since, self.count, NOTE, "order", f"nothing says how child {_shown(child)} ended")
+        if since := self._unfinished.get("O", 0):
+            self._found(since, self.count, NOTE, "unfinished", "a line of ours in pieces that has no end")
+
+    # -- findings -----------------------------------------------------------------------------------------
+
+    def _found_here(self, severity: str, kind: str, text: str) -> None:
+        self._found(self.count, self.count, severity, kind, text)
+
+    def _found(self, first: int, last: int, severity: str, kind: str, text: str) -> None:
+        kept = self._kept[severity] = self._kept[severity] + 1
+        if kept > FINDINGS_KEPT and kind not in ("changed", "cut", "behind"):
+            self.left_out += 1
+        else:
+            self.findings.append(Finding(first, last, severity, kind, text))
+
+
+def verify(read: Callable[[], bytes]) -> Verifier:
+    """A whole cast; `read` gives its next bytes, and none at its end. What `read` raises is raised."""
+    verifier = Verifier()
+    while chunk := read():
+        verifier.feed(chunk)
+    verifier.close()
+    return verifier
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+
+
+def _lines(first: int, last: int) -> str:
+    return f"line {first} is" if first == last else f"lines {first} to {last} are"
+
+
+def _shown(value: object) -> str:
+    """The beginning of what stands there, for one line of a terminal."""
+    try:
+        text = value if isinstance(value, str | bytes) else orjson.dumps(value)
+    except TypeError:
+        text = str(type(value))
+    return printable(text[: 2 * SHOWN_CHARACTERS]).replace("\n", "\\n")[:SHOWN_CHARACTERS]

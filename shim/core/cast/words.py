@@ -1,0 +1,89 @@
+"""The parts of a recording, and what counts of a line in it: who is told what, and what is answered."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.core.cast.records import Record
+
+INTERRUPTS = ("control_request/interrupt", "interrupt", "control/cancel")  # Claude's, Yume's and the Qwen RFC's
+ANSWERS = ("control_response", "tool_approval")  # the same: what is said to a question
+VERDICTS = {"approve": "allow"}  # the Qwen RFC's word for yes
+HEARTBEAT = "heartbeat_request"  # asked by the clock, so nothing waits for one
+REPORT = "report"  # a note with what a child wrote about its run, and the letter that a script says it with
+
+
+class Word(NamedTuple):
+    """What counts of a line that one side tells the other. `kind` is "" for what is no line of the protocol.
+
+    `identity` is the id of a request, of what is answered, or of a message; `verdict` what an answer says.
+    """
+
+    kind: str = ""
+    identity: str = ""
+    verdict: str = ""
+
+
+def read_word(line: bytes) -> Word:
+    """The word of one line, with or without its newline."""
+    if not line.lstrip().startswith(b"{"):
+        return Word()
+    try:
+        said = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return Word()
+    kind = said.get("type")
+    if kind == "control_request":
+        return Word(f"{kind}/{_of(said.get('request'), 'subtype')}", _of(said, "request_id"))
+    if kind == "control_response":
+        response = said.get("response")
+        verdict = _of(response, "subtype") if _of(response, "subtype") == "error" else ""
+        body = response.get("response", response.get("result")) if isinstance(response, dict) else None
+        behavior = _of(body, "behavior")
+        identity = _of(response, "request_id") or _of(said, "request_id")
+        return Word(kind, identity, verdict or VERDICTS.get(behavior, behavior))
+    if kind == "tool_approval":
+        return Word(kind, _of(said, "id"), "allow" if said.get("approved") is True else "deny")
+    if kind is None and isinstance(said.get("input"), dict):
+        return Word("user")  # the Qwen RFC's, which has no type
+    if kind == HEARTBEAT:
+        return Word()
+    return Word(kind, _of(said, "uuid")) if isinstance(kind, str) else Word()
+
+
+def _of(table: Any, key: str) -> str:
+    value = table.get(key) if isinstance(table, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:
+    """The records of the n-th child of a recording: its start, and its end last.
+
+    What it wrote about its run was read behind its end, and comes before it here, as the child wrote it.
+    """
+    count, ended = 0, None
+    for record in records:
+        if record.letter == "s":
+            count += 1
+        if count > number:
+            break
+        if count == number and record.letter == "x":
+            ended = record
+        elif count == number and (ended is None or (record.letter == "n" and record.fact.get("kind") == REPORT)):
+            yield record if ended is None else record._replace(at=ended.at)
+    if ended is not None:
+        yield ended
+
+
+def of_frontend(records: Iterable[Record]) -> Iterator[Record]:
+    """The records of what the frontend said and saw; how a child ended is none of them."""
+    return (record for record in records if record.letter in "iOn")
+
+
+def from_message(records: Iterator[Record], told: str) -> Iterator[Record]:
+    """The records of a child from the first message on that it was told; none where there is no such."""
+    for record in records:
+        if record.letter == told and read_word(record.data).kind == "user":
+            yield record
+            yield from records

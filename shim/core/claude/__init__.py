@@ -1,0 +1,1 @@
+"""What Claude looks like: its command line, its lines, its control protocol and its permissions."""

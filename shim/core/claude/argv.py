@@ -1,0 +1,398 @@
+"""Claude's command line → Invocation (contract sections 1, 4, 10 and 11).
+
+Pure: words in, one frozen value out. Nothing is looked up in files or in the environment.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from shim.core.errors import FrontendError
+from shim.core.ids import parse_uuid
+
+# Field of the Invocation → the flag, spelled as Claude's own help spells it. The spelling is the grammar:
+#   no value · <value> takes the next word, whatever it is · [value] takes it unless it begins with a dash ·
+#   <value...> takes one like <value>, then goes on until the next flag or `--`.
+# It is also what an argument error has to quote, so names, arities and texts cannot drift apart. Arities that
+# contract 10 does not give were read in help texts and option tables that others published (2.1.26x to 2.1.29x).
+# Our own flags stand in the same table: what Claude's parser would take as a value or as text can never be ours.
+FLAGS = {
+    "print_mode": "-p, --print",
+    "output_format": "--output-format <format>",
+    "input_format": "--input-format <format>",
+    "verbose": "--verbose",
+    "partial": "--include-partial-messages",
+    "replay_user_messages": "--replay-user-messages",
+    "model": "--model <model>",
+    "fallback_model": "--fallback-model <model>",
+    "session_id": "--session-id <uuid>",
+    "resume": "-r, --resume [value]",
+    "continue_last": "-c, --continue",
+    "fork_session": "--fork-session",
+    "no_session_persistence": "--no-session-persistence",
+    "system_prompt": "--system-prompt <prompt>",
+    "system_prompt_file": "--system-prompt-file <file>",
+    "append_system_prompt": "--append-system-prompt <prompt>",
+    "append_system_prompt_file": "--append-system-prompt-file <file>",
+    "allowed_tools": "--allowedTools, --allowed-tools <tools...>",
+    "disallowed_tools": "--disallowedTools, --disallowed-tools <tools...>",
+    "tools": "--tools <tools...>",
+    "permission_mode": "--permission-mode <mode>",
+    "permission_prompts": "--permission-prompts <target>",
+    "permission_prompt_tool": "--permission-prompt-tool <tool>",
+    "skip_permissions": "--dangerously-skip-permissions",
+    "allow_skip_permissions": "--allow-dangerously-skip-permissions",
+    "restricted": "--restricted",
+    "max_turns": "--max-turns <turns>",
+    "max_budget_usd": "--max-budget-usd <amount>",
+    "max_thinking_tokens": "--max-thinking-tokens <tokens>",
+    "thinking": "--thinking <mode>",
+    "effort": "--effort <level>",
+    "add_dirs": "--add-dir <directories...>",
+    "mcp_config": "--mcp-config <configs...>",
+    "strict_mcp_config": "--strict-mcp-config",
+    "settings": "--settings <file-or-json>",
+    "setting_sources": "--setting-sources <sources>",
+    "json_schema": "--json-schema <schema>",
+    "version": "-v, --version",
+    "help": "-h, --help",
+    "shim_vendor": "--shim-vendor <name>",
+    "shim_record": "--shim-record <path>",
+    "shim_dialect": "--shim-dialect <name>",
+    "shim_terminator": "--shim-terminator <name>",
+    "shim_config": "--shim-config <file>",
+    "shim_log": "--shim-log <level>",
+    # Claude's, and of no use here: known so that their values are never taken for the prompt.
+    "other": """
+        --agent <agent> | --agents <json> | --autocompact <window> | --await-initialize | --ax-screen-reader
+        --bare | --betas <betas...> | --bg, --background | --brief | --channels <servers...> | --chrome
+        --cloud [value] | --debug-file <path> | --desktop | --disable-slash-commands | --environment <id>
+        --exclude-dynamic-system-prompt-sections | --file <specs...> | --forward-subagent-text
+        --from-pr [value] | --ide | --include-hook-events | --initialize-fields <fields>
+        --managed-settings <settings> | --no-chrome | --plugin-dir <path> | --plugin-url <url>
+        --project-config-root <path> | --prompt-suggestions [value] | --remote-control, --rc [name]
+        --resume-drops-turn <uuid> | --resume-session-at <uuid> | --safe-mode | --sdk-url <url>
+        --session-mirror | --system-prompt-snapshot <mode> | --task-budget <tokens> | --teleport [session]
+        --thinking-display <display> | --tmux | -d, --debug [filter] | -n, --name <name> | -w, --worktree [name]
+    """,
+}
+
+# In the order Claude's errors name them. `default` is accepted too, though its error does not say so (contract 10).
+CHOICES = {
+    "output_format": ("text", "json", "stream-json"),
+    "input_format": ("text", "stream-json"),
+    "permission_mode": ("acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan"),
+    "shim_dialect": ("claude", "yume"),
+    "shim_terminator": ("auto", "message_stop", "dollar", "none"),
+}
+
+# A first word that is one of these is never a prompt: taken for one, it would start a vendor (contract F11b).
+KNOWN_SUBCOMMANDS = frozenset(
+    ("auth", "mcp", "doctor", "update", "install", "config", "plugin", "agents", "setup-token")
+)
+
+Pairs = tuple[tuple[str, str | None], ...]
+
+
+class Invocation(NamedTuple):
+    """What one command line asks for. A flag that was not given leaves None, False or ().
+
+    `prompt` is the first word that belongs to no flag; None and "" are both no prompt, and with stream-json input
+    it has no meaning (contract P7). `print_mode` says that `-p` was given: without it we print all the same, the
+    SDKs never pass it (P3). `resume` is "" without a value and canonical if it is a UUID. `tools` is None for all,
+    () for none. `max_turns` is None for no limit. `subcommand_args` are the words after it, as they came.
+
+    `swallowed` is (flag, word) when there is no prompt, and a flag that takes many words may have taken it (P6).
+    `other` are Claude's flags without a field here, `unknown` all others, as (flag, value) in their order.
+    """
+
+    prompt: str | None = None
+    print_mode: bool = False
+    output_format: str = "text"
+    input_format: str = "text"
+    verbose: bool = False
+    partial: bool = False
+    replay_user_messages: bool = False
+    model: str | None = None
+    fallback_model: str | None = None
+    session_id: str | None = None
+    resume: str | None = None
+    continue_last: bool = False
+    fork_session: bool = False
+    no_session_persistence: bool = False
+    system_prompt: str | None = None
+    system_prompt_file: str | None = None
+    append_system_prompt: str | None = None
+    append_system_prompt_file: str | None = None
+    allowed_tools: tuple[str, ...] = ()
+    disallowed_tools: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None
+    permission_mode: str | None = None
+    permission_prompts: str | None = None
+    permission_prompt_tool: str | None = None
+    skip_permissions: bool = False
+    allow_skip_permissions: bool = False
+    restricted: bool = False
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    max_thinking_tokens: int | None = None
+    thinking: str | None = None
+    effort: str | None = None
+    add_dirs: tuple[str, ...] = ()
+    mcp_config: tuple[str, ...] = ()
+    strict_mcp_config: bool = False
+    settings: str | None = None
+    setting_sources: str | None = None
+    json_schema: str | None = None
+    version: bool = False
+    help: bool = False
+    subcommand: str | None = None
+    subcommand_args: tuple[str, ...] = ()
+    swallowed: tuple[str, str] | None = None
+    other: Pairs = ()
+    unknown: Pairs = ()
+    shim_vendor: str | None = None
+    shim_record: str | None = None
+    shim_dialect: str | None = None
+    shim_terminator: str | None = None
+    shim_config: str | None = None
+    shim_log: str | None = None
+
+
+def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
+    """The words after the program's name as an Invocation; `dialect` is the one that is meant where none is named.
+
+    Raises FrontendError with the text of contract 11 for what the real one refuses; never for an unknown flag (P5)
+    or a missing `--verbose` (F2). `--version`, `--help` and a subcommand are heard whatever else is wrong (P1).
+    """
+    reader = _Reader()
+    reader.read(arguments)
+    prompt = reader.prompt()
+    fields = reader.fields | {name: tuple(found) for name, found in reader.lists.items()}
+    if set(fields.get("tools", ())) == {"default"}:
+        del fields["tools"]
+    given_id, resume = fields.get("session_id"), fields.get("resume")
+    fields["session_id"] = parse_uuid(given_id or "")
+    fields["resume"] = parse_uuid(resume or "") or resume
+    invocation = Invocation(prompt=prompt, swallowed=None if prompt else reader.swallowed, **fields)
+    if not (invocation.version or invocation.help or invocation.subcommand):
+        flat = (invocation.shim_dialect or dialect) == "yume"
+        for fault in reader.faults:
+            if not (flat and isinstance(fault, UnknownModeError)):
+                raise fault
+            invocation = invocation._replace(permission_mode=fault.mode)  # no mistake there (Yume's R15)
+        _check_together(invocation, given_id)
+    return invocation
+
+
+def split_tools(text: str) -> list[str]:
+    """Tool rules separated by commas or spaces: `Bash(git log:*, git diff:*),Read` is two, "" is none."""
+    # Parentheses nest where they are paired; where they are not, the first `)` ends a rule, so that a stray `(`
+    # costs one rule and not every denied tool after it.
+    paired = text.count("(") == text.count(")")
+    entries, start, depth = [], 0, 0
+    for position, character in enumerate(text):
+        if character == "(":
+            depth = depth + 1 if paired else 1
+        elif character == ")":
+            depth = max(depth - 1, 0)
+        elif depth == 0 and (character == "," or character.isspace()):
+            entries.append(text[start:position])
+            start = position + 1
+    entries.append(text[start:])
+    return [entry for entry in entries if entry]
+
+
+_DIGITS = 15  # more than any count of turns or tokens; int() itself refuses 4,300
+
+_SWITCH, _VALUE, _OPTIONAL, _MANY = range(4)
+
+
+class _Flag:
+    """One row of FLAGS, taken apart; `name` is its first long name."""
+
+    __slots__ = ("arity", "field", "name", "names", "spelling")
+
+    def __init__(self, field: str, spelling: str) -> None:
+        self.field = field
+        self.spelling = spelling
+        self.names = [word.rstrip(",") for word in spelling.split() if word[0] == "-"]
+        self.name = next(name for name in self.names if name[1] == "-")
+        value = spelling.split()[-1]
+        self.arity = _MANY if value.endswith("...>") else {"<": _VALUE, "[": _OPTIONAL}.get(value[0], _SWITCH)
+
+
+def _rows(flags: dict[str, str]) -> Iterable[tuple[str, _Flag]]:
+    for field, spellings in flags.items():
+        for spelling in spellings.strip().replace("\n", "|").split("|"):
+            flag = _Flag(field, spelling.strip())
+            yield from ((name, flag) for name in flag.names)
+
+
+_BY_NAME = dict(_rows(FLAGS))
+
+
+class UnknownModeError(FrontendError):
+    """A permission mode that Claude does not have."""
+
+    mode = ""
+
+
+class _Reader:
+    """One pass over the words. Faults are kept and not raised: a `--version` further on still wins (P1)."""
+
+    __slots__ = ("faults", "fields", "lists", "operands", "swallowed")
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+        self.lists: dict[str, list[Any]] = {"other": [], "unknown": []}
+        # Each word that belongs to no flag, with the index of the unknown flag right before it.
+        self.operands: list[tuple[str, int | None]] = []
+        self.swallowed: tuple[str, str] | None = None
+        self.faults: list[FrontendError] = []
+
+    def read(self, words: Sequence[str]) -> None:
+        ahead = list(reversed(words))
+        taking: tuple[str, _Flag] | None = None
+        owner: int | None = None
+        only_ours = True
+        while ahead:
+            word = ahead.pop()
+            if word == "--":
+                self.operands += [(operand, None) for operand in reversed(ahead)]
+                return
+            if not _begins_with_dash(word):
+                if taking:
+                    self._keep(taking[1], word)
+                    self.swallowed = (taking[0], word)
+                elif only_ours and word in KNOWN_SUBCOMMANDS:
+                    self._subcommand(word, ahead[::-1])
+                    return
+                else:
+                    self.operands.append((word, owner))
+                    only_ours, owner = False, None
+                continue
+            name, flag, value = self._resolve(word)
+            taking = owner = None
+            only_ours = only_ours and flag is not None and flag.field.startswith("shim_")
+            if flag is not None:
+                if flag.arity == _MANY and value is None:
+                    taking = (name, flag)
+                try:
+                    self._keep(flag, self._take(flag, ahead) if value is None else value)
+                except FrontendError as fault:
+                    self.faults.append(fault)
+            elif _has_space(name):
+                self.operands.append((word, None))
+            else:
+                owner = len(self.lists["unknown"]) if value is None else None
+                self.lists["unknown"].append((name, value))
+
+    def prompt(self) -> str | None:
+        """The first operand that no unknown flag claims; of `--x word` the word is the value if more follow."""
+        unknown, chosen = self.lists["unknown"], None
+        for number, (word, owner) in enumerate(self.operands, start=1):
+            if owner is not None and (chosen is not None or number < len(self.operands)):
+                unknown[owner] = (unknown[owner][0], word)
+            elif chosen is None:
+                chosen = word
+        return chosen
+
+    def _resolve(self, word: str) -> tuple[str, _Flag | None, str | None]:
+        """The flag as it was typed, its row if it is known, and the value if it stands in the same word."""
+        if word in _BY_NAME:
+            return word, _BY_NAME[word], None
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            flag = _BY_NAME.get(name)
+            return name, None if flag and flag.arity == _SWITCH else flag, value if equals else None
+        # `-pc` is two switches, `-rU` a flag and its value; a list that begins with a dash is neither.
+        position = len(word) if _has_space(word) else 1
+        while flag := _BY_NAME.get("-" + word[position : position + 1]):
+            if flag.arity != _SWITCH or position == len(word) - 1:
+                return flag.name, flag, word[position + 1 :] or None
+            self._keep(flag, None)
+            position += 1
+        return word, None, None
+
+    def _take(self, flag: _Flag, ahead: list[str]) -> str | None:
+        """The value that `flag` takes from the words ahead, as commander does."""
+        if flag.arity == _SWITCH or (flag.arity == _OPTIONAL and (not ahead or _begins_with_dash(ahead[-1]))):
+            return None
+        if not ahead:
+            raise FrontendError(f"error: option '{flag.spelling}' argument missing")
+        return ahead.pop()
+
+    def _keep(self, flag: _Flag, value: str | None) -> None:
+        if flag.field == "other":
+            self.lists["other"].append((flag.name, value))
+        elif flag.arity == _SWITCH:
+            self.fields[flag.field] = True
+        elif flag.arity == _MANY:
+            found = split_tools(value or "") if flag.field.endswith("tools") else [value or ""]
+            self.lists.setdefault(flag.field, []).extend(found)
+        else:
+            self.fields[flag.field] = _checked(flag, value or "")
+
+    def _subcommand(self, word: str, rest: list[str]) -> None:
+        options = rest[: rest.index("--")] if "--" in rest else rest
+        version = "-v" in options or "--version" in options
+        self.fields |= {"subcommand": word, "subcommand_args": tuple(rest), "version": version}
+
+
+def _begins_with_dash(word: str) -> bool:
+    """Whether Claude's parser sees a flag in it; a lone `-` is a word."""
+    return len(word) > 1 and word[0] == "-"
+
+
+def _has_space(name: str) -> bool:
+    return name.split() != [name]
+
+
+def _checked(flag: _Flag, value: str) -> object:
+    field = flag.field
+    if field in CHOICES and value not in CHOICES[field] and (field, value) != ("permission_mode", "default"):
+        raise _invalid(flag, value, f"Allowed choices are {', '.join(CHOICES[field])}.")
+    if field in ("max_turns", "max_thinking_tokens"):
+        if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
+            raise _invalid(flag, value, "must be a number", "give a whole number, digits only")
+        return int(value) or (None if field == "max_turns" else 0)
+    if field == "max_budget_usd" and not _amount(value):
+        raise _invalid(flag, value, "--max-budget-usd must be a positive number greater than 0")
+    return _amount(value) if field == "max_budget_usd" else value
+
+
+def _invalid(flag: _Flag, value: str, reason: str, hint: str = "") -> FrontendError:
+    text = f"error: option '{flag.spelling}' argument '{value}' is invalid. {reason}"
+    if flag.field != "permission_mode":
+        return FrontendError(text, hint)
+    unknown = UnknownModeError(text, hint)
+    unknown.mode = value
+    return unknown
+
+
+def _amount(text: str) -> float:
+    """A positive, finite amount; anything else is 0.0."""
+    try:
+        amount = 0.0 if "_" in text else float(text)
+    except ValueError:
+        return 0.0
+    return amount if 0 < amount < float("inf") else 0.0
+
+
+def _check_together(invocation: Invocation, given_id: str | None) -> None:
+    """What is right alone and wrong beside something else (contract F3, F6), in the order Claude looks at it."""
+    resumes = invocation.resume is not None or invocation.continue_last
+    streams_in = invocation.input_format == "stream-json"
+    streams_out = invocation.output_format == "stream-json"
+    if given_id is not None and resumes and not invocation.fork_session:
+        raise FrontendError("Error: --session-id with --continue or --resume also needs --fork-session.")
+    if given_id is not None and invocation.session_id is None:
+        hint = "a UUID is 32 hexadecimal digits in groups of 8-4-4-4-12"
+        raise FrontendError("Error: Invalid session ID. Must be a valid UUID.", hint)
+    if streams_in and not streams_out:
+        raise FrontendError("Error: --input-format=stream-json requires output-format=stream-json.")
+    out = "--output-format=stream-json."
+    if invocation.replay_user_messages and not streams_in:
+        raise FrontendError(f"Error: --replay-user-messages requires both --input-format=stream-json and {out}")
+    if invocation.partial and not streams_out:
+        raise FrontendError(f"Error: --include-partial-messages requires --print and {out}")

@@ -1,0 +1,158 @@
+"""What a passed line must have, because clients end without it: completed, cut or left out, and counted.
+
+A real claude's line is passed as it came. One that lacks a member that the SDKs insist on would end the frontend's
+turn with an exception (contract S3 to S9, hostile-input section 2), and so would one that is longer than its buffer.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from shim.core.claude.usage import NO_USAGE
+from shim.core.reading.account import Account
+from shim.core.reading.limits import Keep, fit, pieces, shorten
+
+Event = dict[str, Any]
+
+# What the members of a block must be; a thinking block's signature is made up, since clients only carry it.
+BLOCKS: dict[str, dict[str, tuple[type, ...]]] = {
+    "text": {"text": (str,)},
+    "thinking": {"thinking": (str,)},
+    "tool_use": {"id": (str,), "name": (str,), "input": (dict,)},
+    "tool_result": {"tool_use_id": (str,)},
+}
+SYSTEM: dict[str, Event] = {
+    "task_started": {"task_id": "", "description": ""},
+    "task_progress": {"task_id": "", "description": "", "usage": {}},
+    "task_notification": {"task_id": "", "status": "completed", "output_file": "", "summary": ""},
+    "compact_boundary": {"compact_metadata": {"trigger": "auto", "pre_tokens": 0}},
+}
+RESULT: Event = {
+    "duration_ms": 0,
+    "duration_api_ms": 0,
+    "num_turns": 1,
+    "total_cost_usd": 0,
+    "usage": NO_USAGE,
+    "modelUsage": {},
+    "permission_denials": [],
+}
+DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+
+
+class Passing:
+    """Makes lines safe to pass; `mint` gives a fresh uuid, `keep` stores what is cut."""
+
+    def __init__(self, account: Account, mint: Callable[[], str], room: int, keep: Keep | None) -> None:
+        self._account = account
+        self._mint = mint
+        self._room = room
+        self._keep = keep
+        self._checks: dict[object, Callable[[Event], Event | None]] = {
+            "stream_event": self._stream_event,
+            "assistant": self._message,
+            "user": self._message,
+            "system": self._system,
+            "result": self._result,
+            "rate_limit_event": self._rate_limit,
+        }
+
+    def whole(self, event: Event, session: str, model: str) -> Event | None:
+        """`event` itself where it has what it needs, a completed copy, or None when it says nothing at all."""
+        kind = event["type"]
+        check = self._checks.get(kind)
+        if check is None:
+            return event
+        found = check(event)
+        if found is None:
+            self._account.repaired("malformed_event", event)
+            return None
+        if kind == "assistant":
+            if not isinstance(found["message"].get("model"), str):
+                found = found | {"message": found["message"] | {"model": model}}
+        elif kind != "user" and (kind != "system" or found["subtype"] in SYSTEM):
+            if not isinstance(found.get("session_id"), str):
+                found = found | {"session_id": session}
+            if not isinstance(found.get("uuid"), str):
+                found = found | {"uuid": self._mint()}
+        if found is not event:
+            self._account.repaired("completed_event", event)
+        return found
+
+    def short(self, event: Event) -> Iterator[Event]:
+        """A line that is too long: its text in several of the same kind, anything else cut."""
+        kind = event["type"]
+        if kind == "assistant" and len(event["message"]["content"]) == 1:
+            (block,) = event["message"]["content"]
+            name = block["type"]
+            if name in ("text", "thinking"):
+                for text in pieces(block[name], self._room // 2):
+                    message = event["message"] | {"content": [block | {name: text}]}
+                    yield event | {"message": message, "uuid": self._mint()}
+                return
+        elif kind == "stream_event":
+            delta = event["event"].get("delta")
+            text_of = DELTAS.get(delta.get("type", "")) if isinstance(delta, dict) else None
+            if text_of and isinstance(delta.get(text_of), str):
+                for text in pieces(delta[text_of], self._room // 2):
+                    inner = event["event"] | {"delta": delta | {text_of: text}}
+                    yield event | {"event": inner, "uuid": self._mint()}
+                return
+        self._account.repaired("line_cut", kind)
+        fitted = fit(event, self._room, self._keep)
+        yield fitted if isinstance(fitted, dict) else shorten(event, self._room)
+
+    def _stream_event(self, event: Event) -> Event | None:
+        inner = event.get("event")
+        if not isinstance(inner, dict) or not isinstance(inner.get("type"), str):
+            return None
+        return event
+
+    def _message(self, event: Event) -> Event | None:
+        message = event.get("message")
+        if not isinstance(message, dict):
+            return None
+        content = message.get("content")
+        if isinstance(content, str) and event["type"] == "user":
+            return event
+        if not isinstance(content, list):
+            return None
+        kept = [_block(block) for block in content]
+        if all(one is block for one, block in zip(kept, content, strict=True)):
+            return event
+        sound = [block for block in kept if block is not None]
+        return event | {"message": message | {"content": sound}} if sound else None
+
+    def _system(self, event: Event) -> Event | None:
+        subtype = event.get("subtype")
+        if not isinstance(subtype, str):
+            return None
+        needed = SYSTEM.get(subtype)
+        return event if needed is None or event.keys() >= needed.keys() else needed | event
+
+    def _result(self, event: Event) -> Event | None:
+        error = event.get("is_error")
+        needed = {**RESULT, "is_error": bool(error)}
+        needed["subtype"] = "error_during_execution" if error else "success"
+        if error and event.get("subtype") != "success":
+            needed["errors"] = []
+        return event if event.keys() >= _INSISTED | ({"errors"} & needed.keys()) else needed | event
+
+    def _rate_limit(self, event: Event) -> Event | None:
+        limit = event.get("rate_limit_info")
+        return event if isinstance(limit, dict) and isinstance(limit.get("status"), str) else None
+
+
+_INSISTED = {"subtype", "is_error", "duration_ms", "duration_api_ms", "num_turns"}
+
+
+def _block(block: object) -> object:
+    """A content block that clients can read, completed if need be; None for anything else."""
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        return None
+    needed = BLOCKS.get(block["type"])
+    if needed is None:
+        return block
+    if not all(isinstance(block.get(name), kinds) for name, kinds in needed.items()):
+        return None
+    if block["type"] == "thinking" and "signature" not in block:
+        return block | {"signature": ""}
+    return block

@@ -1,0 +1,360 @@
+"""The frontend's side of a conversation: its lines in, our answers out, both directions (contract sections 3 and 6).
+
+Sans-IO: `receive` takes a line of stdin and gives back what the session has to do; what is to be said on stdout is
+collected for `take`. Every control_request is answered, an unknown one with the real one's error (C5); a line that
+cannot be read is skipped with a word on stderr, where the real one ends (C13).
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.core.claude.control_answers import ANSWERS, Facts, RefusalError
+from shim.core.claude.hooks import Seen, Verdict, described, read_verdict
+from shim.core.claude.messages import Message, read_message
+from shim.core.claude.permissions import CLOSED_STREAM, UNASKED, Decision, Permission, granted_rules, read_decision
+from shim.core.reading.account import printable
+from shim.core.reading.json_text import dump
+from shim.core.reading.limits import fit_line
+
+# Hooks about calls that a frontend has not answered, and what it said of calls: one that never answers is no reason to
+# remember every call of a turn.
+HOOKS_OPEN = 1000
+TOO_LARGE = "The call is too large to be asked about ({size} bytes)."
+KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
+
+
+class Interrupt(NamedTuple):
+    """The turn that runs is to be stopped."""
+
+
+class ModelChosen(NamedTuple):
+    """Another model from the next request on; None is the vendor's own."""
+
+    model: str | None
+
+
+class ModeChosen(NamedTuple):
+    """Another permission mode."""
+
+    mode: str
+
+
+class Forbidden(NamedTuple):
+    """A hook denied a call that the vendor runs without asking."""
+
+    call: str
+    reason: str
+
+
+class Decided(NamedTuple):
+    """A permission was given or refused."""
+
+    permission: Permission
+    decision: Decision
+
+
+Wish = Interrupt | ModelChosen | ModeChosen | Decided | Forbidden
+
+
+class Control:
+    """One frontend. `messages` wait for their turn; `complaints` are lines for stderr.
+
+    `mint` gives a fresh uuid, `now` the time as ISO text.
+    """
+
+    def __init__(self, facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> None:
+        self.facts: Facts = facts
+        self.messages: deque[Message] = deque()
+        self.complaints: list[str] = []
+        self.running = False
+        self._deaf = False
+        self._mint = mint
+        self._now = now
+        self._lines: list[bytes] = []
+        self._asked: dict[str, Permission] = {}
+        self._hooked: dict[str, Seen] = {}
+        self._held: dict[str, Permission] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._ran: dict[str, None] = {}
+
+    def take(self) -> bytes:
+        """What there is to say: whole lines."""
+        data = b"".join(self._lines)
+        self._lines.clear()
+        return data
+
+    def give_back(self, data: bytes) -> None:
+        """What could not be said yet comes first the next time."""
+        if data:
+            self._lines.insert(0, data)
+
+    # -- what the frontend says ---------------------------------------------------------------------------
+
+    def receive(self, raw: bytes) -> list[Wish]:
+        """One line of stdin, without its LF."""
+        if not raw.strip():
+            return []
+        event = read_line(raw)
+        kind = event.get("type") if isinstance(event, dict) else None
+        if not isinstance(event, dict) or (event and not isinstance(kind, str)):
+            kind = "unknown" if event is None else printable(str(kind)[:KIND_CHARACTERS])
+            self._complain(f"Error parsing streaming input line (type={kind}, {len(raw)} chars)")
+        elif kind == "user":
+            self._user(event, len(raw))
+        elif kind == "control_request":
+            return self._request(event)
+        elif kind == "control_response":
+            return self._response(event)
+        return []
+
+    def closed(self) -> list[Wish]:
+        """The frontend's stdin is at its end: nobody is left to answer what was asked, or will be."""
+        self._deaf = True
+        return self._give_up(CLOSED_STREAM)
+
+    def _user(self, event: Mapping[str, Any], size: int) -> None:
+        try:
+            self.messages.append(read_message(event, self._now())._replace(size=size))
+        except ValueError as error:
+            self._complain(f"Error: {error}")
+
+    def _request(self, event: Mapping[str, Any]) -> list[Wish]:
+        request, identity = event.get("request"), event.get("request_id")
+        if not isinstance(request, dict):
+            self._complain("Error: Missing request on control_request")
+            return []
+        subtype = request.get("subtype")
+        if subtype == "interrupt":
+            return self._interrupt(identity)
+        answer = ANSWERS.get(subtype) if isinstance(subtype, str) else None
+        try:
+            if answer is None:
+                raise RefusalError(f"Unsupported control request subtype: {subtype}", "unsupported_request")
+            body = answer(self, request)
+        except RefusalError as refusal:
+            self._refuse(identity, refusal)
+            return []
+        self._answer(identity, body)
+        if subtype == "set_model":
+            return [ModelChosen(self.facts.model)]
+        if subtype == "set_permission_mode":
+            self.system("status", status=None, permissionMode=self.facts.mode)
+            return [ModeChosen(self.facts.mode)]
+        if subtype == "rename_session":
+            self.system("session_title_changed", title=request.get("title"))
+        return []
+
+    def _interrupt(self, identity: object) -> list[Wish]:
+        wishes = self._give_up("") if self.running else []
+        self._answer(identity, {"still_queued": [message.uuid for message in self.messages if message.uuid]})
+        return [*wishes, Interrupt()] if self.running else []
+
+    def _response(self, event: Mapping[str, Any]) -> list[Wish]:
+        response = event.get("response")
+        if not isinstance(response, dict):
+            return []
+        if self.facts.replays:
+            self._say(event)
+        identity = str(response.get("request_id"))
+        if identity in self._hooked:
+            return self._hook_answered(self._hooked.pop(identity), response)
+        asked = self._asked.pop(identity, None)
+        if asked is None:
+            return []
+        if not self._asked:
+            self.state("running")
+        self.facts.allow(granted_rules(response))
+        return [Decided(asked, read_decision(response, asked))]
+
+    def _give_up(self, message: str) -> list[Wish]:
+        """Everything asked is refused; on an interrupt the frontend is told to take its questions back (C10)."""
+        asked, self._asked = self._asked, {}
+        if not message:
+            self._lines += [dump({"type": "control_cancel_request", "request_id": it}) + b"\n" for it in asked]
+        held, self._held = self._held, {}
+        self._hooked.clear()
+        refused = [*asked.values(), *held.values()]
+        return [Decided(it, Decision(False, message=message, interrupt=not message)) for it in refused]
+
+    # -- what we ask and tell -----------------------------------------------------------------------------
+
+    patience = 0.0  # seconds that a question waits for its answer; 0: as long as it takes
+
+    def expired(self, permission: Permission) -> Decision | None:
+        """A question had its time."""
+        return None
+
+    def ask(self, permission: Permission) -> Decision | None:
+        """Put a question of the vendor's to the frontend; the decision where it needs no question."""
+        if permission.refusal:
+            return Decision(False, message=permission.refusal)
+        if any(seen.call == permission.call for seen in self._hooked.values()):
+            self._held[permission.call] = permission
+            return None
+        verdict = self._verdicts.get(permission.call, Verdict())
+        if verdict.allow is not None:
+            changed = None if verdict.changed == permission.arguments else verdict.changed
+            return Decision(verdict.allow, changed=changed, message=verdict.reason, announced=False)
+        if self.facts.allows(permission.tool, permission.arguments):
+            return Decision(True)
+        if self.facts.prompts and self._deaf:
+            return Decision(False, message=CLOSED_STREAM)
+        if not self.facts.prompts or self.facts.mode == "dontAsk":
+            return Decision(False, message=UNASKED.format(tool=permission.tool), announced=False)
+        question = {
+            "subtype": "can_use_tool",
+            "tool_name": permission.tool,
+            "display_name": permission.tool,
+            "input": permission.arguments,
+            "permission_suggestions": [],
+            "tool_use_id": permission.call,
+        }
+        identity = self._mint()
+        line = dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
+        if len(line) > self.facts.line_bytes:
+            return Decision(False, message=TOO_LARGE.format(size=len(line)))
+        self._asked[identity] = permission
+        self.state("requires_action")
+        self._lines.append(line)
+        return None
+
+    def observe(self, seen: Seen, *, prompt: str = "", last: str = "") -> None:
+        """Something happened that the frontend may have a hook for (C11)."""
+        if self._deaf or not self.facts.hooks:
+            return
+        facts = self.facts
+        known = {"session_id": facts.session_id, "cwd": facts.cwd, "mode": facts.mode, "transcript": facts.transcript}
+        for callback in self.facts.hooks.matching(seen):
+            request = {
+                "subtype": "hook_callback",
+                "callback_id": callback,
+                "input": described(seen, prompt=prompt, last=last, **known),
+                "tool_use_id": seen.call or None,
+            }
+            line = {"type": "control_request", "request_id": self._mint(), "request": request}
+            if seen.event == "PreToolUse":
+                self._ask_hook(seen, line)
+            else:
+                self._say(line)
+
+    def _ask_hook(self, seen: Seen, line: dict[str, Any]) -> None:
+        """A hook may hand the input back: where the vendor would run what it says, it is not cut."""
+        size = len(dump(line)) + 1
+        if size > self.facts.line_bytes:
+            if self.facts.asks and self.facts.mode != "bypassPermissions":
+                self._verdicts[seen.call] = Verdict(False, TOO_LARGE.format(size=size))
+                _bound(self._verdicts)
+                return
+            line = fit_line(line, self.facts.line_bytes)
+            seen = seen._replace(arguments=line["request"]["input"]["tool_input"])
+        self._hooked[line["request_id"]] = seen
+        _bound(self._hooked)
+        self._say(line)
+
+    @property
+    def asking(self) -> bool:
+        """Whether something waits for the frontend's answer."""
+        return bool(self._asked or self._held)
+
+    def holds(self, permission: Permission) -> bool:
+        """Whether a question waits for a hook about its call."""
+        return permission.call in self._held
+
+    def overdue(self, permission: Permission) -> Decision | None:
+        """The hooks about a call had their time: its question is put without them."""
+        self._hooked = {identity: seen for identity, seen in self._hooked.items() if seen.call != permission.call}
+        held = self._held.pop(permission.call, None)
+        return None if held is None else self.ask(held)
+
+    def _hook_answered(self, seen: Seen, response: Mapping[str, Any]) -> list[Wish]:
+        verdict = read_verdict(response)
+        if not self.facts.asks and verdict.changed not in (None, seen.arguments):
+            verdict = Verdict(False, f"a hook changed the input of {seen.tool}, which runs as it was")
+        before = self._verdicts.get(seen.call, Verdict())
+        if verdict.allow is not None and before.allow is not False:
+            self._verdicts[seen.call] = verdict if verdict.changed else verdict._replace(changed=before.changed)
+            _bound(self._verdicts)
+        if any(other.call == seen.call for other in self._hooked.values()):
+            return []
+        held = self._held.pop(seen.call, None)
+        if held is not None:
+            decision = self.ask(held)
+            return [] if decision is None else [Decided(held, decision)]
+        denied = self._verdicts.get(seen.call, Verdict())
+        never_asked = not self.facts.asks or self.facts.mode == "bypassPermissions" or seen.call in self._ran
+        return [Forbidden(seen.call, denied.reason)] if denied.allow is False and never_asked else []
+
+    def ran(self, call: str) -> Forbidden | None:
+        """A call has run; what a hook says of one that a vendor ran unasked, although the hook denied it."""
+        self._ran[call] = None
+        _bound(self._ran)
+        verdict = self._verdicts.get(call, Verdict())
+        return Forbidden(call, verdict.reason) if verdict.allow is False else None
+
+    def begin(self, prompt: str) -> None:
+        """A message's turn begins."""
+        self.running = True
+        self.state("running")
+        self.observe(Seen("UserPromptSubmit"), prompt=prompt)
+
+    def end(self) -> None:
+        """The turn is over: its result was said (S18: never running without idle)."""
+        self.running = False
+        for memory in (self._asked, self._hooked, self._held, self._verdicts, self._ran):
+            memory.clear()
+        self.state("idle")
+
+    def state(self, state: str) -> None:
+        """Tell the session's state to a frontend that wants to know (contract 5.13)."""
+        if self.facts.state_events and (self.running or state == "idle"):
+            hidden = {"sdk_host_only": True} if self.facts.state_events == "host" else {}
+            self.system("session_state_changed", state=state, **hidden)
+
+    def system(self, subtype: str, **fields: object) -> None:
+        """A `system` line beside the conversation."""
+        line = {"type": "system", "subtype": subtype, **fields}
+        self._say(line | {"uuid": self._mint(), "session_id": self.facts.session_id})
+
+    # -- how it is done -----------------------------------------------------------------------------------
+
+    def _answer(self, identity: object, body: object) -> None:
+        response = {"subtype": "success", "request_id": identity}
+        if body is not None:
+            response["response"] = body
+        self._say({"type": "control_response", "response": response})
+
+    def _refuse(self, identity: object, refusal: RefusalError) -> None:
+        response = {"subtype": "error", "request_id": identity, "error": str(refusal)}
+        if refusal.code:
+            response["error_code"] = refusal.code
+        self._say({"type": "control_response", "response": response})
+
+    def _say(self, line: Mapping[str, Any]) -> None:
+        dumped = dump(line)
+        if len(dumped) > self.facts.line_bytes:
+            dumped = dump(fit_line(line, self.facts.line_bytes))
+        self._lines.append(dumped + b"\n")
+
+    def _complain(self, text: str) -> None:
+        self.complaints.append(f"{text}; the line was skipped\n")
+
+
+def _bound(table: dict[str, Any]) -> None:
+    if len(table) > HOOKS_OPEN:
+        del table[next(iter(table))]
+
+
+def read_line(raw: bytes) -> object:
+    """A line as an object, repaired where bytes or escapes are broken; None when it is no JSON."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        import json
+
+        try:
+            return json.loads(raw.decode("utf-8", "replace"), strict=False)
+        except (ValueError, RecursionError):
+            return None

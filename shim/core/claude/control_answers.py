@@ -1,0 +1,247 @@
+"""What each control request of a frontend is answered with (contract C1 to C8, bodies in 6.1).
+
+One function a subtype: the request in, the body of the answer out (None: a success without a body), or a RefusalError.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from shim.core.claude.hooks import Hooks
+from shim.core.claude.pen import CLAUDE_VERSION
+from shim.core.claude.policy import Policy
+
+if TYPE_CHECKING:
+    from shim.core.claude.control import Control
+
+Body = Mapping[str, Any] | None
+Asked = Mapping[str, Any]
+
+MODE_NAMES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan")
+
+
+class RefusalError(Exception):
+    """A request that is answered with an error; `code` as 2.1.327 has it."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Facts:
+    """What the answers are made of, and what the requests change: the session reads it when a turn begins.
+
+    `modes` are those that the vendor can honour, `bypass` whether the session may change to bypassPermissions,
+    `prompts` whether the frontend answers permission requests, `asks` whether the vendor makes any, `unattended`
+    whether it runs its tools all the same, `state_events` "", "visible" or "host" (5.13), `checked` gives the name that
+    the vendor is told for a model's, None for its own, and raises ValueError for one that is not its to take.
+    `known_model` is what the last `init` said, `transcript` the path of the session's, "" when none is written,
+    `replays` whether what the frontend says is said back (C15), `line_bytes` the length that no line of ours passes:
+    a question that would is not put.
+    """
+
+    def __init__(
+        self,
+        *,
+        vendor: str,
+        session_id: str,
+        mode: str,
+        model: str | None = None,
+        modes: tuple[str, ...] = MODE_NAMES,
+        bypass: bool = False,
+        prompts: bool = False,
+        state_events: str = "",
+        policy: Policy | None = None,
+        process: int = 0,
+        cwd: str = "",
+        asks: bool = False,
+        line_bytes: int = 1_000_000,
+        replays: bool = False,
+        checked: Callable[[str], str | None] = lambda model: model,
+        unattended: bool = False,
+    ) -> None:
+        self.vendor = vendor
+        self.session_id = session_id
+        self.mode = mode
+        self.model = self.first_model = model
+        self.modes = modes
+        self.bypass = bypass
+        self.prompts = prompts
+        self.state_events = state_events
+        self.policy = policy
+        self.process = process
+        self.cwd = cwd
+        self.asks = asks
+        self.line_bytes = line_bytes
+        self.replays = replays
+        self.hooks = Hooks()
+        self.transcript = ""
+        self.checked = checked
+        self.unattended = unattended
+        self.known_model = ""
+        self._models: dict[str, tuple[str | None, str | None]] = {}  # of those that were at it
+        self.system_prompt: str | None = None
+        self.append_system_prompt: str | None = None
+        self.cost = 0.0
+
+    def serve(self, vendor: str, modes: tuple[str, ...], *, asks: bool, unattended: bool) -> None:
+        """From now on it is this vendor; another one's model and what it said of itself are not this one's."""
+        self._models[self.vendor] = self.model, self.first_model
+        self.vendor, self.modes, self.asks, self.unattended = vendor, modes, asks, unattended
+        self.model, self.first_model = self._models.get(vendor, (None, None))
+        self.known_model = ""
+
+    def allows(self, tool: str, arguments: Asked) -> bool:
+        """Whether a call was allowed beforehand (`--allowedTools`)."""
+        return self.policy is not None and self.policy.permits(tool, arguments)
+
+    def allow(self, rules: Iterable[str]) -> None:
+        """Calls that need no more question in this session: the frontend's user said so."""
+        if self.policy is not None:
+            self.policy.allow(rules)
+
+    def resolved_model(self) -> str:
+        """The model of the next turn, as far as it is known."""
+        return self.model or self.known_model or "default"
+
+    def models(self) -> list[dict[str, Any]]:
+        """At least one: some clients take the first without looking (C3)."""
+        own = f"The model that {self.vendor} uses by itself"
+        listed = [{"value": "default", "displayName": f"Default ({self.vendor})", "description": own}]
+        if self.first_model and self.first_model != "default":
+            name = self.first_model
+            listed.append({"value": name, "displayName": name, "description": f"{name} through {self.vendor}"})
+        return listed
+
+
+def _initialize(control: "Control", request: Asked) -> Body:
+    facts = control.facts
+    facts.system_prompt = _text(request.get("systemPrompt")) or facts.system_prompt
+    facts.append_system_prompt = _text(request.get("appendSystemPrompt")) or facts.append_system_prompt
+    facts.hooks = Hooks(request.get("hooks")) or facts.hooks
+    body = {
+        "commands": [],
+        "agents": [],
+        "output_style": "default",
+        "available_output_styles": ["default"],
+        "models": facts.models(),
+        "account": {"tokenSource": "none", "apiKeySource": "none", "apiProvider": facts.vendor},
+        "pid": facts.process,
+        "claude_code_version": CLAUDE_VERSION,
+        "current_permission_mode": facts.mode,
+        "analytics_disabled": True,
+        "fast_mode_state": "off",
+    }
+    if request.get("mcpServers"):
+        body["mcp_servers_applied"] = False
+    return body
+
+
+def _text(value: object) -> str | None:
+    """A system prompt: a text, or a list of them."""
+    if isinstance(value, list):
+        value = "\n\n".join(part for part in value if isinstance(part, str))
+    return value if isinstance(value, str) and value else None
+
+
+def _set_model(control: "Control", request: Asked) -> Body:
+    facts, model = control.facts, request.get("model")
+    if model is not None and not isinstance(model, str):
+        raise RefusalError("Cannot set model: must be a string or null")
+    chosen = model if model not in ("", "default") else None
+    if chosen is not None:
+        try:
+            chosen = facts.checked(chosen)
+        except ValueError as error:
+            raise RefusalError(f"Cannot set model: {error}") from None
+    facts.model = facts.first_model if chosen is None else chosen
+    return {"model": facts.resolved_model()}
+
+
+def _set_permission_mode(control: "Control", request: Asked) -> Body:
+    facts, mode = control.facts, request.get("mode")
+    mode = "default" if mode == "manual" else mode
+    if mode not in MODE_NAMES:
+        allowed = ", ".join(MODE_NAMES)
+        raise RefusalError(f"Cannot set permission mode: must be one of {allowed}", "invalid_mode")
+    if mode == "bypassPermissions" and not facts.bypass:
+        reason = "because the session was not launched with --dangerously-skip-permissions"
+        raise RefusalError(f"Cannot set permission mode to bypassPermissions {reason}", "bypass_not_launched")
+    if mode not in facts.modes:
+        able = ", ".join(facts.modes)
+        raise RefusalError(f"Cannot set permission mode to {mode}: {facts.vendor} can do {able}", "invalid_mode")
+    facts.mode = str(mode)
+    return {"mode": mode}
+
+
+def _get_settings(control: "Control", request: Asked) -> Body:
+    return {"effective": {}, "sources": [], "applied": {"model": control.facts.resolved_model(), "effort": None}}
+
+
+def _list_models(control: "Control", request: Asked) -> Body:
+    return {"models": control.facts.models()}
+
+
+def _mcp_set_servers(control: "Control", request: Asked) -> Body:
+    servers = request.get("servers")
+    reason = f"{control.facts.vendor} is given its servers when it starts"
+    return {"added": [], "removed": [], "errors": dict.fromkeys(servers if isinstance(servers, dict) else (), reason)}
+
+
+def _no_server(control: "Control", request: Asked) -> Body:
+    raise RefusalError(f"Server not found: {request.get('serverName')}")
+
+
+def _no_rewinding(control: "Control", request: Asked) -> Body:
+    raise RefusalError("File rewinding is not enabled.")
+
+
+def _cancel(control: "Control", request: Asked) -> Body:
+    waiting = [message for message in control.messages if message.uuid and message.uuid == request.get("message_uuid")]
+    for message in waiting:
+        control.messages.remove(message)
+    return {"cancelled": bool(waiting)}
+
+
+def _cost(control: "Control", request: Asked) -> Body:
+    return {"text": f"Estimated cost:        ${control.facts.cost:.4f}"}
+
+
+def _usage(control: "Control", request: Asked) -> Body:
+    session = {"total_cost_usd": control.facts.cost, "total_lines_added": 0, "total_lines_removed": 0}
+    limits = {"rate_limits_available": False, "rate_limits": None}
+    return {"session": session | {"model_usage": {}}, "subscription_type": None, **limits, "behaviors": None}
+
+
+def _rules(control: "Control", request: Asked) -> Body:
+    return {"state": {"rules": [], "workspaceDirectories": [], "originalCwd": control.facts.cwd, "managedOnly": False}}
+
+
+def _always(body: Body) -> Callable[["Control", Asked], Body]:
+    return lambda control, request: body
+
+
+ANSWERS: Mapping[str, Callable[["Control", Asked], Body]] = {
+    "initialize": _initialize,
+    "set_model": _set_model,
+    "set_permission_mode": _set_permission_mode,
+    "set_max_thinking_tokens": _always(None),
+    "mcp_status": _always({"mcpServers": []}),
+    "mcp_set_servers": _mcp_set_servers,
+    "mcp_reconnect": _no_server,
+    "mcp_toggle": _no_server,
+    "get_settings": _get_settings,
+    "get_context_usage": _always({}),  # every client takes it; a part of the real one's would be made up
+    "list_models": _list_models,
+    "apply_flag_settings": _always(None),
+    "stop_task": _always({}),
+    "background_tasks": _always({}),
+    "rewind_files": _no_rewinding,
+    "cancel_async_message": _cancel,
+    "get_binary_version": _always({"version": CLAUDE_VERSION, "buildTime": None}),
+    "get_session_cost": _cost,
+    "get_usage": _usage,
+    "generate_session_title": _always({"title": None}),
+    "rename_session": _always(None),
+    "reload_skills": _always(None),
+    "list_permission_rules": _rules,
+}

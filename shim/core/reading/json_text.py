@@ -1,0 +1,140 @@
+"""Values as JSON bytes that any reader takes: valid UTF-8, bounded in depth, without what splits a line."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_WRITTEN
+from shim.core.reading.surrogates import join_surrogates
+
+# Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input, section 2). Looking
+# for them costs a nanosecond a byte, so only what is not ASCII is searched, and only content, never whole lines.
+_SEPARATORS = (
+    (b"\xe2\x80\xa8", b"\\u2028"),
+    (b"\xe2\x80\xa9", b"\\u2029"),
+    (b"\xc2\x85", b"\\u0085"),
+)
+
+FLOATS_ONLY = 2.0**63  # from here on an integer of a line was read as a float, which has 17 digits
+
+# Of a value that a vendor sends: only these may hold what cannot be written as it is.
+UNSURE = frozenset((float, dict, list))
+_LONG_INTEGER = re.compile(rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])")
+
+
+def dump(value: object) -> bytes:
+    """`value` as JSON bytes that are valid UTF-8, whatever strings, keys and numbers it holds."""
+    try:
+        dumped = orjson.dumps(value)
+    except TypeError:
+        dumped = orjson.dumps(_clean(value, DEPTH_WRITTEN))
+    return dumped if dumped.isascii() else escape(dumped)
+
+
+def survey(value: object) -> tuple[int, bool]:
+    """How deep a value is, and whether an integer in it may have lost digits."""
+    deepest, lossy = 0, False
+    waiting = [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        if item.__class__ is float:
+            lossy = lossy or not -FLOATS_ONLY < item < FLOATS_ONLY
+        elif isinstance(item, dict | list):
+            deepest = max(deepest, depth)
+            inner = item.values() if isinstance(item, dict) else item
+            waiting += [(each, depth + 1) for each in inner if each.__class__ in UNSURE]
+    return deepest, lossy
+
+
+def long_integers(line: bytes) -> dict[float, str]:
+    """The integers of a line that may be longer than 64 bits: as a reader has them → their digits."""
+    return {float(found): found.decode() for found in _LONG_INTEGER.findall(line)}
+
+
+def exact(value: Any, digits: Mapping[float, str]) -> Any:
+    """`value` with the long integers of its line as their digits."""
+    if not digits:
+        return value
+    if value.__class__ is float:
+        return digits.get(value, value)
+    if isinstance(value, dict):
+        return {key: exact(item, digits) for key, item in value.items()}
+    if isinstance(value, list):
+        return [exact(item, digits) for item in value]
+    return value
+
+
+def flat(value: Any) -> Any:
+    """`value` with what is deeper than DEPTH_KEPT as its JSON text."""
+    return _clean(value, DEPTH_KEPT)
+
+
+def escape(dumped: bytes) -> bytes:
+    """JSON bytes without the raw characters that split lines."""
+    for raw, escaped in _SEPARATORS:
+        if raw in dumped:
+            dumped = dumped.replace(raw, escaped)
+    return dumped
+
+
+def as_text(value: object) -> str:
+    """A value that should have been a text, as one: "" for nothing, JSON for the rest."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else dump(value).decode()
+
+
+def as_content(value: object) -> object:
+    """A tool result's content as Claude has it: a text, or a list of blocks (contract S7)."""
+    blocks = value if isinstance(value, list) else ()
+    if blocks and all(isinstance(block, dict) and isinstance(block.get("type"), str) for block in blocks):
+        return value
+    return as_text(value)
+
+
+def _clean(value: object, levels: int) -> object:
+    """`value` with what orjson refuses made writable, and what is deeper than so many levels as its JSON text."""
+    if isinstance(value, str):
+        return join_surrogates(value)
+    if levels <= 0 and isinstance(value, dict | list | tuple) and value:
+        return _as_text(value)
+    if isinstance(value, dict):
+        return {join_surrogates(str(key)): _clean(item, levels - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item, levels - 1) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
+        return str(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return str(value)
+
+
+def _as_text(value: object) -> str:
+    """A value of any depth as JSON, without recursion: what is still to be written is a stack."""
+    parts: list[str] = []
+    waiting: list[object] = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, _Written):
+            parts.append(item)
+        elif isinstance(item, dict) and item:
+            entries: list[object] = []
+            for key, inner in item.items():
+                entries += [_Written("," if entries else "{"), str(key), _Written(":"), inner]
+            waiting += [_Written("}"), *reversed(entries)]
+        elif isinstance(item, list | tuple) and item:
+            entries = []
+            for inner in item:
+                entries += [_Written("," if entries else "["), inner]
+            waiting += [_Written("]"), *reversed(entries)]
+        else:
+            parts.append(orjson.dumps(_clean(item, DEPTH_KEPT)).decode())
+    return "".join(parts)
+
+
+class _Written(str):
+    """JSON text, not a string to be written."""
+
+    __slots__ = ()

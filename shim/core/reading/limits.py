@@ -1,0 +1,150 @@
+"""No line longer than its limit: long texts in pieces, long strings by head and tail (contract P12, surface page).
+
+Sizes are bytes as JSON, the way a line will hold them; what is cut says how much is missing and, where it was kept,
+where the whole is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from shim.core.reading.json_text import dump
+
+NOTE = "\n[… {count:,} characters left out{where} …]\n"
+NOTE_BYTES = 600  # of a note with a path in it
+ENVELOPE_BYTES = 3000  # of a line around its content: ids, model, usage
+LONGEST_CHARACTER = 6  # bytes of one character as JSON
+SHORTEST = 200  # a string that short is never cut: names and ids
+
+Keep = Callable[[str], str | None]  # stores a whole text, gives back where
+
+
+def pieces(text: str, room: int) -> Iterator[str]:
+    """`text` in pieces of at most `room` bytes each."""
+    start, size = 0, max(room - 2, 1)
+    while start < len(text):
+        count = min(size, len(text) - start)
+        while (dumped := len(dump(text[start : start + count]))) > room and count > 1:
+            count = max(1, min(count - 1, count * room // dumped - 8))
+        yield text[start : start + count]
+        start += count
+
+
+def cut(text: str, room: int, keep: Keep | None = None) -> str:
+    """`text` if it fits `room` bytes, else its head and tail around a note."""
+    if len(text) * LONGEST_CHARACTER + 2 <= room or (len(text) <= room and len(dump(text)) <= room):
+        return text
+    path = keep(text) if keep is not None else None
+    half = max((room - NOTE_BYTES) // 2, 1)
+    head = next(pieces(text[: half + 1], half))
+    tail = _tail(text, half)
+    count = len(text) - len(head) - len(tail)
+    return head + NOTE.format(count=count, where=f"; the whole is in {path}" if path else "") + tail
+
+
+def _tail(text: str, room: int) -> str:
+    count = min(room, len(text))
+    while (dumped := len(dump(text[len(text) - count :]))) > room and count > 1:
+        count = max(1, min(count - 1, count * room // dumped - 8))
+    return text[len(text) - count :]
+
+
+def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
+    """`value` with its longest strings cut, so that it fits `room` bytes; what is large without them becomes text."""
+    if isinstance(value, str) and len(value) > room >= SHORTEST + NOTE_BYTES:
+        return cut(value, room, keep)  # without a copy: it may be large
+    size = len(dump(value))
+    if size <= room:
+        return value
+    try:
+        lengths = sorted(len(dump(text)) for text in _strings(value))
+        longest = _longest(lengths, room - (size - sum(lengths)))
+        if longest >= SHORTEST + NOTE_BYTES:
+            return _cut_all(value, longest, keep)
+    except RecursionError:
+        pass
+    return cut(dump(value).decode(), room, keep)
+
+
+def fit_line(line: Mapping[str, Any], room: int) -> Any:
+    """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists lose their tails."""
+    fitted = fit(line, room)
+    return fitted if isinstance(fitted, dict) else shorten(line, room)
+
+
+def shorten(value: Any, room: int) -> Any:
+    """`value` with less in it, where shorter strings are not enough: of what has no room, the beginning is kept.
+
+    A list stays a list and an object an object, for readers who know that it is one.
+    """
+    try:
+        return _shortened(value, room)
+    except RecursionError:
+        return type(value)() if isinstance(value, dict | list) else None
+
+
+def _shortened(value: Any, room: int) -> Any:
+    if isinstance(value, str):
+        return next(pieces(value, room), "") if room > 2 else ""
+    if isinstance(value, dict):
+        return _shortened_members(value, room - 2)
+    if isinstance(value, list | tuple):
+        kept: list[Any] = []
+        left = room - 2
+        for item in value:
+            size = len(dump(item)) + 1
+            if size > left and not kept:
+                item = _shortened(item, left - 1)
+                size = len(dump(item)) + 1
+            if size > left:
+                break
+            kept.append(item)
+            left -= size
+        return kept
+    return value
+
+
+def _shortened_members(members: dict[str, Any], room: int) -> dict[str, Any]:
+    """Large members share what small ones leave; of members without number the first are kept."""
+    sizes = {name: len(dump(name)) + len(dump(item)) + 2 for name, item in members.items()}
+    share, kept = max(_longest(sorted(sizes.values()), room), SHORTEST), {}
+    for name, item in members.items():
+        size = sizes[name]
+        if size > share:
+            item = _shortened(item, share - len(dump(name)) - 2)
+            size = len(dump(name)) + len(dump(item)) + 2
+        if size > room:
+            break
+        kept[name] = item
+        room -= size
+    return kept
+
+
+def _longest(lengths: list[int], room: int) -> int:
+    """How long each string may be, so that all of them fit together."""
+    for position, length in enumerate(lengths):
+        share = room // (len(lengths) - position)
+        if length > share:
+            return share
+        room -= length
+    return room
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _strings(item)
+
+
+def _cut_all(value: Any, longest: int, keep: Keep | None) -> Any:
+    if isinstance(value, str):
+        return cut(value, longest, keep)
+    if isinstance(value, dict):
+        return {key: _cut_all(item, longest, keep) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cut_all(item, longest, keep) for item in value]
+    return value

@@ -1,0 +1,388 @@
+"""Secrets in strings: found by the table in `patterns`, replaced by `[REDACTED:kind]`, counted by kind.
+
+A text is looked through for the ways in which secrets begin, in small letters, before any pattern is tried; nearly
+every text has none. A stream of fragments is redacted exactly as its whole text would be: what could still become a
+secret waits for the next fragment, what is known to belong to one is swallowed as it comes.
+"""
+
+import codecs
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from shim.core.reading.head_and_tail import Tail
+from shim.core.secrets.patterns import (
+    ADDRESS,
+    ASSIGNED,
+    BEFORE_CHARACTERS,
+    CLOSING,
+    DASHED,
+    NAME_ENDS,
+    SIGNS,
+    TOKENS,
+    Pattern,
+    trie,
+)
+
+# No stream holds back more: the longest pattern without its tail (a test measures it).
+HELD_CHARACTERS = 512
+KEY_CHARACTERS = 64 * 1024  # of a block whose end never comes; the largest keys in use have a third of it
+SHORTEST = 8  # `pwd=a1b2` is no secret yet, and nothing shorter is
+# A model's fragments are words that come again and again, with their space in front: those that neither have nor end in
+# the beginning of a secret are remembered.
+HARMLESS_FRAGMENTS = 2000
+HARMLESS_CHARACTERS = 16
+PLAIN_KEYS = 1000  # keys of objects, which come again too, and are neither secrets nor the names of some
+PREFILTERED = 200  # in a longer text it pays to look whether a name of a secret stands there at all
+
+Entry = tuple[str, Pattern]  # a stem, and what begins so
+Found = tuple[Pattern | None, re.Match[str] | None]
+NOTHING: Found = (None, None)
+ROOT = 3  # letters of a stem that are looked for; no stem is shorter
+
+
+def _roots(patterns: Iterable[Pattern]) -> dict[str, list[Entry]]:
+    """The first letters of a stem → the stems that begin so, each with its pattern, in the order of the table."""
+    roots: dict[str, list[Entry]] = {}
+    for pattern in patterns:
+        for stem in pattern.stems:
+            roots.setdefault(stem[:ROOT], []).append((stem, pattern))
+    return roots
+
+
+# Where a secret may begin, or a text ends in what may be the beginning of one. Both read small letters; a root of
+# TOKENS counts only behind what is neither letter nor digit, which is read with it.
+_TOKENS, _DASHED = _roots(TOKENS), _roots(DASHED)
+_TOKEN_ROOT = re.compile(f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKENS})}]){trie(_TOKENS, whole=True)}")
+_SIGN = re.compile(f"{'|'.join(SIGNS)}|{trie(_DASHED, whole=True)}")
+# The same for a whole text in which no name of a secret stands.
+_OTHER_SIGN = re.compile(f"://|{trie(_DASHED, whole=True)}")
+_NAME = re.compile("passw|passphrase|pwd|secret|token|key|credential|authorization|sig=")
+
+_KEY_END = re.compile("-----END [A-Z0-9 ]{0,30}PRIVATE KEY[ BLOCK]{0,6}-----")
+_KEY_END_CHARACTERS = 80
+
+
+CUT = "[REDACTED:cut]"  # what may have been the beginning of a secret when somebody cut the text
+
+
+START = "\n"  # as if a line ended before every text
+
+
+class Redactor:
+    """Redacts strings; `counts` is filled by kind. Strings of `cut` characters were cut there (0: none was)."""
+
+    def __init__(self, counts: dict[str, int] | None = None, *, cut: int = 0) -> None:
+        self.counts: dict[str, int] = {} if counts is None else counts
+        self._cut = cut
+        self._plain: set[str] = set()
+
+    def text(self, text: str) -> str:
+        """A whole text without its secrets: the same object when there are none."""
+        if len(text) < SHORTEST:
+            return text
+        low = f"\n{text}".lower()
+        signs = _SIGN if len(text) < PREFILTERED or _NAME.search(low) else _OTHER_SIGN
+        if signs.search(low) is None and _TOKEN_ROOT.search(low) is None:
+            return text
+        stream = Stream(self.counts)
+        if len(text) == self._cut:
+            said = stream.feed(text)
+            return said + CUT if stream.held else said
+        said = stream.whole(text, signs)
+        return text if said == text else said
+
+    def value(self, value: Any) -> Any:
+        """A value of JSON with all its strings redacted: the same object when there was nothing to do."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return self._table(value)
+        if isinstance(value, list | tuple):
+            cleaned = [self.value(item) for item in value]
+            return cleaned if any(one is not other for one, other in zip(cleaned, value, strict=True)) else value
+        return value
+
+    def _table(self, table: dict[str, Any]) -> dict[str, Any]:
+        cleaned, same = {}, True
+        for key, item in table.items():
+            if key in self._plain:
+                own, said = key, self.value(item)
+            else:
+                own, said = self.text(key), self._named(key, item)
+                if own is key and not key.lower().endswith(NAME_ENDS) and len(self._plain) < PLAIN_KEYS:
+                    self._plain.add(key)
+            same = same and own is key and said is item
+            cleaned[own] = said
+        return table if same else cleaned
+
+    def _named(self, key: str, item: Any) -> Any:
+        """The value of a key, which may be the name of a secret."""
+        if not isinstance(item, str):
+            return self.value(item)
+        text = self.text(item)
+        if text is not item or not key.lower().endswith(NAME_ENDS):
+            return text
+        before = f'{key}="'
+        said = Redactor().text(f'{before}{item}"')
+        if not said.startswith(before) or said[len(before) : -1] == item:
+            return item
+        return self.text(f'{before}{item}"')[len(before) : -1]
+
+
+def signless(text: str) -> bool:
+    """Whether no secret begins in a text, whatever stands before it."""
+    low = f"{START}{text}".lower()
+    return _SIGN.search(low, 1) is None and _TOKEN_ROOT.search(low) is None
+
+
+def _lowered(text: str) -> str:
+    """Small letters, each where its letter was."""
+    low = text.lower()
+    return low if len(low) == len(text) else text.replace("\u0130", "I").lower()
+
+
+class Stream:
+    """Redacts a text that comes in fragments. What it gives back is always the beginning of the redacted whole."""
+
+    __slots__ = ("_before", "_carry", "_passed", "_room", "_tail", "_waiting", "busy", "counts", "harmless", "passed")
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.busy = False  # something is held back, or is being swallowed
+        self.harmless: set[str] = set()  # fragments that need no look while it is not busy
+        self._passed = deque[str](maxlen=BEFORE_CHARACTERS)  # the last ones that were said as they came
+        self.passed = self._passed.append
+        self._waiting = START  # the last characters that were decided before those, and then what is held back
+        self._before = 1  # how many were decided
+        self._tail: Pattern | None = None
+        self._carry = ""
+        self._room = 0
+
+    @property
+    def held(self) -> bool:
+        """Whether something is held back."""
+        return len(self._waiting) > self._before
+
+    def feed(self, fragment: str) -> str:
+        """What may be said now that this fragment has come."""
+        if not fragment:
+            return ""
+        if not self.busy:
+            passed = self._passed
+            low = ((passed[-1] if passed else self._waiting)[-1] + fragment).lower()
+            if _SIGN.search(low, 1) is None and _TOKEN_ROOT.search(low) is None:
+                self._pass(fragment)
+                return fragment
+            self._decided(behind := self._waiting + "".join(passed), len(behind))
+            passed.clear()
+        elif self._tail is not None and not (fragment := self._swallow(fragment)):
+            return ""
+        return self._scan(self._waiting + fragment, self._before, final=False)
+
+    def _pass(self, fragment: str) -> None:
+        """Nothing begins in a fragment, whatever came before; a short one is known from now on."""
+        if len(fragment) > HARMLESS_CHARACTERS:
+            fragment = fragment[-BEFORE_CHARACTERS:]
+        elif not fragment[0].isalnum():
+            if len(self.harmless) >= HARMLESS_FRAGMENTS:
+                self.harmless.clear()
+            self.harmless.add(fragment)
+        self._passed.append(fragment)
+
+    def whole(self, text: str, signs: re.Pattern[str] = _SIGN) -> str:
+        """A text that comes in one piece; `signs` are those to look at in it."""
+        return self._scan(START + text, 1, final=True, signs=signs)
+
+    def flush(self) -> str:
+        """The text is at its end: what was held back is what it is."""
+        said = self._scan(self._waiting, self._before, final=True) if self.held else ""
+        if self.busy or self._passed or self._before > 1:
+            self._waiting, self._before, self._tail, self.busy = START, 1, None, False
+            self._passed.clear()
+        return said
+
+    def _decided(self, text: str, at: int) -> None:
+        """What of a text stands before this place is decided, what comes behind is held back."""
+        self._waiting = text[max(at - BEFORE_CHARACTERS, 0) :]
+        self._before = min(at, BEFORE_CHARACTERS)
+        self.busy = at < len(text) or self._tail is not None
+
+    def _scan(self, text: str, at: int, *, final: bool, signs: re.Pattern[str] = _SIGN) -> str:
+        """The text from a place on, up to where it is undecided."""
+        low, size, said = _lowered(text), len(text), list[str]()
+        token = sign = 0
+        done = at
+        while True:
+            if token < at:
+                hit = _TOKEN_ROOT.search(low, at - 1)
+                token = hit.start() + 1 if hit else size
+            if sign < at:
+                hit = signs.search(low, at)
+                sign = hit.start() if hit else size
+            at = min(token, sign)
+            if at == size:
+                break
+            if at != token and low[at] in "=>" and not _named(low, at):  # most signs are in nobody's way
+                at += 1
+                continue
+            found = _found(text, low, at, at == token, final=final)
+            if found is None:
+                said.append(text[done:at])
+                self._decided(text, at)
+                return "".join(said)
+            pattern, hit = found
+            if pattern is None or hit is None:
+                at += 1
+                continue
+            said += text[done : hit.end(1)], pattern.mark
+            self.counts[pattern.kind] = self.counts.get(pattern.kind, 0) + 1
+            done = at = self._behind(pattern, text, hit)
+        said.append(text[done:])
+        self._decided(text, size)
+        return "".join(said)
+
+    def _behind(self, pattern: Pattern, text: str, hit: re.Match[str]) -> int:
+        """Where the text goes on behind a secret of which this is the head."""
+        at = hit.end()
+        if not pattern.tail and not pattern.body:
+            return at
+        self._tail, self._carry, self._room = pattern, "", KEY_CHARACTERS
+        return len(text) - len(self._swallow(text[at:]))
+
+    def _swallow(self, text: str) -> str:
+        """What of a text does not belong to the secret that was found before it."""
+        assert self._tail is not None
+        if self._tail.body:
+            return self._swallow_key(text, self._tail)
+        found = self._tail.rest.match(text)
+        end = found.end() if found else 0
+        if end < len(text):
+            self._tail = None
+        self._decided(behind := self._waiting + text[:end], len(behind))
+        return text[end:]
+
+    def _swallow_key(self, text: str, key: Pattern) -> str:
+        """A key's block goes to its last line; without one, as far as it looks like a block."""
+        found = key.rest.match(text, 0, self._room)
+        end = found.end() if found else 0
+        body = self._carry + text[:end]
+        if last := _KEY_END.search(body):
+            end = last.end() - len(self._carry)
+            self._tail = None
+        elif end < len(text) or end == self._room:
+            self._tail = None
+        self._room -= end
+        self._carry = body[-_KEY_END_CHARACTERS:]
+        self._decided(behind := self._waiting + text[:end], len(behind))
+        return text[end:]
+
+
+def _found(text: str, low: str, at: int, token: bool, *, final: bool) -> Found | None:
+    """The secret that begins at a place, NOTHING, or None when more text has to come before that is known.
+
+    `token`: what stands before is neither letter nor digit.
+    """
+    near = not final and len(text) - at <= HELD_CHARACTERS
+    for pattern in _candidates(text, low, at, token, near):
+        if pattern is None or (near and pattern.open.match(text, at)):
+            return None
+        if hit := pattern.full.match(text, at):
+            return pattern, hit
+    return NOTHING
+
+
+def _named(low: str, at: int) -> str:
+    """What stands before a sign without what closes it, if it ends as the name of a secret does."""
+    name = low[max(at - BEFORE_CHARACTERS, 0) : at].rstrip(CLOSING)
+    return name if name.endswith(NAME_ENDS) else ""
+
+
+def _candidates(text: str, low: str, at: int, token: bool, near: bool) -> Iterator[Pattern | None]:
+    """The patterns that may begin at a place; None where the text ends before that is known."""
+    first = low[at]
+    if first in SIGNS:
+        if low[at - 1] in SIGNS:
+            return
+        if first == ":" and (near or low.startswith("//", at + 1)):
+            yield ADDRESS
+        if name := _named(low, at):
+            written = text[max(at - BEFORE_CHARACTERS, 0) : at]
+            for pattern in ASSIGNED:
+                if (written if pattern.shouted else name).endswith(pattern.behind):
+                    yield pattern
+        return
+    root = low[at : at + ROOT]
+    if near and len(text) - at < ROOT:
+        yield None
+    for stem, pattern in [*(_TOKENS.get(root, ()) if token else ()), *_DASHED.get(root, ())]:
+        if low.startswith(stem, at):
+            yield pattern
+        elif near and stem.startswith(low[at:]):
+            yield None
+
+
+class RedactedTail(Tail):
+    """The head and tail of a vendor's stderr, redacted before anything is cut out of its middle."""
+
+    __slots__ = ("_decoder", "_stream")
+
+    def __init__(self, counts: dict[str, int] | None = None) -> None:
+        super().__init__()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._stream = Stream({} if counts is None else counts)
+
+    def add(self, chunk: bytes) -> None:
+        """Add bytes at the end."""
+        super().add(self._stream.feed(self._decoder.decode(chunk)).encode("utf-8", "replace"))
+
+    def text(self) -> str:
+        """What was kept; nothing more is added."""
+        rest = self._stream.feed(self._decoder.decode(b"", True)) + self._stream.flush()
+        super().add(rest.encode("utf-8", "replace"))
+        return super().text()
+
+
+_MARK = re.compile("\\[REDACTED:([a-z-]{1,40})\\]")
+
+
+def marks(text: str, counts: dict[str, int]) -> None:
+    """Count what was redacted in a text before."""
+    for kind in _MARK.findall(text):
+        counts[kind] = counts.get(kind, 0) + 1
+
+
+# Whose values are secrets, or may hold some, whatever they look like (surface page).
+SECRET_OPTIONS = ("--mcp-config", "--settings", "--api-key", "--openai-api-key", "-H", "--header", "--auth-token")
+ARGUMENT = "[REDACTED:argument]"
+
+
+def redact_argv(arguments: Iterable[str]) -> list[str]:
+    """A command line for a log or a recording: values of SECRET_OPTIONS blanked by position, the rest as any text."""
+    redactor = Redactor()
+    cleaned: list[str] = []
+    option = ""
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        if option and (not argument.startswith("-") or option == cleaned[-1]):
+            cleaned.append(ARGUMENT)
+            option = option if option == "--mcp-config" else ""  # it takes several
+            continue
+        option = argument if argument in SECRET_OPTIONS else ""
+        if equals and name in SECRET_OPTIONS:
+            cleaned.append(f"{name}={ARGUMENT}")
+        elif argument.startswith("-H") and argument != "-H":
+            cleaned.append(f"-H{ARGUMENT}")
+        else:
+            cleaned.append(redactor.text(argument))
+    return cleaned
+
+
+def summary(counts: dict[str, int]) -> str:
+    """The counts in a sentence, "" when nothing was redacted."""
+    if not counts:
+        return ""
+    total = sum(counts.values())
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    return f"{total} secret{'s were' if total > 1 else ' was'} redacted: {kinds}"

@@ -1,0 +1,334 @@
+"""The pump: a child's bytes in, Claude's bytes out. Pure; the session and `shim translate` both drive it."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from shim.core.reading.account import SAMPLE_CHARACTERS, Account
+from shim.core.reading.decode import PADDING, Decoder
+from shim.core.reading.lines import INBOUND_BYTES, Aside, LineSplitter
+from shim.core.skipped import Tried
+from shim.core.turn import result
+from shim.core.turn.machine import CLOSED
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Conversation, Terms
+from shim.core.turn.turn import Turn
+from shim.core.vendor.translator import Translator
+
+if TYPE_CHECKING:
+    from shim.core.turn.pen import Pen
+
+# Never believed from a line that had to be repaired: they make somebody act (threats: forged lines).
+_CONTROL = ("control_request", "control_response", "control_cancel_request")
+
+
+def kind_of_turn(terms: Terms) -> type[Turn]:
+    """What makes the turns of a conversation: the machine as it is, or the one that leaves secrets out."""
+    if not terms.redact:
+        return Turn
+    from shim.core.turn.turn_without_secrets import RedactedTurn
+
+    return RedactedTurn
+
+
+class Translation:
+    """One child's output on its way to the frontend.
+
+    `feed` takes chunks of any size, `close` says how the child ended; both give back the lines to write.
+    """
+
+    def __init__(
+        self,
+        translator: type[Translator],
+        terms: Terms,
+        pen: "Pen",
+        previous: Turn | None = None,
+        *,
+        inbound: int = INBOUND_BYTES,
+        aside: Aside | None = None,
+    ) -> None:
+        """`previous` is the turn before this one, of another child of the same conversation.
+
+        A line of more than `inbound` bytes is skipped; a long one waits for its end in a file that `aside` opens.
+        """
+        self.pen = pen
+        self.account = Account()
+        self._inbound = inbound, aside
+        self._lines = LineSplitter(inbound, aside)
+        self._decoder = Decoder(self.account)
+        self._read: str | None = None
+        self._skipped, self._skipped_first = 0, b""  # lines between two turns
+        if previous is None:
+            turn = kind_of_turn(terms)(pen, terms, Conversation(terms.thread), self.account)
+        else:
+            turn = previous.next(terms, self.account)
+        self._read_by(translator(turn, partial=pen.partial))
+
+    @property
+    def turn(self) -> Turn:
+        """The turn that is running, or the last one."""
+        return self._translator.turn
+
+    @property
+    def finished(self) -> bool:
+        """The result has been said: nothing of what the child still prints will be."""
+        return self.turn.state is CLOSED
+
+    def _read_by(self, translator: Translator) -> None:
+        self._translator = translator
+        self._overridden = type(translator).feed is not Translator.feed
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Claude's lines for a chunk of the child's stdout."""
+        self._pump(self.split(chunk))  # no name for the lines: a large one is gone before what it said is joined
+        return self.pen.take()
+
+    def split(self, chunk: bytes) -> list[bytes]:
+        """The lines that a chunk of the child's stdout completes; one that was too long is accounted for."""
+        lines = self._lines.feed(chunk)
+        if self._lines.skipped:
+            self._count_skipped()
+        return lines
+
+    def read(self, lines: list[bytes]) -> bytes:
+        """Claude's lines for lines of the child's."""
+        self._pump(lines)
+        return self.pen.take()
+
+    def _count_skipped(self) -> None:
+        for _ in range(self._lines.skipped):
+            self.account.repaired("line_too_long", self._lines.head)
+        self._lines.skipped = 0
+
+    def drain(self) -> bytes:
+        """What the end of the child's stdout adds: a last line without its end."""
+        self._pump_rest()
+        return self.pen.take()
+
+    def close(self, child_exit: Exit | None, stderr: str = "") -> bytes:
+        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the child."""
+        return self._end(child_exit, self._last(child_exit, stderr))
+
+    def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+        """Make ready for the same message once more, if the stream of its answer was cut (Yume's R11).
+
+        Without `stderr` the child stays; else `close` may follow when it was not.
+        """
+        reason = "" if stderr is None else self._last(child_exit, stderr)
+        turn = self.turn
+        if not result.broke_off(turn, child_exit, reason):
+            return False
+        turn.again()
+        if stderr is None:
+            self._translator.begin(turn)
+        else:
+            self.anew()
+            self._read = None
+            self._read_by(type(self._translator)(turn, partial=self.pen.partial))
+        return True
+
+    def unanswered(self, child_exit: Exit | None, stderr: str | None) -> Tried | None:
+        """Why the child said nothing, where another vendor may be asked; `close` may follow when that is None.
+
+        Without `stderr` the child stays; what it printed is read to its end otherwise.
+        """
+        return result.unanswered(self.turn, child_exit, "" if stderr is None else self._last(child_exit, stderr))
+
+    def _pump_rest(self) -> None:
+        self._pump(self._lines.close())
+        self._decoder.close()
+        self._count_skipped()
+
+    def _last(self, child_exit: Exit | None, stderr: str) -> str:
+        """Read what is left, once; gives back the part of stderr that may be a reason."""
+        if self._read is not None:
+            return self._read
+        self._pump_rest()
+        try:
+            self._translator.eof(child_exit, stderr)
+        except Exception as error:
+            self.account.repaired("malformed_end", repr(error))
+        if noise := self._translator.noise:
+            stderr = "\n".join(line for line in stderr.splitlines() if not line.startswith(noise))
+        if not stderr.strip() and self._decoder.noise:
+            stderr = "\n".join(self._decoder.noise)
+        self._read = stderr
+        return stderr
+
+    def rest(self) -> None:
+        """A child that stays has been silent since it may have been done: its translator says whether it was."""
+        try:
+            self._translator.eof(None, "")
+        except Exception as error:
+            self.account.repaired("malformed_end", repr(error))
+        self.turn.settle()
+
+    def reported(self, report: Mapping[str, Any]) -> None:
+        """What the child wrote about its run into a file (`vendor.Report`); before `close` and `retry`."""
+        self._translator.report = dict(report)
+
+    def finish(self) -> bytes:
+        """The result now, of a child that stays for the next turn."""
+        return self._end(None, "")
+
+    def begin(self, terms: Terms | None = None) -> None:
+        """The next turn of the same child; what was skipped since the last one is told of in this one's account."""
+        self.account.forget()
+        if self._skipped:
+            self.account.repaired("late_event", self._skipped_first, self._skipped)
+            self._skipped = 0
+        self._translator.begin(self.turn.next(terms))
+
+    def anew(self) -> None:
+        """Another child goes on with the turn: a line that the one before left unfinished is no part of its first."""
+        self._lines, self._decoder = LineSplitter(*self._inbound), Decoder(self.account)
+
+    def skip(self, chunk: bytes) -> None:
+        """Bytes behind a turn that is over: their lines are counted, and none is read but a question, to be refused."""
+        late = [raw for raw in self.split(chunk) if raw.strip(PADDING)]
+        if late and not self._skipped:
+            self._skipped_first = late[0]
+        self._skipped += len(late)
+        self._pump(raw for raw in late if b'"control_request"' in raw)
+
+    def pass_on(self) -> None:
+        """From now on `passed` has the child's lines as they came, as far as anybody can read them."""
+        self._translator.passed = []
+
+    def asked(self, yes: bool) -> None:
+        """Whether the frontend has said something to the child by now."""
+        self._translator.asked = yes
+
+    def passed(self) -> bytes:
+        """The lines since the last call."""
+        lines = self._translator.passed or []
+        data = b"".join(lines)
+        lines.clear()
+        return data
+
+    def outgoing(self) -> list[bytes]:
+        """What the translator has to say to the child: whole lines."""
+        lines, self._translator.outbox = self._translator.outbox, []
+        return lines
+
+    def _end(self, child_exit: Exit | None, stderr: str) -> bytes:
+        self.pen.release()
+        try:
+            self.turn.closed(child_exit, stderr)
+        except Exception as error:
+            self.turn.fail_hard(repr(error))
+        self.turn.seal()
+        return self.pen.take()
+
+    def interrupt(self) -> None:
+        """The frontend stopped the turn."""
+        self.turn.interrupted()
+
+    def _pump(self, lines: Iterable[bytes]) -> None:
+        translator, loads, repair = self._translator, orjson.loads, self._decoder.holding
+        handlers, test, feed = translator.handlers, translator.line, translator.feed
+        overridden, account = self._overridden, self.account
+        lines = iter(lines)
+        for raw in lines:
+            if test is not None:
+                kept = test(raw)
+                if kept is None:
+                    continue
+                raw = kept
+            if not raw and not repair:
+                continue
+            account.line = raw
+            if not repair:
+                try:
+                    event = loads(raw)
+                except orjson.JSONDecodeError:
+                    repair = True
+            if repair:
+                repair = self._repair(raw)
+                if translator is not self._translator:
+                    self._pump(lines)
+                    return
+                continue
+            try:
+                handler = feed if overridden else handlers[event["type"]]
+            except (KeyError, TypeError):
+                self._odd(event)
+                if translator is not self._translator:
+                    self._pump(lines)
+                    return
+                continue
+            try:
+                handler(event)
+            except Exception as error:
+                self._malformed(error)
+        account.line = b""
+
+    def _repair(self, raw: bytes) -> bool:
+        """A line that is not one JSON value; True while an unfinished one waits for the next line.
+
+        Whatever the repair was, what comes out of it is believed only as far as it could be the vendor's.
+        """
+        for value, torn in self._decoder.repair(raw):
+            if not isinstance(value, dict) and not torn:
+                self._odd(value)
+            elif self._believable(value):
+                self._event(value)
+            elif torn or self._known(value):
+                self.account.repaired("doubtful_event", raw)
+            else:
+                self._unread(value)
+        return self._decoder.holding
+
+    def _event(self, event: object) -> None:
+        if not isinstance(event, dict):
+            self._odd(event)
+            return
+        try:
+            self._translator.repaired(event)
+        except Exception as error:
+            self._malformed(error)
+
+    def _odd(self, event: object) -> None:
+        """A value without a type that we know; a list of events (some vendors' `json` format) is each of them."""
+        if isinstance(event, list) and event and all(isinstance(item, dict) and "type" in item for item in event):
+            for item in event:
+                if self._believable(item) or not self._known(item):
+                    self._event(item)
+                else:
+                    self.account.repaired("doubtful_event")
+        elif isinstance(event, dict):
+            self._unread(event)
+        else:
+            self.account.repaired("not_an_event")
+
+    def _unread(self, event: dict[str, Any]) -> None:
+        """An object that the translator has no handler for; it may show that the stream is in another dialect."""
+        try:
+            reader = self._translator.unread(event)
+        except Exception as error:
+            self._malformed(error)
+            return
+        if reader is not self._translator:
+            reader.outbox[:0] = self._translator.outbox
+            self._read_by(reader)
+            self._event(event)
+
+    def _malformed(self, error: Exception) -> None:
+        line = self.account.line[: 4 * SAMPLE_CHARACTERS].decode("utf-8", "replace")
+        self.account.repaired("malformed_event", f"{error!r}: {line}")
+
+    def _known(self, event: object) -> bool:
+        """Whether the translator knows the type of an event, or it is a control message."""
+        kind = event.get("type") if isinstance(event, dict) else None
+        if kind is None:
+            return self._translator.untyped and isinstance(event, dict)
+        return isinstance(kind, str) and (self._overridden or kind in self._translator.handlers or kind in _CONTROL)
+
+    def _believable(self, event: object) -> bool:
+        """Whether an object out of a broken line may be an event of this session: never a control message."""
+        if not isinstance(event, dict) or not self._known(event) or event.get("type") in _CONTROL:
+            return False
+        session = event.get("session_id")
+        ours = self.turn.conversation.vendor_session
+        return session is None or ours is None or session == ours

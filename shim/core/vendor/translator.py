@@ -1,0 +1,115 @@
+"""What every vendor's translator is: handlers for its events, found by one dictionary look-up."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from shim.core.turn.machine import CLOSED
+from shim.core.turn.result import Exit
+from shim.core.turn.turn import Turn
+
+Event = dict[str, Any]
+
+
+class Translator:
+    """Turns a vendor's events into verbs of the Turn. One per child; `turn` is the turn that is running.
+
+    A subclass has one method `on_<type>` per event type. It may define `line(raw) -> raw | None`, a byte test
+    before parsing (None: skip, or remembered by itself), and override `feed` where `type` is not the key or the
+    next event matters. It never builds Claude's lines and never ends the stream.
+    """
+
+    noise: ClassVar[tuple[str, ...]] = ()  # how stderr lines begin that never are the reason of a failure
+    untyped: ClassVar[bool] = False  # whether its events have no type that tells them from other objects
+    line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        self.turn = turn
+        self.partial = partial
+        self.outbox: list[bytes] = []  # lines for a child that listens, where the vendor asks more than permissions
+        self.passed: list[bytes] | None = None  # lines as they came, where the frontend is to get those
+        self.report: Event | None = None  # what the child wrote into a file for us, once it has ended
+        self.asked = True  # False until the frontend has said something, where it talks to the child itself
+        self.handlers: dict[object, Callable[[Event], None]] = {
+            name[3:]: getattr(self, name) for name in dir(type(self)) if name.startswith("on_")
+        }
+
+    def feed(self, event: Event) -> None:
+        """Handle one event; the pump calls the handler itself where this is not overridden."""
+        handler = self.handlers.get(event.get("type"))
+        if handler is None:
+            self.turn.unknown(event.get("type"), event)
+        else:
+            handler(event)
+
+    def unread(self, event: Event) -> "Translator":
+        """An event without a handler. Gives back who reads on: itself, or the translator of another dialect.
+
+        That one is to read the event, and what follows it.
+        """
+        self.turn.unknown(event.get("type", "untyped"), event)
+        return self
+
+    def repaired(self, event: Event) -> None:
+        """An event out of a line that had to be repaired."""
+        self.feed(event)
+
+    def ignored(self, event: Event) -> None:
+        """An event that a frontend of Claude has no use for."""
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        """The child's output is at its end: turn the last state into an outcome, if it was one."""
+
+    def next_turn(self) -> None:
+        """The vendor begins a turn: another one of the same stream, if it has ended the last or its result is said.
+
+        That we are stopping the last one is no end yet: a vendor may begin what it was told to stop.
+        """
+        if self.turn.settled or self.turn.state is CLOSED:
+            self.turn.finish()
+            self.turn.seal()
+            self.begin(self.turn.next())
+
+    def begin(self, turn: Turn) -> None:
+        """Another turn; what was remembered of the last one is forgotten."""
+        self.turn = turn
+
+
+STREAMED_BLOCKS = 1000  # of one reply
+
+
+class StreamedTranslator(Translator):
+    """Of a vendor that streams a block and then says it whole: what was streamed of it is not said again.
+
+    `_streamed` are the open reply's streamed blocks, as (kind, key); a subclass counts `_key` up where a block begins.
+    """
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._key = 0
+        self._streamed: list[tuple[str, int]] = []
+
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._streamed.clear()
+
+    def _delta(self, kind: str, fragment: str) -> None:
+        """A fragment of the block that is open; `kind` is text or thinking."""
+        if not self._streamed or self._streamed[-1] != (kind, self._key):
+            self._streamed.append((kind, self._key))
+            del self._streamed[:-STREAMED_BLOCKS]
+        (self.turn.text if kind == "text" else self.turn.thinking)(fragment, self._key)
+
+    def _block(self, kind: str, whole: str) -> None:
+        """A whole block: of those that were streamed the first of its kind, or one of its own."""
+        for position, (streamed, key) in enumerate(self._streamed):
+            if streamed == kind:
+                del self._streamed[position]
+                (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(whole, key)
+                self.turn.block_end()
+                return
+        self.turn.say(whole, kind)
+
+    def _again(self) -> None:
+        """The reply was cut and comes again."""
+        self.turn.retract()
+        self._streamed.clear()

@@ -1,0 +1,284 @@
+"""What a vendor is, as data: how it is found and started, what it can do, and who translates it."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+import orjson
+
+from shim.core.claude.argv import Invocation
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.errors import ModeError
+from shim.core.vendor.tools import Tools, vendor_names
+from shim.core.vendor.translator import Translator
+from shim.core.vendor.versions import VersionProbe
+
+# Linux refuses a single argument of 128 KiB; the rest of the command line needs room too.
+ARGUMENT_BYTES = 100_000
+
+
+class Launch(NamedTuple):
+    """How to start a child: its arguments (without the program) and the bytes of its stdin, closed behind them.
+
+    `environment` are variables that are added, `unset` those that it must not see. `pipe`: a stdin with nothing in it
+    is a pipe all the same. `files` are paths of ours that its arguments name, removed when it has ended.
+    """
+
+    arguments: tuple[str, ...]
+    stdin: bytes = b""
+    environment: Mapping[str, str] = {}
+    unset: tuple[str, ...] = ()
+    pipe: bool = False
+    files: tuple[str, ...] = ()
+
+
+class Report(NamedTuple):
+    """A file that a vendor writes into `Request.report_folder` about its run, and which of its keys are of use.
+
+    It is one JSON object, read once the child has ended: what its stdout does not say, such as usage.
+    """
+
+    file: str
+    keys: tuple[str, ...]
+
+
+class Request(NamedTuple):
+    """One turn that is asked of a vendor.
+
+    `mode` are the arguments that honour the permission mode `permission_mode`, `resume` is the vendor's own id of the
+    session that goes on, `variant` the vendor's dialect if it has several, `trust` whether its trust gate may be
+    opened, `knows` tells whether the installed program has a flag, `removed` are Claude's names of the tools that are
+    denied as a whole.
+    `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speech`).
+    `inline`: its prompt may be an argument; not where a shell would read it again.
+    `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
+    `unheard`: why the program may not obey a file of ours that lies beside the profiles, "" where it does.
+    `report_folder` is where it may write its `Vendor.report`, None where nobody would read that.
+    """
+
+    invocation: Invocation
+    prompt: str
+    mode: tuple[str, ...] = ()
+    permission_mode: str = "default"
+    resume: str | None = None
+    variant: str = "auto"
+    trust: bool = False
+    knows: Callable[[str], bool] = lambda flag: True
+    removed: tuple[str, ...] = ()
+    listens: bool = False
+    inline: bool = True
+    keep: Callable[[str], str | None] = lambda text: None
+    report_folder: str | None = None
+    unheard: str = ""
+
+    def with_system_prompt(self) -> str:
+        """The prompt behind the system prompts, for vendors that have no flag for them."""
+        given = (self.invocation.system_prompt, self.invocation.append_system_prompt)
+        return "\n\n".join([text for text in given if text] + [self.prompt])
+
+    def flag(self, name: str, value: str | None) -> list[str]:
+        """`[name, value]`, or nothing when there is no value.
+
+        A value that begins with a dash is joined with `=`, so that it cannot become a flag (threats: frontend); pi,
+        which knows no `=`, takes the next word whatever it is.
+        """
+        if not value:
+            return []
+        return [f"{name}={value}"] if value.startswith("-") else [name, value]
+
+    def kept(self, text: str | None) -> str | None:
+        """The path of a file that holds a text which is too long for an argument; None for one that is not."""
+        return self.keep(text) if text and len(text.encode("utf-8", "replace")) > ARGUMENT_BYTES else None
+
+    def as_argument(self, prompt: str) -> bool:
+        """Whether this prompt goes as an argument."""
+        return self.inline and as_argument(prompt)
+
+    def mcp_configs(self) -> list[str]:
+        """`--mcp-config`, without the servers that live in the frontend itself (type `sdk`): no vendor reaches them."""
+        return [kept for config in self.invocation.mcp_config if (kept := _reachable(config))]
+
+    @property
+    def resumed(self) -> str | None:
+        """The session that goes on, if one does."""
+        return self.resume or None
+
+
+class Speech(Protocol):
+    """What is said to a child that listens: each gives the bytes of whole lines."""
+
+    def hello(self) -> bytes:
+        """The first words."""
+
+    def follow(self, session: str) -> None:
+        """The vendor's own id of the session that goes on, told before anything that may have to name it."""
+
+    def prompt(self, text: str) -> bytes:
+        """A message of the user's."""
+
+    def interrupt(self) -> bytes:
+        """Stop the turn, stay for the next."""
+
+    def model(self, name: str | None) -> bytes | None:
+        """Another model, None is its own; gives back None where it cannot be told: another child has to be."""
+
+    def mode(self, name: str) -> bytes | None:
+        """Another permission mode, in Claude's words; None: it cannot be told, another child has to be."""
+
+    def heartbeat(self) -> bytes:
+        """A question whether it is alive; nothing for a vendor that has no answer to that."""
+
+    def decide(self, permission: Permission, decision: Decision) -> bytes:
+        """The answer to its question. ValueError, with words for the model, when it would not do what was changed."""
+
+
+class Vendor(NamedTuple):
+    """A vendor.
+
+    programs      names on PATH, the first that exists is started
+    modes         Claude's permission mode → the vendor's arguments for it; a mode that is missing is refused
+    tools         its tools in Claude's words
+    listed        Claude's names of what it can run, where its own stream does not say
+    unattended    it runs its tools and asks nobody
+    limits_tools  its own flags keep tools from it; otherwise a forbidden call stops the turn
+    limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
+    takes_model   its command line names a model; otherwise the one that a frontend asks for is not what answers
+    streams       it can print fragments
+    resumes       it can go on with a session
+    saves_late    a session of it can only go on once a reply was complete
+    given_id      a new session has our id, because it tells its own too late for a turn that is cut
+    retracts      it may say a reply again that was cut
+    interrupt     the signal that stops its turn, `grace` the seconds that it gets for that (0: as long as any)
+    clean_exits   exit codes that do not contradict its own "done"
+    variants      names of its dialects; `probe` picks one from the program's `--help`
+    passthrough   its stream is Claude's already
+    bundled       the module of ours that is its program
+    keys          the ANTHROPIC_* variables that it may see
+    gate          what its stderr says when its trust gate is closed; `trust = true` opens it
+    speech        what a child that stays for the conversation is told through its stdin; None: a child a turn
+    structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is read
+    prices        it says what a reply cost, so `--max-budget-usd` can be kept
+    login         how a person logs in with it, said when nobody is logged in
+    api_base      the variable in which it reads another address of its model's API
+    overruled_by  system → the folder whose `.toml` files, where there are any, go before a file of ours
+    home          its folder of records: the variable that names it, and where in the person's home it is without
+    report        what it writes about its run into a folder of ours
+    timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
+    prefixes      a child of it that stays is told system prompts before the first message, and nowhere else
+    unreleased    what a person should know of a vendor that no released program is
+    chooses       which tools a request leaves it, where that is more than `listed`
+    version       how its program is asked for its version, and which ones were tried
+    plays         the vendor that it stands for, where it plays recordings
+    place         where it is in them, which is its own id of the session then
+    """
+
+    name: str
+    programs: tuple[str, ...]
+    translator: type[Translator]
+    launch: Callable[[Request], Launch]
+    modes: Mapping[str, tuple[str, ...]]
+    tools: Tools = MappingProxyType({})
+    listed: tuple[str, ...] = ()
+    unattended: bool = False
+    limits_tools: bool = False
+    limits_turns: bool = False
+    takes_model: bool = True
+    streams: bool = False
+    resumes: bool = False
+    saves_late: bool = False
+    given_id: bool = False
+    retracts: bool = False
+    interrupt: str = "SIGINT"
+    grace: float = 0.0
+    clean_exits: frozenset[int] = frozenset({0})
+    variants: tuple[str, ...] = ()
+    probe: Callable[[str], str] | None = None
+    passthrough: bool = False
+    bundled: str = ""
+    keys: tuple[str, ...] = ()
+    gate: str = ""
+    structures: bool = False
+    prices: bool = False
+    login: str = ""
+    api_base: str = ""
+    overruled_by: Mapping[str, str] = MappingProxyType({})
+    home: tuple[str, str] | None = None
+    report: Report | None = None
+    timeouts: Mapping[str, float] = MappingProxyType({})
+    prefixes: bool = False
+    unreleased: str = ""
+    chooses: Callable[[Request], tuple[str, ...]] | None = None
+    speech: Callable[[], Speech] | None = None
+    version: VersionProbe = VersionProbe()
+    plays: str = ""
+    place: Callable[[], str] | None = None
+
+    @property
+    def shown(self) -> str:
+        """The name that a frontend sees: of who speaks, recorded or not."""
+        return self.plays or self.name
+
+    def available(self, request: Request) -> tuple[str, ...]:
+        """Claude's names of the tools that it can run under a request, for `init.tools`."""
+        return self.listed if self.chooses is None else self.chooses(request)
+
+    def unheeded(self, invocation: Invocation) -> list[str]:
+        """What of an invocation has no effect, a line each."""
+        said = []
+        if invocation.max_budget_usd is not None and not (self.prices or self.passthrough):
+            said.append(f"--max-budget-usd has no effect: {self.name} does not say what a reply costs\n")
+        if invocation.model and not self.takes_model:
+            said.append(f"--model has no effect: {self.name} has no flag for it\n")
+        return said
+
+    def wait_for_answers(self) -> None:
+        """ModeError for a vendor that asks nobody, where each call is to wait for its answer (Yume's interactive)."""
+        if self.unattended:
+            raise ModeError(
+                f"{self.name} runs its tools and asks nobody, so it cannot be run in the mode interactive",
+                hint="choose the mode default, or a vendor that asks (`shim vendors`)",
+            )
+
+    def mode_arguments(self, mode: str) -> tuple[str, ...]:
+        """The arguments that honour a permission mode; ModeError when there is no way to (surface page)."""
+        if mode in self.modes:
+            return self.modes[mode]
+        raise ModeError(
+            f"{self.name} has no way to honour the permission mode {mode}; it can do: {', '.join(self.modes)}",
+            hint="ask for one of these modes, or choose another vendor (`shim vendors` lists what each can do)",
+        )
+
+    def own_names(self, names: tuple[str, ...]) -> list[str]:
+        """Its own names of the tools that Claude calls `names`."""
+        return vendor_names(self.tools, names)
+
+
+def _reachable(config: str) -> str:
+    """A configuration as it came, unless it names such a server; "" when nothing else is in it."""
+    try:
+        read = orjson.loads(config)
+    except orjson.JSONDecodeError:
+        return config  # the path of a file
+    servers = read.get("mcpServers") if isinstance(read, dict) else None
+    if not isinstance(servers, dict):
+        return config
+    kept = {name: server for name, server in servers.items() if not _in_frontend(server)}
+    if len(kept) == len(servers):
+        return config
+    return orjson.dumps(read | {"mcpServers": kept}).decode() if kept else ""
+
+
+def _in_frontend(server: object) -> bool:
+    return isinstance(server, dict) and server.get("type") == "sdk"
+
+
+def as_argument(prompt: str) -> bool:
+    """Whether a prompt may be one argument: short, and not to be taken for a flag, a file or a subcommand."""
+    return (
+        " " in prompt and not prompt.startswith(("-", "@")) and len(prompt.encode("utf-8", "replace")) <= ARGUMENT_BYTES
+    )
+
+
+def as_stdin(prompt: str) -> bytes:
+    """A prompt as the bytes of a child's stdin."""
+    return prompt.encode("utf-8", "replace")

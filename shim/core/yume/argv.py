@@ -1,0 +1,142 @@
+"""yume-cli's command line → Invocation (Yume's reference, section 1). Pure; nothing in it is ever a mistake.
+
+yume-cli start --provider P --model M --cwd D --session-id ID [--prompt P] [--resume ID] …
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shim.core.claude.argv import Invocation
+
+# Flag → the field of the Call that it fills, "" for what has no meaning here; None for a switch. What is not in the
+# table takes the next word unless that is a flag. Each is known in camelCase too, as `--historyFile` is.
+FLAGS: dict[str, str | None] = {
+    "--provider": "provider",
+    "--model": "model",
+    "--cwd": "cwd",
+    "--session-id": "session",
+    "--prompt": "prompt",
+    "--resume": "resume",
+    "--permission-mode": "mode",
+    "--history-file": "history",
+    "--api-base": "api_base",
+    "--protocol-version": "protocol",
+    "--output-format": "format",
+    "--reasoning-effort": "effort",
+    "--effort": "effort",
+    "--append-system-prompt": "system",
+    "--verbose": None,
+    "--version": None,
+    "-v": None,
+    "--help": None,
+    "-h": None,
+}
+TEXTS = ("--prompt", "--append-system-prompt")  # they take the next word whatever it is
+
+# Provider → the vendor that runs it; any name of a vendor passes as it is.
+PROVIDERS = {"openai": "codex", "anthropic": "claude", "google": "gemini", "github": "copilot"}
+COMMANDS = ("start", "auth", "version", "help")
+PROTOCOL = "1"
+
+
+class Call(NamedTuple):
+    """One command line. `words` are what follows a command that is not `start`; `notes` are for stderr."""
+
+    command: str = "start"
+    words: tuple[str, ...] = ()
+    provider: str = ""
+    model: str = ""
+    cwd: str = ""
+    session: str = ""
+    prompt: str = ""
+    resume: str = ""
+    mode: str = ""
+    history: str = ""
+    api_base: str = ""
+    protocol: str = PROTOCOL
+    format: str = "stream-json"
+    effort: str = ""
+    system: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def vendor(self) -> str:
+        """The vendor that the provider stands for, "" when none is named."""
+        name = self.provider.strip().lower()
+        return PROVIDERS.get(name, name)
+
+    def invocation(self) -> Invocation:
+        """The same in Claude's words; ids and modes are the shell's to read."""
+        return Invocation(
+            prompt=self.prompt or None,
+            print_mode=True,
+            output_format="stream-json",
+            verbose=True,
+            partial=True,
+            model=self.model or None,
+            permission_mode=self.mode or None,
+            append_system_prompt=self.system or None,
+            effort=self.effort or None,
+            shim_vendor=self.vendor or None,
+            shim_dialect="yume",
+        )
+
+
+def parse(arguments: Sequence[str]) -> Call:
+    """The words after the program's name. A flag that is not known is noted and skipped with its value."""
+    words = list(arguments)
+    command = words.pop(0) if words and words[0] in COMMANDS else ""
+    found: dict[str, str] = {}
+    others: list[str] = []
+    notes: list[str] = []
+    switches: set[str] = set()
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if word == "--":
+            others += words[position:]
+            break
+        if len(word) < 2 or word[0] != "-":
+            others.append(word)
+            continue
+        typed, equals, value = word.partition("=")
+        name = _kebab(typed)
+        field = FLAGS.get(name, "")
+        if field is None:
+            switches.add(name)
+            continue
+        if not equals and position < len(words) and (name in TEXTS or words[position][:1] != "-"):
+            value = words[position]
+            position += 1
+            equals = "="
+        if name not in FLAGS:
+            notes.append(f"{typed[:60]} is not known and was skipped")
+        elif not equals:
+            notes.append(f"{name} has no value and was skipped")
+        else:
+            found[field] = value
+    return _finished(command, found, others, switches, notes)
+
+
+def _finished(command: str, found: dict[str, str], others: list[str], switches: set[str], notes: list[str]) -> Call:
+    if switches & {"--version", "-v"}:
+        command = "version"
+    elif switches & {"--help", "-h"}:
+        command = "help"
+    command = command or "start"
+    if command == "start":
+        if others and not found.get("prompt"):
+            found["prompt"] = " ".join(others)
+        if found.get("protocol", PROTOCOL) != PROTOCOL:
+            notes.append(f"protocol version {found['protocol'][:20]} was asked for; this is {PROTOCOL}")
+        if found.get("format", "stream-json") != "stream-json":
+            notes.append(f"--output-format {found['format'][:20]} is not there; this is stream-json")
+    return Call(command=command, words=tuple(others), notes=tuple(notes), **found)
+
+
+def _kebab(name: str) -> str:
+    """`--historyFile` as `--history-file`."""
+    if not name.startswith("--"):
+        return name
+    return "".join("-" + letter.lower() if letter.isupper() else letter for letter in name)

@@ -1,0 +1,173 @@
+"""Yume's side of a conversation: its frames in, nothing but flat lines out (its reference, section 1).
+
+    {"type":"user","content":…}                              a message; `message` as Claude has it is read too
+    {"type":"interrupt"}                                      stops the turn that runs
+    {"type":"set_permission_mode","mode":…}                   from now on, in its names or Claude's
+    {"type":"tool_approval","id":…,"approved":true|false}     the answer about a call, by the id of its `tool_use` line
+
+A call that the vendor asks about is said first; then its approval is awaited, for APPROVAL_SECONDS. One that comes
+before the vendor's question is kept for it. `$`, the older end
+of a message, is heard and means nothing. A frame that cannot be read is skipped with a word on stderr.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shim.core.claude.control import KIND_CHARACTERS, Control, Decided, Interrupt, ModeChosen, Wish, read_line
+from shim.core.claude.control_answers import Facts
+from shim.core.claude.hooks import Seen
+from shim.core.claude.messages import read_message
+from shim.core.claude.permissions import CLOSED_STREAM, UNASKED, Decision, Permission
+from shim.core.reading.account import printable
+from shim.core.reading.json_text import dump
+from shim.core.yume.pen import YumePen
+from shim.core.yume.words import yume_mode
+
+# Yume's own limit for a turn is ten minutes: nobody waits longer for an answer to a question in it.
+APPROVAL_SECONDS = 600.0
+EARLY_APPROVALS = 1000  # that came before the vendor asked: the frontend saw the call first, and was quicker
+UNANSWERED = "Nobody approved this call in time."
+DENIED = "The call was denied."
+STOPPED = "The turn was stopped before this call was approved."
+
+
+def _decision(frame: Mapping[str, Any]) -> Decision:
+    """What a frame says of a call: only `true` approves."""
+    if frame.get("approved") is True:
+        return Decision(True)
+    reason = frame.get("reason") or frame.get("message")
+    return Decision(False, message=reason if isinstance(reason, str) else DENIED)
+
+
+class YumeControl(Control):
+    """One frontend that speaks Yume's dialect."""
+
+    patience = APPROVAL_SECONDS
+
+    def __init__(
+        self, facts: Facts, mint: Callable[[], str], now: Callable[[], str], pen: YumePen, *, unattended: bool
+    ) -> None:
+        """`unattended`: the vendor runs its tools and asks nobody."""
+        super().__init__(facts, mint, now)
+        self._pen = pen
+        self.facts.unattended = unattended
+        self._early: dict[str, Decision] = {}
+        self._decided: dict[str, None] = {}  # calls of this turn: who approves twice approves no later question
+
+    def take(self) -> bytes:
+        """What there is to say is the pen's."""
+        return self._pen.take()
+
+    # -- what the frontend says ---------------------------------------------------------------------------
+
+    def receive(self, raw: bytes) -> list[Wish]:
+        """One line of stdin, without its LF."""
+        if raw.strip() in (b"", b"$"):
+            return []
+        frame = read_line(raw)
+        kind = frame.get("type") if isinstance(frame, dict) else None
+        if not isinstance(frame, dict) or not isinstance(kind, str):
+            self._complain(f"a line of stdin is no frame ({len(raw)} bytes)")
+        elif kind == "user":
+            self._message(frame, len(raw))
+        elif kind == "interrupt":
+            return [*self._give_up(""), Interrupt()] if self.running else []
+        elif kind == "set_permission_mode":
+            return self._choose(frame.get("mode"))
+        elif kind == "tool_approval":
+            return self._approve(frame)
+        else:
+            self._complain(f"a frame of type {printable(kind[:KIND_CHARACTERS])} is not known")
+        return []
+
+    def _message(self, frame: Mapping[str, Any], size: int) -> None:
+        message = frame.get("message")
+        if not isinstance(message, dict):
+            message = {"role": "user", "content": frame.get("content")}
+        try:
+            self.messages.append(read_message({**frame, "message": message}, self._now())._replace(size=size))
+        except ValueError as error:
+            self._complain(f"a message cannot be read: {error}")
+
+    def _choose(self, name: object) -> list[Wish]:
+        mode, asks, known = yume_mode(name)
+        if not known:
+            self._complain(f"the permission mode {printable(str(name)[:KIND_CHARACTERS])!r} is not known: default", "")
+        if asks and not self.facts.asks:
+            self._complain(  # what is unattended is refused by its next turn, where no other vendor answers
+                "it asks nobody here" + ("" if self.facts.unattended else "; it keeps to its own default"), ""
+            )
+        self.facts.mode, self.facts.prompts = mode, asks
+        return [ModeChosen(mode)]
+
+    def _approve(self, frame: Mapping[str, Any]) -> list[Wish]:
+        call, decision = str(frame.get("id")), _decision(frame)
+        asked = self._asked.pop(call, None)
+        if asked is not None:
+            self._decide(call)
+            return [Decided(asked, decision)]
+        if self.running and call not in self._decided and len(self._early) < EARLY_APPROVALS:
+            self._early[call] = decision
+        else:
+            self._complain("an approval is about no call that waits for one")
+        return []
+
+    def _decide(self, call: str) -> None:
+        self._decided[call] = None
+        if len(self._decided) > EARLY_APPROVALS:
+            del self._decided[next(iter(self._decided))]
+
+    def _give_up(self, message: str) -> list[Wish]:
+        asked, self._asked = self._asked, {}
+        denial = Decision(False, message=message or STOPPED, interrupt=not message)
+        return [Decided(it, denial) for it in asked.values()]
+
+    # -- what we ask --------------------------------------------------------------------------------------
+
+    def ask(self, permission: Permission) -> Decision | None:
+        """Say the call, and wait for its approval; the decision where nobody has to be asked."""
+        if permission.refusal:
+            return Decision(False, message=permission.refusal)
+        if self.facts.allows(permission.tool, permission.arguments):
+            return Decision(True)
+        if not self.facts.prompts or self.facts.mode == "dontAsk":
+            return Decision(False, message=UNASKED.format(tool=permission.tool), announced=False)
+        size = len(dump(permission.arguments))
+        if size > self._pen.room:
+            return Decision(False, message=f"The call is too large to be asked about ({size} bytes).")
+        if (early := self._early.pop(permission.call, None)) is not None:
+            self._decide(permission.call)
+            return early
+        if self._deaf:
+            return Decision(False, message=CLOSED_STREAM)
+        self._pen.expose(permission.call)
+        self._asked[permission.call] = permission
+        return None
+
+    def expired(self, permission: Permission) -> Decision | None:
+        """Nobody answered in time: denied (R14); None when somebody did."""
+        if self._asked.get(permission.call) is not permission:
+            return None
+        del self._asked[permission.call]
+        self._decide(permission.call)
+        return Decision(False, message=UNANSWERED)
+
+    # -- what Claude's frontends are told and Yume is not ---------------------------------------------------
+
+    def end(self) -> None:
+        """The turn is over, and with it what was approved in it."""
+        self._early.clear()
+        self._decided.clear()
+        super().end()
+
+    def observe(self, seen: Seen, *, prompt: str = "", last: str = "") -> None:
+        """It has no hooks."""
+
+    def state(self, state: str) -> None:
+        """It knows the state by the lines."""
+
+    def system(self, subtype: str, **fields: object) -> None:
+        """It knows no such lines."""
+
+    def _complain(self, text: str, consequence: str = "; the line was skipped") -> None:
+        self.complaints.append(f"{self.facts.vendor}: {text}{consequence}\n")

@@ -1,0 +1,375 @@
+"""Yume's pen: the flat dialect, one small object a line (its reference, sections 2 to 4).
+
+`text`, `thinking`, `tool_use`, `tool_result`, `usage`, `result`, `error`, `interrupt`, `system` and `message_stop`,
+and nothing else. Every fragment is a line when it comes; a whole block is never said again. The order of calls, results
+and text is that of `lanes`. The end is said as: usage, what happened, result, terminator.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shim.core.claude.pen import ClaudePen
+from shim.core.claude.usage import Usage, known
+from shim.core.dialects import DIALECTS
+from shim.core.reading.json_text import dump, escape
+from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, cut, fit, fit_line, pieces
+from shim.core.yume.order import Lanes
+from shim.core.yume.words import RETRYABLE, error_code, readable, retry_after
+
+STOP = b'{"type":"message_stop"}\n'
+CHARACTERS_PER_TOKEN = 4  # the rule of thumb that R6 names
+COMPACTIONS = ("auto", "manual")
+
+NUMBERS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+TOOLS = {"Agent": "Task"}  # Claude's newer name for it
+
+# What of our result Yume has a use for; the text was said, `shim` is ours.
+KEPT = ("duration_ms", "duration_api_ms", "total_cost_usd", "modelUsage", "structured_output", "shim")
+
+
+class YumePen:
+    """Writes Yume's lines into a buffer; `take` hands the bytes over.
+
+    One pen serves a process, so `init` is said once (R1) and the numbers of texts go on. `shown` is how the frontend
+    calls the session where its own name for it is no UUID. `history` writes the same messages in Claude's lines, for
+    the transcript that history lists read.
+    """
+
+    partial = True
+    terminates = True
+
+    def __init__(self, identity: str, *, limit: int = 0, shown: str = "", history: ClaudePen | None = None) -> None:
+        most = DIALECTS["yume"].line_bytes
+        self.room = max(min(limit or most, most) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
+        self.last_result = b""
+        self.call_bytes = 0  # of the last call, as it was said
+        self.history = history
+        self._identity = identity
+        self._shown = shown
+        self._number = 0
+        self._chunk = 0
+        self._session_id: str | None = None
+        self._lines: list[bytes] = []
+        self._held: tuple[str | None, str] | None = None  # the session as it was known when the holding began
+        self._kind = "text"
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is remembered of one turn."""
+        self._lanes = Lanes(self._lines, self._result_line)
+        self._responded = False
+        self._texts = False
+        self._read = self._written = 0  # characters
+        self._error: tuple[str, int | None] = ("", None)
+
+    def take(self) -> bytes:
+        """All bytes written since the last call: whole lines."""
+        if self._held is not None:
+            return b""
+        data = b"".join(self._lines)
+        self._lines.clear()
+        return data
+
+    def hold(self) -> None:
+        """From now on nothing is handed over."""
+        self._held = self._session_id, self._shown
+        if self.history:
+            self.history.hold()
+
+    def release(self) -> None:
+        """It is handed over again."""
+        self._held = None
+        if self.history:
+            self.history.release()
+
+    def drop(self) -> None:
+        """Forget what was written since `hold`; a session that was told of in it was not."""
+        if self._held is not None:
+            self._session_id, self._shown = self._held
+        self._lines.clear()
+        self._begin()
+        if self.history:
+            self.history.drop()
+
+    def fold(self) -> None:
+        """Its lines are short."""
+
+    def new_uuid(self) -> str:
+        """A fresh uuid."""
+        self._number += 1
+        return f"{self._identity}{self._number:012x}"
+
+    def new_message_id(self) -> str:
+        """Nothing of Yume's has one."""
+        return ""
+
+    def asked(self, prompt: str) -> None:
+        """Its length is what an estimate of the tokens begins with."""
+        self._read += len(prompt)
+
+    # -- the frame ----------------------------------------------------------------------------------------
+
+    def init(self, session_id: str, facts: Mapping[str, Any]) -> None:
+        """The first line of the process; later only a session that has another id (R1, R12)."""
+        if self.history:
+            self.history.init(session_id, facts)
+        if self._session_id is not None:
+            self.session_changed(session_id)
+            return
+        self._session_id = session_id
+        line: dict[str, Any] = {
+            "type": "system",
+            "subtype": "init",
+            "session_id": self._shown or session_id,
+            "model": facts.get("model") or "unknown",
+            "cwd": facts.get("cwd") or "",
+            "permissionMode": facts.get("mode") or "default",
+            "tools": list(dict.fromkeys(TOOLS.get(name, name) for name in facts.get("tools") or [])),
+            "uuid": self.new_uuid(),
+        }
+        self._append(line | {"shim": facts.get("shim") or {}})
+
+    def session_changed(self, session_id: str) -> None:
+        """The id by which the conversation can be resumed is another now (R12)."""
+        if session_id != self._session_id:
+            self._session_id, self._shown = session_id, ""
+            self._append({"type": "system", "subtype": "session_id", "session_id": session_id})
+
+    def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
+        """Of what stands beside the conversation Yume knows the compaction (R12)."""
+        if subtype == "compact_boundary":
+            given = fields.get("compact_metadata")
+            given = given if isinstance(given, dict) else {}
+            trigger = given.get("trigger")
+            metadata = {
+                "trigger": trigger if trigger in COMPACTIONS else COMPACTIONS[0],
+                "pre_tokens": known({"input_tokens": given.get("pre_tokens")})["input_tokens"],
+            }
+            line = {"type": "system", "subtype": subtype, "session_id": self._known_as(), "compact_metadata": metadata}
+            self._append(line)
+
+    def result(self, facts: Mapping[str, Any]) -> None:
+        """The end of the turn, whatever it was (R6, R7, R9, R10, R11)."""
+        self._lanes.settle()
+        cause = str((facts.get("shim") or {}).get("cause") or "")
+        failed = bool(facts.get("is_error"))
+        answer = facts.get("result")
+        if not failed and not self._texts and isinstance(answer, str) and "structured_output" not in facts:
+            self._say_text("text", answer)  # it came with the end and never before
+        usage = self._usage(facts.get("usage"))
+        self._append({"type": "usage", **usage})
+        line: dict[str, Any] = {"is_error": failed, "subtype": "success", "usage": usage}
+        if cause == "interrupted":
+            line["subtype"] = "cancelled"
+            self._lines.append(b'{"type":"interrupt"}\n')
+        elif failed:
+            line |= self._failure(facts, cause)
+        line |= {name: facts[name] for name in KEPT if name in facts}
+        if late := self._lanes.late:
+            ours = dict(facts.get("shim") or {})
+            line["shim"] = ours | {"repairs": {**(ours.get("repairs") or {}), "late_tool_result": late}}
+        line |= {"uuid": self.new_uuid(), "session_id": self._known_as()}
+        self._append({"type": "result", **line})
+        self.last_result = self._lines[-1]
+        self.end_of_stream()
+        self._begin()
+
+    def end_of_stream(self) -> None:
+        """The terminator; `result` says it by itself."""
+        self._lines.append(STOP)
+
+    def _failure(self, facts: Mapping[str, Any], cause: str) -> dict[str, Any]:
+        """Say what failed; gives back what the result has of it."""
+        errors = facts.get("errors") or [facts.get("result") or cause]
+        name, status = self._error
+        code = error_code(name, cause, str(errors[0]))
+        word: dict[str, Any] = {"message": errors[0], "code": code}
+        advice: dict[str, Any] = {}
+        if status is not None:
+            advice["status"] = status
+        if code in RETRYABLE:
+            advice["retryable"] = True
+            if (seconds := retry_after(str(errors[0]))) is not None:
+                advice["retry_after"] = seconds
+        if code == "AUTH" and not self._responded:
+            self._append({"type": "system", "subtype": "error", "session_id": self._known_as(), **word})
+        else:
+            self._append({"type": "error", **word, **advice})
+        subtype = facts.get("subtype")
+        return {"subtype": subtype if subtype != "success" else "error_during_execution", "errors": errors, **advice}
+
+    def _usage(self, given: object) -> dict[str, Any]:
+        """The vendor's numbers; where it gave none, an estimate that says so (R6)."""
+        counted = known(given)
+        if any(counted.values()):
+            return {name: counted[name] for name in NUMBERS}
+        asked = self._read if self._responded else 0
+        estimate = dict.fromkeys(NUMBERS, 0) | {
+            "input_tokens": -(-asked // CHARACTERS_PER_TOKEN),
+            "output_tokens": -(-self._written // CHARACTERS_PER_TOKEN),
+        }
+        return {name: estimate[name] for name in NUMBERS} | {"estimated": True}
+
+    def _known_as(self) -> str:
+        return self._shown or self._session_id or ""
+
+    # -- a reply ------------------------------------------------------------------------------------------
+
+    def message_start(self, model: str, usage: Usage) -> None:
+        """Replies have no lines of their own."""
+        if self.history:
+            self.history.message_start(model, usage)
+
+    def message_usage(self, usage: Usage) -> None:
+        """Usage is said once, at the end."""
+        if self.history:
+            self.history.message_usage(usage)
+
+    def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
+        """Replies have no lines of their own."""
+
+    def block_start(self, kind: str) -> None:
+        """What the fragments that come are."""
+        self._kind = kind
+
+    def delta(self, dumped: bytes) -> None:
+        """A fragment is a line (R2, R13)."""
+        if not dumped.isascii():
+            dumped = escape(dumped)
+        self._responded = True
+        self._written += (len(dumped) if dumped.isascii() else len(dumped.decode())) - 2
+        self._lanes.say("", self._text_line(self._kind, dumped))
+        self._texts = self._texts or self._kind == "text"
+
+    def block(self, kind: str, dumped: bytes, *, aborted: bool = False) -> None:
+        """Its fragments were said."""
+        if self.history:
+            self.history.block(kind, dumped, aborted=aborted)
+
+    def block_stop(self) -> None:
+        """Blocks have no lines of their own."""
+
+    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """A whole call (R3, R5)."""
+        dumped, said = self._fitted(arguments)
+        self._responded = True
+        self._written += len(dumped)
+        line = self._call_line(identity, "", name, dumped)
+        self.call_bytes = len(line)
+        self._lanes.call("", identity, line)
+        if self.history:
+            self.history.tool_use(identity, name, said)
+        return None if said is arguments else said
+
+    def tool_result(
+        self, identity: str, name: str, arguments: Mapping[str, Any], content: object, failed: bool
+    ) -> None:
+        """What a call returned, as one text."""
+        if self.history:
+            self.history.tool_result(identity, name, arguments, content, failed)
+        text = readable(content)
+        self._read += len(text)
+        self._lanes.result("", identity, self._result_line(identity, "", text, failed))
+
+    def expose(self, identity: str) -> None:
+        """Say a call now: the frontend is asked about it."""
+        self._lanes.expose(identity)
+
+    def user_text(self, text: str) -> None:
+        """An interrupt is said by its own line (R9)."""
+        if self.history:
+            self.history.user_text(text)
+
+    def replay(self, message: Mapping[str, Any], identity: str | None, timestamp: str) -> None:
+        """Yume knows what it said."""
+
+    def notice(self, text: str) -> None:
+        """A line of ours to the user."""
+        if self.history:
+            self.history.notice(text)
+        self._append({"type": "text", "content": text, "id": self._chunk_id()})
+
+    def api_error(self, text: str, error: str, status: int | None, error_type: str | None = None) -> None:
+        """What failed is said with the result."""
+        if self.history:
+            self.history.api_error(text, error, status, error_type)
+        self._error = (error, status)
+
+    # -- nested agents ------------------------------------------------------------------------------------
+
+    def nested(self, parent: str | None, role: str, message: Mapping[str, Any]) -> None:
+        """A nested agent's step: the same lines with the id of the call that it belongs to."""
+        for block in message["content"]:
+            kind = block["type"]
+            if kind == "tool_use":
+                dumped, _ = self._fitted(block["input"])
+                self._lanes.call(parent, block["id"], self._call_line(block["id"], parent, block["name"], dumped))
+            elif kind == "tool_result":
+                line = self._result_line(block["tool_use_id"], parent, readable(block["content"]), block["is_error"])
+                self._lanes.result(parent, block["tool_use_id"], line)
+            elif role == "assistant" and kind in ("text", "thinking"):
+                for piece in pieces(block[kind], self.room):
+                    self._lanes.say(parent, self._text_line(kind, dump(piece), parent))
+
+    # -- pass-through: Yume is told nothing as it came -------------------------------------------------------
+
+    def adopt_session(self, session_id: str) -> None:
+        """The session of a result that has no `init`: Yume has one all the same."""
+        self.init(session_id, {})
+
+    def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
+        """Nothing passes."""
+
+    def adopt_block(self, index: int) -> None:
+        """Nothing passes."""
+
+    def verbatim(self, line: bytes) -> None:
+        """Nothing passes."""
+
+    def verbatim_result(self, line: bytes) -> None:
+        """Nothing passes."""
+
+    # -- lines --------------------------------------------------------------------------------------------
+
+    def _say_text(self, kind: str, text: str) -> None:
+        for piece in pieces(text, self.room):
+            self._kind = kind
+            self.delta(dump(piece))
+
+    def _text_line(self, kind: str, dumped: bytes, parent: str | None = "") -> bytes:
+        behind = self._behind(parent)
+        if kind == "thinking":
+            return b'{"type":"thinking","is_thinking":true,"thought":%b%b}\n' % (dumped, behind)
+        return b'{"type":"text","content":%b,"id":"%b"%b}\n' % (dumped, self._chunk_id().encode(), behind)
+
+    def _chunk_id(self) -> str:
+        self._chunk += 1
+        return f"chunk-{self._chunk}"
+
+    def _call_line(self, identity: str, parent: str | None, name: str, dumped: bytes) -> bytes:
+        said = (dump(identity), dump(TOOLS.get(name, name)), dumped, self._behind(parent))
+        return b'{"type":"tool_use","id":%b,"name":%b,"input":%b%b}\n' % said
+
+    def _result_line(self, identity: str, parent: str | None, text: str, failed: bool) -> bytes:
+        outcome = b"true" if failed else b"false"
+        said = (dump(identity), dump(cut(text, self.room)), outcome, self._behind(parent))
+        return b'{"type":"tool_result","tool_use_id":%b,"content":%b,"is_error":%b%b}\n' % said
+
+    def _behind(self, parent: str | None) -> bytes:
+        """The last member of a nested agent's line."""
+        return b"" if parent == "" else b',"parent_tool_use_id":%b' % dump(parent)
+
+    def _fitted(self, arguments: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
+        """A call's input as JSON, cut where it is too long for a line."""
+        dumped = dump(arguments)
+        if len(dumped) <= self.room:
+            return dumped, arguments
+        fitted = fit(arguments, self.room)
+        fitted = fitted if isinstance(fitted, dict) else {"raw": fitted}
+        return dump(fitted), fitted
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        dumped = dump(line)
+        if len(dumped) > self.room:
+            dumped = dump(fit_line(line, self.room))
+        self._lines.append(dumped + b"\n")

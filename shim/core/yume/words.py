@@ -1,0 +1,88 @@
+"""Words of Yume's own: its permission modes, codes of errors, how long to wait, a tool result as one text."""
+
+import re
+
+from shim.core.api_errors import READ_CHARACTERS, classify
+from shim.core.reading.json_text import as_text
+from shim.core.turn.result import lost
+
+# The `code` of an error line, by the `error` of Claude's line for a failure of the API, else by our cause.
+CODES = {
+    "authentication_failed": "AUTH",
+    "auth": "AUTH",
+    "billing_error": "BILLING",
+    "invalid_request": "INVALID_REQUEST",
+    "max_output_tokens": "OUTPUT_LIMIT",
+    "model_not_found": "MODEL",
+    "rate_limit": "RATE_LIMIT",
+    "server_error": "SERVER",
+    "truncated": "STREAM_DISCONNECT",
+}
+RETRYABLE = ("RATE_LIMIT", "SERVER", "STREAM_DISCONNECT")  # the same request may go well later
+
+INTERACTIVE = "interactive"
+
+# Yume's names → Claude's, and whether the frontend is asked. Claude's own names mean what they mean there.
+MODES = {
+    "default": ("default", False),
+    INTERACTIVE: ("default", True),
+    "auto": ("acceptEdits", False),
+    "deny": ("plan", False),
+    "plan": ("plan", False),
+    "acceptEdits": ("acceptEdits", False),
+    "dontAsk": ("dontAsk", False),
+    "manual": ("default", True),
+}
+
+# How long an error says to wait; a number without a unit is seconds, as in the header of that name.
+_WAIT = re.compile(
+    r"(?:retry.?after|(?:try again|retry|resets?) in)\W{1,4}(\d{1,6}(?:\.\d{1,3})?) ?"
+    r"(ms|milliseconds|m(?:in|inutes?)?\b|h)?",
+    re.I,
+)
+_UNITS = {"": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def yume_mode(name: object) -> tuple[str, bool, bool]:
+    """Claude's mode, whether the frontend is asked, and whether the name was known: another is `default` (R15).
+
+    No name of a frame leads to bypassPermissions.
+    """
+    known = isinstance(name, str) and name in MODES
+    mode, asks = MODES[str(name)] if known else MODES["default"]
+    return mode, asks, known
+
+
+def error_code(error: str, cause: str, message: str) -> str:
+    """The code of a failure: `error` is Claude's word for one of the API, `cause` ours for any."""
+    if error in ("", "server_error") and (lost(message) or classify(message).kind == "connection"):
+        return CODES["truncated"]
+    return CODES.get(error) or CODES.get(cause) or cause.upper()
+
+
+def retry_after(text: str) -> float | None:
+    """The seconds to wait that an error text names, None when it names none."""
+    found = _WAIT.search(text[:READ_CHARACTERS])
+    if found is None:
+        return None
+    unit = (found[2] or "").lower()
+    return float(found[1]) * (0.001 if unit.startswith(("ms", "milli")) else _UNITS[unit[:1]])
+
+
+def readable(content: object) -> str:
+    """A tool result as one text: a picture is named, not shown."""
+    if not isinstance(content, list):
+        return as_text(content)
+    return "\n".join(_readable_block(block) for block in content)
+
+
+def _readable_block(block: object) -> str:
+    if not isinstance(block, dict):
+        return as_text(block)
+    if isinstance(block.get("text"), str):
+        return str(block["text"])
+    source = block.get("source")
+    kind = source.get("media_type") if isinstance(source, dict) else None
+    if kind is None and "data" not in block:
+        return as_text(block)
+    return f"[{block.get('type')}: {kind or block.get('mimeType') or 'data'}]"

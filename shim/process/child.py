@@ -1,0 +1,329 @@
+"""A vendor's process and its whole group: started, fed, drained, and ended for certain.
+
+It is started without anyio, so that it is already working while anyio is imported. Its pipes are read without
+blocking; its stderr is kept as head and tail. Whatever is left of its group when it ends, ends with it.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from shim.conversation.drivers.open_translation import signal_name
+from shim.core.reading.head_and_tail import Tail
+from shim.core.turn.result import Exit
+from shim.process import guard, strays
+
+if TYPE_CHECKING:
+    from shim.recording.recorder import Track
+
+WINDOWS = os.name == "nt"  # windows.py stands for the process group there; never run
+CHUNK_BYTES = 256 * 1024
+# gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives anybody this much.
+PIPE_BYTES = 1024 * 1024
+
+# The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL, which takes
+# no time unless the kernel is stuck. A tree that ignores the first two is gone within 2.5 s of whatever ended it.
+INTERRUPT_SECONDS = 1.4
+# For the rest of the group to follow a leader that we told to end: the program behind a wrapper that does not wait for
+# it, such as copilot's, saves its session then.
+FOLLOW_SECONDS = 1.2
+TERMINATE_SECONDS = 0.6
+KILL_SECONDS = 0.5
+# The same for a child that is idle when the conversation ends: the TypeScript SDK kills us 2 s after it closed stdin.
+DISMISS_SECONDS = 0.8
+DISMISS_TERMINATE_SECONDS = 0.5
+DISMISS_KILL_SECONDS = 0.2
+POLL_SECONDS = 0.01  # where the kernel has no pidfd
+
+_running: set[int] = set()  # the next message's child may be there already while the last one's is being ended
+
+
+def spawn(
+    command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool, files: Sequence[str] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start a child in a session and process group of its own. A ShimError says whose fault it is when it cannot.
+
+    `files` are for it alone: they are removed when it cannot be started.
+    """
+    options: dict[str, Any] = {
+        "stdin": subprocess.PIPE if feed else subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "env": dict(environment),
+        "cwd": cwd,
+    }
+    try:
+        if WINDOWS:
+            from shim.process import windows
+
+            return windows.spawn(command, **options)
+        with _hearing_interrupts():
+            process = subprocess.Popen(list(command), start_new_session=True, **options)
+        _running.add(process.pid)
+        guard.set_for(process.pid)
+        _widen(process)
+        return process
+    except (OSError, ValueError) as error:
+        remove(files)
+        from shim.process.spawn_error import unstartable
+
+        raise unstartable(command, environment, cwd, error) from None
+
+
+def _widen(process: "subprocess.Popen[bytes]") -> None:
+    """More room in its stdout, where the system has any: it need not wait for us to read, also not when it ends."""
+    try:
+        import fcntl
+
+        assert process.stdout is not None
+        fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except (ImportError, AttributeError, OSError):
+        return  # not Linux, or this user has as much as may be had
+
+
+@contextlib.contextmanager
+def _hearing_interrupts() -> Iterator[None]:
+    """A shell's background job ignores SIGINT, and whatever it starts would: a vendor could not be interrupted."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, lambda *_: None)  # a handler is not inherited, what was ignored is
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def abandon(process: "subprocess.Popen[bytes]") -> None:
+    """End a child that nobody will serve: something of ours failed between its start and the loop."""
+    _signal_group(process, "SIGKILL")
+    _close_pipes(process)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(KILL_SECONDS)
+    _running.discard(process.pid)
+    guard.dismiss(process.pid)
+
+
+def _signal_group(process: "subprocess.Popen[bytes]", name: str) -> None:
+    """A signal to a child's whole group, while it is not reaped: so long the group's number is its own."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(OSError):
+        if WINDOWS:
+            from shim.process import windows
+
+            windows.signal_job(process, name)
+        else:
+            os.killpg(process.pid, getattr(signal, name))
+
+
+class Child:
+    """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end.
+
+    `track` records what it says and is told, `files` are removed with it, `grace` is how long its interrupt may take.
+    """
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        stdin: bytes,
+        tail: Tail | None = None,
+        track: "Track | None" = None,
+        files: tuple[str, ...] = (),
+        grace: float = 0.0,
+    ) -> None:
+        self._process = process
+        self._files = files
+        self._grace = grace
+        self._track = track
+        self._stdin = stdin
+        self._saying = anyio.Lock()
+        self.tail = tail or Tail()
+        self.exit: Exit | None = None
+        self._signalled = self._terminated = False
+        self._strays: dict[int, bytes] = {}
+        self.drained = anyio.Event()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+
+    async def read(self) -> bytes:
+        """The next bytes of its stdout, b"" at the end."""
+        assert self._process.stdout is not None
+        chunk = await _read(self._process.stdout.fileno())
+        if self._track is not None:
+            self._track.said("o", chunk)
+        return chunk
+
+    def read_ready(self) -> bytes:
+        """What of its stdout is there already, b"" when nothing is."""
+        assert self._process.stdout is not None
+        try:
+            chunk = os.read(self._process.stdout.fileno(), CHUNK_BYTES)
+        except OSError:
+            return b""
+        if self._track is not None:
+            self._track.said("o", chunk)
+        return chunk
+
+    async def feed(self) -> None:
+        """Write its stdin and close it; a child that does not want it is no error."""
+        try:
+            await self.say(self._stdin)
+        finally:
+            self.hang_up()
+
+    async def say(self, data: bytes) -> None:
+        """Write to its stdin, and leave it open; a child that does not listen any more is no error."""
+        pipe = self._process.stdin
+        async with self._saying:
+            view = memoryview(data)
+            try:
+                while view and pipe is not None and not pipe.closed:
+                    try:
+                        count = os.write(pipe.fileno(), view)
+                        if self._track is not None:
+                            self._track.told(bytes(view[:count]))
+                        view = view[count:]
+                    except BlockingIOError:
+                        await anyio.wait_writable(pipe.fileno())
+            except OSError:
+                return
+
+    def hang_up(self) -> None:
+        """Close its stdin: nothing more will be said."""
+        if self._process.stdin is not None:
+            if self._track is not None:
+                self._track.told(b"")
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    async def drain(self, copy: Callable[[bytes], None] = lambda chunk: None) -> None:
+        """Read its stderr until the end, so that it never waits for a reader; `copy` gets it too."""
+        assert self._process.stderr is not None
+        try:
+            while chunk := await _read(self._process.stderr.fileno()):
+                if self._track is not None:
+                    self._track.said("e", chunk)
+                self.tail.add(chunk)
+                copy(chunk)
+            if self._track is not None:
+                self._track.said("e", b"")
+        finally:
+            self.drained.set()
+
+    async def ended(self) -> Exit:
+        """Wait for its end, then end what is left of its group; how it ended."""
+        if self.exit is None:
+            await self.gone()
+            if self._signalled:
+                with anyio.move_on_after(FOLLOW_SECONDS):
+                    while strays.in_group(self._strays, self._process.pid):
+                        await anyio.sleep(POLL_SECONDS)
+            _signal_group(self._process, "SIGKILL")  # not reaped yet
+            code = self._process.wait()
+            strays.end(self._strays)
+            _running.discard(self._process.pid)
+            guard.dismiss(self._process.pid)
+            self.exit = Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
+            if self._track is not None:
+                self._track.ended(self.exit)
+        return self.exit
+
+    async def gone(self) -> None:
+        """Wait for its end, and leave what it left behind as it is."""
+        with contextlib.suppress(AttributeError, OSError):
+            descriptor = os.pidfd_open(self._process.pid)
+            try:
+                await anyio.wait_readable(descriptor)
+            finally:
+                os.close(descriptor)
+            return
+        if WINDOWS:
+            while self._process.poll() is None:
+                await anyio.sleep(POLL_SECONDS)
+            return
+        while os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            await anyio.sleep(POLL_SECONDS)
+
+    def signal(self, name: str) -> None:
+        """Send a signal to the whole group. Whoever is below it now will not outlive it."""
+        if self._process.returncode is None:
+            self._signalled = name != "SIGKILL"
+            self._terminated = self._terminated or name == "SIGTERM"
+            self._strays.update(strays.descendants(self._process.pid))
+            if self._track is not None:
+                self._track.signalled(name)
+            _signal_group(self._process, name)
+
+    async def stop(self, first: str = "SIGTERM") -> None:
+        """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled half-way.
+
+        Who was terminated already is not interrupted any more.
+        """
+        steps = [] if first == "SIGTERM" or self._terminated else [(first, self._grace or INTERRUPT_SECONDS)]
+        await self._descend([*steps, ("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)])
+
+    async def dismiss(self) -> None:
+        """The end of a child that waits for us: its stdin is closed, then the ladder: 1.5 s altogether."""
+        self._strays.update(strays.descendants(self._process.pid))
+        self.hang_up()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(DISMISS_SECONDS):
+            await self.ended()
+        await self._descend([("SIGTERM", DISMISS_TERMINATE_SECONDS), ("SIGKILL", DISMISS_KILL_SECONDS)])
+
+    async def _descend(self, steps: Sequence[tuple[str, float]]) -> None:
+        with anyio.CancelScope(shield=True):
+            for name, seconds in steps:
+                if self.exit is not None:
+                    break
+                self.signal(name)
+                with anyio.move_on_after(seconds):
+                    await self.ended()
+            strays.end_orphans({pid for child in _running for pid in (child, *guard.pids(child))})
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that are ours to wait for."""
+        return {self._process.pid, *guard.pids(self._process.pid)}
+
+    def close(self) -> None:
+        """Let go of its pipes, and of the files that were for it alone."""
+        guard.dismiss(self._process.pid)
+        if self._track is not None:
+            self._track.close(self._process)
+        _close_pipes(self._process)
+        remove(self._files)
+
+
+def remove(files: Sequence[str]) -> None:
+    """Remove files that were for one child alone."""
+    for path in files:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
+    if WINDOWS:
+        from shim.process import windows
+
+        windows.forget(process)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+async def _read(descriptor: int) -> bytes:
+    while True:
+        try:
+            return os.read(descriptor, CHUNK_BYTES)
+        except BlockingIOError:
+            await anyio.wait_readable(descriptor)
+        except OSError:
+            return b""

@@ -1,0 +1,72 @@
+"""The environment of a child: without what is Claude's or ours, with the guard against starting ourselves for ever."""
+
+import os
+from collections.abc import Mapping
+
+from shim.core.errors import FrontendError
+from shim.core.vendor.vendor import Launch, Vendor
+from shim.state.config import VendorSettings
+
+DEPTH = "SHIM_DEPTH"
+DEPTH_LIMIT = 3  # a vendor's tool may call `claude`, and that one may do it again; nobody means a fourth
+
+_CLAUDE = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
+
+
+def depth(environment: Mapping[str, str]) -> int:
+    """How many of us are above this one."""
+    text = environment.get(DEPTH, "0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else DEPTH_LIMIT
+
+
+def child_environment(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str]) -> dict[str, str]:
+    """What the child of `vendor` sees (surface page, Environment): a key of one vendor is not handed to another."""
+    child = {}
+    for name, value in environment.items():
+        if name.startswith("SHIM_"):
+            continue
+        if not vendor.passthrough and (name == "CLAUDECODE" or name.startswith(_CLAUDE)):
+            continue
+        if name.startswith("ANTHROPIC_") and not (vendor.passthrough or name in vendor.keys):
+            continue
+        child[name] = value
+    child[DEPTH] = str(depth(environment) + 1)
+    return child | dict(settings.env)
+
+
+def launch_environment(child: Mapping[str, str], launch: Launch, settings: VendorSettings) -> dict[str, str]:
+    """The same for one launch: what that adds and takes away; what the settings say stands above it."""
+    found = {name: value for name, value in {**child, **launch.environment}.items() if name not in launch.unset}
+    return found | dict(settings.env)
+
+
+LAST_OLD_SDK = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know
+
+
+def old_sdk(environment: Mapping[str, str]) -> bool:
+    """Whether the frontend is a Python SDK that ends on a kind of line that is new to it."""
+    if not environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-py"):
+        return False
+    version = environment.get("CLAUDE_AGENT_SDK_VERSION", "").split(".")
+    return len(version) == 3 and all(map(str.isdigit, version)) and tuple(map(int, version)) <= LAST_OLD_SDK
+
+
+def working_directory() -> str:
+    """Where we are, "" when that was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def extra_arguments(environment: Mapping[str, str]) -> list[str]:
+    """SHIM_ARGS, split as a shell would: what is added to every launch. FrontendError where that cannot be."""
+    text = environment.get("SHIM_ARGS")
+    if not text:
+        return []
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise FrontendError(f"SHIM_ARGS cannot be split as a shell would: {error}") from None

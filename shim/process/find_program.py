@@ -1,0 +1,144 @@
+"""Finding a vendor's program: on the PATH that a hostile checkout cannot reach, and never our own file.
+
+Relative PATH entries and entries inside the working directory are ignored (threats: working directory). The working
+directory does not count where it is the home directory or above it: nobody clones a repository over their home.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from shim.core.errors import FrontendError, VendorError
+from shim.core.vendor.vendor import Vendor
+from shim.state.config import VendorSettings
+
+MARKER = b"claude-shim drop-in"  # in the second line of every file that `shim install` writes
+BACKUP_SUFFIX = ".before-shim"
+
+
+def find_program(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> str:
+    """The absolute path of a vendor's program. VendorError when it is not there."""
+    chosen = environment.get("SHIM_BIN") or settings.bin
+    if chosen:
+        path = _chosen(chosen, environment, cwd)
+        if path is None:
+            raise VendorError(
+                f"{vendor.name}: the program {chosen} was not found",
+                hint="SHIM_BIN and `bin` take an absolute path, ~/… or a bare name on PATH",
+            )
+        return path
+    for name in vendor.programs:
+        for path in candidates(name, environment, cwd):
+            return path
+    raise VendorError(
+        f"{vendor.name}: no program called {' or '.join(vendor.programs)} was found on PATH",
+        hint=f"install it, or name it with SHIM_BIN or [vendors.{vendor.name}] bin; `shim doctor {vendor.name}` looks "
+        "for more",
+    )
+
+
+def _chosen(chosen: str, environment: Mapping[str, str], cwd: str) -> str | None:
+    if chosen.startswith("~/"):
+        chosen = os.path.join(environment.get("HOME") or os.path.expanduser("~"), chosen[2:])
+    if os.path.isabs(chosen):
+        return chosen if os.path.isfile(chosen) else None
+    if os.sep in chosen:
+        raise FrontendError(f"the program {chosen} is a relative path; it must be absolute, ~/… or a bare name")
+    return next(candidates(chosen, environment, cwd), None)
+
+
+def find_launcher(words: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
+    """The words to put in front of a command, the first as an absolute path. VendorError when it is not there."""
+    if not words:
+        return []
+    path = _chosen(words[0], environment, cwd)
+    if path is None:
+        raise VendorError(
+            f"the launcher {words[0]} was not found", hint="it takes an absolute path, ~/… or a bare name on PATH"
+        )
+    return [path, *words[1:]]
+
+
+def candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
+    """The executables called `name`, in PATH's order; our own file gives what it replaced (`--force`)."""
+    names = [name]
+    if os.name == "nt":
+        from shim.process.windows import spellings
+
+        names = spellings(name, environment)
+    for directory in search_path(environment, cwd):
+        for spelling in names:
+            path = os.path.join(directory, spelling)
+            if is_ours(path):
+                path += BACKUP_SUFFIX
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                yield path
+
+
+def search_path(environment: Mapping[str, str], cwd: str) -> list[str]:
+    """The directories of PATH that may be searched."""
+    return [directory for directory, why in _entries(environment, cwd) if not why]
+
+
+def ignored_path(environment: Mapping[str, str], cwd: str) -> list[tuple[str, str]]:
+    """The other entries of PATH, each with the reason."""
+    return [(directory, why) for directory, why in _entries(environment, cwd) if why]
+
+
+def _entries(environment: Mapping[str, str], cwd: str) -> Iterator[tuple[str, str]]:
+    here = os.path.realpath(cwd)
+    home = os.path.realpath(environment.get("HOME") or os.path.expanduser("~"))
+    guarded = not _inside(home, here)
+    for directory in environment.get("PATH", os.defpath).split(os.pathsep):
+        if not os.path.isabs(directory):
+            yield directory, "it is relative"
+        elif guarded and _inside(os.path.realpath(directory), here):
+            yield directory, "it is inside the working directory"
+        else:
+            yield directory, ""
+
+
+def _inside(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
+
+
+def is_ours(path: str) -> bool:
+    """Whether a file is a drop-in that `shim install` wrote."""
+    try:
+        with open(path, "rb") as file:
+            return MARKER in file.read(512)
+    except OSError:
+        return False
+
+
+def found_on_path(vendors: Mapping[str, Vendor], environment: Mapping[str, str], cwd: str) -> dict[str, str]:
+    """Vendor → program, for those whose program is on PATH (for hints)."""
+    found = {}
+    for name, vendor in vendors.items():
+        if vendor.unreleased:
+            continue  # a program of that name is another one
+        path = next((path for program in vendor.programs for path in candidates(program, environment, cwd)), None)
+        if path:
+            found[name] = path
+    return found
+
+
+def runs_in_shell(program: str) -> bool:
+    """Whether it is a batch file, whose arguments a shell reads again (Windows only)."""
+    if os.name != "nt":
+        return False
+    from shim.process.windows import is_batch
+
+    return is_batch(program)
+
+
+def unheard(vendor: Vendor, launcher: Sequence[str]) -> str:
+    """Why a vendor's program may not obey a file of ours: it may not see it, or others of this machine go before it."""
+    if launcher:
+        return "behind a launcher it may not see it"
+    folder = vendor.overruled_by.get(sys.platform)
+    try:
+        overruled = folder is not None and any(name.endswith(".toml") for name in os.listdir(folder))
+    except OSError:
+        return ""  # which it cannot read either
+    return f"the files in {folder} go before it" if overruled else ""

@@ -1,0 +1,96 @@
+"""`shim install` and `uninstall`: the file that is put in place of `claude`."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from itertools import pairwise
+
+from shim.core.errors import FrontendError
+from shim.process.find_program import BACKUP_SUFFIX, MARKER, is_ours
+
+NAMES = ("claude", "yume-cli")
+ENTRY = "from shim.__main__ import main; main()"
+DEFAULT_DIRECTORY = "~/.local/bin"
+SCRIPT_BYTES = 64 * 1024  # of the file: a line of paths
+
+
+def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
+    """The file: one exec of this installation, isolated, with what was baked in; `name` is the door."""
+    baked = [word for name, value in installed.items() for word in ("--installed", f"{name}={value}")]
+    # `-c` and not `-m shim`: finding the module to run costs a fifth of what `--version` may cost.
+    command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY, *baked, name]))
+    return b"#!/bin/sh\n# " + MARKER + b"; `shim uninstall` removes it\n" + f'exec {command} "$@"\n'.encode()
+
+
+def install(directory: str, name: str, installed: Mapping[str, str], *, force: bool) -> tuple[str, str | None]:
+    """Write DIRECTORY/NAME; the path, and where the file that was there is kept now (None: there was none).
+
+    FrontendError when a file that is not ours is there and `force` is not given.
+    """
+    path = _target(directory, name)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    except OSError as error:
+        raise FrontendError(f"the folder {os.path.dirname(path)} cannot be made: {error.strerror}") from None
+    kept = None
+    if os.path.lexists(path) and (os.path.islink(path) or not is_ours(path)):
+        if not force:
+            raise FrontendError(
+                f"{path} is there already and is not ours",
+                hint="choose another folder with --to, or --force to keep it as " + name + BACKUP_SUFFIX,
+            )
+        kept = path + BACKUP_SUFFIX
+        if os.path.lexists(kept):
+            raise FrontendError(f"{kept} is there already", hint="move it away first; it may be your real claude")
+        os.rename(path, kept)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o755)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(script(installed, name))
+        os.fchmod(file.fileno(), 0o755)
+    os.replace(temporary, path)
+    return path, kept
+
+
+def uninstall(directory: str, name: str) -> tuple[str, bool]:
+    """Remove DIRECTORY/NAME and put back what was there; the path, and whether something was put back.
+
+    FrontendError when the file is not there or not ours.
+    """
+    path = _target(directory, name)
+    if os.path.islink(path) or not is_ours(path):
+        raise FrontendError(f"{path} is not a file that `shim install` wrote; it is left alone")
+    os.unlink(path)
+    backup = path + BACKUP_SUFFIX
+    if os.path.lexists(backup):
+        os.rename(backup, path)
+        return path, True
+    return path, False
+
+
+def read_installed(path: str) -> tuple[str, dict[str, str]]:
+    """Of a file that `install` wrote: the Python that it runs, and what was baked in; "" where that cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            words = shlex.split(file.read(SCRIPT_BYTES).decode("utf-8", "replace").rpartition("\nexec ")[2])
+    except (OSError, ValueError):
+        return "", {}
+    baked = [word for before, word in pairwise(words) if before == "--installed"]
+    return (words or [""])[0], {name: value for name, _, value in (word.partition("=") for word in baked)}
+
+
+def found_first(name: str, path_variable: str) -> str | None:
+    """What the shell will find under `name`."""
+    for directory in path_variable.split(os.pathsep):
+        candidate = os.path.join(directory or ".", name)
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    return None
+
+
+def _target(directory: str, name: str) -> str:
+    if name not in NAMES:
+        raise FrontendError(f"--as is {name!r}, it must be one of {', '.join(NAMES)}")
+    return os.path.join(os.path.abspath(os.path.expanduser(directory)), name)

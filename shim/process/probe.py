@@ -1,0 +1,202 @@
+"""What an installed program says of itself, by its `--help` and `--version`: asked once, then remembered.
+
+One probe of 2 s at most; a failure counts as the newest that is known. The answers are kept in the state
+directory, keyed by the program's real path, time and size, so that an update is noticed; each stands under the
+arguments that were asked with.
+"""
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import orjson
+
+from shim.core.vendor.versions import VersionProbe
+from shim.state.config import state_directory
+from shim.state.files import read_file, remove, write_file
+
+PROBE_SECONDS = 2.0
+KILL_SECONDS = 0.5  # for one that was killed; a kernel that is stuck may keep it
+LOOK_SECONDS = 0.02  # between two looks whether it has ended: what it started may hold its pipes for ever
+HELP_BYTES = 64 * 1024  # of an answer, of stdout and of stderr each; the longest seen has 14 KB
+ANSWERS = 8  # of one program; there are two questions, and a profile may change the second
+KEPT_BYTES = ANSWERS * 2 * 6 * HELP_BYTES  # of a file of answers, where each byte may take six in JSON
+NEVER_RAN = (126, 127)  # what a shell or `env` says when the interpreter is missing: no answer of the program's own
+PROBES_KEPT = 200  # programs, the last ones asked: each update of one is another
+HELP = ("--help",)
+FAILURE_CHARACTERS = 200  # of what it says instead of an answer
+
+
+class Probe:
+    """The answers of one program, each read when first asked for. `command` is the program behind its launcher."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        child_environment: Mapping[str, str],
+        seconds: float | None = None,
+    ) -> None:
+        """`seconds` is how long an answer is waited for: PROBE_SECONDS, unless somebody has more patience."""
+        self._command = list(command)
+        self._environment = environment
+        self._child_environment = dict(child_environment)
+        self._text: str | None = None
+        self._seconds = PROBE_SECONDS if seconds is None else seconds
+        self.failure = ""  # why the last question had no answer;
+        self.broken = False  # whether that is because it cannot run at all
+
+    @property
+    def program(self) -> str:
+        """The path of the program that is asked."""
+        return self._command[-1]
+
+    def knows(self, flag: str) -> bool:
+        """Whether the help names `flag`; no help at all: the newest version, which does."""
+        text = self.text()
+        return not text.strip() or flag in text
+
+    def variant(self, pick: Callable[[str], str]) -> str:
+        """The dialect that `pick` reads out of the help."""
+        return pick(self.text())
+
+    def text(self) -> str:
+        """The help text, "" when there is none."""
+        if self._text is None:
+            self._text = self.answer(HELP)
+        return self._text
+
+    def version(self, how: VersionProbe, *, anew: bool = False) -> str | None:
+        """Its version, None when it does not say; `anew` asks although an answer is remembered."""
+        answer = self.answer(how.args, anew=anew)
+        found = how.read(answer)
+        if found is None and answer.strip():
+            self.failure = _line(answer)
+        return found
+
+    def known_version(self, how: VersionProbe) -> str | None:
+        """Its version where somebody asked before; nothing is started."""
+        answer = self._answers(self._key()).get(" ".join(how.args))
+        return how.read(answer) if answer else None
+
+    def answer(self, args: Sequence[str], *, anew: bool = False) -> str:
+        """What it says when it is started with `args`: its stdout, then its stderr; "" when that failed."""
+        key, question = self._key(), " ".join(args)
+        known = self._answers(key)
+        if question in known and not anew:
+            return known[question]
+        text = self._ask(args).decode("utf-8", "replace")
+        if text and key:
+            answers = {**dict(list(known.items())[: ANSWERS - 1]), question: text}
+            write_file(self._directory, key, orjson.dumps(answers))
+            _forget(self._directory)
+        return text
+
+    @property
+    def _directory(self) -> str:
+        return os.path.join(state_directory(self._environment), "probes")
+
+    def _key(self) -> str:
+        """The name of the file of its answers; "" when there is no such program."""
+        from hashlib import sha256
+
+        program = self._command[-1]
+        try:
+            status = os.stat(program)
+        except OSError:
+            return ""
+        key = f"{os.path.realpath(program)}\0{status.st_mtime_ns}\0{status.st_size}\0{self._command[:-1]}"
+        return sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ".json"
+
+    def _answers(self, key: str) -> dict[str, str]:
+        data = read_file(self._directory, key, KEPT_BYTES) if key else None
+        try:
+            known = orjson.loads(data) if data else {}
+        except orjson.JSONDecodeError:
+            return {}
+        if not isinstance(known, dict) or not all(isinstance(text, str) for text in known.values()):
+            return {}
+        return known
+
+    def _ask(self, args: Sequence[str]) -> bytes:
+        self.failure, self.broken = "", False
+        try:
+            process = subprocess.Popen(
+                [*self._command, *args],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._child_environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.failure, self.broken = f"it cannot be started: {error.strerror}", True
+            return b""
+        try:
+            said, seen = _read(process, self._seconds)
+            status = process.poll()
+        finally:
+            _end(process)
+        if not seen:
+            self.failure = f"it did not answer in {self._seconds:g} s"
+            return b""
+        if status in NEVER_RAN:
+            self.failure, self.broken = _line(said.decode("utf-8", "replace")) or f"exit {status}", True
+            return b""
+        if not said.strip():
+            self.failure = f"it said nothing and ended with exit {status}"
+        return said
+
+
+def _read(process: "subprocess.Popen[bytes]", seconds: float) -> tuple[bytes, bool]:
+    """The first HELP_BYTES of its stdout, then of its stderr, and whether it came to its end in time."""
+    pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
+    said = {pipe.fileno(): bytearray() for pipe in pipes}
+    still = list(said)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ended = process.poll() is not None
+        ready = select.select(still, [], [], 0 if ended else LOOK_SECONDS)[0] if still else []
+        if ended and not ready:
+            return b"\n".join(bytes(one) for one in said.values() if one), True
+        if not still:
+            time.sleep(LOOK_SECONDS)
+        for descriptor in ready:
+            chunk = os.read(descriptor, HELP_BYTES)
+            if not chunk:
+                still.remove(descriptor)
+            said[descriptor] += chunk[: HELP_BYTES - len(said[descriptor])]
+    return b"", False
+
+
+def _forget(directory: str) -> None:
+    """Forget the programs that were asked first, beyond PROBES_KEPT."""
+    try:
+        names = [os.path.join(directory, name) for name in os.listdir(directory)]
+        if len(names) > PROBES_KEPT:
+            for path in sorted(names, key=os.path.getmtime)[: len(names) - PROBES_KEPT]:
+                remove(path)
+    except OSError:  # another process forgot one just now
+        return
+
+
+def _line(said: str) -> str:
+    return said.strip().partition("\n")[0][:FAILURE_CHARACTERS]
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    import signal
+
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except OSError:
+        pass
+    try:
+        process.wait(KILL_SECONDS)
+    except subprocess.TimeoutExpired:
+        pass
+    for pipe in (process.stdout, process.stderr):
+        if pipe:
+            pipe.close()

@@ -1,0 +1,1 @@
+"""The rules of a profile, compiled into a translator."""

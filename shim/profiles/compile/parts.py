@@ -1,0 +1,90 @@
+"""Calls that come in pieces: their arguments' JSON is gathered, and each is said once, whole and in Claude's words.
+
+Fragments in a vendor's own keys would be untrue as Claude's `input_json_delta`: with partial messages a call's input is
+one delta, as that of every call.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from shim.core.reading.account import Account
+from shim.core.reading.decode import parsed
+
+# Of calls that are not whole yet: more than any model makes at once, and more than it writes into a file.
+CALLS = 100
+CHARACTERS = 8 * 1024 * 1024
+
+Say = Callable[[Any, Any, Any], None]  # id, name, arguments
+
+
+class _Part:
+    __slots__ = ("cut", "fragments", "identity", "name")
+
+    def __init__(self) -> None:
+        self.identity: Any = None
+        self.name: Any = None
+        self.fragments: list[str] = []
+        self.cut = False  # a fragment is missing, so none behind it counts
+
+
+class Parts:
+    """The calls of a reply whose arguments are not whole yet, by the vendor's key of each."""
+
+    __slots__ = ("_account", "_calls", "_size")
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._calls: dict[Any, _Part] = {}
+        self._size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def add(self, key: Any, identity: Any, name: Any, fragment: Any) -> None:
+        """A piece of the call `key`: its id and name are those that came first. TypeError for one that is no text."""
+        if fragment is not None and fragment.__class__ is not str:
+            raise TypeError("a fragment of a call's input is no text")
+        part = self._calls.get(key)
+        if part is None:
+            if len(self._calls) >= CALLS:
+                self._account.repaired("call_left_out", str(key))
+                return
+            part = self._calls[key] = _Part()
+        part.identity = part.identity or identity
+        part.name = part.name or name
+        if not fragment or part.cut:
+            return
+        part.cut = self._size + len(fragment) > CHARACTERS
+        if part.cut:
+            self._account.repaired("input_cut", str(part.name))
+        else:
+            part.fragments.append(fragment)
+            self._size += len(fragment)
+
+    def whole(self, identity: Any) -> None:
+        """The call `identity` came whole: its pieces say nothing more."""
+        for key, part in self._calls.items():
+            if part.identity == identity:
+                del self._calls[key]
+                break
+        if not self._calls:
+            self._size = 0
+
+    def say(self, say: Say, key: Any = None) -> None:
+        """Say the calls that are there (the call `key`, if one is named): each is as whole as it will be."""
+        calls = [self._calls.pop(key)] if key is not None and key in self._calls else []
+        if key is None:
+            calls = list(self._calls.values())
+            self._calls.clear()
+        if not self._calls:
+            self._size = 0
+        for part in calls:
+            text = "".join(part.fragments)
+            say(part.identity, part.name, parsed(text, self._account) if text.strip() else {})
+
+    def drop(self) -> None:
+        """The reply was cut: what is not whole was never called."""
+        for part in self._calls.values():
+            self._account.repaired("cut_call", str(part.name))
+        self._calls.clear()
+        self._size = 0

@@ -1,0 +1,190 @@
+"""What is wrong with a profile, and where: file, line, key, what was found, what is allowed.
+
+tomllib gives no lines, so the line is looked for in the text once something is wrong, by the keys on the way.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from shim.core.errors import FrontendError
+from shim.core.reading.account import printable
+
+FOUND_CHARACTERS = 80  # of what was found, in a sentence
+PATTERN_CHARACTERS = 500  # of a regular expression; the longest in use has 100
+# A vendor's text is anybody's, so no pattern sees more of it than its beginning: what a rule asks for stands there.
+SEARCHED_CHARACTERS = 4000
+ENDING_CHARACTERS = 200  # of its end, where a rule asks for a last line
+
+Keys = tuple[str | int, ...]
+
+
+class Source(NamedTuple):
+    """The file of a profile; `text` reads it, which nobody needs until something is wrong.
+
+    `bundled`: our tests have looked at how long its patterns can take.
+    """
+
+    path: str
+    text: Callable[[], str]
+    bundled: bool = False
+
+
+class Spot:
+    """A value inside a profile: it reads itself as what it must be, or refuses."""
+
+    __slots__ = ("keys", "source", "value")
+
+    def __init__(self, source: Source, value: Any, keys: Keys = ()) -> None:
+        self.source = source
+        self.value = value
+        self.keys = keys
+
+    def refused(self, allowed: str, found: object = None) -> FrontendError:
+        """The error to raise; `found` where it is not the value itself."""
+        shown = printable(repr(self.value if found is None else found))
+        if len(shown) > FOUND_CHARACTERS:
+            shown = shown[: FOUND_CHARACTERS - 1] + "…"
+        line = line_of(self.source.text(), self.keys)
+        return FrontendError(f"{self.source.path}:{line}: {spelled(self.keys)} is {shown}, it must be {allowed}")
+
+    def at(self, key: str | int) -> "Spot":
+        """What stands under a key, or at a place in a list; the spot of None when nothing does."""
+        if isinstance(key, int):
+            return Spot(self.source, self.value[key], (*self.keys, key))
+        return Spot(self.source, self.table().get(key), (*self.keys, key))
+
+    def __bool__(self) -> bool:
+        return self.value is not None
+
+    def table(self, known: Collection[str] = ()) -> Mapping[str, Any]:
+        """A table; with keys out of `known` only, if there are any. {} when nothing stands here."""
+        if self.value is None:
+            return {}
+        if not isinstance(self.value, dict):
+            raise self.refused("a table")
+        if known:
+            for key in self.value:
+                if key not in known:
+                    raise Spot(self.source, key, (*self.keys, key)).refused(f"one of the keys {', '.join(known)}")
+        return self.value
+
+    def items(self, most: int) -> list["Spot"]:
+        """The spots of a list of at most so many; [] when nothing stands here."""
+        if self.value is None:
+            return []
+        if not isinstance(self.value, list) or len(self.value) > most:
+            found = f"a list of {len(self.value)}" if isinstance(self.value, list) else None
+            raise self.refused(f"a list of at most {most}", found)
+        return [self.at(index) for index in range(len(self.value))]
+
+    def text(self, default: str | None = None) -> str:
+        """A string that is not empty."""
+        if self.value is None and default is not None:
+            return default
+        if not isinstance(self.value, str) or not self.value or "\0" in self.value:
+            raise self.refused("a string")
+        return self.value
+
+    def texts(self, most: int = 200) -> tuple[str, ...]:
+        """A list of strings, which may be empty."""
+        return tuple(one.text() if one.value != "" else "" for one in self.items(most))
+
+    def switch(self, default: bool = False) -> bool:
+        """true or false."""
+        if self.value is None:
+            return default
+        if not isinstance(self.value, bool):
+            raise self.refused("true or false")
+        return self.value
+
+    def number(self, least: float, most: float) -> float:
+        """A number in a range."""
+        good = isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        if not good or not least <= self.value <= most:
+            raise self.refused(f"a number from {least:g} to {most:g}")
+        return float(self.value)
+
+    def choice(self, allowed: Collection[str], default: str | None = None) -> str:
+        """One of a few words."""
+        if self.value is None and default is not None:
+            return default
+        if not isinstance(self.value, str) or self.value not in allowed:
+            raise self.refused(f"one of {', '.join(allowed)}")
+        return self.value
+
+    def pattern(self) -> re.Pattern[str]:
+        """A regular expression that cannot run for ever on a hostile text."""
+        text = self.text()
+        if len(text) > PATTERN_CHARACTERS:
+            raise self.refused(f"a regular expression of at most {PATTERN_CHARACTERS} characters")
+        if not self.source.bundled and (what := _endless(text)):
+            raise self.refused(what)
+        try:
+            return re.compile(text)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise self.refused(f"a regular expression ({error})") from None
+
+
+def spelled(keys: Keys) -> str:
+    """Keys as a person writes them: `event[3].match.type`."""
+    said = ""
+    for key in keys:
+        if isinstance(key, int):
+            said += f"[{key}]"
+        else:
+            said += ("." if said else "") + (key if re.fullmatch(_BARE, key) else f'"{key}"')
+    return printable(said) or "the profile"
+
+
+# Patterns as texts: they are compiled only where one is needed, which is nearly always in an error.
+_BARE = r"[A-Za-z0-9_-]+"
+
+
+def _endless(pattern: str) -> str:
+    """What a pattern must be that might take long; most repeat one thing at most, and need no second look."""
+    if sum(map(pattern.count, "*+,")) < 2 and not any(sign in pattern for sign in (")*", ")+", "){")):
+        return ""
+    from shim.profiles.compile.regular import fault
+
+    return fault(pattern)
+
+
+_HEADER = r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$"
+_PART = r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)"
+
+
+def line_of(text: str, keys: Keys) -> int:
+    """The line in which the value under `keys` most likely stands, from 1: its table's header, then key after key."""
+    counts: dict[Keys, int] = {}
+    lines = text.splitlines()
+    best, start, end = -1, 0, len(lines)
+    for number, line in enumerate(lines):
+        if not (found := re.match(_HEADER, line)):
+            continue
+        if best >= 0 and end == len(lines):
+            end = number
+        header = _header(found[1] == "[[", found[2], counts)
+        if header == keys[: len(header)] and len(header) > best:
+            best, start, end = len(header), number, len(lines)
+    rest = [key for key in keys[max(best, 0) :] if isinstance(key, str)]
+    for key in rest:
+        wanted = re.compile(rf"(?:^|[\s{{,.])[\"']?{re.escape(key)}[\"']?\s*[=.]")
+        at = next((number for number in range(start, end) if wanted.search(lines[number])), None)
+        if at is None:
+            break
+        start = at
+    return start + 1
+
+
+def _header(repeated: bool, name: str, counts: dict[Keys, int]) -> Keys:
+    """The keys of a `[table]` or `[[table]]`, with the number of each that repeats."""
+    header: Keys = ()
+    parts = ["".join(groups) for groups in re.findall(_PART, name)]
+    for position, part in enumerate(parts):
+        header = (*header, part)
+        if repeated and position == len(parts) - 1:
+            counts[header] = counts.get(header, -1) + 1
+        if header in counts:
+            header = (*header, counts[header])
+    return header

@@ -1,0 +1,93 @@
+"""Casts in files: which are meant, what the strict reader finds in one, and one without more secrets."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shim.core.cast.records import SUFFIX, CastError
+from shim.core.cast.verify import DAMAGE, Finding, verify
+from shim.recording.rewrite import Rewritten, rewrite
+from shim.recording.search import Search
+
+CHUNK_BYTES = 256 * 1024
+
+
+def cast_paths(given: Iterable[str]) -> Iterator[str]:
+    """The files that are meant: a folder stands for the casts in it, by name. CastError when it has none."""
+    for path in given:
+        if not os.path.isdir(path):
+            yield path
+            continue
+        try:
+            with os.scandir(path) as entries:
+                names = sorted(entry.name for entry in entries if entry.name.endswith(SUFFIX) and entry.is_file())
+        except OSError as error:
+            raise CastError(f"{path} cannot be read: {error.strerror}") from None
+        if not names:
+            raise CastError(f"{path} has no casts: no file in it is called *{SUFFIX}")
+        yield from (os.path.join(path, name) for name in names)
+
+
+class Checked(NamedTuple):
+    """What the strict reader finds in a file; `findings` are those of `verify`, as objects.
+
+    `state` is intact, damaged, cut off or unreadable; `chained`: every checkpoint that is there matches; `cut`: the
+    last one is missing; `proved` is the last line that one covers; `left_out` counts findings that are too many.
+    """
+
+    file: str
+    state: str
+    chained: bool = False
+    cut: bool = False
+    lines: int = 0
+    proved: int = 0
+    findings: Sequence[Mapping[str, Any]] = ()
+    left_out: int = 0
+
+
+def verify_cast(path: str) -> Checked:
+    """The strict reader over a file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            verifier = verify(lambda: os.read(descriptor, CHUNK_BYTES))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        finding = Finding(0, 0, DAMAGE, "unreadable", f"cannot be read: {error.strerror}")
+        return Checked(path, "unreadable", findings=[finding._asdict()])
+    return Checked(
+        path,
+        verifier.state,
+        verifier.chained,
+        verifier.cut,
+        verifier.count,
+        verifier.proved,
+        [finding._asdict() for finding in verifier.findings],
+        verifier.left_out,
+    )
+
+
+def redact_cast(
+    path: str, target: str | None, patterns: Sequence[str], texts: Sequence[str], *, force: bool = False
+) -> Rewritten:
+    """Write a cast anew, without what looks like a secret and without what these expressions and texts find.
+
+    Without a `target` it takes the place of the old one, which must be no link. A new chain would hide damage, and the
+    recorder of a cast that is not finished would write on into the old file: both only with `force`.
+    """
+    search = Search(patterns, texts)
+    if target is None and os.path.islink(path):
+        raise CastError(f"{path} is a link", hint=f"name the file itself, {os.path.realpath(path)}")
+    checked = verify_cast(path)
+    if not force and checked.state != "unreadable" and not checked.chained:
+        raise CastError(f"{path} is damaged, which a new chain would hide", hint="--force writes it all the same")
+    if not force and checked.cut and target is None:
+        raise CastError(
+            f"{path} is cut off, or still being recorded: what is recorded later would be lost",
+            hint="-o FILE leaves it as it is; --force if nobody records it any more",
+        )
+    if not patterns and not texts:
+        return rewrite(path, target)
+    with search.bounded():
+        return rewrite(path, target, search)

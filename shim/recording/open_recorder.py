@@ -1,0 +1,116 @@
+"""Where a run is recorded, and what the first line of its cast says. Imported only when recording is on."""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shim import __version__
+from shim.channels.raw_output import tell
+from shim.core.cast.records import SUFFIX
+from shim.core.errors import UnrecordedError
+from shim.core.reading.account import printable
+from shim.core.secrets.redactor import Redactor, redact_argv
+from shim.recording.recorder import Limits, Recorder
+from shim.state.config import Settings
+
+TRIES = 5  # for a name that nobody else has; its random part has 65,536 values for a process in a millisecond
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+# What of our environment a cast may hold; of what is ours, the names alone (threats: environment).
+SHOWN = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
+
+
+def open_recorder(
+    path: str,
+    vendor: str,
+    settings: Settings,
+    *,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    version: str | None = None,
+) -> Recorder | None:
+    """The recorder of a run. None, with one line on stderr, where nothing can be recorded.
+
+    `path` is a file, or a directory that gets one; `version` is the vendor's, where it is known without asking: no turn
+    waits for a program that is asked. UnrecordedError instead when the settings want no turn without it.
+    """
+    now = time.time()
+    try:
+        file, path = _make(path, vendor, now)
+    except (OSError, ValueError) as error:
+        there = isinstance(error, FileExistsError)
+        _refuse(path, "it is there already, and a recording is never overwritten" if there else error, settings)
+        return None
+    cleans = settings.redaction() != "none"
+    header = {
+        "started": _moment(now),
+        "shim": __version__,
+        "vendor": vendor,
+        "vendor_version": Redactor().text(version) if version else None,
+        "argv": redact_argv(arguments),
+        "cwd": cwd,
+        "env": _shown(environment),
+        "redact": settings.redaction(),
+        "platform": sys.platform,
+        "dialect": settings.dialect,
+    }
+    limits = Limits(settings.record_max_bytes, settings.record_strict)
+    try:
+        return Recorder(file, path, header, limits=limits, clean=cleans)
+    except Exception as error:  # a machine without room for another thread is one
+        with contextlib.suppress(OSError):
+            os.close(file)
+            os.unlink(path)
+        _refuse(path, error, settings)
+        return None
+
+
+def _refuse(path: str, why: str | Exception, settings: Settings) -> None:
+    """Say why a run is not recorded."""
+    why = getattr(why, "strerror", None) or str(why)
+    reason = printable(f"the run cannot be recorded in {path}: {why}")
+    if settings.record_strict:
+        raise UnrecordedError(reason, hint="record_strict is set; name another file or folder") from None
+    tell(f"{reason}; the turn goes on without\n")
+
+
+def _moment(now: float) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{_milliseconds(now):03d}Z"
+
+
+def _milliseconds(now: float) -> int:
+    return int(now * 1000) % 1000
+
+
+def _shown(environment: Mapping[str, str]) -> dict[str, Any]:
+    clean = Redactor().text
+    values: dict[str, Any] = {name: clean(environment[name]) for name in SHOWN if name in environment}
+    return values | {name: None for name in sorted(environment) if name.startswith("SHIM_")}
+
+
+def _make(path: str, vendor: str, now: float) -> tuple[int, str]:
+    """A new file, and its path. OSError when it cannot be made."""
+    if not path.endswith(os.sep) and not os.path.isdir(path):
+        _folders(os.path.dirname(path))
+        return os.open(path, _FLAGS, 0o600), path
+    _folders(path)
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{_milliseconds(now):03d}Z"
+    for _ in range(TRIES):
+        name = f"{stamp}-{vendor}-{os.getpid()}-{os.urandom(2).hex()}{SUFFIX}"
+        with contextlib.suppress(FileExistsError):
+            return os.open(os.path.join(path, name), _FLAGS, 0o600), os.path.join(path, name)
+    raise FileExistsError
+
+
+def _folders(path: str) -> None:
+    """A directory with all that are above it; those that are new are for us alone."""
+    path = path.rstrip(os.sep)
+    if not path or os.path.isdir(path):
+        return
+    _folders(os.path.dirname(path))
+    with contextlib.suppress(FileExistsError):  # another process of ours was faster
+        os.mkdir(path, 0o700)

@@ -1,0 +1,325 @@
+"""A recording played as a program: `python -m shim.recording.replay CAST …` stands for the vendor, or for `claude`.
+
+The drop-in starts it as its child, so nothing is imported here that a stand-in can do without. It writes the recorded
+bytes with the recorded pauses, waits where the recording was told something, and ends as it ended then.
+"""
+
+import os
+import queue
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
+
+from shim.core.cast.records import CastError, Reader, Record
+from shim.core.cast.script import Script, Step
+from shim.core.cast.words import REPORT, from_message, of_child, of_frontend
+from shim.core.reading.account import printable
+from shim.core.reading.lines import LineSplitter
+
+CHUNK_BYTES = 256 * 1024
+# For a line that the recording had: a person may come back tomorrow and press "allow".
+LINE_SECONDS = 24 * 60 * 60.0
+# For an interrupt that the recording had: somebody who only watches sees how it went on without pressing a button.
+SIGNAL_SECONDS = 60.0
+PAUSE_SECONDS = 24 * 60 * 60.0  # no pause is longer, whatever the file says
+HEARD_CHUNKS = 64  # of stdin that wait to be looked at; then whoever writes waits
+CAUGHT = ("SIGINT", "SIGTERM", "SIGHUP")
+
+Event = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signal", its name)
+
+
+class Wanted(NamedTuple):
+    """What is to be played, and how. `child` is the n-th of the recording; `side` is vendor or claude.
+
+    `report` is the file for what the child wrote about its run, "" where nobody reads it.
+    `folder` has recordings that may be played instead, where one of them begins with the message that comes.
+    `speed` 2 is twice as fast, 0 at once; no pause is longer than `max_gap` seconds, where that is not None.
+    """
+
+    path: str
+    side: str = "vendor"
+    child: int = 1
+    speed: float = 1.0
+    max_gap: float | None = None
+    signals: bool = False
+    session: str = ""
+    folder: str = ""
+    report: str = ""
+
+
+class Hearing:
+    """Our stdin and our signals, as events in the order in which they came."""
+
+    def __init__(self, descriptor: int = 0) -> None:
+        self._descriptor = descriptor
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()  # a signal's handler may put into this kind
+        self._room = threading.BoundedSemaphore(HEARD_CHUNKS)
+        self._lines = LineSplitter()
+
+    def listen(self) -> None:
+        """From now on. A person at a terminal speaks no protocol: nobody is waited for there."""
+        for name in CAUGHT:
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda number, frame: self._events.put(("signal", _name(number).encode())))
+        if os.isatty(self._descriptor):
+            self._events.put(("end", b""))
+        else:
+            threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        """In a thread of its own: no other way waits for a pipe on every system."""
+        chunk = b"."
+        while chunk:
+            try:
+                chunk = os.read(self._descriptor, CHUNK_BYTES)
+            except OSError:
+                chunk = b""
+            self._room.acquire()
+            self._events.put(("chunk", chunk))
+
+    def next(self, seconds: float) -> list[Event] | None:
+        """What happened, at the latest after so long; None when nothing did."""
+        try:
+            kind, data = self._events.get(timeout=seconds) if seconds > 0 else self._events.get_nowait()
+        except queue.Empty:
+            return None
+        if kind != "chunk":
+            return [(kind, data)]
+        self._room.release()
+        lines = self._lines.feed(data) if data else self._lines.close()
+        return [("line", line) for line in lines] + ([] if data else [("end", b"")])
+
+
+class Player:
+    """Plays a script in its time. `hear` gives what happened within so many seconds, `write` says a stream's bytes."""
+
+    def __init__(
+        self,
+        script: Script,
+        *,
+        hear: Callable[[float], list[Event] | None],
+        write: Callable[[str, bytes], None],
+        speed: float = 1.0,
+        max_gap: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._script = script
+        self._hear = hear
+        self._write = write
+        self._speed = speed
+        self._most = PAUSE_SECONDS if max_gap is None else max_gap
+        self._clock = clock
+        self._due = clock()
+
+    def play(self) -> Step:
+        """To the end; how it ends."""
+        script = self._script
+        while True:
+            step, jumps = script.step(), script.jumps
+            if step.kind == "wait":
+                self._wait(SIGNAL_SECONDS if step.reason == "signal" else LINE_SECONDS)
+                continue
+            self._pause(step.pause)
+            if script.jumps != jumps and step.kind != "fail":
+                continue  # what was to come is not said any more
+            if step.kind != "say":
+                return step
+            self._write(step.letter, step.data)
+
+    def _wait(self, seconds: float) -> None:
+        if not self._take(seconds):
+            self._script.give_up()
+        self._due = self._clock()
+
+    def _pause(self, seconds: float) -> None:
+        """Let a pause pass; what happens meanwhile is heard, and may end it."""
+        script, jumps = self._script, self._script.jumps
+        self._due = self._due + min(seconds / self._speed, self._most) if self._speed else self._clock()
+        while script.jumps == jumps:
+            left = self._due - self._clock()
+            if not self._take(max(left, 0.0)) and left <= 0:
+                return
+        self._due = self._clock()
+
+    def _take(self, seconds: float) -> bool:
+        events = self._hear(seconds)
+        for kind, data in events or ():
+            if kind == "line":
+                self._script.hear(data)
+            elif kind == "signal":
+                self._script.signal(data.decode())
+            else:
+                self._script.hang_up()
+        return events is not None
+
+
+# -- the file ---------------------------------------------------------------------------------------------------
+
+
+def open_cast(path: str) -> int:
+    """A descriptor of a recording: a file and nothing else, so that no pipe or device is waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except (OSError, ValueError) as error:
+        raise CastError(f"{path!r} cannot be read: {getattr(error, 'strerror', error)}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise CastError(f"{path!r} is no file", hint="a cast is a file; `shim claude --shim-record FILE` makes one")
+    return descriptor
+
+
+def records_of(path: str) -> Iterator[Record]:
+    """The records of a cast, read as they are asked for. CastError when it cannot be read or is none."""
+    descriptor = open_cast(path)
+    try:
+        reader = Reader()
+        while chunk := os.read(descriptor, CHUNK_BYTES):
+            yield from reader.feed(chunk)
+        reader.close()
+    except OSError as error:
+        raise CastError(f"{path!r} cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def script_of(wanted: Wanted) -> Script:
+    """The script of one side of a recording. CastError when it has no such child."""
+    records = records_of(wanted.path)
+    if wanted.side == "claude":
+        return Script(of_frontend(records), said="O", told="i")
+    child = of_child(records, wanted.child)
+    first = next(child, None)
+    if first is None:
+        raise CastError(
+            f"this recording has no child number {wanted.child}", hint="`shim show CAST` tells what happened in it"
+        )
+    choose = (lambda line: _beginning_with(line, wanted)) if wanted.folder else None
+    script = chain((first,), child)
+    return Script(script, said="oe", told="I", signals=wanted.signals, session=wanted.session, choose=choose)
+
+
+def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[Record] | None:
+    """The records from the message on of the recording that begins with it."""
+    from shim.recording.choice import like
+
+    take = like(line, wanted.path, wanted.folder)
+    return None if take is None else from_message(of_child(records_of(take.path), take.child), "I")
+
+
+# -- the program ------------------------------------------------------------------------------------------------
+
+
+def play(wanted: Wanted) -> int:
+    """Play it on our own standard files; the exit status. Does not return where it died of a signal."""
+    try:
+        script = script_of(wanted)
+    except CastError as error:
+        return _complain(str(error))
+    hearing = Hearing()
+    hearing.listen()
+    write = partial(_write, report=wanted.report)
+    player = Player(script, hear=hearing.next, write=write, speed=wanted.speed, max_gap=wanted.max_gap)
+    try:
+        step = player.play()
+    except CastError as error:
+        return _complain(str(error))
+    except BrokenPipeError:
+        return 0  # nobody who reads is no failure
+    except OSError as error:
+        return _complain(f"it cannot be said: {error.strerror}")
+    if step.kind == "fail":
+        return _complain(step.reason)
+    if step.signal:
+        die(step.signal)
+    return step.code or 0
+
+
+def die(name: str) -> None:
+    """End as a process that a signal ends; a name that this system does not have leaves a failure."""
+    number = getattr(signal, name, None) if name.startswith("SIG") and not name.startswith("SIG_") else None
+    if number is None or os.name == "nt":
+        os._exit(1)
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # nothing crashed
+    except (ImportError, OSError, ValueError):
+        pass
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(1)  # a signal that ends nobody
+
+
+def _write(letter: str, data: bytes, report: str = "") -> None:
+    if letter == REPORT:
+        if report:
+            with open(report, "xb") as file:
+                file.write(data)
+        return
+    descriptor = 2 if letter == "e" else 1
+    if os.isatty(descriptor):  # a program gets the bytes as they were, a person's terminal obeys none of them
+        data = printable(data.decode("utf-8", "replace")).encode()
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except OSError:
+            if descriptor == 2:
+                return  # who closes stderr does not want it
+            raise
+
+
+def _complain(text: str) -> int:
+    try:
+        os.write(2, printable(f"replay: {text}\n").encode())
+    except OSError:
+        pass
+    return 1
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name
+
+
+def words_of(wanted: Wanted) -> list[str]:
+    """The arguments that stand for it; whatever is put behind them is nobody's."""
+    options: Mapping[str, str] = {
+        "--as": wanted.side,
+        "--child": str(wanted.child),
+        "--speed": repr(wanted.speed),
+        "--max-gap": "" if wanted.max_gap is None else repr(wanted.max_gap),
+        "--session": wanted.session,
+        "--folder": wanted.folder,
+        "--report": wanted.report,
+    }
+    words = [f"{name}={value}" for name, value in options.items() if value]
+    return [f"--cast={wanted.path}", *words, *(["--signals"] if wanted.signals else []), "--"]
+
+
+def read_words(words: Sequence[str]) -> Wanted:
+    """The reverse of `words_of`."""
+    own = list(words)[: words.index("--")] if "--" in words else words
+    found = dict(word.partition("=")[::2] for word in own)
+    return Wanted(
+        path=found.get("--cast", ""),
+        side=found.get("--as", "vendor"),
+        child=int(found.get("--child", "1")),
+        speed=float(found.get("--speed", "1")),
+        max_gap=float(found["--max-gap"]) if "--max-gap" in found else None,
+        signals="--signals" in found,
+        session=found.get("--session", ""),
+        folder=found.get("--folder", ""),
+        report=found.get("--report", ""),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(play(read_words(sys.argv[1:])))

@@ -1,0 +1,93 @@
+"""Secrets that only their owner knows: regular expressions and texts of a person's own, found in the texts of a cast.
+
+A text that is looked through for too long ends the search with an error: the time that an expression takes may double
+with each character, and nothing but a clock tells such a one from the others.
+"""
+
+import contextlib
+import json
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+from shim.core.cast.records import CastError
+from shim.core.cast.seams import Span
+from shim.core.reading.account import printable
+
+PATTERNS = 100  # of either kind, in one search
+PATTERN_CHARACTERS = 1000
+TEXT_CHARACTERS = 4  # a shorter text stands in half of all words
+SEARCH_SECONDS = 5.0  # for one text, which has at most some MB; a good expression reads 10 MB in a second
+PATTERN_MARK, TEXT_MARK = "[REDACTED:pattern]", "[REDACTED:text]"
+
+
+class Search:
+    """Finds what expressions match and where texts stand, also as JSON inside of a string writes them.
+
+    CastError for an expression that is none, that matches nothing at all, or that is too long; for too many of them.
+    """
+
+    def __init__(self, patterns: Sequence[str], texts: Sequence[str]) -> None:
+        if len(patterns) + len(texts) > PATTERNS:
+            raise CastError(f"{len(patterns) + len(texts)} patterns and texts are too many: {PATTERNS} are allowed")
+        self._searched = [(_compiled(pattern), PATTERN_MARK) for pattern in patterns]
+        if texts:
+            forms = {form for text in texts for form in _forms(text)}
+            words = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
+            self._searched.insert(0, (re.compile(words), TEXT_MARK))
+
+    def __call__(self, text: str) -> list[Span]:
+        """Where something is found, and what is said in its place."""
+        signal.setitimer(signal.ITIMER_REAL, SEARCH_SECONDS)
+        try:
+            return [
+                (hit.start(), hit.end(), mark)
+                for searched, mark in self._searched
+                for hit in searched.finditer(text)
+                if hit.end() > hit.start()
+            ]
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    @contextlib.contextmanager
+    def bounded(self) -> Iterator["Search"]:
+        """While this lasts, a search that takes too long raises CastError. In the main thread only."""
+
+        def late(number: int, frame: FrameType | None) -> None:
+            raise CastError(
+                f"a pattern took more than {SEARCH_SECONDS:g} seconds for one text",
+                hint="no repetition inside a repetition, as in (a+)+; bound it, as in a{1,100}",
+            )
+
+        before = signal.signal(signal.SIGALRM, late)
+        try:
+            yield self
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    shown = printable(pattern[:60]).replace("\n", "\\n")
+    if len(pattern) > PATTERN_CHARACTERS:
+        raise CastError(f"the pattern {shown!r}… has {len(pattern)} characters: {PATTERN_CHARACTERS} are allowed")
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise CastError(f"{shown!r} is no regular expression: {error}", hint="--text takes words as they are") from None
+    if compiled.search("") is not None:
+        raise CastError(f"the pattern {shown!r} matches nothing at all, and so everywhere")
+    return compiled
+
+
+def _forms(text: str) -> set[str]:
+    """A text as it is, and as it stands in JSON that is the text of a string, once or twice."""
+    if not TEXT_CHARACTERS <= len(text) <= PATTERN_CHARACTERS:
+        shown = printable(text[:60]).replace("\n", "\\n")
+        raise CastError(
+            f"the text {shown!r} has {len(text)} characters: {TEXT_CHARACTERS} to {PATTERN_CHARACTERS} are allowed"
+        )
+    forms = {text}
+    for _ in range(2):
+        forms |= {json.dumps(form, ensure_ascii=ascii_only)[1:-1] for form in forms for ascii_only in (True, False)}
+    return forms

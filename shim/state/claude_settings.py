@@ -1,0 +1,62 @@
+"""`--settings`: what of Claude's own settings, given on the command line, binds any vendor.
+
+That is what narrows: the rules that deny, and the mode. The rules that allow spare questions. The rest is Claude's.
+"""
+
+import os
+from typing import Any
+
+import orjson
+
+from shim.channels.raw_output import tell
+from shim.core.claude.argv import Invocation
+from shim.core.errors import ArgumentError
+
+SETTINGS_BYTES = 1024 * 1024
+MODES = ("acceptEdits", "auto", "default", "dontAsk", "manual", "plan")  # a bypass is asked for by a flag of its own
+
+
+def obey_settings(invocation: Invocation) -> Invocation:
+    """The invocation with the rules and the mode of `--settings`; a flag goes before the mode that stands there."""
+    if not invocation.settings:
+        return invocation
+    given = _read(invocation.settings)
+    permissions = given.get("permissions")
+    permissions = permissions if isinstance(permissions, dict) else {}
+    mode = permissions.get("defaultMode")
+    if isinstance(given.get("sandbox"), dict) and given["sandbox"].get("enabled"):
+        tell("--settings asks for a sandbox: that is the real claude's, and not there\n")
+    return invocation._replace(
+        disallowed_tools=(*invocation.disallowed_tools, *_rules(permissions.get("deny"))),
+        allowed_tools=(*invocation.allowed_tools, *_rules(permissions.get("allow"))),
+        permission_mode=invocation.permission_mode or (mode if mode in MODES else None),
+    )
+
+
+def _read(text: str) -> dict[str, Any]:
+    """An object in the text itself or in the file that it names."""
+    try:
+        given = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        given = _read_file(text)
+    if not isinstance(given, dict):
+        raise ArgumentError("Error: --settings is not a JSON object")
+    return given
+
+
+def _read_file(path: str) -> Any:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(SETTINGS_BYTES + 1)
+    except (OSError, ValueError):
+        raise ArgumentError(f"Error: Settings file not found: {os.path.abspath(path)}") from None
+    try:
+        if len(data) > SETTINGS_BYTES:
+            raise ValueError
+        return orjson.loads(data)
+    except ValueError:
+        raise ArgumentError(f"Error: the settings file {os.path.abspath(path)} is not JSON, or too large") from None
+
+
+def _rules(given: object) -> list[str]:
+    return [rule for rule in given if isinstance(rule, str) and rule] if isinstance(given, list) else []

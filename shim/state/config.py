@@ -1,0 +1,322 @@
+"""Settings: `config.toml` in the user's own configuration directory, and SHIM_* over it.
+
+Never from the working directory: a cloned repository must not choose what gets executed. A mistake is named with
+file, key, what was found and what is allowed.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from shim.core.claude.argv import Invocation
+from shim.core.dialects import DIALECTS
+from shim.core.errors import FrontendError
+from shim.core.ids import vendor_name
+from shim.core.reading.lines import INBOUND_BYTES
+
+CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
+
+RECORD_BYTES, LEAST_RECORD_BYTES = 10**9, 10_000  # of a cast: a day of a chatty vendor; less holds no turn
+LARGEST = 2**53  # of a number in the settings: seconds and bytes stay far below
+
+Table = Mapping[str, Any]
+
+
+class VendorSettings(NamedTuple):
+    """`[vendors.X]`: where its program is, what is added to its launch, which dialect it speaks."""
+
+    bin: str | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    launcher: tuple[str, ...] = ()
+    driver: str | None = None
+    variant: str = "auto"
+    trust: bool = False
+    timeouts: Mapping[str, float] = {}
+
+
+class Settings(NamedTuple):
+    """What a person has set; every field has the default of the surface page."""
+
+    vendor: tuple[str, ...] = ()
+    dialect: str = "claude"
+    terminator: str = "auto"
+    end_grace: float = 2.0
+    log: str | None = None
+    deny: tuple[str, ...] = ()
+    hide: tuple[str, ...] = ()
+    vendors: Mapping[str, VendorSettings] = {}
+    transcripts: bool = True
+    max_line_bytes: int = 0
+    max_inbound_bytes: int = INBOUND_BYTES
+    timeouts: Mapping[str, float] = {}
+    redact: str = ""
+    record: str = ""
+    record_strict: bool = False
+    record_max_bytes: int = RECORD_BYTES
+
+    def redaction(self) -> str:
+        """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface page)."""
+        return self.redact or REDACTION[self.dialect]
+
+    def of(self, name: str) -> VendorSettings:
+        """The settings of one vendor."""
+        return self.vendors.get(name) or VendorSettings()
+
+    def timeout(self, name: str, vendor: str, known: Mapping[str, float] = {}) -> float:
+        """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS, `known` the vendor's own ones."""
+        own = self.of(vendor).timeouts
+        set_here = own.get(name) or own.get(name.removesuffix("_timeout")) or self.timeouts.get(name)
+        return set_here or known.get(name) or TIMEOUTS[name]
+
+
+REDACTION = {"claude": "casts", "yume": "all"}
+
+# What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open; nothing, from
+# a vendor that has given a sign of life in this turn (the Qwen RFC suggests 10 s). A vendor that is silent for longer
+# while it is at work has its own (`Vendor.timeouts`).
+TIMEOUTS = {"first_byte_timeout": 120.0, "idle_timeout": 900.0, "tool_timeout": 3600.0, "heartbeat_timeout": 10.0}
+TIMEOUT_VARIABLES = {"idle_timeout": "SHIM_IDLE_TIMEOUT", "tool_timeout": "SHIM_TOOL_TIMEOUT"}
+
+# Key → what it may be.
+_TEXT, _TEXTS, _NUMBER, _SECONDS, _SWITCH, _TABLE, _NAMES = (
+    "a string",
+    "a list of strings",
+    "a number",
+    "a number of seconds above 0",
+    "true or false",
+    ("a table"),
+    "a name or a list of names",
+)
+KEYS = {
+    "vendor": _NAMES,
+    "dialect": _TEXT,
+    "terminator": _TEXT,
+    "record": _TEXT,
+    "record_strict": _SWITCH,
+    "record_max_bytes": _NUMBER,
+    "redact": _TEXT,
+    "max_line_bytes": _NUMBER,
+    "max_inbound_bytes": _NUMBER,
+    "first_byte_timeout": _SECONDS,
+    "idle_timeout": _SECONDS,
+    "tool_timeout": _SECONDS,
+    "heartbeat_timeout": _SECONDS,
+    "end_grace": _NUMBER,
+    "transcripts": _SWITCH,
+    "log": _TEXT,
+    "tools": _TABLE,
+    "vendors": _TABLE,
+}
+VENDOR_TIMEOUTS = dict.fromkeys((*(name.removesuffix("_timeout") for name in TIMEOUTS), *TIMEOUTS), _SECONDS)
+TOOL_KEYS = {"deny": _TEXTS, "hide": _TEXTS}
+VENDOR_KEYS = {
+    "bin": _TEXT,
+    "args": _TEXTS,
+    "env": _TABLE,
+    "launcher": _TEXTS,
+    "driver": _TEXT,
+    "variant": _TEXT,
+    "trust": _SWITCH,
+    "timeouts": _TABLE,
+}
+CHOICES = {
+    "dialect": tuple(DIALECTS),
+    "redact": ("casts", "all", "none"),
+    "terminator": ("auto", "message_stop", "dollar", "none"),
+}
+
+
+def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
+    """The settings for a turn: the file, then SHIM_*, then the flags of the invocation.
+
+    Raises FrontendError for a mistake in any of them.
+    """
+    chosen = invocation.shim_config or environment.get("SHIM_CONFIG")
+    path = chosen or os.path.join(config_directory(environment), "config.toml")
+    table = _read(path, must_exist=bool(chosen))
+    _check(path, "", table, KEYS)
+    tools = table.get("tools") or {}
+    _check(path, "tools.", tools, TOOL_KEYS)
+    vendors = {}
+    for name, settings in (table.get("vendors") or {}).items():
+        if not vendor_name(name) or not isinstance(settings, dict):
+            raise _mistake(path, f"vendors.{name}", settings, "a table under a vendor's name")
+        _check(path, f"vendors.{name}.", settings, VENDOR_KEYS)
+        _check(path, f"vendors.{name}.timeouts.", settings.get("timeouts") or {}, VENDOR_TIMEOUTS)
+        vendors[name] = _vendor(settings)
+    named = table.get("vendor") or ()
+    dialect = DIALECTS[_choice("dialect", invocation.shim_dialect, environment, table, "claude")]
+    line_bytes = _line_bytes(path, environment, table)
+    return Settings(
+        vendor=(named,) if isinstance(named, str) else tuple(named),
+        dialect=dialect.name,
+        redact=_choice("redact", None, environment, table, ""),
+        record=_record(path, table),
+        record_strict=bool(table.get("record_strict", False)),
+        record_max_bytes=_record_bytes(path, table),
+        terminator=_choice("terminator", invocation.shim_terminator, environment, table, "auto"),
+        end_grace=float(table.get("end_grace", 2.0)),
+        transcripts=bool(table.get("transcripts", True)),
+        max_line_bytes=min(line_bytes, dialect.line_bytes or line_bytes),
+        max_inbound_bytes=_inbound_bytes(path, table),
+        timeouts=_timeouts(path, environment, table),
+        log=invocation.shim_log or environment.get("SHIM_LOG") or table.get("log"),
+        deny=tuple(tools.get("deny", ())),
+        hide=tuple(tools.get("hide", ())),
+        vendors=vendors,
+    )
+
+
+# What Yume's parser reads of a line, and what the Python SDK does (contract P12); below the least nothing can be said.
+LINE_BYTES, SDK_LINE_BYTES, LEAST_LINE_BYTES = 100_000, 1_000_000, 10_000
+
+
+def _line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
+    """No longer line is ever written; 0 in neither place leaves it to who started us."""
+    given = environment.get("SHIM_MAX_LINE_BYTES")
+    where, value = ("SHIM_MAX_LINE_BYTES", given) if given else (f"{path}: max_line_bytes", table.get("max_line_bytes"))
+    if value is None:
+        sdk = environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
+        return SDK_LINE_BYTES if sdk else LINE_BYTES
+    number = int(value) if isinstance(value, int | float) or (value.isascii() and value.isdigit()) else 0
+    if not LEAST_LINE_BYTES <= number <= LARGEST:
+        raise FrontendError(f"{where} is {value!r}, it must be a number of bytes, at least {LEAST_LINE_BYTES}")
+    return number
+
+
+def _inbound_bytes(path: str, table: Table) -> int:
+    """A longer line of the child's, or of the frontend's, is skipped."""
+    value = table.get("max_inbound_bytes", INBOUND_BYTES)
+    if value < LEAST_LINE_BYTES:
+        raise _mistake(path, "max_inbound_bytes", value, f"a number of bytes, at least {LEAST_LINE_BYTES}")
+    return int(value)
+
+
+def _record_bytes(path: str, table: Table) -> int:
+    """No recording becomes larger."""
+    value = table.get("record_max_bytes", RECORD_BYTES)
+    if not LEAST_RECORD_BYTES <= value <= LARGEST:
+        raise _mistake(path, "record_max_bytes", value, f"a number of bytes, at least {LEAST_RECORD_BYTES}")
+    return int(value)
+
+
+def _record(path: str, table: Table) -> str:
+    """Where runs are recorded. A file of settings has no working directory to begin at."""
+    value = str(table.get("record", ""))
+    if not value or os.path.isabs(value):
+        return value
+    home = os.path.expanduser("~")
+    if value.startswith("~/") and os.path.isabs(home):
+        return home + value[1:]
+    raise _mistake(path, "record", value, "an absolute path, or one that begins with ~/")
+
+
+def record_path(
+    invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str], settings: Settings
+) -> str:
+    """Where this run is recorded, first that says; "" for nowhere."""
+    return invocation.shim_record or environment.get("SHIM_RECORD") or installed.get("record") or settings.record
+
+
+def _timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[str, float]:
+    found = {name: float(table[name]) for name in TIMEOUTS if name in table}
+    for name, variable in TIMEOUT_VARIABLES.items():
+        if given := environment.get(variable):
+            try:
+                found[name] = float(given)
+            except ValueError:
+                found[name] = 0.0
+            if not 0 < found[name] <= LARGEST:
+                raise FrontendError(f"{variable} is {given!r}, it must be a number of seconds")
+    return found
+
+
+def config_directory(environment: Mapping[str, str]) -> str:
+    """Where a user's settings live (platformdirs; asked only where the rule is not a line long)."""
+    if not sys.platform.startswith(("darwin", "win")):
+        base = environment.get("XDG_CONFIG_HOME", "")
+        if not os.path.isabs(base):
+            base = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".config")
+        return os.path.join(base, "shim")
+    from platformdirs import user_config_dir
+
+    return user_config_dir("shim", appauthor=False)
+
+
+def state_directory(environment: Mapping[str, str]) -> str:
+    """Where the shim keeps what it learned (surface page, State)."""
+    chosen = environment.get("SHIM_STATE", "")
+    if os.path.isabs(chosen):
+        return chosen
+    return os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".local", "state", "shim")
+
+
+def _read(path: str, *, must_exist: bool) -> Table:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(CONFIG_BYTES + 1)
+    except FileNotFoundError:
+        if must_exist:
+            raise FrontendError(f"the settings file {path} does not exist") from None
+        return {}
+    except OSError as error:
+        raise FrontendError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    if len(data) > CONFIG_BYTES:
+        raise FrontendError(f"the settings file {path} is larger than {CONFIG_BYTES} bytes")
+    import tomllib
+
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except ValueError as error:
+        raise FrontendError(f"the settings file {path} is not TOML: {error}") from None
+
+
+def _check(path: str, prefix: str, table: Table, keys: Mapping[str, str]) -> None:
+    for key, value in table.items():
+        if key not in keys:
+            raise _mistake(path, prefix + key, value, f"one of the keys {', '.join(keys)}")
+        if not _fits(value, keys[key]):
+            raise _mistake(path, prefix + key, value, keys[key])
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == _SWITCH:
+        return isinstance(value, bool)
+    if kind == _NUMBER:
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+    if kind == _SECONDS:
+        return _fits(value, _NUMBER) and value != 0
+    if kind == _TABLE:
+        return isinstance(value, dict)
+    if isinstance(value, str):
+        return kind in (_TEXT, _NAMES)
+    return kind in (_TEXTS, _NAMES) and isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _mistake(path: str, key: str, found: object, allowed: str) -> FrontendError:
+    return FrontendError(f"{path}: {key} is {found!r}, it must be {allowed}")
+
+
+def _choice(key: str, flag: str | None, environment: Mapping[str, str], table: Table, default: str) -> str:
+    name = f"SHIM_{key.upper()}"
+    for place, value in ((f"--shim-{key}", flag), (name, environment.get(name)), ("config.toml", table.get(key))):
+        if value:
+            if value not in CHOICES[key]:
+                raise _mistake(place, key, value, f"one of {', '.join(CHOICES[key])}")
+            return str(value)
+    return default
+
+
+def _vendor(table: Table) -> VendorSettings:
+    return VendorSettings(
+        bin=table.get("bin"),
+        args=tuple(table.get("args", ())),
+        env={str(name): str(value) for name, value in table.get("env", {}).items()},
+        launcher=tuple(table.get("launcher", ())),
+        driver=table.get("driver"),
+        variant=table.get("variant", "auto"),
+        trust=table.get("trust", False),
+        timeouts=table.get("timeouts", {}),
+    )

@@ -1,0 +1,71 @@
+"""A user's own vendors: the profiles beside config.toml, known by name until one of them is asked for."""
+
+import os
+from collections.abc import Mapping
+
+from shim import vendors
+from shim.channels.raw_output import tell
+from shim.core.errors import FrontendError
+from shim.core.ids import vendor_name
+from shim.core.reading.account import printable
+from shim.core.vendor.vendor import Vendor
+from shim.state.config import config_directory
+
+BUNDLED = dict(vendors.VENDORS)
+FOLDER = "vendors"
+OWN_PROFILES = 200  # in the folder; nobody has so many agents
+
+
+def read_all() -> tuple[dict[str, Vendor], dict[str, FrontendError]]:
+    """Every vendor that can be read, by name, and of the others what is wrong with each."""
+    found, mistakes = {}, {}
+    for name, place in list(vendors.VENDORS.items()):
+        try:
+            found[name] = vendors.find(name)
+        except FrontendError as error:
+            mistakes[name] = error
+        except (
+            Exception
+        ) as error:  # a class of the user's own may raise anything, and others have nothing to do with it
+            mistakes[name] = FrontendError(f"{place}: its class cannot be imported: {type(error).__name__}: {error}")
+    return found, mistakes
+
+
+def readable() -> dict[str, Vendor]:
+    """Every vendor that can be read, by name; one whose profile is wrong is told of on stderr, and left out."""
+    found, mistakes = read_all()
+    for error in mistakes.values():
+        tell(printable(f"{error}\n"))
+    return found
+
+
+def folder(environment: Mapping[str, str], chosen: str | None = None) -> str:
+    """Where a user's profiles are: beside config.toml, or beside another file in its place."""
+    settings = chosen or environment.get("SHIM_CONFIG")
+    base = os.path.dirname(os.path.abspath(settings)) if settings else config_directory(environment)
+    return os.path.join(base, FOLDER)
+
+
+def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
+    """Know the profiles of the folder `vendors` beside config.toml; `chosen` is another file in its place.
+
+    A user's profile goes before what we have under its name. A file whose name no vendor may have is none.
+    """
+    directory = folder(environment, chosen)
+    try:
+        found = sorted(name for name in os.listdir(directory) if name.endswith(vendors.PROFILE))[:OWN_PROFILES]
+    except OSError:
+        found = []
+    vendors.VENDORS.clear()
+    vendors.VENDORS.update(BUNDLED)
+    for file in found:
+        name, path = file.removesuffix(vendors.PROFILE), os.path.join(directory, file)
+        if vendor_name(name):
+            vendors.VENDORS[name] = path
+
+    def read(name: str, place: str) -> Vendor:
+        from shim.state.profile_files import vendor
+
+        return vendor(name, place, environment)
+
+    vendors.described[:] = [*vendors.described[:1], read]

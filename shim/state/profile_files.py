@@ -1,0 +1,93 @@
+"""Reading profiles from the disk, and remembering what was parsed: TOML costs more than everything after it.
+
+The parsed table is kept as JSON in the state directory, with the path, time and size of its file.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import orjson
+
+from shim import __version__, vendors
+from shim.core.errors import FrontendError
+from shim.core.vendor.vendor import Vendor
+from shim.profiles import files
+from shim.profiles.compile.toml_errors import Source
+from shim.profiles.files import PROFILE_BYTES, File, bundled_module, parsed
+from shim.profiles.profile import Trace
+from shim.state.config import state_directory
+from shim.state.files import read_file, write_file
+
+NAME_CHARACTERS = 200  # of a file's name; no system has fewer than 255
+CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
+
+
+def vendor(name: str, place: str, environment: Mapping[str, str], trace: Trace | None = None) -> Vendor:
+    """The vendor of a profile: of a user's at a whole path, of a bundled one by the name of its file."""
+    return files.vendor(name, place, lambda one: _file(one, environment), trace)
+
+
+def _file(place: str, environment: Mapping[str, str]) -> File:
+    own = os.path.isabs(place)
+    path = place if own else os.path.join(os.path.dirname(os.path.abspath(vendors.__file__)), place)
+    try:
+        status = os.stat(path)
+        table = _remembered(path, f"{path}\0{status.st_mtime_ns}\0{status.st_size}\0{__version__}", environment)
+    except OSError as error:
+        raise FrontendError(f"the profile {path} cannot be read: {error.strerror}") from None
+    module = _beside(os.path.dirname(path)) if own else bundled_module
+    source = Source(path if own else place, lambda: _read(path).decode("utf-8", "replace"), bundled=not own)
+    return File(table, source, module)
+
+
+def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
+    """A file's table, parsed once; what is remembered says of which file it is."""
+    directory = os.path.join(state_directory(environment), "profiles")
+    # Two paths with the same end take turns: what is remembered says whose it is.
+    name = f"{path.encode('utf-8', 'surrogateescape').hex()[-NAME_CHARACTERS:]}.json"
+    known = read_file(directory, name, CACHE_BYTES)
+    if known is not None:
+        try:
+            remembered = orjson.loads(known)
+        except orjson.JSONDecodeError:
+            remembered = None
+        if isinstance(remembered, dict) and remembered.get("key") == key and isinstance(remembered.get("table"), dict):
+            table: dict[str, Any] = remembered["table"]
+            return table
+    table = parsed(_read(path), path)
+    try:
+        made = orjson.dumps({"key": key, "table": table}, option=orjson.OPT_PASSTHROUGH_DATETIME)
+    except TypeError:
+        return table
+    # What JSON cannot say (a date, nan, a long number) is wrong in a profile, and must be refused a second time too.
+    if orjson.loads(made)["table"] == table:
+        write_file(directory, name, made)
+    return table
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(PROFILE_BYTES + 1)
+
+
+def _beside(directory: str) -> Callable[[str], ModuleType]:
+    """What imports a module by its place in the folder of the profiles: no search path is asked."""
+
+    def load(name: str) -> ModuleType:
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        full = f"shim_own_vendors_{name}"
+        if full in sys.modules:
+            return sys.modules[full]
+        spec = spec_from_file_location(full, os.path.join(directory, f"{name}.py"))
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{name}.py cannot be imported")
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[full] = module
+        return module
+
+    return load

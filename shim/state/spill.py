@@ -1,0 +1,75 @@
+"""What was too large for a line, kept whole: `spill/<session>/<n>-<8 hex>.txt` in the state directory (surface page).
+
+Files are never named after anything that a vendor says. Old ones and what is too much altogether are removed when the
+next one is written.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from secrets import token_hex
+
+from shim.state.config import state_directory
+from shim.state.files import private_directory, write_file
+
+KEPT_SECONDS = 7 * 24 * 3600.0
+KEPT_BYTES = 1_000_000_000
+
+
+class Spill:
+    """The spill folder of one session."""
+
+    def __init__(self, environment: Mapping[str, str], session_id: str) -> None:
+        self._root = os.path.join(state_directory(environment), "spill")
+        self._directory = os.path.join(self._root, session_id)
+        self._number = 0
+
+    def keep(self, text: str) -> str | None:
+        """Write a text whole; its path, None when it cannot be kept."""
+        if not private_directory(self._root):
+            return None
+        data = text.encode("utf-8", "surrogatepass")
+        if len(data) > KEPT_BYTES:
+            return None
+        _prune(self._root, KEPT_BYTES - len(data), keep=self._directory)
+        self._number += 1
+        name = f"{self._number}-{token_hex(4)}.txt"
+        return os.path.join(self._directory, name) if write_file(self._directory, name, data) else None
+
+    def folder(self) -> str | None:
+        """A new folder that only we may enter, None when there cannot be one. It is removed with the old ones."""
+        if not private_directory(self._root):
+            return None
+        _prune(self._root, KEPT_BYTES, keep=self._directory)
+        self._number += 1
+        path = os.path.join(self._directory, f"{self._number}-{token_hex(4)}")
+        return path if private_directory(self._directory) and private_directory(path) else None
+
+
+def _prune(root: str, room: int, keep: str) -> None:
+    """Remove the folders that are too old, then the oldest until the rest fits."""
+    folders: list[tuple[float, str]] = []
+    sizes: dict[str, int] = {}
+    try:
+        with os.scandir(root) as entries:
+            for entry in entries:
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        sizes[entry.path] = _size(entry.path)
+                        folders.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+                except OSError:
+                    continue  # another process removed it just now
+    except OSError:
+        return
+    folders.sort()
+    total = sum(sizes.values())
+    for changed, path in folders:
+        if path != keep and (total > room or changed < time.time() - KEPT_SECONDS):
+            shutil.rmtree(path, ignore_errors=True)
+            total -= sizes[path]
+
+
+def _size(folder: str) -> int:
+    with os.scandir(folder) as files:
+        return sum(file.stat(follow_symlinks=False).st_size for file in files)

@@ -1,0 +1,291 @@
+"""`shim export --to atif`: the Agent Trajectory Interchange Format of Harbor, version 1.8.
+
+A step is a prompt, a reply of the model with its calls and what they returned, or something that the system said.
+Written as it is read: only the steps of nested agents wait for the end, where the format has them. What the format has
+no field for is in `extra`. Tokens of a reply are left out where the stream does not say them (contract: they may be
+known for the whole turn only); those of the whole session are in `final_metrics`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shim import __version__
+from shim.core.reading.json_text import dump
+from shim.core.secrets.redactor import Redactor
+from shim.story.steps import cause_of
+from shim.story.story import Step, text_of
+from shim.story.trace import Item, Reply
+from shim.story.traces import Traced
+
+VERSION = "ATIF-v1.8"
+FIRST_STEPS = 64  # that wait for the session's init, which names the agent that stands before them
+DEPTH = 20  # of agents started by agents; a deeper one is told as if the main one had started it
+
+Write = Callable[[bytes], None]
+
+# Notes about the conversation itself; the others are about the machinery.
+_NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
+
+
+def export(path: str, write: Write, *, redact: bool) -> None:
+    """Write the trajectory of the cast at `path`: one JSON object. CastError when it is none."""
+    traced = Traced(path)
+    _Document(traced, write, Redactor() if redact else None).run()
+
+
+class _Trajectory:
+    """The numbered steps of one agent."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.steps = 0
+        self.kept: list[bytes] = []
+        self.inner: list[_Trajectory] = []
+        self.outer: _Trajectory | None = None
+
+    @property
+    def height(self) -> int:
+        """How many agents deep it is."""
+        return 1 + max((inner.height for inner in self.inner), default=0)
+
+
+class _Document:
+    def __init__(self, traced: Traced, write: Write, redactor: Redactor | None) -> None:
+        self._traced = traced
+        self._write = write
+        self._redactor = redactor
+        self._root = _Trajectory("")
+        self._nested: dict[str, _Trajectory] = {}  # by the call that it serves
+        self._owners: dict[str, str] = {}  # a call of a nested agent → that agent
+        self._agents: dict[str, str] = {}  # a call → what the agent is called that it starts
+        self._waiting: list[bytes] = []
+        self._begun = False
+        self._comma = b""
+
+    def run(self) -> None:
+        """Write it."""
+        for lane, item in self._traced.items():
+            trajectory = self._trajectory(lane)
+            step = self._step(trajectory, item)
+            if step is not None:
+                self._add(trajectory, step)
+            elif isinstance(item, Step) and item.kind == "start":
+                self._begin()
+        self._settle()
+        if not self._root.steps:
+            self._add(self._root, {"source": "system", "message": "nothing was said"})
+        self._begin()
+        rest = {"final_metrics": self._metrics(), "extra": self._extra()}
+        self._write(b"]," + self._dump(rest)[1:-1])
+        if self._root.inner:
+            self._write(b',"subagent_trajectories":[')
+            self._write_inner(self._root)
+            self._write(b"]")
+        self._write(b"}\n")
+
+    # -- where a step belongs ----------------------------------------------------------------------------------
+
+    def _trajectory(self, lane: str) -> _Trajectory:
+        """The trajectory of a lane."""
+        return self._nested.setdefault(lane, _Trajectory(lane)) if lane else self._root
+
+    def _settle(self) -> None:
+        """Now that all is read: a nested trajectory stands in that of the agent whose call it serves.
+
+        One that began only after its call was answered is named by a step of its own.
+        """
+        for name, trajectory in self._nested.items():
+            if trajectory.outer is None:
+                outer = self._nested.get(self._owners.get(name, ""), self._root)
+                outer = outer if self._adopt(outer, trajectory) else self._root
+                trajectory.outer = outer
+                outer.inner.append(trajectory)
+                reference = {"subagent_trajectory_ref": [{"trajectory_id": name}], "extra": {"tool_call_id": name}}
+                said = {"source": "system", "message": "an agent in the background"}
+                self._add(outer, said | {"observation": {"results": [reference]}})
+
+    def _adopt(self, outer: _Trajectory, inner: _Trajectory) -> bool:
+        """Whether one may stand in the other: none in itself, whatever ids say, and none too deep."""
+        depth, above = inner.height, outer
+        while above is not self._root:
+            depth += 1
+            if above is inner or depth > DEPTH:
+                return False
+            if above.outer is None:
+                return True
+            above = above.outer
+        return True
+
+    def _add(self, trajectory: _Trajectory, step: Mapping[str, Any]) -> None:
+        trajectory.steps += 1
+        line = self._dump({"step_id": trajectory.steps, **step})
+        if trajectory is not self._root:
+            trajectory.kept.append(line)
+            return
+        self._waiting.append(line)
+        if self._begun or len(self._waiting) > FIRST_STEPS:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Write what stands before the steps, and those that waited for it."""
+        traced = self._traced
+        if not self._begun:
+            self._begun = True
+            head: dict[str, Any] = {"schema_version": VERSION, "session_id": traced.session or None}
+            head["agent"] = self._agent(traced.vendor or "unknown", tools=True)
+            self._write(self._dump({name: value for name, value in head.items() if value is not None})[:-1])
+            self._write(b',"steps":[')
+        if self._waiting:
+            self._write(self._comma + b",".join(self._waiting))
+            self._comma = b","
+            self._waiting.clear()
+
+    def _write_inner(self, outer: _Trajectory) -> None:
+        for number, inner in enumerate(outer.inner):
+            agent = self._agent(self._agents.get(inner.name, "subagent"))
+            head = {"schema_version": VERSION, "trajectory_id": inner.name, "agent": agent}
+            self._write(b"," * bool(number) + self._dump(head)[:-1] + b',"steps":[')
+            self._write(b",".join(inner.kept) or self._dump({"step_id": 1, "source": "system", "message": ""}))
+            self._write(b"]")
+            if inner.inner:
+                self._write(b',"subagent_trajectories":[')
+                self._write_inner(inner)
+                self._write(b"]")
+            self._write(b"}")
+
+    # -- what a step is ----------------------------------------------------------------------------------------
+
+    def _step(self, trajectory: _Trajectory, item: Item) -> dict[str, Any] | None:
+        if isinstance(item, Reply):
+            return self._reply(trajectory, item)
+        when = self._when(item.at)
+        if item.kind == "prompt":
+            return when | {"source": "user", "message": item.text}
+        if item.kind == "error":
+            kind = item.facts.get("error")
+            extra = {"error": kind if isinstance(kind, str) else True}
+            return when | {"source": "system", "message": item.text, "extra": extra}
+        if item.kind == "result" and item.facts.get("is_error"):
+            return when | _failure(item.facts)
+        if item.kind != "note":
+            return None
+        if item.name == "user":  # said in the user's name: an interrupt, what a nested agent is asked
+            return when | {"source": "user", "message": item.text}
+        if item.name not in _NOTES:
+            return None
+        known = ("attempt", "max_retries", "error", "compact_metadata", "model")
+        extra = {name: item.facts[name] for name in known if item.facts.get(name) is not None}
+        return when | {"source": "system", "message": item.text} | ({"extra": extra} if extra else {})
+
+    def _reply(self, trajectory: _Trajectory, reply: Reply) -> dict[str, Any]:
+        step = self._when(reply.at if reply.first is None else reply.first)
+        step |= {"source": "agent", "message": reply.text()}
+        if reply.model and reply.model != self._traced.model:
+            step["model_name"] = reply.model
+        if thinking := reply.text("thinking"):
+            step["reasoning_content"] = thinking
+        if calls := reply.calls:
+            for call in calls:
+                if trajectory.name:
+                    self._owners[call.call] = trajectory.name
+                kind = call.input.get("subagent_type") if isinstance(call.input, Mapping) else None
+                if isinstance(kind, str) and kind:
+                    self._agents[call.call] = kind
+            step["tool_calls"] = [_call(call) for call in calls]
+            if results := [self._result(trajectory, call) for call in calls if call.output is not None or call.outcome]:
+                step["observation"] = {"results": results}
+        if metrics := _metrics(reply):
+            step["metrics"] = metrics
+        extra = {"waited_s": round(max(reply.until - reply.at, 0.0), 4)} | (
+            {"stop_reason": reply.reason} if reply.reason else {}
+        )
+        return step | {"llm_call_count": 1, "extra": extra}
+
+    def _result(self, trajectory: _Trajectory, call: Step) -> dict[str, Any]:
+        result: dict[str, Any] = {"source_call_id": call.call, "content": text_of(call.output)}
+        nested = self._nested.get(call.call)
+        if nested is not None and nested.outer is None and self._adopt(trajectory, nested):
+            nested.outer = trajectory
+            trajectory.inner.append(nested)
+            result["subagent_trajectory_ref"] = [{"trajectory_id": call.call}]
+        extra: dict[str, Any] = {"outcome": call.outcome or "ok"}
+        if call.until is not None:
+            extra["duration_s"] = round(call.until - call.at, 4)
+        return result | {"extra": extra}
+
+    def _when(self, at: float) -> dict[str, Any]:
+        timestamp = self._traced.iso(at)
+        return {} if timestamp is None else {"timestamp": timestamp}
+
+    # -- what is said once -------------------------------------------------------------------------------------
+
+    def _agent(self, name: str, *, tools: bool = False) -> dict[str, Any]:
+        traced = self._traced
+        agent: dict[str, Any] = {"name": name, "version": traced.version or "unknown"}
+        if traced.model:
+            agent["model_name"] = traced.model
+        names = traced.trace.replies.facts.get("tools") if tools else None
+        if isinstance(names, list) and names:  # the stream has their names only
+            agent["tool_definitions"] = [
+                {"type": "function", "function": {"name": each}} for each in names if isinstance(each, str)
+            ]
+        return agent
+
+    def _metrics(self) -> dict[str, Any]:
+        totals = self._traced.trace.totals
+        metrics = _tokens(totals.tokens, "total_prompt_tokens", "total_completion_tokens", "total_cached_tokens")
+        if totals.cost:
+            metrics["total_cost_usd"] = totals.cost
+        extra = metrics.get("extra", {}) | {
+            "turns": totals.turns,
+            "tool_calls": totals.calls,
+            "failed_tool_calls": totals.failed_calls,
+            "denied_tool_calls": totals.denied_calls,
+            "errors": totals.errors,
+            "duration_s": round(totals.duration, 4),
+            "seconds": {name: round(seconds, 4) for name, seconds in totals.seconds.items()},
+        }
+        return metrics | {"total_steps": self._root.steps, "extra": extra}
+
+    def _extra(self) -> dict[str, Any]:
+        header, totals = self._traced.header, self._traced.trace.totals
+        extra: dict[str, Any] = {"exported_by": f"claude-shim {__version__}", "recorded_by": header.shim}
+        extra |= {"cwd": header.cwd, "platform": header.platform, "recording_cut": self._traced.cut}
+        return extra | ({"repairs": totals.repairs} if totals.repairs else {})
+
+    def _dump(self, value: dict[str, Any]) -> bytes:
+        return dump(value if self._redactor is None else self._redactor.value(value))
+
+
+def _failure(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A turn that failed, as the result says it."""
+    facts = {"subtype": result.get("subtype"), "cause": cause_of(result), "errors": result.get("errors")}
+    extra = {"error": True} | {name: value for name, value in facts.items() if value}
+    return {"source": "system", "message": f"the turn failed: {facts['cause']}", "extra": extra}
+
+
+def _call(call: Step) -> dict[str, Any]:
+    given = dict(call.input) if isinstance(call.input, Mapping) else {"input": call.input}
+    return {"tool_call_id": call.call, "function_name": call.name, "arguments": given}
+
+
+def _metrics(reply: Reply) -> dict[str, Any]:
+    usage = dict(reply.usage)
+    if not reply.whole:
+        usage.pop("output_tokens", None)
+    return _tokens(usage, "prompt_tokens", "completion_tokens", "cached_tokens") if any(usage.values()) else {}
+
+
+def _tokens(usage: Mapping[str, int], prompt: str, completion: str, cached: str) -> dict[str, Any]:
+    """Claude counts what was read from a cache or written to one apart from the input; the format does not."""
+    read, made = usage.get("cache_read_input_tokens", 0), usage.get("cache_creation_input_tokens", 0)
+    counted: dict[str, Any] = {}
+    if "input_tokens" in usage or read or made:
+        counted[prompt] = usage.get("input_tokens", 0) + read + made
+    if "output_tokens" in usage:
+        counted[completion] = usage["output_tokens"]
+    if read:
+        counted[cached] = read
+    if made:
+        counted["extra"] = {"cache_creation_tokens": made}
+    return counted

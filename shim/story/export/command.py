@@ -1,0 +1,95 @@
+"""`shim export`: a recording as something else, for somebody else."""
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from shim.core.errors import FrontendError, MachineError
+
+# Each has `export(path, write, *, redact)` and is imported when it is asked for.
+FORMATS = {
+    "html": "shim.story.export.html",
+    "markdown": "shim.story.export.markdown",
+    "ndjson": "shim.story.export.ndjson",
+    "atif": "shim.story.export.atif",
+    "otel": "shim.story.export.otel",
+}
+FOR_EYES = frozenset(("markdown",))  # what a terminal may get: all of it is made visible; the others are for programs
+REDACT = ("all", "none")
+
+
+def export_cast(
+    cast: Annotated[str, typer.Argument(metavar="CAST", help="The recording.")],
+    to: Annotated[str, typer.Option("--to", help=f"{', '.join(FORMATS)}.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="The file to write; - is stdout.")] = "-",
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
+    redact: Annotated[str, typer.Option(help="all: secrets are blanked; none: as recorded.")] = "all",
+    content: Annotated[bool, typer.Option("--content", help="otel: what was said too, not only what happened.")] = (
+        False
+    ),
+    endpoint: Annotated[str | None, typer.Option(help="otel: an OTLP collector to send to, instead of a file.")] = None,
+) -> None:
+    """Write a recording in another format: one file, whole in itself.
+
+    Example: shim export run.cast --to html -o run.html
+    """
+    if to not in FORMATS:
+        raise typer.BadParameter(f"{to!r} is none of {', '.join(FORMATS)}", param_hint="--to")
+    if redact not in REDACT:
+        raise typer.BadParameter(f"{redact!r} is none of {', '.join(REDACT)}", param_hint="--redact")
+    if (content or endpoint is not None) and to != "otel":
+        raise typer.BadParameter("these are for --to otel", param_hint="--content, --endpoint")
+    if endpoint is not None:
+        from shim.story.export.otel_send import send
+
+        count = send(cast, endpoint, redact=redact != "none", content=content)
+        sys.stderr.write(f"{count} spans were sent\n")
+        return
+    if output == "-" and to not in FOR_EYES and sys.stdout.isatty():
+        raise typer.BadParameter(f"{to} is nothing for a terminal: name a file, or use a pipe", param_hint="-o")
+    export: Callable[..., None] = importlib.import_module(FORMATS[to]).export
+    if content:
+        export = functools.partial(export, content=True)
+    if output == "-":
+        _to_stdout(export, cast, redact != "none")
+    else:
+        _to_file(export, cast, redact != "none", output, force)
+
+
+def _to_stdout(export: Callable[..., None], cast: str, redact: bool) -> None:
+    try:
+        export(cast, lambda data: _write(1, data), redact=redact)
+    except BrokenPipeError:  # whoever read it has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _to_file(export: Callable[..., None], cast: str, redact: bool, path: str, force: bool) -> None:
+    """A failed export leaves no file behind, and what was there as it was."""
+    target = f"{path}.{os.getpid()}.part" if force else path
+    try:
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)  # made to be shared
+        try:
+            try:
+                export(cast, lambda data: _write(descriptor, data), redact=redact)
+            finally:
+                os.close(descriptor)
+            if force:
+                os.replace(target, path)
+        except BaseException:
+            os.unlink(target)
+            raise
+    except FileExistsError:
+        hint = "another name, or --force to replace it"
+        raise FrontendError(f"{target} is there already", hint="" if force else hint) from None
+    except OSError as error:
+        raise MachineError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

@@ -1,0 +1,57 @@
+"""A cast read to its end, as what an export for people shows: sheets, totals, and what is missing."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from shim.core.secrets.redactor import summary
+from shim.story.export.sheets import Exported
+from shim.story.reading import TOO_LONG, Cast, Teller
+from shim.story.story import Story
+
+
+class Gathered(NamedTuple):
+    """`about` says where the session is from, `notes` what somebody should know who trusts this export."""
+
+    exported: Exported
+    story: Story
+    about: dict[str, str]
+    notes: list[str]
+
+
+def gather(path: str, *, redact: bool) -> Gathered:
+    """Read a cast; CastError when that cannot be done. One that was cut off is told as far as it goes."""
+    cast = Cast(path)
+    exported, teller = Exported(redact=redact), Teller(cast.header)
+    at = 0.0
+    for record in cast.records():
+        at = record.at
+        for change in teller.feed(record):
+            exported.change(at, change)
+    for change in teller.close():
+        exported.change(at, change)
+    header, vendor = cast.header, teller.story.vendor or cast.header.vendor  # of a list another one may have answered
+    about = {
+        "vendor": exported.fact(vendor),
+        "version": exported.fact((header.vendor_version if vendor == header.vendor else "") or ""),
+        "started": exported.fact(header.started),
+        "folder": exported.fact(header.cwd),
+        "shim": exported.fact(header.shim),
+        "model": exported.fact(teller.story.model),
+    }
+    return Gathered(exported, teller.story, about, list(_notes(exported, cast, teller)))
+
+
+def _notes(exported: Exported, cast: Cast, teller: Teller) -> Iterator[str]:
+    skipped = cast.reader.skipped
+    if not cast.whole:
+        yield "The recording was cut off: what happened behind its last line is not known."
+    if skipped:
+        yield f"{skipped} line{'s' if skipped > 1 else ''} of the recording could not be read."
+    if teller.skipped:
+        yield f"{teller.skipped} line{'s' if teller.skipped > 1 else ''} of the session {TOO_LONG}."
+    if any(sheet.shortened for sheet in exported.sheets):
+        yield f"Texts are cut to {exported.limit:,} characters; each says how many were left out."
+    if exported.left_out:
+        yield f"There was no room for {exported.left_out:,} steps more; the totals count them."
+    if said := summary(exported.counts):
+        yield f"{said}."

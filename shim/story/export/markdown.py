@@ -1,0 +1,176 @@
+"""A session as Markdown for a pull request: short where nobody looks, whole where somebody unfolds it.
+
+Tools stand folded, with what they printed in fences; a nested agent is a quotation. What somebody else wrote goes
+through `neutral`.
+"""
+
+from collections.abc import Callable, Iterator
+
+from shim.story.export.gathered import Gathered, gather
+from shim.story.export.neutral import fence, markdown, plain
+from shim.story.export.sheets import TEXT_CHARACTERS, Cut, Sheet, cut
+from shim.story.figures import calls, dollars, duration, tokens_cached, tokens_in, tokens_out
+from shim.story.story import Totals
+
+BODY_CHARACTERS = 60_000  # a description on GitHub may have 65,536
+OUTPUT_CHARACTERS = 4_000  # of one output or diff: what is longer has its place in the HTML export
+MARK_CHARACTERS = 60
+SIGNS = {"ok": "✓", "failed": "✗", "denied": "⊘", "unanswered": "…", "": "…"}
+LEFT_OUT = "_… the rest of the session does not fit into a description; `shim export --to html` has all of it._\n"
+
+
+def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
+    """Write a cast as Markdown, at most BODY_CHARACTERS long. CastError when it cannot be read."""
+    gathered = gather(path, redact=redact)
+    head, foot = "".join(_head(gathered)), "".join(_foot(gathered))
+    room = BODY_CHARACTERS - len(head) - len(foot) - len(LEFT_OUT)
+    said: list[str] = []
+    for sheet in gathered.exported.sheets:
+        part = _sheet(sheet)
+        if len(part) > room:
+            said.append(LEFT_OUT)
+            break
+        said.append(part)
+        room -= len(part)
+    write("".join([head, *said, foot]).encode())
+
+
+def _head(gathered: Gathered) -> Iterator[str]:
+    yield f"# {plain(gathered.exported.title or 'A session')}\n\n"
+    about = gathered.about
+    who = [f"{about['vendor']} {about['version']}".strip(), about["model"], about["started"][:16].replace("T", " ")]
+    yield " · ".join(plain(word) for word in who if word) + "\n\n"
+    for note in gathered.notes:
+        yield f"> **Note:** {plain(note)}\n\n"
+
+
+def _foot(gathered: Gathered) -> Iterator[str]:
+    rows = list(_rows(gathered.story.totals))
+    yield "\n---\n\n| " + " | ".join(name for name, _ in rows) + " |\n"
+    yield "|" + " ---: |" * len(rows) + "\n"
+    yield "| " + " | ".join(value for _, value in rows) + " |\n"
+
+
+def _rows(totals: Totals) -> Iterator[tuple[str, str]]:
+    yield "turns", f"{totals.turns}" + (f" ({totals.errors} failed)" if totals.errors else "")
+    yield "tool calls", calls(totals.calls, totals.failed_calls, totals.denied_calls)
+    cached = tokens_cached(totals.tokens)
+    yield "tokens in", f"{tokens_in(totals.tokens):,}" + (f" ({cached:,} cached)" if cached else "")
+    yield "tokens out", f"{tokens_out(totals.tokens):,}"
+    yield "cost", dollars(totals.cost) or "–"
+    yield "time", duration(totals.duration)
+    for spent, name in (("model", "model"), ("tool", "tools"), ("person", "waiting for a person"), ("idle", "idle")):
+        if seconds := totals.seconds.get(spent):
+            yield name, duration(seconds)
+    if totals.repairs:
+        yield "repairs", str(sum(totals.repairs.values()))
+
+
+# -- steps -----------------------------------------------------------------------------------------------------
+
+
+def _sheet(sheet: Sheet) -> str:
+    """A step with the blank line behind it; one of a nested agent is a quotation: fences know no other indentation."""
+    lines = DRAW[sheet.kind](sheet)
+    text = "\n".join(lines)
+    for _ in range(sheet.depth):
+        text = "\n".join(_quoted(text))
+    return f"{text}\n\n" if lines else ""
+
+
+def _prompt(sheet: Sheet) -> list[str]:
+    return ["**Prompt**", "", *_quoted(markdown(_whole(sheet.text)))]
+
+
+def _text(sheet: Sheet) -> list[str]:
+    return [markdown(_whole(sheet.text))]
+
+
+def _thinking(sheet: Sheet) -> list[str]:
+    took = ((sheet.until or sheet.at) - sheet.at) / 1000
+    return _details(f"Thought for {duration(took)}" if took else "Thought", _quoted(markdown(_whole(sheet.text))))
+
+
+def _call(sheet: Sheet) -> list[str]:
+    took = f" · {duration((sheet.until - sheet.at) / 1000)}" if sheet.until else ""
+    outcome = "" if sheet.outcome == "ok" else f" · {sheet.outcome or 'running'}"
+    title = f"{SIGNS.get(sheet.outcome, '…')} <b>{plain(sheet.name)}</b>{_marked(sheet.main)}{outcome}{took}"
+    body = [*_fields(sheet)]
+    if sheet.output:
+        body += ["", fence(_whole(sheet.output, OUTPUT_CHARACTERS))]
+    return _details(title, body[1:], is_open=bool(sheet.diff))
+
+
+def _fields(sheet: Sheet) -> Iterator[str]:
+    """What a call was called with, each with a blank line before it, but for what its title says."""
+    for name, value in sheet.fields:
+        text = _whole(value, OUTPUT_CHARACTERS)
+        if text and not (text == sheet.main and len(text) <= MARK_CHARACTERS):
+            yield from ("", f"{plain(name)}:", "", fence(text))
+    if sheet.diff:
+        yield from ("", fence(_whole(sheet.diff, OUTPUT_CHARACTERS), "diff"))
+
+
+def _question(sheet: Sheet) -> list[str]:
+    title, body = f"? May <b>{plain(sheet.name)}</b> run?{_marked(sheet.main)}", [*_fields(sheet)]
+    return _details(title, body[1:]) if body else [title]
+
+
+def _answer(sheet: Sheet) -> list[str]:
+    said = {"allow": "Allowed", "deny": "Denied"}.get(sheet.text.head, sheet.text.head)
+    why = "".join(f": {plain(value)}" for name, value in sheet.facts if name in ("message", "error"))
+    return [f"**{plain(said)}: {plain(sheet.name)}**{why}"]
+
+
+def _note(sheet: Sheet) -> list[str]:
+    facts = ", ".join(f"{name} {value}" for name, value in sheet.facts)
+    title = plain(sheet.text.head[:200].replace("_", " "))
+    return [f"<sub>{title}{': ' if facts else ''}{plain(facts)}</sub>"]
+
+
+def _error(sheet: Sheet) -> list[str]:
+    return [*_quoted("**Error**\n"), *_quoted(markdown(_whole(sheet.text)))]
+
+
+def _result(sheet: Sheet) -> list[str]:
+    facts = dict(sheet.facts)
+    told = [f"{name} {plain(facts[name])}" for name in ("errors", "denied") if name in facts]
+    title = f"_Turn {sheet.turn or 1} {'failed' if 'failed' in facts else 'done'}{':' if told else '.'}_"
+    return [" ".join([title, ", ".join(told)]).rstrip(), *(["", markdown(_whole(sheet.text))] if sheet.text else [])]
+
+
+DRAW: dict[str, Callable[[Sheet], list[str]]] = {
+    "start": lambda sheet: [],
+    "prompt": _prompt,
+    "text": _text,
+    "thinking": _thinking,
+    "call": _call,
+    "question": _question,
+    "answer": _answer,
+    "note": _note,
+    "error": _error,
+    "result": _result,
+}
+
+
+def _whole(text: Cut, limit: int = TEXT_CHARACTERS) -> str:
+    """A text, with a word about what was left out."""
+    head, left, tail = cut(text, limit)
+    return f"{head}\n… {left:,} characters left out …\n{tail}" if left else head
+
+
+def _quoted(text: str) -> list[str]:
+    return [f"> {line}".rstrip() for line in text.split("\n")]
+
+
+def _details(title: str, body: list[str], *, is_open: bool = False) -> list[str]:
+    begin = [f"<details{' open' if is_open else ''}><summary>{title}</summary>"]
+    return [*begin, *(["", *body] if body else []), "", "</details>"]
+
+
+def _marked(text: str) -> str:
+    return f" <code>{plain(_short(text))}</code>" if text else ""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MARK_CHARACTERS else f"{text[:MARK_CHARACTERS]}…"

@@ -1,0 +1,115 @@
+"""`shim export --to ndjson`: Claude's stream alone.
+
+Where the frontend had Claude's stream, its very bytes; where it had a text, one object or another dialect, what the
+child said is translated anew, since that stream was never written.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from shim.core.cast.records import CastError
+from shim.core.errors import ShimError
+from shim.core.secrets.lines import RedactedLines
+from shim.core.secrets.redactor import Redactor
+from shim.story.reading import Cast, Teller, invocation_of
+from shim.story.story import Change, Story
+from shim.vendors import find
+
+Write = Callable[[bytes], None]
+
+# Their inputs stay as they are on their way to a frontend, which hands them back; nobody answers an export.
+_CONTROL = ("control_request", "control_response", "control_cancel_request")
+_NO_ROOM = 1 << 62  # no line is cut for being long: what was written is what is exported
+_IDENTITY = "00000000-0000-4000-9000-"  # and 12 digits: the uuids of lines that hold what a block ended in
+
+
+class _Lines(Story):
+    """A story of which only the lines are of interest."""
+
+    def __init__(self, write: Write) -> None:
+        super().__init__()
+        self._write = write
+
+    def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
+        """A line of Claude's."""
+        self._write(orjson.dumps(event) + b"\n")
+        return []
+
+
+def export(path: str, write: Write, *, redact: bool) -> None:
+    """Write the stream of the cast at `path`. CastError when it is none, or when nobody can translate it."""
+    cast = Cast(path)
+    clean = _Clean(write) if redact else None
+    say = write if clean is None else clean.feed
+    invocation = invocation_of(cast.header)
+    if invocation.output_format == "stream-json" and cast.header.dialect == "claude":
+        for record in cast.records():
+            if record.letter == "O":
+                say(record.data)
+    else:
+        try:
+            find(cast.header.vendor)
+        except ShimError as error:
+            raise CastError(f"the frontend was not given Claude's stream, and {error}", error.hint) from None
+        teller = Teller(cast.header)
+        teller.story = _Lines(say)
+        for record in cast.records():
+            teller.feed(record)
+        teller.close()
+    if clean is not None:
+        clean.close()
+
+
+class _Clean:
+    """Lines without their secrets, also those that are split over the fragments of a block."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._rest: list[bytes] = []
+        self._redactor = Redactor()
+        self._minted = 0
+        self._lines = RedactedLines(self._redactor, self._mint, _NO_ROOM, _as_it_is)
+
+    def feed(self, chunk: bytes) -> None:
+        """Bytes of the stream: a whole line, or a piece of one."""
+        self._rest.append(chunk)
+        if not chunk.endswith(b"\n"):
+            return
+        whole = b"".join(self._rest)
+        self._rest.clear()
+        for line in whole[:-1].split(b"\n"):
+            self._line(line)
+
+    def close(self) -> None:
+        """The stream is at its end."""
+        if rest := b"".join(self._rest):
+            self._line(rest, end=b"")
+        for line, _ in self._lines.rest():
+            self._write(line + b"\n")
+
+    def _line(self, raw: bytes, end: bytes = b"\n") -> None:
+        try:
+            event = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            event = None
+        if isinstance(event, dict) and event.get("type") not in _CONTROL:
+            for line, _ in self._lines.lines(raw, event):
+                self._write(line.removesuffix(b"\n") + end)
+            return
+        if event is None:
+            text = raw.decode("utf-8", "surrogateescape")
+            clean = self._redactor.text(text)
+            self._write((raw if clean is text else clean.encode("utf-8", "surrogateescape")) + end)
+            return
+        clean = self._redactor.value(event)
+        self._write((raw if clean is event else orjson.dumps(clean)) + end)
+
+    def _mint(self) -> str:
+        self._minted += 1
+        return f"{_IDENTITY}{self._minted:012d}"
+
+
+def _as_it_is(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield event

@@ -1,0 +1,67 @@
+"""`shim export --to otel`: OpenTelemetry GenAI spans as OTLP JSON, one ExportTraceServiceRequest.
+
+Written as it is read. Integers of 64 bits are strings, ids are hexadecimal: OTLP's own mapping to JSON.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shim import __version__
+from shim.core.reading.json_text import dump
+from shim.story.export.spans import SCHEMA, SCOPE, Span, Spans, Value
+
+ERROR = 2  # status code
+
+Write = Callable[[bytes], None]
+
+
+def export(path: str, write: Write, *, redact: bool, content: bool = False) -> None:
+    """Write the spans of the cast at `path`. CastError when it is none."""
+    spans = Spans(path, redact=redact, content=content)
+    head = {"attributes": _attributes(spans.resource)}
+    scope = {"name": SCOPE, "version": __version__}
+    write(b'{"resourceSpans":[{"resource":%b,"scopeSpans":[{"scope":%b,"spans":[' % (dump(head), dump(scope)))
+    comma = b""
+    for span in spans:
+        write(comma + dump(_written(span)))
+        comma = b","
+    write(b'],"schemaUrl":%b}],"schemaUrl":%b}]}\n' % (dump(SCHEMA), dump(SCHEMA)))
+
+
+def _written(span: Span) -> dict[str, Any]:
+    """A span as OTLP JSON has it."""
+    written: dict[str, Any] = {"traceId": span.trace.hex(), "spanId": span.identity.hex()}
+    if span.parent:
+        written["parentSpanId"] = span.parent.hex()
+    written |= {
+        "name": span.name,
+        "kind": span.kind,
+        "startTimeUnixNano": str(span.begin),
+        "endTimeUnixNano": str(span.end),
+        "attributes": _attributes(span.attributes),
+    }
+    if span.events:
+        written["events"] = [
+            {"timeUnixNano": str(at), "name": name, "attributes": _attributes(facts)} for at, name, facts in span.events
+        ]
+    if span.dropped:
+        written["droppedEventsCount"] = span.dropped
+    if span.failed:
+        written["status"] = {"code": ERROR}
+    return written
+
+
+def _attributes(facts: Mapping[str, Value]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": _value(value)} for name, value in facts.items()]
+
+
+def _value(value: Value) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [_value(each) for each in value]}}
+    return {"stringValue": value}

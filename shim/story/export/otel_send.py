@@ -1,0 +1,85 @@
+"""The spans of a cast to an OTLP collector, through OpenTelemetry's own SDK and exporter (the extra `otel`)."""
+
+from urllib.parse import urlsplit, urlunsplit
+
+from shim import __version__
+from shim.core.errors import FrontendError, MachineError
+from shim.core.reading.account import printable
+from shim.story.export.spans import CLIENT, SCHEMA, SCOPE, Span, Spans
+
+BATCH = 512  # spans of one request, as many as the SDK's own processor sends
+TIMEOUT = 10  # seconds for a request and its retries, the exporter's own default
+TRACES = "/v1/traces"
+
+
+def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> int:
+    """Send the spans of the cast at `path` to `endpoint`, an http or https URL; gives back how many they were.
+
+    A URL without a path is completed, as OTEL_EXPORTER_OTLP_ENDPOINT is. FrontendError for a URL that is none, or
+    where the extra is not installed; MachineError when the collector does not take them.
+    """
+    url = _url(endpoint)
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import Event, ReadableSpan
+        from opentelemetry.sdk.trace.export import SpanExportResult
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+        from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+    except ImportError:
+        raise FrontendError(
+            "sending spans needs OpenTelemetry's SDK, which is not installed",
+            hint="`pip install 'claude-shim[otel]'`, or write a file with `--to otel`",
+        ) from None
+    spans = Spans(path, redact=redact, content=content)
+    resource = Resource(dict(spans.resource), SCHEMA)
+    scope = InstrumentationScope(SCOPE, __version__, SCHEMA)
+
+    def context(span: Span, identity: bytes) -> SpanContext:
+        numbers = int.from_bytes(span.trace), int.from_bytes(identity)
+        return SpanContext(*numbers, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+    def made(span: Span) -> ReadableSpan:
+        return ReadableSpan(
+            span.name,
+            context(span, span.identity),
+            context(span, span.parent) if span.parent else None,
+            resource,
+            dict(span.attributes),
+            [Event(name, dict(facts), at) for at, name, facts in span.events],
+            kind=SpanKind.CLIENT if span.kind == CLIENT else SpanKind.INTERNAL,
+            status=Status(StatusCode.ERROR) if span.failed else Status(),
+            start_time=span.begin,
+            end_time=span.end,
+            instrumentation_scope=scope,
+        )
+
+    exporter = OTLPSpanExporter(endpoint=url, timeout=TIMEOUT)
+    batch, sent = list[ReadableSpan](), 0
+
+    def ship() -> None:
+        nonlocal sent
+        if batch and exporter.export(batch) is not SpanExportResult.SUCCESS:
+            raise MachineError(
+                f"the collector at {urlsplit(url).hostname} did not take the spans ({sent} were sent before)",
+                hint="is it running, and does it take OTLP over HTTP there?",
+            )
+        sent += len(batch)
+        batch.clear()
+
+    try:
+        for span in spans:
+            batch.append(made(span))
+            if len(batch) == BATCH:
+                ship()
+        ship()
+    finally:
+        exporter.shutdown()
+    return sent
+
+
+def _url(endpoint: str) -> str:
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise FrontendError(f"{printable(endpoint)!r} is no http or https URL", hint="--endpoint http://localhost:4318")
+    return urlunsplit(parts._replace(path=TRACES)) if parts.path in ("", "/") else endpoint

@@ -1,0 +1,301 @@
+"""A session for somebody who was not there: its steps without secrets, within limits, for a page or a pull request.
+
+Every text goes through the same three gates: secrets are blanked in the whole of it, control characters are made
+visible, and then it is cut. Where a session is larger than ROOM, all texts are cut shorter until it fits.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from shim.core.reading.account import printable
+from shim.core.secrets.redactor import Redactor
+from shim.story.figures import dollars, duration, tokens
+from shim.story.steps import MAIN, cause_of
+from shim.story.story import Change, Kind, Span, Step, Story, text_of
+from shim.story.unified_diff import diff_of
+
+ROOM = 4_000_000  # characters of all texts: a page of 5 MB is what a phone still opens at once
+TEXT_CHARACTERS = 20_000  # of one text: some 400 lines, more than anybody reads in a page
+SHORTEST_CHARACTERS = 200  # no text is cut shorter to make room; then steps are left out
+STEPS = 20_000
+FIELDS = 100  # of a call's arguments, or of what an event says
+FACT_CHARACTERS = 500
+GROWTH_POINTS = 120  # of the times at which a streamed text grew: a replay is not smoother with more
+STEP_CHARACTERS, GROWTH_CHARACTERS = 150, 12  # what a step and a point of its growth take besides its texts
+DEPTH = 4  # agents inside agents; deeper ones are shown at this depth
+
+CHANGED = frozenset(("old_string", "new_string", "content", "edits", "new_source", "replace_all"))
+
+
+class Cut(NamedTuple):
+    """A text of which `left` characters were left out between `head` and `tail`."""
+
+    head: str = ""
+    left: int = 0
+    tail: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.head or self.tail)
+
+    @property
+    def size(self) -> int:
+        """How many characters were kept."""
+        return len(self.head) + len(self.tail)
+
+
+NOTHING = Cut()
+
+
+def cut(text: Cut, limit: int) -> Cut:
+    """At most `limit` characters: three quarters of them from the beginning, where most is said, the rest the end."""
+    if text.size <= limit:
+        return text
+    kept = limit - limit // 4
+    whole = text.head + text.tail if not text.left else ""
+    if whole:
+        return Cut(whole[:kept], len(whole) - limit, whole[len(whole) - limit // 4 :])
+    head, tail = text.head[:kept], text.tail[-(limit // 4) :]
+    return Cut(head, text.left + text.size - len(head) - len(tail), tail)
+
+
+@dataclass(slots=True)
+class Sheet:
+    """One step as it is shown. Times are milliseconds since the beginning; `growth` says when how much was there.
+
+    `main` is a call's argument that says most, `fields` are the others. `above` is the number of the step that a
+    nested agent serves, or that a question is about.
+    """
+
+    number: int
+    kind: Kind
+    at: int
+    until: int | None = None
+    turn: int = 0
+    depth: int = 0
+    above: int = 0
+    name: str = ""
+    outcome: str = ""
+    main: str = ""
+    text: Cut = NOTHING
+    diff: Cut = NOTHING
+    output: Cut = NOTHING
+    fields: list[tuple[str, Cut]] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    growth: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """How many characters it takes, about."""
+        texts = self.text.size + self.diff.size + self.output.size + len(self.main)
+        pairs = sum(value.size for _, value in self.fields) + sum(len(value) for _, value in self.facts)
+        return STEP_CHARACTERS + texts + pairs + GROWTH_CHARACTERS * len(self.growth)
+
+    @property
+    def shortened(self) -> bool:
+        """Whether something of it was left out."""
+        return bool(self.text.left or self.diff.left or self.output.left or any(value.left for _, value in self.fields))
+
+    def cut(self, limit: int) -> None:
+        """Cut each of its texts."""
+        self.text, self.diff, self.output = cut(self.text, limit), cut(self.diff, limit), cut(self.output, limit)
+        self.fields = [(name, cut(value, limit)) for name, value in self.fields]
+
+
+class _Open(NamedTuple):
+    """A step that goes on."""
+
+    sheet: Sheet
+    arguments: Mapping[str, Any]
+    growth: list[tuple[int, int]]
+
+
+class Exported:
+    """The sheets of a session. `title` is what was asked first; `limit` is what texts were cut to."""
+
+    def __init__(self, *, redact: bool = True, room: int = ROOM) -> None:
+        self.sheets: list[Sheet] = []
+        self.title = ""
+        self.limit = TEXT_CHARACTERS
+        self.left_out = 0  # steps for which there was no room
+        self.counts: dict[str, int] = {}  # the secrets that were found, by kind
+        self._redactor = Redactor(self.counts) if redact else None
+        self._room = room
+        self._size = 0
+        self._open: dict[int, _Open] = {}
+        self._calls: dict[str, tuple[int, int]] = {}  # a call's id → its step and its depth
+        self._said = ""
+        self._failed: list[tuple[Sheet, Step]] = []  # of this turn: its result may say that they were denied
+
+    # -- the gates ---------------------------------------------------------------------------------------------
+
+    def clean(self, text: object) -> str:
+        """A text without its secrets, as characters that nothing obeys."""
+        told = text if isinstance(text, str) else "" if text is None else str(text)
+        told = self._redactor.text(told) if self._redactor else told
+        return printable(told.replace("\r\n", "\n"))
+
+    def fact(self, value: object) -> str:
+        """A short text in one line."""
+        told = self.clean(value if isinstance(value, str) else _spelled(value)).replace("\n", " ⏎ ")
+        return told if len(told) <= FACT_CHARACTERS else f"{told[:FACT_CHARACTERS]}…"
+
+    def _text(self, text: object) -> Cut:
+        return cut(Cut(self.clean(text)), self.limit)
+
+    # -- the story ---------------------------------------------------------------------------------------------
+
+    def change(self, at: float, change: Change) -> None:
+        """Something happened to a step, `at` seconds since the beginning."""
+        step = change.step
+        if change.what == "begin":
+            self._begin(step)
+        elif (found := self._open.get(step.number)) is None:
+            return
+        elif change.what == "more":
+            _grow(found.growth, _ms(at), len(change.fragment))
+        else:
+            del self._open[step.number]
+            self._end(step, found)
+
+    def _begin(self, step: Step) -> None:
+        if len(self.sheets) >= STEPS or self._size >= self._room:
+            self.left_out += 1
+            return
+        above, depth = self._calls.get(step.parent, (0, -1)) if step.parent else (0, -1)
+        sheet = Sheet(step.number, step.kind, _ms(step.at), turn=step.turn, above=above, depth=min(depth + 1, DEPTH))
+        self.sheets.append(sheet)
+        sheet.name = self.fact(step.name)
+        arguments = self._redacted(step.input)
+        arguments = arguments if isinstance(arguments, Mapping) else {}
+        sheet.main = self.fact(next((arguments[name] for name in MAIN if isinstance(arguments.get(name), str)), ""))
+        self._open[step.number] = _Open(sheet, arguments, [])
+        if step.kind == "call":
+            self._calls[step.call] = (step.number, sheet.depth)
+        elif step.call and not sheet.above:
+            sheet.above = self._calls.get(step.call, (0, 0))[0]
+
+    def _redacted(self, value: Any) -> Any:
+        return self._redactor.value(value) if self._redactor else value
+
+    def _end(self, step: Step, found: "_Open") -> None:
+        sheet, growth = found.sheet, found.growth
+        sheet.until = None if step.until is None else _ms(step.until)
+        sheet.outcome, sheet.text = step.outcome, self._text(step.text)
+        if growth:
+            whole = growth[-1][1] or 1
+            sheet.growth = [(at - sheet.at, 1000 * size // whole) for at, size in growth]
+        if step.kind in ("call", "question"):
+            self._end_call(step, sheet, found.arguments)
+            if step.outcome == "failed":
+                self._failed.append((sheet, step))
+        else:
+            sheet.facts = list(self._facts(step))
+        if step.kind == "result":
+            for failed, its in self._failed:
+                failed.outcome = its.outcome
+            self._failed.clear()
+        if step.kind == "text" and not step.parent:
+            self._said = step.text
+        elif step.kind == "result" and step.text == self._said:
+            sheet.text = NOTHING  # it was read just before
+        elif step.kind == "prompt":
+            self.title = self.title or _first_line(sheet.text.head)
+        self._fit(sheet)
+
+    def _end_call(self, step: Step, sheet: Sheet, arguments: Mapping[str, Any]) -> None:
+        before = step.extra.get("originalFile") if isinstance(step.extra, Mapping) else None
+        difference = diff_of(step.name, arguments, self._redacted(before))
+        sheet.diff = self._text(difference)
+        sheet.fields = [
+            (self.fact(name), self._text(value if isinstance(value, str) else _spelled(value)))
+            for name, value in list(arguments.items())[:FIELDS]
+            if not (difference and name in CHANGED)
+        ]
+        sheet.output = self._text(text_of(step.output))
+
+    def _facts(self, step: Step) -> Iterable[tuple[str, str]]:
+        facts = step.facts
+        for name, tell in FACTS.get(step.kind, {}).items():
+            try:
+                value = tell(facts)
+            except (AttributeError, KeyError, TypeError, ValueError, IndexError):
+                continue  # an event of somebody else's shape
+            if value not in (None, "", [], {}):
+                yield name, self.fact(value)
+        if step.kind == "note" and step.name != "user":  # those are somebody's words, and there is nothing else to say
+            for name, value in list(facts.items())[:FIELDS]:
+                if name not in NOT_TOLD and value not in (None, "", [], {}):
+                    yield self.fact(str(name)), self.fact(value)
+
+    def _fit(self, sheet: Sheet) -> None:
+        """Make room for a sheet: all texts are cut to half until the session fits."""
+        self._size += sheet.size
+        while self._size > self._room and self.limit > SHORTEST_CHARACTERS:
+            self.limit = max(self.limit // 2, SHORTEST_CHARACTERS)
+            for other in self.sheets:
+                other.cut(self.limit)
+            self._size = sum(other.size for other in self.sheets)
+
+
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)
+
+
+def _spelled(value: object) -> str:
+    """A value of JSON as text."""
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, dict | list) else None)
+    except (TypeError, ValueError, RecursionError):
+        return "…"
+
+
+def _first_line(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= FACT_CHARACTERS else f"{line[:FACT_CHARACTERS]}…"
+
+
+def _grow(growth: list[tuple[int, int]], at: int, size: int) -> None:
+    """A text grew; every second point goes when there are too many."""
+    size += growth[-1][1] if growth else 0
+    growth.append((at, size))
+    if len(growth) > 2 * GROWTH_POINTS:
+        del growth[: len(growth) - 1 : 2]
+
+
+Tell = Callable[[Mapping[str, Any]], Any]
+# What is told of an event, by the kind of its step.
+FACTS: Mapping[Kind, Mapping[str, Tell]] = {
+    "start": {
+        "model": lambda facts: facts.get("model"),
+        "folder": lambda facts: facts.get("cwd"),
+        "permission mode": lambda facts: facts.get("permissionMode"),
+        "tools": lambda facts: len(facts["tools"]),
+        "session": lambda facts: facts.get("session_id"),
+    },
+    "answer": {
+        "message": lambda facts: facts["response"].get("message"),
+        "error": lambda facts: facts.get("error"),
+    },
+    "result": {
+        "failed": cause_of,
+        "errors": lambda facts: "\n".join(map(str, facts.get("errors") or ())),
+        "replies": lambda facts: facts.get("num_turns"),
+        "time": lambda facts: duration(facts["duration_ms"] / 1000),
+        "tokens": lambda facts: tokens(facts["usage"]) if any(facts["usage"].values()) else None,
+        "cost": lambda facts: dollars(facts["total_cost_usd"]),
+        "denied": lambda facts: ", ".join(str(denied.get("tool_name")) for denied in facts["permission_denials"]),
+    },
+}
+# Of a note: what is there for programs, and what its title says already.
+NOT_TOLD = frozenset(("type", "subtype", "uuid", "session_id", "kind", "parent_tool_use_id", "request_id", "message"))
+
+
+def spans_of(story: Story, most: int) -> list[Span]:
+    """The timeline with at most so many spans: the longest ones, in their order."""
+    spans = story.timeline
+    if len(spans) > most:
+        shortest = sorted((span.end - span.begin for span in spans), reverse=True)[most - 1]
+        spans = [span for span in spans if span.end - span.begin >= shortest][:most]
+    return sorted(spans, key=lambda span: span.begin)

@@ -1,0 +1,362 @@
+"""A session as OpenTelemetry's spans, by the semantic conventions for GenAI of 1.41 (status: development).
+
+A trace for each turn, whose root is `invoke_agent`; under it a `chat` for each reply of the model and an `execute_tool`
+for each call; a nested agent is an `invoke_agent` under the call that it serves. Turns of one session share
+`gen_ai.conversation.id`. What was said, asked of tools and answered by them is left out unless `content` is asked for,
+as the conventions want it; then it stands in attributes as JSON. Ids are hashes of the recording's first line, so that
+two exports are the same spans.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.core.reading.json_text import dump
+from shim.core.secrets.redactor import Redactor
+from shim.story.steps import cause_of
+from shim.story.story import Step, text_of
+from shim.story.trace import Reply
+from shim.story.traces import Traced
+
+SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
+SCOPE = "claude-shim"
+INTERNAL, CLIENT = 1, 3  # span kinds
+EVENTS = 100  # of a span: what happened beside the conversation
+CALLERS = 10_000  # calls of a session that may have started an agent
+STARTERS = ("Task", "Agent")  # Claude's tools that do
+QUEUED = 1000  # prompts that wait for their turn
+MESSAGES = 1000  # that a reply may be an answer to: results of tools, mostly
+
+Value = str | bool | int | float | list[str]
+
+# By the beginning of a model's name, the names of the conventions; else the vendor's own name stands for who answers.
+PROVIDERS = (
+    ("claude", "anthropic"),
+    ("gpt-", "openai"),
+    ("o1", "openai"),
+    ("o3", "openai"),
+    ("o4", "openai"),
+    ("gemini", "gcp.gemini"),
+    ("deepseek", "deepseek"),
+    ("mistral", "mistral_ai"),
+    ("devstral", "mistral_ai"),
+    ("codestral", "mistral_ai"),
+    ("grok", "x_ai"),
+    ("kimi", "moonshot_ai"),
+    ("command-", "cohere"),
+    ("sonar", "perplexity"),
+)
+# Claude's stop reasons → those of the conventions; another one is said as it is.
+REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_call",
+    "max_tokens": "length",
+    "refusal": "content_filter",
+}
+# What a call or a turn ended with, where nobody has a better name for it.
+CALL_ERRORS = {"failed": "tool_error", "denied": "permission_denied", "unanswered": "unanswered"}
+
+
+class Span(NamedTuple):
+    """A span before it is written. Times are nanoseconds since 1970, ids bytes, `parent` empty for a root."""
+
+    trace: bytes
+    identity: bytes
+    parent: bytes
+    name: str
+    kind: int
+    begin: int
+    end: int
+    attributes: Mapping[str, Value]
+    events: tuple[tuple[int, str, Mapping[str, Value]], ...] = ()
+    dropped: int = 0
+    failed: bool = False
+
+
+class Spans:
+    """The spans of a cast, each when it is over."""
+
+    def __init__(self, path: str, *, redact: bool, content: bool = False) -> None:
+        self._traced = Traced(path)
+        self._redactor = Redactor() if redact else None
+        self._content = content
+        header = self._traced.header
+        self._seed = hashlib.sha256(orjson.dumps(header.facts)).digest()
+        self._done = 0  # turns
+        self._turn: _Turn | None = None  # the one that goes on
+        self._prompts: deque[tuple[float, str]] = deque(maxlen=QUEUED)
+        self._asked: dict[str, list[dict[str, Any]]] = {}  # lane → what its next reply answers
+        self._nested: dict[str, _Nested] = {}
+        self._callers: dict[str, _Caller] = {}  # the calls that may have started an agent
+        facts = {
+            "service.name": "claude-shim",
+            "service.version": header.shim,
+            "os.type": header.platform,
+        }
+        self.resource: dict[str, Value] = {name: self._clean(value) for name, value in facts.items() if value}
+
+    def __iter__(self) -> Iterator[Span]:
+        last = 0.0
+        for lane, item in self._traced.items():
+            last = max(last, item.at if item.until is None else item.until)
+            if isinstance(item, Reply):
+                yield from self._replied(lane, item)
+            elif item.kind == "result":
+                yield self._invoked(item.at, item)
+            else:
+                self._happened(lane, item)
+        if self._turn is not None:
+            yield self._invoked(last, None)
+        for lane, nested in self._nested.items():
+            agent, caller = self._agent(lane), self._callers.get(lane)
+            common = self._common("invoke_agent", agent)
+            when = (nested.begin, nested.end)
+            inside = caller.key if caller is not None and caller.turn == nested.turn else "turn"
+            yield self._span(nested.turn, f"agent {lane}", inside, f"invoke_agent {agent}", INTERNAL, when, common)
+
+    # -- items -------------------------------------------------------------------------------------------------
+
+    def _replied(self, lane: str, reply: Reply) -> Iterator[Span]:
+        if not lane or not self._done:
+            self._open(reply.at)
+        number = self._done if self._turn is None else self._turn.number
+        nested = self._nested.setdefault(lane, _Nested(number, reply.at, reply.until)) if lane else None
+        if nested is not None:  # in the background it may outlive its turn
+            number = nested.turn
+            ends = [call.until for call in reply.calls if call.until is not None]
+            nested.end = max(nested.end, reply.until, *ends)
+        yield self._chat(lane, number, reply)
+        for call in reply.calls:
+            yield self._called(lane, number, call)
+
+    def _happened(self, lane: str, step: Step) -> None:
+        if step.kind == "prompt":
+            if self._turn is None or not self._turn.asked:
+                self._open(step.at).prompts(step.text)
+            else:
+                self._prompts.append((step.at, step.text))
+            self._ask(lane, "user", [{"type": "text", "content": step.text}])
+        elif step.kind in ("note", "error", "answer") and self._turn is not None:
+            words = step.kind == "error" or step.name == "user"  # somebody's, not a name of ours or Claude's
+            what = step.kind if words and not self._content else step.text
+            self._turn.happened(self._traced.nanoseconds(step.at), self._clean(what), step.kind)
+
+    def _open(self, at: float) -> "_Turn":
+        if self._turn is None:
+            self._turn = _Turn(self._done + 1, at)
+        return self._turn
+
+    def _ask(self, lane: str, role: str, parts: list[dict[str, Any]]) -> None:
+        if self._content:
+            asked = self._asked.setdefault(lane, [])
+            if len(asked) < MESSAGES:
+                asked.append({"role": role, "parts": parts})
+
+    # -- spans -------------------------------------------------------------------------------------------------
+
+    def _invoked(self, at: float, result: Step | None) -> Span:
+        """The span of a turn; without a result the recording was cut off."""
+        turn = self._open(at)
+        number, self._turn = turn.number, None
+        self._done += 1
+        if self._prompts:
+            asked, text = self._prompts.popleft()
+            self._open(max(asked, at)).prompts(text)
+        facts: Mapping[str, Any] = {} if result is None else result.facts
+        attributes = self._common("invoke_agent", self._traced.vendor)
+        if self._traced.model:
+            attributes["gen_ai.request.model"] = self._traced.model
+        attributes |= _usage(facts.get("usage"))
+        cost, turns = facts.get("total_cost_usd"), facts.get("num_turns")
+        if isinstance(cost, int | float):
+            attributes["shim.session.cost_usd"] = float(cost)
+        if isinstance(turns, int):
+            attributes["shim.turn.replies"] = turns
+        cause = "cut_off" if result is None else cause_of(facts)
+        if cause:
+            attributes["error.type"] = cause
+        if self._content:
+            said = [{"role": "user", "parts": [{"type": "text", "content": text}]} for text in turn.asked]
+            attributes |= {"gen_ai.input.messages": self._json(said)} if said else {}
+            if result is not None and result.text:
+                parts = [{"type": "text", "content": result.text}]
+                answer = {"role": "assistant", "parts": parts, "finish_reason": "error" if cause else "stop"}
+                attributes["gen_ai.output.messages"] = self._json([answer])
+        span = self._span(
+            number,
+            "turn",
+            "",
+            f"invoke_agent {self._traced.vendor}".strip(),
+            CLIENT,
+            (turn.begin, at),
+            attributes,
+            failed=bool(cause),
+        )
+        return span._replace(events=tuple(turn.events), dropped=turn.dropped)
+
+    def _chat(self, lane: str, turn: int, reply: Reply) -> Span:
+        agent = self._agent(lane) if lane else self._traced.vendor
+        attributes = self._common("chat", agent)
+        model = reply.model or self._traced.model
+        if model:
+            attributes["gen_ai.request.model"] = self._traced.model or model
+            attributes["gen_ai.response.model"] = model
+        if reply.identity:
+            attributes["gen_ai.response.id"] = reply.identity
+        if reply.reason:
+            attributes["gen_ai.response.finish_reasons"] = [REASONS.get(reply.reason, reply.reason)]
+        usage = dict(reply.usage)
+        if not reply.whole:
+            usage.pop("output_tokens", None)
+        if any(usage.values()):
+            attributes |= _usage(usage)
+        if reply.streamed and reply.first is not None:
+            attributes["gen_ai.response.time_to_first_chunk"] = round(reply.first - reply.at, 6)
+        if self._content:
+            asked = self._asked.pop(lane, None)
+            attributes |= {"gen_ai.input.messages": self._json(asked)} if asked else {}
+            attributes["gen_ai.output.messages"] = self._json([_message(reply)])
+        inside = f"agent {lane}" if lane else "turn"
+        name = f"chat {attributes.get('gen_ai.request.model', '')}".strip()
+        when = (reply.at, reply.until)
+        return self._span(turn, f"reply {reply.number}", inside, name, CLIENT, when, attributes)
+
+    def _called(self, lane: str, turn: int, call: Step) -> Span:
+        attributes = self._common("execute_tool", "")
+        attributes |= {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.call, "gen_ai.tool.type": "function"}
+        key, kind = f"call {call.number}", call.input.get("subagent_type")
+        if (call.call in self._nested or kind or call.name in STARTERS) and len(self._callers) < CALLERS:
+            self._callers[call.call] = _Caller(turn, key, kind if isinstance(kind, str) else "")
+        failed = call.outcome in CALL_ERRORS
+        if failed:
+            attributes["error.type"] = CALL_ERRORS[call.outcome]
+        if self._content:
+            attributes["gen_ai.tool.call.arguments"] = self._json(call.input)
+            attributes["gen_ai.tool.call.result"] = self._json(text_of(call.output))
+        response = {"type": "tool_call_response", "id": call.call, "response": text_of(call.output)}
+        self._ask(lane, "tool", [response])
+        until = call.at if call.until is None else call.until
+        inside = f"agent {lane}" if lane else "turn"
+        name = f"execute_tool {call.name}"
+        when = (call.at, until)
+        return self._span(turn, key, inside, name, INTERNAL, when, attributes, failed=failed)
+
+    def _agent(self, lane: str) -> str:
+        """What a nested agent is called."""
+        caller = self._callers.get(lane)
+        return (caller.agent if caller is not None else "") or "subagent"
+
+    def _common(self, operation: str, agent: str) -> dict[str, Value]:
+        traced, model = self._traced, self._traced.model.rpartition("/")[2].lower()
+        found = next((name for begin, name in PROVIDERS if model.startswith(begin)), traced.vendor)
+        attributes: dict[str, Value] = {"gen_ai.operation.name": operation, "gen_ai.provider.name": found or "unknown"}
+        if agent:
+            attributes["gen_ai.agent.name"] = agent
+        if agent and traced.version:
+            attributes["gen_ai.agent.version"] = traced.version
+        if traced.session:
+            attributes["gen_ai.conversation.id"] = traced.session
+        return attributes
+
+    def _span(
+        self,
+        turn: int,
+        key: str,
+        inside: str,
+        name: str,
+        kind: int,
+        when: tuple[float, float],
+        attributes: Mapping[str, Value],
+        *,
+        failed: bool = False,
+    ) -> Span:
+        begin, end = (self._traced.nanoseconds(at) for at in when)
+        clean = {key: self._clean(value) for key, value in attributes.items()}
+        identity, parent = self._hash(turn, key, 8), self._hash(turn, inside, 8) if inside else b""
+        trace = self._hash(turn, "trace", 16)
+        return Span(trace, identity, parent, self._clean(name), kind, begin, max(begin, end), clean, failed=failed)
+
+    def _hash(self, turn: int, key: str, size: int) -> bytes:
+        return hashlib.sha256(b"%b %d %b" % (self._seed, turn, key.encode())).digest()[:size]
+
+    def _json(self, value: Any) -> str:
+        return dump(self._clean(value)).decode()
+
+    def _clean(self, value: Any) -> Any:
+        if self._redactor is None or isinstance(value, bool | int | float):
+            return value
+        return self._redactor.value(value)
+
+
+class _Caller(NamedTuple):
+    """A call that may have started an agent: its turn, its span, and what the agent is called."""
+
+    turn: int
+    key: str
+    agent: str
+
+
+@dataclass(slots=True)
+class _Nested:
+    """An agent that a call started: the turn in which it began, and its time."""
+
+    turn: int
+    begin: float
+    end: float
+
+
+class _Turn:
+    """A turn that goes on."""
+
+    def __init__(self, number: int, begin: float) -> None:
+        self.number = number
+        self.begin = begin
+        self.asked: list[str] = []
+        self.events: list[tuple[int, str, Mapping[str, Value]]] = []
+        self.dropped = 0
+
+    def prompts(self, text: str) -> None:
+        """What its user asked."""
+        self.asked.append(text)
+
+    def happened(self, at: int, what: str, kind: str) -> None:
+        """Something beside the conversation."""
+        if len(self.events) < EVENTS:
+            self.events.append((at, f"shim.{kind}", {"shim.what": what}))
+        else:
+            self.dropped += 1
+
+
+def _usage(usage: Any) -> dict[str, Value]:
+    """The conventions count cached tokens as input too; Claude does not."""
+    if not isinstance(usage, Mapping):
+        return {}
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+    counts = {name: usage[name] for name in names if isinstance(usage.get(name), int)}
+    said: dict[str, Value] = {}
+    given, read, made = (counts.get(name, 0) for name in names[:3])
+    if given or read or made:
+        said["gen_ai.usage.input_tokens"] = given + read + made
+    if read:
+        said["gen_ai.usage.cache_read.input_tokens"] = read
+    if made:
+        said["gen_ai.usage.cache_creation.input_tokens"] = made
+    if "output_tokens" in counts:
+        said["gen_ai.usage.output_tokens"] = counts["output_tokens"]
+    return said
+
+
+def _message(reply: Reply) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = []
+    for part in reply.parts:
+        if part.kind == "call":
+            parts.append({"type": "tool_call", "id": part.call, "name": part.name, "arguments": part.input})
+        else:
+            parts.append({"type": "reasoning" if part.kind == "thinking" else "text", "content": part.text})
+    reason = REASONS.get(reply.reason, reply.reason) or ("tool_call" if reply.calls else "stop")
+    return {"role": "assistant", "parts": parts, "finish_reason": reason}

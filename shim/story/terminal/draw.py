@@ -1,0 +1,352 @@
+"""A session drawn for a person: the steps of a story, of a recording or of a run that is going on.
+
+Everything a vendor or a model said goes through `printable` and is never parsed as markup (threats: terminal).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from shim.core.reading.account import printable
+from shim.story.edits import Line, edit_of
+from shim.story.remarks import remark
+from shim.story.steps import MAIN
+from shim.story.story import Change, Step, Story, text_of
+from shim.story.terminal.paper import Paper
+from shim.story.terminal.sums import reasons, session_lines, turn_line
+
+ARGUMENT_CHARACTERS = 160
+ARGUMENT_LINES = 12  # of a command, or of further arguments
+OUTPUT_LINES = 8
+OUTPUT_CHARACTERS = 1200
+DIFF_LINES = 40
+NOTE_CHARACTERS = 600
+FULL_CHARACTERS = 1_000_000  # with `full`
+NESTED = 10_000  # calls whose depth is known
+ERRORS = 10  # of a turn that are not drawn twice
+DEPTH = 6  # nested agents stand no deeper
+INDENT = 4
+
+# Arguments that are drawn in another way, or say nothing.
+_HIDDEN = frozenset(("old_string", "new_string", "content", "edits", "new_source", "todos"))
+
+_COUNTED = ("repair", "unknown_event", "redaction")  # notes whose counts a result says too
+_MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "denied": ("⊘", "yellow"), "unanswered": ("…", "yellow")}
+_SIGNS = {"+": "green", "-": "red", "@": "cyan", " ": "dim"}
+_TODO = {"completed": ("☑", "green"), "in_progress": ("▸", "yellow"), "pending": ("☐", "")}
+
+
+class Drawing:
+    """Draws the changes of a story. `live`: a terminal shows what is going on; `thinking`: it is not folded to a line;
+    `full`: output and diffs are not cut to a screen.
+    """
+
+    def __init__(
+        self, console: Console, story: Story, *, live: bool = False, thinking: bool = False, full: bool = False
+    ) -> None:
+        self._paper = Paper(console, live=live)
+        self._story = story
+        self._thinking = thinking
+        self._full = full
+        self._depths: dict[str, int] = {}
+        self._running: dict[int, str] = {}
+        self._asked: dict[str, float] = {}
+        self._last: tuple[str, int] = "", 0  # what was drawn last: its kind, its step
+        self._cost = 0.0
+        self._noted: set[str] = set()  # kinds of its notes, as far as its result would say them again
+        self._wrong: list[str] = []  # what was drawn in this turn, and may be why it failed
+
+    def change(self, change: Change) -> None:
+        """Draw what a change of the story shows."""
+        what, step, fragment = change
+        if what == "more":
+            self._paper.preview(fragment)
+        elif what == "begin":
+            self._begin(step)
+        else:
+            self._end(step)
+
+    def wait(self, what: str) -> None:
+        """Somebody is waited for, before anything has happened."""
+        self._paper.wait(printable(what))
+
+    def said(self, text: str, style: str = "dim") -> None:
+        """A line of ours."""
+        self._last = "said", 0
+        self._paper.line(Text(printable(text), style=style))
+
+    def flush(self) -> None:
+        """What was drawn is seen by whoever reads it elsewhere."""
+        self._paper.flush()
+
+    def close(self, ending: Iterable[str] = ()) -> None:
+        """Nothing more is drawn: the sums, where the time went, and what has to be said of the recording."""
+        self._paper.rest()
+        for text in ending:
+            self._blank()
+            self.said(text, "yellow")
+        lines = session_lines(self._story, self._paper.width)
+        if lines:
+            self._blank()
+        for line in lines:
+            self._paper.line(line)
+        self._paper.flush()
+
+    # -- steps ---------------------------------------------------------------------------------------------
+
+    def _begin(self, step: Step) -> None:
+        if step.kind == "call":
+            self._call(step)
+
+    def _end(self, step: Step) -> None:
+        draw = _DRAWN.get(step.kind)
+        if draw is not None:
+            draw(self, step)
+        self._wait()
+
+    def _start(self, step: Step) -> None:
+        facts = step.facts
+        shim = facts.get("shim") if isinstance(facts.get("shim"), Mapping) else {}
+        parts = [self._story.vendor or "claude", str(facts.get("model")), str(facts.get("cwd"))]
+        self._space("start", step)
+        self._paper.line(Text(printable(" · ".join(parts)), style="dim"))
+        if isinstance(shim, Mapping) and shim.get("unattended"):
+            self._paper.line(Text("this agent runs its tools without asking anybody", style="yellow"))
+
+    def _prompt(self, step: Step) -> None:
+        self._space("prompt", step)
+        for line in printable(step.text).split("\n"):
+            self._paper.line(Text(f"> {line}", style="bold cyan"), self._indent(step))
+
+    def _text(self, step: Step) -> None:
+        if step.text.strip():
+            self._space("text", step)
+            self._paper.markdown(step.text.strip("\n"), self._indent(step))
+
+    def _thought(self, step: Step) -> None:
+        self._space("thinking", step)
+        lines = [line for line in printable(step.text).split("\n") if line.strip()]
+        took = (step.until or step.at) - step.at
+        facts = [f"{took:.1f} s"] if took >= 1 else []
+        if not lines:
+            shown = "(thinking that is not shown)"
+        elif self._thinking:
+            shown = "\n".join(lines)
+        else:
+            shown = lines[0][:ARGUMENT_CHARACTERS] + ("…" if len(lines[0]) > ARGUMENT_CHARACTERS else "")
+            facts += [_more(len(lines) - 1)] if len(lines) > 1 else []
+        text = Text("∴ ", style="dim").append(shown, style="italic")
+        self._paper.line(text.append(f"  ({', '.join(facts)})" if facts else ""), self._indent(step))
+
+    def _call(self, step: Step) -> None:
+        self._space("call", step)
+        indent = self._indent(step)
+        if len(self._depths) < NESTED:
+            self._depths[step.call] = self._depths.get(step.parent, 0) + 1
+        main, others = self._arguments(step)
+        head = Text("● ", style="cyan").append(_name(step), style="bold")
+        self._paper.line(head.append(f"  {main[0]}", style="not bold default") if main else head, indent)
+        for line in (*main[1:], *others):
+            self._paper.line(Text(line, style="dim"), indent + INDENT)
+        if step.name == "TodoWrite":
+            self._todos(step, indent + INDENT)
+        self._last = "call", step.number
+        self._running[step.number] = _name(step)
+        if len(self._running) > NESTED:
+            self._running.pop(next(iter(self._running)))
+        self._wait()
+
+    def _arguments(self, step: Step) -> tuple[list[str], list[str]]:
+        """The lines of the argument that says most, and those of the others."""
+        first = next((name for name in MAIN if isinstance(step.input.get(name), str)), None)
+        main = self._cut(step.input[first], ARGUMENT_LINES) if first else []
+        others = [
+            _one_line(f"{name}: {_plain(value)}")
+            for name, value in step.input.items()
+            if name != first and name not in _HIDDEN and value not in (None, False, "")
+        ]
+        return main, others if self._full or len(others) <= ARGUMENT_LINES else [
+            *others[:ARGUMENT_LINES],
+            f"… {_more(len(others) - ARGUMENT_LINES, 'argument')}",
+        ]
+
+    def _todos(self, step: Step, indent: int) -> None:
+        todos = step.input.get("todos")
+        for todo in todos if isinstance(todos, list) else ():
+            if isinstance(todo, Mapping):
+                mark, style = _TODO.get(str(todo.get("status")), ("☐", ""))
+                self._paper.line(Text(_one_line(f"{mark} {_plain(todo.get('content'))}"), style=style), indent)
+
+    def _outcome(self, step: Step) -> None:
+        self._running.pop(step.number, None)
+        indent = self._indent(step) + 2
+        mark, style = _MARKS.get(step.outcome, ("?", ""))
+        said = [] if step.outcome in ("ok", "failed") else [step.outcome]
+        if self._last != ("call", step.number):
+            self._space("outcome", step)
+            said.insert(0, shown_call(step))
+        said.append(f"{(step.until or step.at) - step.at:.1f} s")
+        self._paper.line(Text(f"{mark} ", style=style).append(" · ".join(said), style="dim"), indent)
+        lines = edit_of(step)
+        if lines:
+            self._diff(lines, indent + 2)
+        if step.outcome != "ok" or (lines is None and step.name != "TodoWrite"):
+            self._output(step, indent + 2)
+        self._last = "outcome", step.number
+
+    def _diff(self, lines: list[Line], indent: int) -> None:
+        limit = len(lines) if self._full else DIFF_LINES
+        for sign, text in lines[:limit]:
+            if sign != "@":
+                self._paper.line(Text(_cut_line(f"{sign} {printable(text)}"), style=_SIGNS[sign]), indent)
+            else:
+                self._paper.line(Text(printable(text), style=_SIGNS[sign]), indent)
+        if len(lines) > limit:
+            self._paper.line(Text(f"… {_more(len(lines) - limit)}", style="dim"), indent)
+
+    def _output(self, step: Step, indent: int) -> None:
+        text = text_of(step.output).strip("\n")
+        if not text.strip():
+            if step.outcome != "unanswered":
+                self._paper.line(Text("(no output)", style="dim"), indent)
+            return
+        style = "red" if step.outcome == "failed" else "dim"
+        for line in self._cut(text, OUTPUT_LINES):
+            self._paper.line(Text(line, style=style), indent)
+
+    def _question(self, step: Step) -> None:
+        self._space("question", step)
+        if len(self._asked) < NESTED:
+            self._asked[step.call] = step.at
+        self._paper.line(Text("? may it run ", style="yellow").append(shown_call(step)), self._indent(step))
+
+    def _answer(self, step: Step) -> None:
+        waited = step.at - self._asked.pop(step.call, step.at)
+        words = {"allow": "allowed", "deny": "denied"}.get(step.text, step.text)
+        response = step.facts.get("response")
+        why = response.get("message") if isinstance(response, Mapping) else None
+        text = f"→ {words} after {waited:.1f} s" + (f": {why}" if isinstance(why, str) and why else "")
+        self._paper.line(Text(_one_line(text), style="yellow"), self._indent(step) + 2)
+        self._last = "answer", step.number
+
+    def _note(self, step: Step) -> None:
+        if step.name in _COUNTED:
+            self._noted.add(step.name)
+        elif step.name == "user":
+            self._drew(step.text)
+        self._space("note", step)
+        text = "\n".join(self._cut(remark(step)[: FULL_CHARACTERS if self._full else NOTE_CHARACTERS], ARGUMENT_LINES))
+        self._paper.line(Text(f"· {text}", style="yellow"), self._indent(step))
+
+    def _error(self, step: Step) -> None:
+        self._space("error", step)
+        self._drew(step.text)
+        self._paper.line(Text(printable(step.text), style="red"), self._indent(step))
+
+    def _drew(self, text: str) -> None:
+        """A text that the result of the turn may give as its reason."""
+        self._wrong.append(text)
+        del self._wrong[:-ERRORS]
+
+    def _result(self, step: Step) -> None:
+        self._running.clear()
+        self._space("result", step)
+        for reason in reasons(step.facts):
+            if reason not in self._wrong:
+                self._paper.line(Text(printable(reason), style="red"))
+        self._wrong.clear()
+        took = step.facts.get("duration_ms")
+        seconds = step.at - step.since
+        if not seconds and isinstance(took, int | float) and 0 < took < 1e12:
+            seconds = took / 1000
+        cost = self._story.totals.cost
+        for line in turn_line(step.facts, seconds, cost - self._cost, self._noted):
+            self._paper.line(line)
+        self._cost = cost
+        self._noted.clear()
+
+    # -- where it stands -----------------------------------------------------------------------------------
+
+    def _indent(self, step: Step) -> int:
+        return INDENT * min(self._depths.get(step.parent, 0), DEPTH) if step.parent else 0
+
+    def _space(self, kind: str, step: Step) -> None:
+        """A blank line between two things that do not belong together."""
+        last = self._last[0]
+        if last and not (kind == last == "note") and not (last == "error" and kind == "result"):
+            self._blank()
+        self._last = kind, step.number
+
+    def _blank(self) -> None:
+        self._paper.line(Text(""))
+
+    def _wait(self) -> None:
+        if self._running:
+            self._paper.wait(f"{next(reversed(self._running.values()))} is running")
+        else:
+            self._paper.wait("waiting for the agent")
+
+    def _cut(self, text: str, lines: int) -> list[str]:
+        """The first lines of a text that are shown, and how many are not."""
+        text = printable(text[:FULL_CHARACTERS])
+        found = text.split("\n")
+        if self._full:
+            return found
+        kept, size = list[str](), 0
+        for line in found[:lines]:
+            kept.append(_cut_line(line))
+            size += len(kept[-1])
+            if size > OUTPUT_CHARACTERS:
+                break
+        return kept + ([f"… {_more(len(found) - len(kept))}"] if len(found) > len(kept) else [])
+
+
+_DRAWN = {
+    "start": Drawing._start,
+    "prompt": Drawing._prompt,
+    "thinking": Drawing._thought,
+    "text": Drawing._text,
+    "call": Drawing._outcome,
+    "question": Drawing._question,
+    "answer": Drawing._answer,
+    "note": Drawing._note,
+    "error": Drawing._error,
+    "result": Drawing._result,
+}
+
+
+def shown(arguments: Mapping[str, Any]) -> str:
+    """A call's arguments in one line: the one that says most, or all of them."""
+    for name in MAIN:
+        if isinstance(arguments.get(name), str):
+            return _one_line(arguments[name])
+    return _one_line(", ".join(f"{name}={_plain(value)}" for name, value in arguments.items()))
+
+
+def shown_call(step: Step) -> str:
+    """A call in one line."""
+    return " ".join(filter(None, (_name(step), shown(step.input))))
+
+
+def _name(step: Step) -> str:
+    return _one_line(step.name) or "?"
+
+
+def _plain(value: object) -> str:
+    text = value if isinstance(value, str) else str(value)
+    return text[: 4 * ARGUMENT_CHARACTERS]
+
+
+def _one_line(text: str) -> str:
+    return _cut_line(printable(text).replace("\n", " ⏎ "))
+
+
+def _cut_line(text: str) -> str:
+    more = len(text) - ARGUMENT_CHARACTERS
+    return text if more <= 0 else f"{text[:ARGUMENT_CHARACTERS]}… ({more} more characters)"
+
+
+def _more(count: int, what: str = "line") -> str:
+    return f"{count} more {what}{'' if count == 1 else 's'}"

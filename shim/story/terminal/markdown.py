@@ -1,0 +1,62 @@
+"""Anybody's text as Markdown in a terminal, which obeys nothing of it (threats: terminal).
+
+It is read by a parser that knows no HTML, no images and no entities, and what is drawn is looked through once more.
+"""
+
+from collections.abc import Iterable
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markdown import Heading, Markdown
+from rich.segment import Segment
+from rich.style import Style
+
+from shim.core.reading.account import printable
+
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+_PARSER.disable(["html_block", "html_inline", "image", "autolink", "entity", "reference"])
+
+
+class _LeftHeading(Heading):
+    """A heading where a text begins."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class SafeMarkdown(Markdown):
+    """A text of anybody's as Markdown: links as text with their address, HTML and images as they are written."""
+
+    elements = {**Markdown.elements, "heading_open": _LeftHeading}  # noqa: RUF012 - as rich has it
+
+    def __init__(self, source: str) -> None:
+        super().__init__("", code_theme="ansi_dark", hyperlinks=False)
+        self.markup = printable(source)
+        self.parsed = _PARSER.parse(self.markup)
+        _clean(self.parsed)
+
+
+def _clean(tokens: Iterable[Token]) -> None:
+    """What the parser made of escapes and addresses is looked through like any other text."""
+    for token in tokens:
+        token.content, token.info = printable(token.content), printable(token.info)
+        token.attrs = {key: printable(value) if isinstance(value, str) else value for key, value in token.attrs.items()}
+        _clean(token.children or ())
+
+
+class Shown:
+    """A drawing without control sequences and links, whatever drew it."""
+
+    def __init__(self, renderable: RenderableType) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, style, control in console.render(self._renderable, options):
+            if not control:
+                yield Segment(printable(text), None if style is None else _unlinked(style))
+
+
+def _unlinked(style: Style) -> Style:
+    return style.update_link(None) if style.link else style

@@ -1,0 +1,104 @@
+"""What a session is drawn on: a terminal, or lines of plain text that are the same however wide anything is.
+
+Whatever is drawn is text, never markup, and has been through `printable` (threats: terminal). What reads Markdown is
+imported when there is some to be drawn.
+"""
+
+import time
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.spinner import Spinner
+from rich.text import Text
+
+from shim.core.reading.account import printable
+
+MARKDOWN_CHARACTERS = 50_000  # of a text that is read as Markdown; a longer one is drawn as it is
+PREVIEW_CHARACTERS = 4000  # of a text that is being said: its end
+PREVIEW_LINES = 12
+REFRESHES = 10  # in a second, while somebody is waited for
+
+
+class Paper:
+    """Draws lines and Markdown on a console. `live`: a terminal shows what is going on below what was drawn."""
+
+    def __init__(self, console: Console, *, live: bool = False) -> None:
+        self.rich = console.is_terminal
+        self._console = console
+        self._spinner = Spinner("dots")
+        self._what = ""
+        self._since = 0.0
+        self._preview = ""
+        self._live = (
+            Live(
+                console=console,
+                get_renderable=self._waiting,
+                refresh_per_second=REFRESHES,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            if live and self.rich
+            else None
+        )
+
+    @property
+    def width(self) -> int:
+        """Of a bar; without a terminal it is always the same."""
+        return self._console.width if self.rich else 100
+
+    def line(self, text: Text, indent: int = 0) -> None:
+        """A line, or a few. In a terminal a long one goes on at its indentation, elsewhere it stays long."""
+        if self.rich:
+            self._console.print(Padding(text, (0, 0, 0, indent)))
+            return
+        margin = " " * indent
+        self._console.file.write("".join((margin + line).rstrip() + "\n" for line in text.plain.split("\n")))
+
+    def markdown(self, source: str, indent: int = 0) -> None:
+        """A text that may be Markdown; elsewhere than in a terminal it is drawn as it was written."""
+        if not self.rich or len(source) > MARKDOWN_CHARACTERS:
+            self.line(Text(printable(source)), indent)
+            return
+        from shim.story.terminal.markdown import SafeMarkdown, Shown
+
+        self._console.print(Padding(Shown(SafeMarkdown(source)), (0, 0, 0, indent)))
+
+    def flush(self) -> None:
+        """What was drawn is seen by whoever reads it elsewhere."""
+        if not self.rich:
+            self._console.file.flush()
+
+    # -- what is going on ----------------------------------------------------------------------------------
+
+    def wait(self, what: str) -> None:
+        """Somebody is waited for: `what` says for whom."""
+        if self._live is not None:
+            if what != self._what:
+                self._what, self._since = what, time.monotonic()
+            self._preview = ""
+            self._live.start()
+
+    def preview(self, fragment: str) -> None:
+        """A text is being said, and drawn when it is whole."""
+        if self._live is not None:
+            self._preview = (self._preview + fragment)[-PREVIEW_CHARACTERS:]
+            self._live.start()
+
+    def rest(self) -> None:
+        """Nobody is waited for any more."""
+        if self._live is not None:
+            self._preview = ""
+            self._live.stop()
+
+    def _waiting(self) -> RenderableType:
+        parts: list[Any] = []
+        if self._preview:
+            lines = Text(printable(self._preview)).wrap(self._console, max(self._console.width, 10))
+            parts.append(Text(""))
+            parts.append(Text("\n").join(lines[-PREVIEW_LINES:]))
+        seconds = time.monotonic() - self._since
+        self._spinner.update(text=Text(self._what + (f" {seconds:.0f} s" if seconds >= 2 else ""), style="dim"))
+        return Group(*parts, self._spinner)

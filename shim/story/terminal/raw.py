@@ -1,0 +1,94 @@
+"""Both wires of a recording: what frontend, drop-in and child said to each other, as it was, and when."""
+
+import orjson
+from rich.console import Console
+from rich.text import Text
+
+from shim.core.cast.records import Record
+from shim.core.reading.account import printable
+
+SIDE_BY_SIDE = 120  # columns; in fewer the wires stand below each other
+PLAIN_CHARACTERS = 200  # of a line that goes to a file or a pipe
+FULL_CHARACTERS = 2_000_000
+
+# Who speaks to whom, on which wire (0 the frontend's, 1 the child's), in which colour.
+_DIRECTIONS = {
+    "i": ("frontend →", 0, "cyan"),
+    "O": ("→ frontend", 0, "green"),
+    "I": ("→ child", 1, "cyan"),
+    "o": ("child →", 1, "green"),
+    "e": ("stderr →", 1, "red"),
+    "s": ("start", 1, "yellow"),
+    "x": ("exit", 1, "yellow"),
+    "n": ("note", 0, "yellow"),
+}
+# The same, where two columns say which wire it is: the drop-in stands between them.
+_ARROWS = {"i": "→", "O": "←", "I": "→", "o": "←", "e": "← stderr", "s": "start", "x": "exit", "n": "note"}
+
+
+class RawDrawing:
+    """Draws records, one below the other. `full`: no line is cut."""
+
+    def __init__(self, console: Console, *, full: bool = False) -> None:
+        self._console = console
+        self._full = full
+        self._wide = console.is_terminal and console.width >= SIDE_BY_SIDE and not full
+        self._headed = False
+
+    def record(self, record: Record) -> None:
+        """Draw one record."""
+        word, wire, style = _DIRECTIONS[record.letter]
+        text = printable(_text(record))
+        at = f"{record.at:9.4f}"
+        if self._wide:
+            if not self._headed:
+                self._headed = True
+                self._row("seconds", "frontend and drop-in", "drop-in and child", "bold")
+            shown = f"{_ARROWS[record.letter]} {text}"
+            self._row(at, *(("", shown) if wire else (shown, "")), style)
+            return
+        limit = FULL_CHARACTERS if self._full else self._room()
+        line = f"{at} {word:>10}  {_cut(text, limit)}"
+        if self._console.is_terminal:
+            self._console.print(Text(line, style=style), soft_wrap=self._full)
+        else:
+            self._console.file.write(line.rstrip() + "\n")
+
+    def flush(self) -> None:
+        """What was drawn is seen by whoever reads it elsewhere."""
+        self._console.file.flush()
+
+    def said(self, text: str) -> None:
+        """A line of ours."""
+        if self._console.is_terminal:
+            self._console.print(Text(printable(text), style="yellow"))
+        else:
+            self._console.file.write(printable(text) + "\n")
+
+    def _room(self) -> int:
+        return max(self._console.width - 36, 20) if self._console.is_terminal else PLAIN_CHARACTERS
+
+    def _row(self, at: str, left: str, right: str, style: str) -> None:
+        side = (self._console.width - 10 - 6) // 2
+        line = Text(f"{at:>9} ", style="dim")
+        for text in (left, right):
+            cell = Text(_cut(text.expandtabs(1), side), style=style)
+            cell.truncate(side, pad=True)
+            line.append(" │ ", style="dim").append_text(cell)
+        line.rstrip()
+        self._console.print(line, no_wrap=True, overflow="crop")
+
+
+def _text(record: Record) -> str:
+    if record.letter in "sxn":
+        return orjson.dumps(dict(record.fact)).decode()
+    data = record.data[:FULL_CHARACTERS]
+    return data.removesuffix(b"\n").decode("utf-8", "replace") + ("" if data.endswith(b"\n") else " (no end of line)")
+
+
+def _cut(text: str, limit: int) -> str:
+    """The beginning of a line, and how much of it is not shown."""
+    if len(text) <= limit:
+        return text
+    more = f"… (+{len(text) - limit})"
+    return text[: max(limit - len(more), 1)] + more

@@ -1,0 +1,206 @@
+"""`shim show`: a recording drawn for reading, also one that is still being written; and a run, as it happens."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+from rich.console import Console
+
+from shim.core.cast.records import Header, Record
+from shim.core.reading.account import printable
+from shim.story.reading import TOO_LONG, Cast, Teller
+from shim.story.story import Story
+from shim.story.terminal.draw import Drawing
+from shim.story.terminal.raw import RawDrawing
+
+POLL_SECONDS = 0.1  # how often a recording that is being written is looked at again
+TAIL_BYTES = 200  # of a file, in which its last checkpoint stands
+FLUSH_RECORDS = 200  # that are drawn before a reader elsewhere gets them, so that it waits for none
+
+
+def open_console() -> Console:
+    """The terminal, or the pipe, that stdout is; a character that it cannot show is a question mark."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+class Growing:
+    """Waits for more of a file that is being written: until its last checkpoint, or until it is gone.
+
+    A recording may be replaced by itself without its secrets when it ends; then the file of this name is another one,
+    and a whole one.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._identity = _identity(path)
+        self._over = False
+        self.waited: Callable[[], None] = lambda: None
+        self.gone = False
+        self.replaced = False
+
+    def more(self) -> bool:
+        """Whether to look once more at the end of the file, a moment later."""
+        self.waited()
+        if self._over:
+            return False
+        identity = _identity(self._path)
+        if identity != self._identity:
+            # What was written last may not have been read yet: one more look, and no waiting.
+            self._over = True
+            self.gone = identity is None
+            self.replaced = identity is not None and _ended(self._path)
+            return True
+        time.sleep(POLL_SECONDS)
+        return True
+
+
+def show(
+    path: str, console: Console, *, follow: bool = False, raw: bool = False, full: bool = False, thinking: bool = False
+) -> None:
+    """Draw a cast, as a session or as its records. CastError when there is none."""
+    growing = Growing(path) if follow else None
+    cast = Cast(path) if growing is None else Cast(path, growing.more)
+    if raw:
+        drawing: _Raw | _Session = _Raw(console, cast.header, full)
+    else:
+        drawing = _Session(console, cast.header, full=full, thinking=thinking, live=follow)
+    if growing is not None:
+        growing.waited = drawing.waited
+    drawing.flush()
+    stopped = False
+    try:
+        for count, record in enumerate(cast.records(), 1):
+            drawing.record(record)
+            if count % FLUSH_RECORDS == 0:
+                drawing.flush()
+    except KeyboardInterrupt:
+        stopped = True
+        cast.close()
+    drawing.close(_ending(cast, growing, stopped))
+
+
+def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:
+    """What has to be said of the recording itself."""
+    said = []
+    skipped = cast.reader.skipped
+    whole = cast.whole or (growing is not None and growing.replaced)
+    if not whole and not stopped:
+        gone = growing is not None and growing.gone
+        said.append("the file is gone" if gone else "the recording was cut off here")
+        skipped -= cast.reader.torn
+    if skipped:
+        lines = "1 line" if skipped == 1 else f"{skipped} lines"
+        said.append(f"{lines} of the recording cannot be read: `shim cast verify` says where it is damaged")
+    return said
+
+
+class _Session:
+    """A cast as a session."""
+
+    def __init__(self, console: Console, header: Header, *, full: bool, thinking: bool, live: bool) -> None:
+        self._teller = Teller(header)
+        self._drawing = Drawing(console, self._teller.story, live=live, thinking=thinking, full=full)
+        self._drawing.said(title(header))
+
+    def record(self, record: Record) -> None:
+        for change in self._teller.feed(record):
+            self._drawing.change(change)
+
+    def waited(self) -> None:
+        self.flush()
+
+    def flush(self) -> None:
+        self._drawing.flush()
+
+    def close(self, ending: list[str]) -> None:
+        for change in self._teller.close():
+            self._drawing.change(change)
+        if self._teller.skipped:
+            count = self._teller.skipped
+            ending.append(f"{count} line{'s' if count > 1 else ''} of the session {TOO_LONG}")
+        self._drawing.close(ending)
+
+
+class _Raw:
+    """A cast as its records."""
+
+    def __init__(self, console: Console, header: Header, full: bool) -> None:
+        self._drawing = RawDrawing(console, full=full)
+        self._drawing.said(title(header))
+
+    def record(self, record: Record) -> None:
+        self._drawing.record(record)
+
+    def waited(self) -> None:
+        self.flush()
+
+    def flush(self) -> None:
+        self._drawing.flush()
+
+    def close(self, ending: list[str]) -> None:
+        for line in ending:
+            self._drawing.said(line)
+        self.flush()
+
+
+def title(header: Header) -> str:
+    """Who was recorded, where and when."""
+    vendor = " ".join(filter(None, (header.vendor, header.vendor_version)))
+    when = header.started[:19].replace("T", " ") + (" UTC" if header.started.endswith("Z") else "")
+    shim = f"shim {header.shim}" if header.shim else ""
+    parts = (vendor, header.cwd, when.strip(), shim, header.platform)
+    return printable(" · ".join(filter(None, parts))).replace("\n", " ")
+
+
+def draw_run(command: Sequence[str], prompt: str, console: Console) -> int:
+    """Start the drop-in and draw its stream; its exit status. Its caller ignores SIGINT: the drop-in ends the turn."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    began = time.monotonic()
+    story = Story()
+    drawing = Drawing(console, story, live=True)
+    for change in story.prompt(0.0, prompt):
+        drawing.change(change)
+    drawing.wait("waiting for the agent")
+    with process.stdout:
+        for line in process.stdout:
+            event = _event(line)
+            for change in story.event(time.monotonic() - began, event) if event is not None else ():
+                drawing.change(change)
+            drawing.flush()
+    for change in story.close(time.monotonic() - began):
+        drawing.change(change)
+    drawing.close()
+    return process.wait()
+
+
+def _event(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _ended(path: str) -> bool:
+    """Whether the file of this name has its last checkpoint."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
+            return file.read().endswith(b'","end"]\n')
+    except OSError:
+        return False

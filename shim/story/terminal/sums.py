@@ -1,0 +1,108 @@
+"""The sums of a turn and of a session in a few lines, and a bar of where the time went."""
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+from rich.text import Text
+
+from shim.core.reading.account import printable
+from shim.story.figures import calls, dollars, duration, tokens
+from shim.story.steps import Totals, cause_of
+from shim.story.story import Story
+from shim.story.timeline import Span, Spent
+
+# Drawn so that they can be told apart without colours too; the later one is drawn over the earlier ones.
+_LOOKS: dict[Spent, tuple[str, str, str]] = {
+    "idle": ("·", "dim", "idle"),
+    "model": ("░", "cyan", "model"),
+    "tool": ("▓", "green", "tools"),
+    "person": ("█", "yellow", "a person"),
+}
+SHORTEST = 0.05  # a session of less time has no bar
+BAR_LEAST = 20
+BAR_MOST = 100
+ERRORS_CHARACTERS = 2000
+
+
+def turn_line(facts: Mapping[str, Any], seconds: float, cost: float, noted: Container[str] = ()) -> Iterator[Text]:
+    """How a turn ended, and what it took. `noted` are the kinds of notes that it had: they are not said again."""
+    shim = facts.get("shim")
+    shim = shim if isinstance(shim, Mapping) else {}
+    failed = bool(facts.get("is_error"))
+    replies = facts.get("num_turns")
+    told = [
+        "✗ failed: " + printable(cause_of(facts)) if failed else "✓ done",
+        f"{replies} {'reply' if replies == 1 else 'replies'}" if isinstance(replies, int) else "",
+        duration(seconds),
+        tokens(usage, "tokens") if isinstance(usage := facts.get("usage"), Mapping) and usage else "",
+        dollars(cost),
+    ]
+    yield Text(" · ".join(filter(None, told)), style="red" if failed else "green")
+    for key, note, word in (
+        ("repairs", "repair", "repaired"),
+        ("unknown_events", "unknown_event", "not understood"),
+        ("redacted", "redaction", "blanked"),
+    ):
+        if isinstance(counts := shim.get(key), Mapping) and counts and note not in noted:
+            yield Text(printable(f"{word}: {_counted(counts)}"), style="yellow")
+
+
+def reasons(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Why a turn failed, in the words of whoever said so."""
+    errors = facts.get("errors")
+    if facts.get("is_error"):
+        said = errors if isinstance(errors, list) and errors else [facts.get("result")]
+        yield from (str(error)[:ERRORS_CHARACTERS] for error in said if error)
+
+
+def _counted(counts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{str(name).replace('_', ' ')} {count}" for name, count in counts.items())
+
+
+def session_lines(story: Story, width: int) -> list[Text]:
+    """The sums of a session, if it had more than one turn, and its timeline."""
+    totals = story.totals
+    if totals.duration < SHORTEST:
+        return []
+    lines = [Text(_sums(totals))] if totals.turns > 1 else []
+    bar = min(max(width - 2, BAR_LEAST), BAR_MOST)
+    return [*lines, timeline_bar(story.timeline, totals.duration, bar), _legend(totals)]
+
+
+def _sums(totals: Totals) -> str:
+    told = [
+        f"{totals.turns} turns",
+        f"{totals.errors} failed" if totals.errors else "",
+        calls(totals.calls, totals.failed_calls, totals.denied_calls, "calls") if totals.calls else "",
+        tokens(totals.tokens, "tokens") if totals.tokens else "",
+        dollars(totals.cost),
+        duration(totals.duration),
+    ]
+    return "session: " + " · ".join(filter(None, told))
+
+
+def _legend(totals: Totals) -> Text:
+    legend = Text()
+    for spent, seconds in sorted(totals.seconds.items(), key=lambda item: -item[1]):
+        if seconds >= 0.05 or seconds >= totals.duration / 100:
+            mark, style, word = _LOOKS[spent]  # type: ignore[index]
+            legend.append("   " if legend else "")
+            legend.append(mark, style=style).append(f" {word} {duration(seconds)} {seconds / totals.duration:.0%}")
+    return legend
+
+
+def timeline_bar(spans: list[Span], total: float, width: int) -> Text:
+    """What each of `width` stretches of the time was spent on: a person's is drawn over a tool's, that over others."""
+    cells: list[Spent] = ["idle"] * width
+    order: list[Spent] = list(_LOOKS)
+    for spent in order[1:]:
+        for span in spans:
+            if span.spent == spent:
+                first = round(span.begin / total * width)
+                for cell in range(first, min(max(round(span.end / total * width), first), width)):
+                    cells[cell] = spent
+    bar = Text()
+    for spent in cells:
+        mark, style, _ = _LOOKS[spent]
+        bar.append(mark, style=style)
+    return bar
