@@ -552,7 +552,7 @@ def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
     box.settings(f'[vendors.own]\nbin = "{gemini}"\n')
     vendors = box.config.parent / "vendors"
     vendors.mkdir()
-    places = ", ".join(f'{system} = "{policies}"' for system in ("linux", "darwin", "win32"))
+    places = ", ".join(f'{system} = "{policies}"' for system in ("linux", "darwin"))
     profile = f'schema = 1\nid = "own"\nextends = "gemini"\n[launch]\noverruled_by = {{ {places} }}\n'
     (vendors / "own.toml").write_text(profile, encoding="utf-8")
     words = (*ASK, "--permission-mode", mode)

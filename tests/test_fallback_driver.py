@@ -13,7 +13,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.fallback import Fallback
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.messages import Message
-from shim.core.skipped import tried
+from shim.core.errors import tried
 
 
 class Launched:

@@ -63,7 +63,6 @@ def started(profile, *words, prompt="say hi", **facts):
         (("--max-turns", "3"), {}, ("--ask", "--turns", "3", "say hi")),
         (("--session-id", U), {}, ("--ask", "--id", U, "say hi")),
         (("--session-id", U), {"resume": "s1"}, ("--ask", "--again", "--session=s1", "say hi")),
-        ((), {"inline": False}, ("--ask", "-")),
     ],
 )
 def test_what_is_asked_becomes_arguments(words, facts, arguments):
@@ -418,7 +417,7 @@ def test_an_argument_may_have_a_limit_of_its_own():
 
 def test_what_takes_its_prompt_as_an_argument_only_is_not_given_it_on_stdin():
     with pytest.raises(FrontendError, match="takes its prompt as an argument only"):
-        started(guarded("--", long="refuse"), inline=False)
+        started(guarded("--", long="refuse"), prompt="")
     assert started(guarded("stdin", long="refuse"), prompt="-x").stdin == b"-x", "whose guard is stdin reads it"
 
 

@@ -13,7 +13,7 @@ from replaying import START, end, line, request, response, signalled, user
 from support import as_parameters, brief, case
 
 from shim.recording import replay
-from shim.recording.replay import Wanted, read_words, words_of
+from shim.recording.wanted import Wanted, read_words, words_of
 
 HELLO = case("demo/session")
 ENDS = [None, 0, 1, 3, 127, "SIGTERM", "SIGINT", "SIGKILL", "SIGSEGV", "SIG_DFL", "SIGNONSENSE"]

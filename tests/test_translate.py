@@ -11,13 +11,13 @@ from shim.conversation.drivers.open_translation import (
     fresh_identity,
     open_translation,
     parse_exit,
-    signal_name,
     translate,
     write_all,
 )
 from shim.core.errors import FrontendError
 from shim.core.ids import parse_uuid
 from shim.core.turn.result import Exit
+from shim.process.exit_status import signal_name
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from support import Stage, as_parameters, fixture_cases, translate_case
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.pen import ClaudePen
-from shim.core.skipped import REASON_CHARACTERS, listed, read_tried, tried
+from shim.core.errors import REASON_CHARACTERS, listed, read_tried, tried
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.pump import Translation

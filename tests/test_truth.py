@@ -16,7 +16,8 @@ from test_properties import examples
 from truth import AGREEMENTS, check_truth
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.api_errors import CAUSES, KINDS
+from shim.core.api_errors import KINDS
+from shim.core.errors import CAUSES
 from shim.core.turn.result import Exit
 
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}

@@ -8,8 +8,7 @@ import pytest
 from support import Stage, fixture_cases, parse, translate_case
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.api_errors import KINDS, classify
-from shim.core.api_text import BEGINNINGS, api_text, stripped
+from shim.core.api_errors import BEGINNINGS, KINDS, api_text, classify, stripped
 from shim.core.reading.json_text import dump
 from shim.core.turn.result import Exit
 

@@ -14,16 +14,16 @@ heard: list[int] = []
 def listen() -> None:
     """Note them from now on; what was ignored stays ignored."""
     for name in NAMES:
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+        number = getattr(signal, name)
+        if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _note)
 
 
 def forget() -> None:
     """What follows is short and says no result: a signal simply ends it, one that came already too."""
     for name in NAMES:
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is _note:
+        number = getattr(signal, name)
+        if signal.getsignal(number) is _note:
             signal.signal(number, signal.SIG_DFL)
     if heard:
         signal.raise_signal(heard[0])

@@ -10,7 +10,7 @@ from shim.core.errors import ArgumentError, FrontendError
 from shim.core.reading.lines import INBOUND_BYTES
 
 if TYPE_CHECKING:
-    from shim.recording.recorder import Recorder
+    from shim.channels.tap import Tap
 
 SILENT_SECONDS = 3.0  # for a pipe that is open and says nothing, beside a prompt (contract P20)
 PATIENT_SECONDS = 600.0  # for the same pipe when the prompt can only come from it
@@ -26,7 +26,7 @@ SLOW_STDIN = (
 
 
 def read_prompt(
-    invocation: Invocation, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Recorder | None" = None
+    invocation: Invocation, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Tap | None" = None
 ) -> str:
     """The prompt. ArgumentError when there is none, FrontendError when no program could be given it."""
     given = invocation.prompt or ""
@@ -66,7 +66,7 @@ def _read(path: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _piped(descriptor: int, have_prompt: bool, limit: int, recorder: "Recorder | None") -> str:
+def _piped(descriptor: int, have_prompt: bool, limit: int, recorder: "Tap | None") -> str:
     """What stdin holds, "" for a terminal, a closed one, and one that stays silent."""
     try:
         if os.isatty(descriptor):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 
 if TYPE_CHECKING:
-    from shim.recording.recorder import Recorder
+    from shim.channels.tap import Tap
 
 CHUNK_BYTES = 256 * 1024
 
@@ -19,7 +19,7 @@ CHUNK_BYTES = 256 * 1024
 class Source:
     """File descriptor 0. A pipe, a socket or a terminal is waited for; a file is never waited for long."""
 
-    def __init__(self, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Recorder | None" = None) -> None:
+    def __init__(self, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Tap | None" = None) -> None:
         """A line of more than `limit` bytes is skipped, and so much may wait for its turn."""
         self.limit = limit
         self._recorder = recorder

@@ -15,8 +15,8 @@ from shim.core.claude.messages import Message
 from shim.core.turn.turn import Turn
 
 if TYPE_CHECKING:
+    from shim.channels.tap import Tap
     from shim.core.turn.pen import Pen
-    from shim.recording.recorder import Recorder
 
 WHOLE_BYTES = 1024 * 1024
 
@@ -33,7 +33,7 @@ class Stdout:
     the reader that has gone, it is the disk that is full.
     """
 
-    def __init__(self, descriptor: int = 1, recorder: "Recorder | None" = None) -> None:
+    def __init__(self, descriptor: int = 1, recorder: "Tap | None" = None) -> None:
         self.broken = False
         self._recorder = recorder
         self._descriptor = descriptor
@@ -101,7 +101,7 @@ class Stdout:
             if self._recorder is not None:
                 self._note(whole[: len(whole) - len(view)] if view else whole, self._recorder)
 
-    def _note(self, taken: bytes, recorder: "Recorder") -> None:
+    def _note(self, taken: bytes, recorder: "Tap") -> None:
         if taken:
             recorder.stream("O", taken)
             if not taken.endswith(b"\n"):

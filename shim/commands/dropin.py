@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING
 from shim.channels import early_signals
 from shim.channels.raw_output import GONE, insist, tell
 from shim.conversation.decide import Start, terminator
-from shim.conversation.drivers.open_translation import fresh_identity, open_pen, signal_name, write_all
-from shim.core.api_errors import Cause
+from shim.conversation.drivers.open_translation import fresh_identity, open_pen, write_all
 from shim.core.claude import argv
 from shim.core.claude.argv import Invocation
 from shim.core.claude.pen import CLAUDE_VERSION, TERMINATORS
-from shim.core.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, UnrecordedError, VendorError
+from shim.core.errors import (
+    ArgumentError,
+    Cause,
+    FrontendError,
+    ShimError,
+    UnknownSessionError,
+    UnrecordedError,
+    VendorError,
+)
 from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
 from shim.core.turn.result import bare
@@ -22,6 +29,7 @@ from shim.core.turn.terms import Terms
 from shim.core.vendor.pump import Translation
 from shim.core.vendor.translator import Translator
 from shim.process.environment import working_directory
+from shim.process.exit_status import signal_name
 from shim.state import config
 
 if TYPE_CHECKING:

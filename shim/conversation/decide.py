@@ -21,10 +21,9 @@ from shim.core.claude.control_answers import Facts
 from shim.core.claude.messages import Message
 from shim.core.claude.policy import MODES, permission_mode
 from shim.core.dialects import DIALECTS
-from shim.core.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError
+from shim.core.errors import PASSED_OVER, ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.core.ids import parse_uuid, vendor_id
 from shim.core.reading.account import printable
-from shim.core.skipped import PASSED_OVER
 from shim.core.vendor.routing import check_model, chosen, listed, routed
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
 from shim.process.find_program import found_on_path

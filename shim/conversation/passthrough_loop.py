@@ -15,7 +15,7 @@ from shim.channels.raw_output import COURTESY_SECONDS, offer, tell
 from shim.channels.stdin import Source
 from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
-from shim.core.api_errors import Cause
+from shim.core.errors import Cause
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.machine import CLOSED, NEW

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from shim.core.errors import FrontendError, ModeError, VendorError
-from shim.core.skipped import Tried, tried
+from shim.core.errors import FrontendError, ModeError, Tried, VendorError, tried
 from shim.core.vendor.vendor import Vendor
 from shim.process.find_program import find_launcher, find_program
 from shim.state.config import Settings

@@ -1,8 +1,69 @@
-"""Whose fault it was: the frontend that called us, or the vendor program that we called."""
+"""Whose fault it was: the frontend that called us, or the vendor program that we called; and every cause there is.
 
-from shim.core.api_errors import Cause
+A vendor of a list that did not answer is no error yet: `Tried` is how `init.shim`, `result.shim` and an error say it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
 from shim.core.ids import parse_uuid
-from shim.core.skipped import Tried
+from shim.core.reading.account import printable
+
+# All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is `tests/truth.py`.
+Cause = Literal[
+    "clean",
+    "vendor_error",  # the vendor said that it failed
+    "auth",
+    "rate_limit",
+    "limit",  # of turns, time or money, that the user set
+    "denied",  # a call that must not run had begun
+    "refused",  # by us before anything ran, by the vendor's trust gate, by the model's filter
+    "truncated",  # it ended without a word about its end, or in the middle of its work
+    "exit_code",
+    "signal",
+    "stall",
+    "interrupted",
+    "not_found",  # the vendor's program, the session
+    "protocol",  # what it printed is not what it was started to print
+    "internal",
+]
+CAUSES = frozenset(get_args(Cause))
+
+# Of a vendor's words why it did not answer: they stand in each init and each result, and are for a person to read.
+REASON_CHARACTERS = 300
+NAME_CHARACTERS = 32  # of a vendor
+PASSED_OVER = "passed_over"  # the kind of a recording's note that says it; `started`: the child before it was its own
+
+
+class Tried(NamedTuple):
+    """One vendor that was asked before: its name, the cause that its own result would have had, its words."""
+
+    vendor: str
+    cause: Cause
+    reason: str
+
+    def fact(self) -> dict[str, Any]:
+        """As JSON, for `shim.tried`."""
+        return {"vendor": self.vendor, "cause": self.cause, "reason": self.reason}
+
+
+def tried(vendor: str, cause: Cause, words: str) -> Tried:
+    """With the words on one line, safe to print, and no more than a person reads."""
+    reason = " ".join(printable(words).split())
+    if len(reason) > REASON_CHARACTERS:
+        reason = reason[: REASON_CHARACTERS - 1] + "…"
+    return Tried(vendor, cause, reason)
+
+
+def listed(before: Sequence[Tried]) -> str:
+    """What stands behind the error of the last vendor of a list when none of them answered."""
+    return "".join(f"\n{it.vendor} did not answer either ({it.cause}): {it.reason}" for it in before)
+
+
+def read_tried(fact: Mapping[str, Any]) -> Tried:
+    """The reverse of `fact`, whatever a file says."""
+    cause: Cause = next((cause for cause in CAUSES if cause == fact.get("cause")), "vendor_error")
+    return tried(str(fact.get("vendor"))[:NAME_CHARACTERS], cause, str(fact.get("reason")))
 
 
 class ShimError(Exception):

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from shim.conversation.drivers.open_translation import signal_name
 from shim.core.reading.head_and_tail import Tail
 from shim.core.turn.result import Exit
 from shim.process import guard, strays
+from shim.process.exit_status import signal_name
 
 if TYPE_CHECKING:
-    from shim.recording.recorder import Track
+    from shim.channels.tap import Track
 
-WINDOWS = os.name == "nt"  # windows.py stands for the process group there; never run
 CHUNK_BYTES = 256 * 1024
 # gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives anybody this much.
 PIPE_BYTES = 1024 * 1024
@@ -58,10 +57,6 @@ def spawn(
         "cwd": cwd,
     }
     try:
-        if WINDOWS:
-            from shim.process import windows
-
-            return windows.spawn(command, **options)
         with _hearing_interrupts():
             process = subprocess.Popen(list(command), start_new_session=True, **options)
         _running.add(process.pid)
@@ -114,12 +109,7 @@ def _signal_group(process: "subprocess.Popen[bytes]", name: str) -> None:
     if process.returncode is not None:
         return
     with contextlib.suppress(OSError):
-        if WINDOWS:
-            from shim.process import windows
-
-            windows.signal_job(process, name)
-        else:
-            os.killpg(process.pid, getattr(signal, name))
+        os.killpg(process.pid, getattr(signal, name))
 
 
 class Child:
@@ -244,10 +234,6 @@ class Child:
             finally:
                 os.close(descriptor)
             return
-        if WINDOWS:
-            while self._process.poll() is None:
-                await anyio.sleep(POLL_SECONDS)
-            return
         while os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             await anyio.sleep(POLL_SECONDS)
 
@@ -309,10 +295,6 @@ def remove(files: Sequence[str]) -> None:
 
 
 def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
-    if WINDOWS:
-        from shim.process import windows
-
-        windows.forget(process)
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             with contextlib.suppress(OSError):

@@ -61,18 +61,12 @@ def find_launcher(words: Sequence[str], environment: Mapping[str, str], cwd: str
 
 def candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
     """The executables called `name`, in PATH's order; our own file gives what it replaced (`--force`)."""
-    names = [name]
-    if os.name == "nt":
-        from shim.process.windows import spellings
-
-        names = spellings(name, environment)
     for directory in search_path(environment, cwd):
-        for spelling in names:
-            path = os.path.join(directory, spelling)
-            if is_ours(path):
-                path += BACKUP_SUFFIX
-            if os.path.isfile(path) and os.access(path, os.X_OK):
-                yield path
+        path = os.path.join(directory, name)
+        if is_ours(path):
+            path += BACKUP_SUFFIX
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            yield path
 
 
 def search_path(environment: Mapping[str, str], cwd: str) -> list[str]:
@@ -121,15 +115,6 @@ def found_on_path(vendors: Mapping[str, Vendor], environment: Mapping[str, str],
         if path:
             found[name] = path
     return found
-
-
-def runs_in_shell(program: str) -> bool:
-    """Whether it is a batch file, whose arguments a shell reads again (Windows only)."""
-    if os.name != "nt":
-        return False
-    from shim.process.windows import is_batch
-
-    return is_batch(program)
 
 
 def unheard(vendor: Vendor, launcher: Sequence[str]) -> str:

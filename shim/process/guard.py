@@ -5,7 +5,6 @@ that we are gone. A vendor that waits for a tool reads and writes nothing for ho
 """
 
 import contextlib
-import os
 import subprocess
 
 SCRIPT = 'read -r line || { kill -s TERM -- "-$1"; sleep 1; kill -s KILL -- "-$1"; } 2>/dev/null'
@@ -16,8 +15,6 @@ _guards: dict[int, "subprocess.Popen[bytes]"] = {}
 
 def set_for(group: int) -> None:
     """Guard a process group; where no shell can be started it goes without."""
-    if os.name == "nt":
-        return  # the end of our process closes the job
     command = ["/bin/sh", "-c", SCRIPT, "sh", str(group)]
     quiet = subprocess.DEVNULL
     with contextlib.suppress(OSError):

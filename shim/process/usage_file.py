@@ -16,7 +16,7 @@ from shim.state.files import read_file
 from shim.state.spill import Spill
 
 if TYPE_CHECKING:
-    from shim.recording.recorder import Recorder
+    from shim.channels.tap import Tap
 
 REPORT_BYTES = 1024 * 1024  # vibe's has its whole configuration: 10 KB; a conversation's totals have less
 
@@ -25,7 +25,7 @@ class ReportFile:
     """What one child may write about its run. `folder` is None when there is no private place for it."""
 
     def __init__(
-        self, report: Report, environment: Mapping[str, str], session_id: str, recorder: "Recorder | None" = None
+        self, report: Report, environment: Mapping[str, str], session_id: str, recorder: "Tap | None" = None
     ) -> None:
         self._report = report
         self._recorder = recorder

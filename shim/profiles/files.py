@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from shim.core.errors import FrontendError
 from shim.core.vendor.translator import Translator
 from shim.core.vendor.vendor import Vendor
+from shim.profiles.bundled import PROFILES
 from shim.profiles.compile.toml_errors import Source, Spot
 from shim.profiles.profile import Trace, build, merged
 
@@ -75,8 +76,6 @@ def _whole(file: File, read: Read, under: tuple[str, ...]) -> tuple[Mapping[str,
     spot = Spot(file.source, file.table)
     if not spot.at("extends"):
         return spot.table(), file
-    from shim.vendors import PROFILES
-
     base, own = spot.at("extends").text(), dict(spot.table())
     known = [name for name in PROFILES if name not in under]
     if base not in known:

@@ -36,7 +36,7 @@ stdin is not its prompt has none: many wait for its end. What a frontend gives w
 the id of a session is checked here, by its pattern, and no other value begins a word with a dash. `{bundled}` is the
 folder of the bundled profiles, for a file with rules that keep a mode narrow. Behind a launcher the program may not see
 it, so such a profile is started there in the widest mode only; so it is where `overruled_by = { linux = "/a/folder" }`
-names a folder (also darwin, win32) with `.toml` files in it, which go before ours.
+names a folder (also darwin) with `.toml` files in it, which go before ours.
 """
 
 import re
@@ -50,11 +50,11 @@ from shim.core.vendor.vendor import ARGUMENT_BYTES, Launch, Report, Request, as_
 from shim.core.vendor.versions import VersionProbe, conditions
 from shim.profiles.compile.toml_errors import Spot
 from shim.profiles.compile.tools import RuledTool
-from shim.profiles.words import BUNDLED, SWITCHES, TEXTS, part
+from shim.profiles.words import BUNDLED, SWITCHES, TEXTS, Prompt, part
 
 WORDS = 200  # of one template
 VARIANTS = 10
-SYSTEMS = ("linux", "darwin", "win32")
+SYSTEMS = ("linux", "darwin")
 PROGRAM = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 NAME_CHARACTERS = 100  # of a variable
 VARIANT = r"[a-z][a-z0-9-]{0,31}"
@@ -84,15 +84,6 @@ class Template(NamedTuple):
     probe: Callable[[str], str] | None
     version: VersionProbe
     report: Report | None
-
-
-class Prompt(NamedTuple):
-    """`launch.prompt`."""
-
-    via: str
-    guard: str
-    long: str
-    most: int  # bytes of an argument
 
 
 def template(spot: Spot, name: str, tools: Tools) -> Template:
@@ -320,7 +311,7 @@ def _place(prompt: Prompt, request: Request, text: str, name: str) -> tuple[bool
     long = _bytes(text) > prompt.most
     if prompt.via == "arg":
         guarded = prompt.guard != "stdin" or as_argument(text)
-        if request.inline and guarded and not long and text:
+        if guarded and not long and text:
             return True, None
         if prompt.long == "stdin" or (prompt.guard == "stdin" and not long):
             return False, None

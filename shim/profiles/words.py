@@ -2,13 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from shim.core.errors import FrontendError
 from shim.profiles.compile.toml_errors import Spot
-
-if TYPE_CHECKING:
-    from shim.profiles.launch import Prompt
 
 WORDS = 200  # of one part
 CONDITIONS = 10
@@ -35,7 +32,16 @@ Filled = Mapping[str, Any]
 Part = Callable[[Filled], list[str]]
 
 
-def part(spot: Spot, uses: set[str], prompt: "Prompt", variants: tuple[str, ...]) -> Part:
+class Prompt(NamedTuple):
+    """`launch.prompt`."""
+
+    via: str
+    guard: str
+    long: str
+    most: int  # bytes of an argument
+
+
+def part(spot: Spot, uses: set[str], prompt: Prompt, variants: tuple[str, ...]) -> Part:
     """One entry of `argv`, compiled; what it depends on is added to `uses`."""
     if isinstance(spot.value, str):
         return _word(spot, uses, prompt)
@@ -68,7 +74,7 @@ def _conditions(spot: Spot, known: tuple[str, ...]) -> tuple[str, ...]:
     return (spot.choice(known),)
 
 
-def _many(spot: Spot, uses: set[str], prompt: "Prompt", wanted: tuple[str, ...]) -> Part:
+def _many(spot: Spot, uses: set[str], prompt: Prompt, wanted: tuple[str, ...]) -> Part:
     """The words of `args`, once or for each item of a list."""
     if not spot.at("each"):
         own = tuple(key for key in wanted if key in LISTS)
@@ -80,7 +86,7 @@ def _many(spot: Spot, uses: set[str], prompt: "Prompt", wanted: tuple[str, ...])
     return lambda filled: [word for item in filled[key] for one in parts for word in one({**filled, "item": item})]
 
 
-def _word(spot: Spot, uses: set[str], prompt: "Prompt", own: tuple[str, ...] = ()) -> Part:
+def _word(spot: Spot, uses: set[str], prompt: Prompt, own: tuple[str, ...] = ()) -> Part:
     """One word: literal, or with placeholders; one that has nothing to be filled with is left out."""
     text = spot.value if spot.value == "" else spot.text()
     names = re.findall(_PLACEHOLDER, text) if "{" in text else []

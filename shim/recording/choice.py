@@ -15,14 +15,13 @@ from shim.core.cast.records import SUFFIX, CastError, Header, Reader, Record
 from shim.core.cast.words import read_word
 from shim.core.claude.argv import Invocation, parse
 from shim.core.claude.messages import read_message
-from shim.core.errors import FrontendError, VendorError
+from shim.core.errors import PASSED_OVER, FrontendError, Tried, VendorError, read_tried
 from shim.core.ids import parse_uuid, vendor_id
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
-from shim.core.skipped import PASSED_OVER, Tried, read_tried
 from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
 from shim.core.yume.argv import parse as parse_yume
-from shim.recording.replay import CHUNK_BYTES, Wanted, open_cast, words_of
+from shim.recording.wanted import CHUNK_BYTES, Wanted, open_cast, words_of
 from shim.vendors import find_recorded
 
 MOST_CASTS = 10_000  # of a directory; nobody finds their way in more

@@ -7,22 +7,20 @@ bytes with the recorded pauses, waits where the recording was told something, an
 import os
 import queue
 import signal
-import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
 
-from shim.core.cast.records import CastError, Reader, Record
+from shim.core.cast.records import CastError, Record
 from shim.core.cast.script import Script, Step
 from shim.core.cast.words import REPORT, from_message, of_child, of_frontend
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
+from shim.recording.wanted import CHUNK_BYTES, Wanted, read_words, records_of
 
-CHUNK_BYTES = 256 * 1024
 # For a line that the recording had: a person may come back tomorrow and press "allow".
 LINE_SECONDS = 24 * 60 * 60.0
 # For an interrupt that the recording had: somebody who only watches sees how it went on without pressing a button.
@@ -32,25 +30,6 @@ HEARD_CHUNKS = 64  # of stdin that wait to be looked at; then whoever writes wai
 CAUGHT = ("SIGINT", "SIGTERM", "SIGHUP")
 
 Event = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signal", its name)
-
-
-class Wanted(NamedTuple):
-    """What is to be played, and how. `child` is the n-th of the recording; `side` is vendor or claude.
-
-    `report` is the file for what the child wrote about its run, "" where nobody reads it.
-    `folder` has recordings that may be played instead, where one of them begins with the message that comes.
-    `speed` 2 is twice as fast, 0 at once; no pause is longer than `max_gap` seconds, where that is not None.
-    """
-
-    path: str
-    side: str = "vendor"
-    child: int = 1
-    speed: float = 1.0
-    max_gap: float | None = None
-    signals: bool = False
-    session: str = ""
-    folder: str = ""
-    report: str = ""
 
 
 class Hearing:
@@ -65,8 +44,8 @@ class Hearing:
     def listen(self) -> None:
         """From now on. A person at a terminal speaks no protocol: nobody is waited for there."""
         for name in CAUGHT:
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            number = getattr(signal, name)
+            if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, frame: self._events.put(("signal", _name(number).encode())))
         if os.isatty(self._descriptor):
             self._events.put(("end", b""))
@@ -163,32 +142,6 @@ class Player:
 # -- the file ---------------------------------------------------------------------------------------------------
 
 
-def open_cast(path: str) -> int:
-    """A descriptor of a recording: a file and nothing else, so that no pipe or device is waited for."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except (OSError, ValueError) as error:
-        raise CastError(f"{path!r} cannot be read: {getattr(error, 'strerror', error)}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise CastError(f"{path!r} is no file", hint="a cast is a file; `shim claude --shim-record FILE` makes one")
-    return descriptor
-
-
-def records_of(path: str) -> Iterator[Record]:
-    """The records of a cast, read as they are asked for. CastError when it cannot be read or is none."""
-    descriptor = open_cast(path)
-    try:
-        reader = Reader()
-        while chunk := os.read(descriptor, CHUNK_BYTES):
-            yield from reader.feed(chunk)
-        reader.close()
-    except OSError as error:
-        raise CastError(f"{path!r} cannot be read: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
-
-
 def script_of(wanted: Wanted) -> Script:
     """The script of one side of a recording. CastError when it has no such child."""
     records = records_of(wanted.path)
@@ -244,7 +197,7 @@ def play(wanted: Wanted) -> int:
 def die(name: str) -> None:
     """End as a process that a signal ends; a name that this system does not have leaves a failure."""
     number = getattr(signal, name, None) if name.startswith("SIG") and not name.startswith("SIG_") else None
-    if number is None or os.name == "nt":
+    if number is None:
         os._exit(1)
     try:
         import resource
@@ -287,38 +240,6 @@ def _complain(text: str) -> int:
 
 def _name(number: int) -> str:
     return signal.Signals(number).name
-
-
-def words_of(wanted: Wanted) -> list[str]:
-    """The arguments that stand for it; whatever is put behind them is nobody's."""
-    options: Mapping[str, str] = {
-        "--as": wanted.side,
-        "--child": str(wanted.child),
-        "--speed": repr(wanted.speed),
-        "--max-gap": "" if wanted.max_gap is None else repr(wanted.max_gap),
-        "--session": wanted.session,
-        "--folder": wanted.folder,
-        "--report": wanted.report,
-    }
-    words = [f"{name}={value}" for name, value in options.items() if value]
-    return [f"--cast={wanted.path}", *words, *(["--signals"] if wanted.signals else []), "--"]
-
-
-def read_words(words: Sequence[str]) -> Wanted:
-    """The reverse of `words_of`."""
-    own = list(words)[: words.index("--")] if "--" in words else words
-    found = dict(word.partition("=")[::2] for word in own)
-    return Wanted(
-        path=found.get("--cast", ""),
-        side=found.get("--as", "vendor"),
-        child=int(found.get("--child", "1")),
-        speed=float(found.get("--speed", "1")),
-        max_gap=float(found["--max-gap"]) if "--max-gap" in found else None,
-        signals="--signals" in found,
-        session=found.get("--session", ""),
-        folder=found.get("--folder", ""),
-        report=found.get("--report", ""),
-    )
 
 
 if __name__ == "__main__":

@@ -233,9 +233,12 @@ def _timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[s
     return found
 
 
+MAC = "darwin"
+
+
 def config_directory(environment: Mapping[str, str]) -> str:
     """Where a user's settings live (platformdirs; asked only where the rule is not a line long)."""
-    if not sys.platform.startswith(("darwin", "win")):
+    if sys.platform != MAC:
         base = environment.get("XDG_CONFIG_HOME", "")
         if not os.path.isabs(base):
             base = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".config")

@@ -16,7 +16,7 @@ from shim.core.turn.result import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import translate
 from shim.core.vendor.translator import Event, Translator
-from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.vendor.vendor import Launch, Request, Vendor, as_argument, as_stdin
 from shim.core.vendor.versions import VersionProbe
 from shim.vendors.cursor_tools import LISTED, NOT_DENIALS, TOOLS, outcome
 
@@ -229,7 +229,7 @@ def launch(request: Request) -> Launch:
         arguments += ["--resume", request.resumed or invocation.session_id or ""]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
-    if request.as_argument(prompt):
+    if as_argument(prompt):
         return Launch((*arguments, prompt))
     return Launch(tuple(arguments), as_stdin(prompt))
 

@@ -20,9 +20,9 @@ import orjson
 from shim.core.cast.difference import Difference, Side, compare, split
 from shim.core.cast.records import CastError, Header
 from shim.core.cast.words import read_word
-from shim.core.skipped import PASSED_OVER
+from shim.core.errors import PASSED_OVER
 from shim.recording.choice import invocation_of
-from shim.recording.replay import open_cast
+from shim.recording.wanted import open_cast
 from shim.state import own_vendors
 from shim.state.config import CHOICES
 
@@ -163,8 +163,6 @@ def _environment(header: Header, moments: Sequence[Moment], path: str, folder: s
     states = [line for letter, line in moments if letter == "O" and STATE in line]
     if states:
         chosen[STATES[HOST in states[0]]] = "1"
-    if os.name == "nt":
-        chosen |= {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "TEMP") if name in os.environ}
     return chosen
 
 

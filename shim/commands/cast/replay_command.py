@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from shim.channels.raw_output import tell
-from shim.recording.replay import Wanted, play
+from shim.recording.replay import play
+from shim.recording.wanted import Wanted
 
 SIDES = ("vendor", "claude")
 Casts = Annotated[list[str], typer.Argument(metavar="CAST…", help="A cast; with --check also a directory of them.")]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shim.conversation.drivers.launcher import Launcher
-from shim.core.skipped import Tried
+from shim.core.errors import Tried
 
 
 class Candidate(NamedTuple):

@@ -17,8 +17,7 @@ from shim.core.claude.control import Control
 from shim.core.claude.hooks import Seen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
-from shim.core.errors import ModeError, ShimError, VendorError
-from shim.core.skipped import PASSED_OVER, Tried, tried
+from shim.core.errors import PASSED_OVER, ModeError, ShimError, Tried, VendorError, tried
 from shim.core.turn.result import UNANSWERED_CAUSES, Exit, open_calls
 from shim.core.vendor.pump import Translation
 from shim.process import strays

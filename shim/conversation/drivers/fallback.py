@@ -13,7 +13,7 @@ from shim.conversation.drivers.candidates import Candidate, Candidates
 from shim.conversation.drivers.driver import ChildDriver
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
-from shim.core.skipped import Tried
+from shim.core.errors import Tried
 from shim.core.vendor.pump import Translation
 
 

@@ -11,15 +11,14 @@ from shim.core.claude.argv import Invocation
 from shim.core.claude.control_answers import Facts
 from shim.core.claude.policy import Policy
 from shim.core.dialects import DIALECTS
-from shim.core.errors import FrontendError, ShimError
+from shim.core.errors import FrontendError, ShimError, Tried
 from shim.core.ids import parse_uuid
 from shim.core.reading.head_and_tail import Tail
-from shim.core.skipped import Tried
 from shim.core.turn.terms import NO_THREAD, Structured, Terms
 from shim.core.vendor.pump import Translation
 from shim.core.vendor.vendor import Launch, Request, Vendor
 from shim.process.environment import child_environment, extra_arguments, launch_environment, old_sdk
-from shim.process.find_program import find_launcher, find_program, runs_in_shell, unheard
+from shim.process.find_program import find_launcher, find_program, unheard
 from shim.process.probe import Probe
 from shim.process.vendor_home import home_of
 from shim.state import store
@@ -241,7 +240,6 @@ class Launcher:
             trust=self._own.trust,
             removed=self._removed(),
             listens=self._listens,
-            inline=not runs_in_shell(self._program[0]),
             keep=self._keep,
             report_folder=self._report_folder(),
             unheard=unheard(self.vendor, self._launcher),

@@ -12,6 +12,7 @@ from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.pump import Translation
+from shim.process.exit_status import signal_name
 from shim.state.config import LINE_BYTES
 from shim.state.files import aside_for
 from shim.vendors import find
@@ -125,16 +126,6 @@ def parse_exit(text: str) -> Exit:
 
 def _no_exit(text: str) -> Exit:
     raise ValueError(f"{text!r} is neither an exit code nor the name of a signal")
-
-
-def signal_name(number: int) -> str:
-    """SIGTERM for 15; the number itself for one without a name."""
-    import signal
-
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def translate(translation: Translation, source: int, sink: int, child_exit: Exit, stderr: str) -> None:

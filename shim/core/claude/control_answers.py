@@ -3,15 +3,14 @@
 One function a subtype: the request in, the body of the answer out (None: a success without a body), or a RefusalError.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from shim.core.claude.hooks import Hooks
+from shim.core.claude.messages import Message
 from shim.core.claude.pen import CLAUDE_VERSION
 from shim.core.claude.policy import Policy
-
-if TYPE_CHECKING:
-    from shim.core.claude.control import Control
 
 Body = Mapping[str, Any] | None
 Asked = Mapping[str, Any]
@@ -113,8 +112,15 @@ class Facts:
         return listed
 
 
-def _initialize(control: "Control", request: Asked) -> Body:
-    facts = control.facts
+class Frontend(Protocol):
+    """Whose request it is; `messages` wait for their turn."""
+
+    facts: Facts
+    messages: deque[Message]
+
+
+def _initialize(frontend: Frontend, request: Asked) -> Body:
+    facts = frontend.facts
     facts.system_prompt = _text(request.get("systemPrompt")) or facts.system_prompt
     facts.append_system_prompt = _text(request.get("appendSystemPrompt")) or facts.append_system_prompt
     facts.hooks = Hooks(request.get("hooks")) or facts.hooks
@@ -143,8 +149,8 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _set_model(control: "Control", request: Asked) -> Body:
-    facts, model = control.facts, request.get("model")
+def _set_model(frontend: Frontend, request: Asked) -> Body:
+    facts, model = frontend.facts, request.get("model")
     if model is not None and not isinstance(model, str):
         raise RefusalError("Cannot set model: must be a string or null")
     chosen = model if model not in ("", "default") else None
@@ -157,8 +163,8 @@ def _set_model(control: "Control", request: Asked) -> Body:
     return {"model": facts.resolved_model()}
 
 
-def _set_permission_mode(control: "Control", request: Asked) -> Body:
-    facts, mode = control.facts, request.get("mode")
+def _set_permission_mode(frontend: Frontend, request: Asked) -> Body:
+    facts, mode = frontend.facts, request.get("mode")
     mode = "default" if mode == "manual" else mode
     if mode not in MODE_NAMES:
         allowed = ", ".join(MODE_NAMES)
@@ -173,54 +179,54 @@ def _set_permission_mode(control: "Control", request: Asked) -> Body:
     return {"mode": mode}
 
 
-def _get_settings(control: "Control", request: Asked) -> Body:
-    return {"effective": {}, "sources": [], "applied": {"model": control.facts.resolved_model(), "effort": None}}
+def _get_settings(frontend: Frontend, request: Asked) -> Body:
+    return {"effective": {}, "sources": [], "applied": {"model": frontend.facts.resolved_model(), "effort": None}}
 
 
-def _list_models(control: "Control", request: Asked) -> Body:
-    return {"models": control.facts.models()}
+def _list_models(frontend: Frontend, request: Asked) -> Body:
+    return {"models": frontend.facts.models()}
 
 
-def _mcp_set_servers(control: "Control", request: Asked) -> Body:
+def _mcp_set_servers(frontend: Frontend, request: Asked) -> Body:
     servers = request.get("servers")
-    reason = f"{control.facts.vendor} is given its servers when it starts"
+    reason = f"{frontend.facts.vendor} is given its servers when it starts"
     return {"added": [], "removed": [], "errors": dict.fromkeys(servers if isinstance(servers, dict) else (), reason)}
 
 
-def _no_server(control: "Control", request: Asked) -> Body:
+def _no_server(frontend: Frontend, request: Asked) -> Body:
     raise RefusalError(f"Server not found: {request.get('serverName')}")
 
 
-def _no_rewinding(control: "Control", request: Asked) -> Body:
+def _no_rewinding(frontend: Frontend, request: Asked) -> Body:
     raise RefusalError("File rewinding is not enabled.")
 
 
-def _cancel(control: "Control", request: Asked) -> Body:
-    waiting = [message for message in control.messages if message.uuid and message.uuid == request.get("message_uuid")]
+def _cancel(frontend: Frontend, request: Asked) -> Body:
+    waiting = [message for message in frontend.messages if message.uuid and message.uuid == request.get("message_uuid")]
     for message in waiting:
-        control.messages.remove(message)
+        frontend.messages.remove(message)
     return {"cancelled": bool(waiting)}
 
 
-def _cost(control: "Control", request: Asked) -> Body:
-    return {"text": f"Estimated cost:        ${control.facts.cost:.4f}"}
+def _cost(frontend: Frontend, request: Asked) -> Body:
+    return {"text": f"Estimated cost:        ${frontend.facts.cost:.4f}"}
 
 
-def _usage(control: "Control", request: Asked) -> Body:
-    session = {"total_cost_usd": control.facts.cost, "total_lines_added": 0, "total_lines_removed": 0}
+def _usage(frontend: Frontend, request: Asked) -> Body:
+    session = {"total_cost_usd": frontend.facts.cost, "total_lines_added": 0, "total_lines_removed": 0}
     limits = {"rate_limits_available": False, "rate_limits": None}
     return {"session": session | {"model_usage": {}}, "subscription_type": None, **limits, "behaviors": None}
 
 
-def _rules(control: "Control", request: Asked) -> Body:
-    return {"state": {"rules": [], "workspaceDirectories": [], "originalCwd": control.facts.cwd, "managedOnly": False}}
+def _rules(frontend: Frontend, request: Asked) -> Body:
+    return {"state": {"rules": [], "workspaceDirectories": [], "originalCwd": frontend.facts.cwd, "managedOnly": False}}
 
 
-def _always(body: Body) -> Callable[["Control", Asked], Body]:
+def _always(body: Body) -> Callable[[Frontend, Asked], Body]:
     return lambda control, request: body
 
 
-ANSWERS: Mapping[str, Callable[["Control", Asked], Body]] = {
+ANSWERS: Mapping[str, Callable[[Frontend, Asked], Body]] = {
     "initialize": _initialize,
     "set_model": _set_model,
     "set_permission_mode": _set_permission_mode,

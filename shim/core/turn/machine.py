@@ -20,11 +20,12 @@ not have ended yet · CLOSED the result is said.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from shim.core.api_errors import Cause, Failure, classify
+from shim.core.api_errors import Failure, classify
 from shim.core.claude.hooks import Seen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import TURN_OVER, Permission
 from shim.core.claude.usage import NO_USAGE, Usage, place
+from shim.core.errors import Cause
 from shim.core.reading.account import Account
 from shim.core.reading.json_scan import DEPTH_KEPT
 from shim.core.reading.json_text import exact, flat, long_integers, survey

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shim.core.api_errors import Cause, Failure, classify
-from shim.core.api_text import api_text
+from shim.core.api_errors import Failure, api_text, classify
 from shim.core.claude.usage import NO_USAGE, ORDER, Usage, count, dollars, known, place
+from shim.core.errors import Cause, Tried, listed, tried
 from shim.core.reading.account import uncoloured
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import cut
-from shim.core.skipped import Tried, listed, tried
 
 if TYPE_CHECKING:
     from shim.core.turn.machine import Frame

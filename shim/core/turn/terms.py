@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, Protocol
 
 from shim.core.claude.policy import Policy
 from shim.core.claude.usage import NO_USAGE, Usage
+from shim.core.errors import Tried
 from shim.core.reading.limits import Keep
-from shim.core.skipped import Tried
 
 Thread = tuple[str | None, Usage]  # a vendor's session, and all that it used, where the vendor counts that
 NO_THREAD: Thread = (None, NO_USAGE)

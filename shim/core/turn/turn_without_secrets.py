@@ -9,10 +9,10 @@ frontend itself said, which is no news to it.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.api_errors import Cause
 from shim.core.claude.complete_lines import Passing
 from shim.core.claude.pen import ClaudePen
 from shim.core.claude.permissions import Permission
+from shim.core.errors import Cause
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import as_content
 from shim.core.reading.surrogates import join_surrogates

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from shim.core.errors import Tried
 from shim.core.reading.account import SAMPLE_CHARACTERS, Account
 from shim.core.reading.decode import PADDING, Decoder
 from shim.core.reading.lines import INBOUND_BYTES, Aside, LineSplitter
-from shim.core.skipped import Tried
 from shim.core.turn import result
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.result import Exit

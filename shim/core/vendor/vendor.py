@@ -50,7 +50,6 @@ class Request(NamedTuple):
     opened, `knows` tells whether the installed program has a flag, `removed` are Claude's names of the tools that are
     denied as a whole.
     `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speech`).
-    `inline`: its prompt may be an argument; not where a shell would read it again.
     `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
     `unheard`: why the program may not obey a file of ours that lies beside the profiles, "" where it does.
     `report_folder` is where it may write its `Vendor.report`, None where nobody would read that.
@@ -66,7 +65,6 @@ class Request(NamedTuple):
     knows: Callable[[str], bool] = lambda flag: True
     removed: tuple[str, ...] = ()
     listens: bool = False
-    inline: bool = True
     keep: Callable[[str], str | None] = lambda text: None
     report_folder: str | None = None
     unheard: str = ""
@@ -89,10 +87,6 @@ class Request(NamedTuple):
     def kept(self, text: str | None) -> str | None:
         """The path of a file that holds a text which is too long for an argument; None for one that is not."""
         return self.keep(text) if text and len(text.encode("utf-8", "replace")) > ARGUMENT_BYTES else None
-
-    def as_argument(self, prompt: str) -> bool:
-        """Whether this prompt goes as an argument."""
-        return self.inline and as_argument(prompt)
 
     def mcp_configs(self) -> list[str]:
         """`--mcp-config`, without the servers that live in the frontend itself (type `sdk`): no vendor reaches them."""

@@ -6,8 +6,8 @@ The fields are listed in `emits`.
 from collections.abc import Callable
 from typing import Any, get_args
 
-from shim.core.api_errors import Cause
 from shim.core.claude.usage import ORDER, Usage, count, dollars, usage
+from shim.core.errors import Cause
 from shim.profiles.compile.engine import Act, Engine, Told
 from shim.profiles.compile.fields import field_getter, fields
 from shim.profiles.compile.paths import Getter

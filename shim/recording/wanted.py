@@ -1,0 +1,87 @@
+"""What of a recording is to be played, as data and as the words of a command line; and the file that it is in."""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from shim.core.cast.records import CastError, Reader, Record
+
+CHUNK_BYTES = 256 * 1024
+
+
+class Wanted(NamedTuple):
+    """What is to be played, and how. `child` is the n-th of the recording; `side` is vendor or claude.
+
+    `report` is the file for what the child wrote about its run, "" where nobody reads it.
+    `folder` has recordings that may be played instead, where one of them begins with the message that comes.
+    `speed` 2 is twice as fast, 0 at once; no pause is longer than `max_gap` seconds, where that is not None.
+    """
+
+    path: str
+    side: str = "vendor"
+    child: int = 1
+    speed: float = 1.0
+    max_gap: float | None = None
+    signals: bool = False
+    session: str = ""
+    folder: str = ""
+    report: str = ""
+
+
+def open_cast(path: str) -> int:
+    """A descriptor of a recording: a file and nothing else, so that no pipe or device is waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        raise CastError(f"{path!r} cannot be read: {getattr(error, 'strerror', error)}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise CastError(f"{path!r} is no file", hint="a cast is a file; `shim claude --shim-record FILE` makes one")
+    return descriptor
+
+
+def records_of(path: str) -> Iterator[Record]:
+    """The records of a cast, read as they are asked for. CastError when it cannot be read or is none."""
+    descriptor = open_cast(path)
+    try:
+        reader = Reader()
+        while chunk := os.read(descriptor, CHUNK_BYTES):
+            yield from reader.feed(chunk)
+        reader.close()
+    except OSError as error:
+        raise CastError(f"{path!r} cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def words_of(wanted: Wanted) -> list[str]:
+    """The arguments that stand for it; whatever is put behind them is nobody's."""
+    options: Mapping[str, str] = {
+        "--as": wanted.side,
+        "--child": str(wanted.child),
+        "--speed": repr(wanted.speed),
+        "--max-gap": "" if wanted.max_gap is None else repr(wanted.max_gap),
+        "--session": wanted.session,
+        "--folder": wanted.folder,
+        "--report": wanted.report,
+    }
+    words = [f"{name}={value}" for name, value in options.items() if value]
+    return [f"--cast={wanted.path}", *words, *(["--signals"] if wanted.signals else []), "--"]
+
+
+def read_words(words: Sequence[str]) -> Wanted:
+    """The reverse of `words_of`."""
+    own = list(words)[: words.index("--")] if "--" in words else words
+    found = dict(word.partition("=")[::2] for word in own)
+    return Wanted(
+        path=found.get("--cast", ""),
+        side=found.get("--as", "vendor"),
+        child=int(found.get("--child", "1")),
+        speed=float(found.get("--speed", "1")),
+        max_gap=float(found["--max-gap"]) if "--max-gap" in found else None,
+        signals="--signals" in found,
+        session=found.get("--session", ""),
+        folder=found.get("--folder", ""),
+        report=found.get("--report", ""),
+    )
