@@ -37,13 +37,13 @@ e2e: $(VENV)/.e2e ## real vendor CLIs against a model server on loopback, and th
 	@$(BIN)/python -m pytest -q -m e2e tests/e2e
 
 bench: $(VENV)/.e2e ## measurements, as ratios inside one run
-	@$(BIN)/python tests/bench.py
-	@$(BIN)/python tests/bench_ends.py
-	@$(BIN)/python tests/bench_inbound.py
-	@$(BIN)/python tests/bench_limits.py
-	@$(BIN)/python tests/bench_show.py
-	@$(BIN)/python tests/bench_record.py
-	@$(BIN)/python tests/bench_profile.py
+	@$(BIN)/python tests/bench/bench.py
+	@$(BIN)/python tests/bench/bench_ends.py
+	@$(BIN)/python tests/bench/bench_inbound.py
+	@$(BIN)/python tests/bench/bench_limits.py
+	@$(BIN)/python tests/bench/bench_show.py
+	@$(BIN)/python tests/bench/bench_record.py
+	@$(BIN)/python tests/bench/bench_profile.py
 	@$(BIN)/python tests/e2e/bench_real.py
 	@$(BIN)/python tests/e2e/bench_export.py
 

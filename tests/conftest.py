@@ -27,7 +27,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` choose
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that prove a rule of the contract, so that `-k contract` runs them."""
-    from test_contract import NAMED
+    from tests.test_contract import NAMED
 
     for item in items:
         if f"{item.path.name}::{getattr(item, 'originalname', item.name)}" in NAMED:

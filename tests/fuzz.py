@@ -17,13 +17,17 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(1, str(Path(__file__).resolve().parent / "support"))
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
+
 from fuzzing.dialects import PRESENT
 from fuzzing.findings import Findings, fault, keep, shrink, special
 from fuzzing.inputs import Run, read, write
 from fuzzing.seeds import seeds
 from fuzzing.targets import CHILDREN, TARGETS
 
-FOLDER = Path(__file__).resolve().parent.parent / ".fuzz"
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / ".fuzz"
 GUIDED = 0.6  # of the time: it finds more
 LAST_WORDS_SECONDS = 120  # for the guided fuzzer to end by itself
 NO_WHEEL = "not run: atheris has no wheel for Python {version} on {machine}; set PYTHON=python3.11 and `make clean`"
@@ -90,7 +94,8 @@ def _guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, str]:
     command = [sys.executable, "-m", "fuzzing.guided", str(FOLDER), str(seconds), str(seed % (1 << 31) or 1)]
     log = FOLDER / "guided.log"
     with log.open("wb") as file:
-        paths = os.pathsep.join(map(str, (FOLDER.parent, FOLDER.parent / "tests")))
+        tests = ROOT / "tests"
+        paths = os.pathsep.join(map(str, (ROOT, tests, tests / "support")))
         environment = {**os.environ, "PYTHONPATH": paths}
         child = subprocess.Popen(
             command, cwd=Path(__file__).parent, env=environment, stdout=file, stderr=subprocess.STDOUT

@@ -46,7 +46,7 @@ P9 MUST
     test_properties.py::test_flipped_bytes_break_no_rule
 P10 MUST
     test_process.py::test_what_a_vendor_breaks_is_whole_on_our_stdout
-    test_relay.py::test_a_line_that_was_cut_is_not_passed
+    test_passthrough_loop.py::test_a_line_that_was_cut_is_not_passed
     test_properties.py::test_a_stream_cut_anywhere_ends_with_one_true_result
 P11 MUST
     test_process.py::test_what_a_vendor_breaks_is_whole_on_our_stdout
@@ -58,7 +58,7 @@ P13 MUST
     test_conversation.py::test_the_status_is_that_of_the_last_result
     test_conversation.py::test_an_api_error_of_one_turn_leaves_the_next_alone
     test_conversation.py::test_an_idle_conversation_that_is_terminated_says_nothing
-    test_session.py::test_told_to_go_it_says_one_error_result_and_takes_the_group_along
+    test_message_loop.py::test_told_to_go_it_says_one_error_result_and_takes_the_group_along
 P14 MUST
     test_process.py::test_the_exit_status_and_the_last_result_agree
     test_conversation.py::test_the_status_is_that_of_the_last_result
@@ -72,16 +72,16 @@ P16 MUST
     test_conversation.py::test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed
 P17 SHOULD
     test_conversation.py::test_a_sigint_ends_the_turn_and_the_conversation
-    test_session.py::test_an_interrupt_closes_the_blocks_and_is_no_failure
-    test_session.py::test_a_second_interrupt_changes_nothing
+    test_message_loop.py::test_an_interrupt_closes_the_blocks_and_is_no_failure
+    test_message_loop.py::test_a_second_interrupt_changes_nothing
 P18 MUST
     test_conversation.py::test_a_turn_that_is_terminated_is_closed_and_its_child_ended
     test_conversation.py::test_a_process_that_belongs_to_nobody_is_ended_too
     test_conversation.py::test_what_reads_or_writes_our_pipes_ends_when_we_are_killed
-    test_relay.py::test_a_terminated_relay_ends_its_child
+    test_passthrough_loop.py::test_a_terminated_relay_ends_its_child
 P19 SHOULD
     test_conversation.py::test_a_frontend_that_crashes_takes_a_silent_child_with_it
-    test_session.py::test_a_reader_that_closes_our_stdout_ends_the_child
+    test_message_loop.py::test_a_reader_that_closes_our_stdout_ends_the_child
 P20 SHOULD
     test_dropin.py::test_a_silent_open_stdin_is_waited_for_three_seconds_beside_a_prompt
 P21 MAY
@@ -105,35 +105,35 @@ S5 MUST
     test_turn.py::test_a_model_that_nobody_named_is_called_unknown
 S6 MUST
     test_golden.py::test_every_stream_keeps_the_contract
-    test_events.py::test_a_thinking_block_has_a_signature
+    test_claude_pen.py::test_a_thinking_block_has_a_signature
     test_tools.py::test_arguments_that_are_no_object_become_one
 S7 MUST
     test_golden.py::test_every_stream_keeps_the_contract
-    test_calls.py::test_parallel_calls_are_answered_in_the_order_of_their_results
+    test_tool_calls.py::test_parallel_calls_are_answered_in_the_order_of_their_results
 S8 SHOULD
-    test_outcomes.py::test_bash_tells_its_output
-    test_outcomes.py::test_write_tells_what_was_written
-    test_outcomes.py::test_edit_tells_both_strings
-    test_outcomes.py::test_a_failure_is_its_text_with_a_prefix
+    test_tool_results.py::test_bash_tells_its_output
+    test_tool_results.py::test_write_tells_what_was_written
+    test_tool_results.py::test_edit_tells_both_strings
+    test_tool_results.py::test_a_failure_is_its_text_with_a_prefix
 S9 MUST
-    test_events.py::test_a_result_has_every_key_that_some_client_needs
+    test_claude_pen.py::test_a_result_has_every_key_that_some_client_needs
     test_golden.py::test_every_stream_keeps_the_contract
 S10 MUST
-    test_wording.py::test_contract_s10_a_vendors_words_become_claudes
-    test_ending.py::test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success
+    test_api_error_texts.py::test_contract_s10_a_vendors_words_become_claudes
+    test_result.py::test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success
     test_golden.py::test_every_stream_keeps_the_contract
 S11 MUST
     test_golden.py::test_every_stream_keeps_the_contract
-    test_blocks.py::test_fragments_are_deltas_with_partial_messages
+    test_speech.py::test_fragments_are_deltas_with_partial_messages
 S12 MUST
     test_golden.py::test_every_stream_keeps_the_contract
-    test_blocks.py::test_fragments_are_one_line_without_partial_messages
+    test_speech.py::test_fragments_are_one_line_without_partial_messages
 S13 MUST
     test_golden.py::test_every_stream_keeps_the_contract
     test_turn.py::test_the_usage_of_a_reply_is_in_its_message_delta
 S14 SHOULD
     test_golden.py::test_every_stream_keeps_the_contract
-    test_blocks.py::test_what_the_model_said_is_said_whole_and_once
+    test_speech.py::test_what_the_model_said_is_said_whole_and_once
 S15 SHOULD
     test_process.py::test_what_can_be_told_by_its_first_characters_begins_with_its_type
 S16 MUST
@@ -141,11 +141,11 @@ S16 MUST
 S16b MUST
     test_process.py::test_the_exit_status_and_the_last_result_agree
     test_dropin.py::test_the_terminator_follows_the_result
-    test_frame.py::test_no_verb_says_anything_after_the_result
+    test_machine.py::test_no_verb_says_anything_after_the_result
 S16c MUST
     test_golden.py::test_every_stream_keeps_the_contract
-    test_calls.py::test_calls_that_are_open_at_the_end_get_a_result
-    test_calls.py::test_a_hidden_call_is_left_out_with_its_result
+    test_tool_calls.py::test_calls_that_are_open_at_the_end_get_a_result
+    test_tool_calls.py::test_a_hidden_call_is_left_out_with_its_result
     test_dropin.py::test_both_halves_of_a_hidden_call_are_left_out_everywhere
 S17 MUST
     test_golden.py::test_every_stream_keeps_the_contract
@@ -156,7 +156,7 @@ S18 MUST
 S19 MAY
     test_golden.py::test_every_stream_keeps_the_contract
 S20 MAY
-    test_relay.py::test_the_second_result_of_background_work_passes
+    test_passthrough_loop.py::test_the_second_result_of_background_work_passes
 # 3. the control protocol
 C1 MUST
     test_conversation.py::test_initialize_is_answered_before_any_child_exists
@@ -246,8 +246,8 @@ F9 SHOULD
 F10 SHOULD
     test_process.py::test_a_limit_of_turns_ends_what_would_go_on
     test_two_way.py::test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process
-    test_wording.py::test_contract_f10_a_turn_that_would_go_on_beyond_its_budget_ends
-    test_wording.py::test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_first
+    test_api_error_texts.py::test_contract_f10_a_turn_that_would_go_on_beyond_its_budget_ends
+    test_api_error_texts.py::test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_first
 F11 SHOULD
     test_structured.py::test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result
     test_structured.py::test_contract_f11_text_output_is_the_object_alone
@@ -289,14 +289,14 @@ REQUIRED = (
     *(f"F{number}" for number in range(1, 12) if number != 2),
     "F11b",
 )
-HERE = Path(__file__).parent
+MODULES = {path.name: path for path in sorted(Path(__file__).parent.rglob("test_*.py"))}
 
 
 @cache
 def read_tests(module: str) -> dict[str, str]:
     """The tests of a module, each with what its name and its docstring say."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    found = ast.parse((HERE / module).read_text(encoding="utf-8")).body
+    found = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
     return {one.name: f"{one.name} {ast.get_docstring(one)}" for one in found if isinstance(one, functions)}
 
 

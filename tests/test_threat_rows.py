@@ -1,7 +1,8 @@
 """Which test holds which row of the threats page: who may hurt whom, and what prevents it."""
 
 import pytest
-from test_contract import read_tests
+
+from tests.test_contract import read_tests
 
 ROWS = """
 our own flags are smuggled in by a value
@@ -13,15 +14,15 @@ a prompt begins with a dash or an @, is a megabyte, has NUL
     test_threats.py::test_a_prompt_of_a_megabyte_arrives
     test_threats.py::test_a_prompt_with_nul_is_refused_with_a_sentence
     test_threats.py::test_a_system_prompt_with_nul_is_an_error_and_no_crash
-    test_unstartable.py::test_a_prompt_of_three_megabytes_reaches_every_vendor
-    test_unstartable.py::test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size
+    test_spawn_error.py::test_a_prompt_of_three_megabytes_reaches_every_vendor
+    test_spawn_error.py::test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size
 a recording that is played is trusted, or chosen by somebody else
     test_replay.py::test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recording
     test_replay.py::test_a_path_that_is_no_recording_is_refused_in_a_result
     test_replay.py::test_a_pipe_in_the_place_of_a_cast_is_not_waited_for
-    test_replay_choice.py::test_a_session_of_a_vendors_own_is_not_taken_over
-    test_replay_script.py::test_lines_that_nothing_waits_for_are_bounded
-    test_replay_script.py::test_a_line_that_never_comes_is_not_waited_for_for_ever
+    test_choice.py::test_a_session_of_a_vendors_own_is_not_taken_over
+    test_script.py::test_lines_that_nothing_waits_for_are_bounded
+    test_script.py::test_a_line_that_never_comes_is_not_waited_for_for_ever
 a frontend's ids and names are paths or flags
     test_threats.py::test_ids_and_names_are_no_paths_and_no_flags
     test_threats.py::test_a_session_id_that_is_no_uuid_is_refused
@@ -44,14 +45,14 @@ state is a link, somebody else's, or shared
     test_threats.py::test_a_state_folder_that_others_may_enter_is_not_used_and_one_line_says_so
     test_threats.py::test_a_file_of_ours_that_became_a_link_is_replaced_and_not_written_through
     test_threats.py::test_what_is_kept_is_for_us_alone
-    test_state.py::test_a_folder_of_somebody_else_is_refused
-    test_state.py::test_a_pipe_in_the_place_of_a_file_does_not_hang_us
+    test_files.py::test_a_folder_of_somebody_else_is_refused
+    test_files.py::test_a_pipe_in_the_place_of_a_file_does_not_hang_us
     test_transcript.py::test_a_link_in_the_place_of_the_file_is_not_followed
     test_install.py::test_a_link_is_never_written_through
     test_recording.py::test_a_link_in_the_place_of_the_cast_is_not_followed
     test_recording.py::test_a_file_that_is_there_is_not_touched_and_the_turn_goes_on
     test_recording.py::test_a_folder_that_cannot_be_written_costs_the_recording_and_not_the_turn
-    test_cast_redact.py::test_a_sweep_touches_no_file_that_somebody_put_there
+    test_rewrite.py::test_a_sweep_touches_no_file_that_somebody_put_there
     test_cast_command.py::test_nothing_is_written_through_a_link_or_over_a_file
     test_cast_fixture.py::test_a_folder_that_is_there_is_left_alone
     test_threats.py::test_a_turn_goes_on_where_no_state_can_be_kept
@@ -76,10 +77,10 @@ a line, a kind, an id, a depth or stderr never ends
     test_hostile.py::test_what_can_be_repaired_changes_nothing_that_is_said
     test_recording.py::test_a_cast_is_not_larger_than_it_may_become
     test_recorder.py::test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once
-    test_cast_clean.py::test_streams_are_told_apart_and_paths_that_never_end_are_bounded
-    test_cast_verify.py::test_a_line_that_no_reader_takes_is_named_and_not_held
-    test_cast_verify.py::test_a_flood_of_findings_is_counted_and_not_kept
-    test_cast_search.py::test_an_expression_that_takes_for_ever_is_given_up
+    test_clean.py::test_streams_are_told_apart_and_paths_that_never_end_are_bounded
+    test_verify.py::test_a_line_that_no_reader_takes_is_named_and_not_held
+    test_verify.py::test_a_flood_of_findings_is_counted_and_not_kept
+    test_search.py::test_an_expression_that_takes_for_ever_is_given_up
 what a vendor prints is obeyed by a terminal
     test_threats.py::test_what_a_person_watches_obeys_nothing
     test_threats.py::test_an_error_obeys_nothing
@@ -88,7 +89,7 @@ what a vendor prints is obeyed by a terminal
     test_doctor.py::test_nothing_that_a_program_says_reaches_the_terminal_as_an_order
     test_replay.py::test_what_is_no_cast_ends_in_a_sentence
     test_replay.py::test_a_cast_of_an_unknown_vendor_is_refused_and_its_name_obeys_nothing
-    test_replay_choice.py::test_a_prompt_that_nobody_recorded_is_an_error_that_lists_what_is_there
+    test_choice.py::test_a_prompt_that_nobody_recorded_is_an_error_that_lists_what_is_there
     test_replay_check.py::test_a_difference_is_shown_with_its_line_and_its_place
     test_draw.py::test_words_in_brackets_are_no_markup
     test_cast_list.py::test_nothing_that_stands_in_a_recording_is_obeyed
@@ -131,8 +132,8 @@ a secret reaches a log, a transcript, an error, a spilled file or a cast
     test_threats.py::test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted
     test_threats.py::test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted
     test_recording.py::test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log
-    test_cast_clean.py::test_a_secret_that_is_split_over_deltas_is_not_in_the_file
-    test_cast_clean.py::test_a_secret_at_the_border_of_two_pieces_is_not_in_the_file
+    test_clean.py::test_a_secret_that_is_split_over_deltas_is_not_in_the_file
+    test_clean.py::test_a_secret_at_the_border_of_two_pieces_is_not_in_the_file
     test_cast_command.py::test_what_is_known_and_what_is_said_is_blanked_everywhere
     test_cast_fixture.py::test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how
 a secret reaches an export

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
 
-# All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is `tests/truth.py`.
+# All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is `tests/support/truth.py`.
 Cause = Literal[
     "clean",
     "vendor_error",  # the vendor said that it failed

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from browser import DESKTOP, PHONE, Browser
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from rich_session import long
 

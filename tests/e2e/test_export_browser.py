@@ -6,20 +6,16 @@ of a coarse grid, and what matters (the lines of a diff, the spans of the timeli
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import DESKTOP, PHONE, Browser
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from rich_session import Script, everything
-from test_export_html import HOSTILE, hostile
 
 from shim.story.export.html import export
+from tests.story.export.test_export_html import HOSTILE, hostile
 
 pytestmark = pytest.mark.e2e
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def casts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A cast of every fixture, by the fixture's name."""
-    sys.path.append(str(TESTS))  # behind our own modules
+    sys.path.append(str(TESTS / "support"))  # behind our own modules
     from casting import cast_of_case
     from support import fixture_cases
 

@@ -20,14 +20,14 @@ from sdk_clients import PYTHON, TYPESCRIPT, Conversation, SdkClient
 from vendor_setups import CLAUDE_ITSELF, PI, QWEN
 
 TESTS = Path(__file__).resolve().parent.parent
-sys.path.append(str(TESTS))  # what these tests share with those that need nothing but Python
+sys.path.append(str(TESTS / "support"))  # what these tests share with those that need nothing but Python
 from box import Box  # noqa: E402
 from support import Case, fixture_cases  # noqa: E402
-from test_replay_again import case_again, torture_again  # noqa: E402
 from torture import Torture  # noqa: E402
 from torture_cases import cases as torture_cases  # noqa: E402
 
 from shim.commands.doctor.recorded_drift import drift_of  # noqa: E402
+from tests.recording.test_replay_again import case_again, torture_again  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 

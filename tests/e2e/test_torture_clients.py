@@ -24,7 +24,7 @@ from programs import node_folder
 from sdk_clients import SDKS, SdkClient
 
 TESTS = Path(__file__).resolve().parent.parent
-sys.path.append(str(TESTS))  # what these tests share with those that need nothing but Python
+sys.path.append(str(TESTS / "support"))  # what these tests share with those that need nothing but Python
 from torture import Torture  # noqa: E402
 from torture_cases import HELD_SECONDS, cases  # noqa: E402
 
@@ -43,7 +43,7 @@ def fake_vendor(folder: Path, case: Torture) -> Path:
     """An executable that prints the bytes of a case."""
     plan, program = folder / f"{case.name}.json", folder / case.name
     plan.write_text(json.dumps(case.plan(folder)), encoding="utf-8")
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {TESTS / "fake_child.py"} {plan} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {TESTS / "support" / "fake_child.py"} {plan} "$@"\n')
     program.chmod(0o755)
     return program
 

@@ -17,7 +17,7 @@ from programs import CLAUDE, install
 from scripts import REPLY, REPLY_AFTER_TOOL
 from vendor_setups import QWEN
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from support import brief, check_turns, parse
 

@@ -18,7 +18,7 @@ from programs import install
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN, Vendor
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from flat import check_flat, short
 

@@ -10,12 +10,12 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from support import Stage, check_turns
-from test_properties import VERBS, perform
 
 from fuzzing.edits import apply
 from fuzzing.findings import Findings
 from fuzzing.inputs import KNOB_LARGEST, KNOBS, Run
 from fuzzing.seeds import by_target, pool, seeds
+from tests.sweeps.test_properties import VERBS, perform
 
 VERB_ROUNDS = 8  # one round in so many is of verbs, which have no lines
 ROUND = 200  # examples between two looks at the clock

@@ -1,0 +1,273 @@
+"""What is left behind, and how soon a tree that will not die is gone.
+
+`make bench`, or `python tests/bench/bench_ends.py`.
+
+gone   seconds from what ends us to the last process of the vendor's tree: a child, a grandchild in its group, one in a
+       session of its own and a daemon with no parent, all of which ignore SIGINT, SIGTERM and SIGHUP
+left   processes, descriptors, memory and files after many turns: one message a run (two runs at a time), and one
+       conversation, with a child for each message, with one that stays, and with a real claude's double
+
+It exits with 1 when something is left, or a tree was not gone in time.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+
+from bench import Table
+from box import ANSWER, ASK, END, START, Box, Lifeline, Running, ndjson, text
+
+from shim.process import strays
+
+SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
+CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
+INIT = {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "model": "m1"}
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "Hello.", "session_id": SESSION}
+USER = {"type": "user", "message": {"role": "user", "content": "go"}}
+GONE_SECONDS = 2.5
+MEMORY_MEGABYTES = 3.0  # growth over a conversation: arenas of the allocator, and 10,000 ids at the most
+ZOMBIES = 2  # that ended after the last turn, and are let go of after the next
+REST_SECONDS = 5.0  # the child of the last turn may still be ending when its result is read
+WAYS = ("one way", "two way", "relay")
+
+
+@contextmanager
+def place() -> Iterator[Box]:
+    """A box in a folder of its own."""
+    folder = tempfile.mkdtemp(prefix="shim-ends-")
+    box = Box(Path(folder))
+    try:
+        yield box
+    finally:
+        box.close()
+        shutil.rmtree(folder)
+
+
+# ---- how soon it is gone
+
+
+def tree(box: Box, lifeline: Lifeline, how: str, *, reachable: bool) -> dict[str, str]:
+    """A vendor that will not die; without `reachable` all of it is in one group."""
+    steps: list[list[Any]] = [["ignore", "SIGINT", "SIGTERM", "SIGHUP"], ["spawn", lifeline.path, False]]
+    steps += [["spawn", lifeline.path, True], ["daemon", lifeline.path]] if reachable else []
+    steps += [["say", lifeline.path, "child"]]
+    vendor = {"one message": "demo", "one way": "demo", "two way": "qwen", "relay": "claude"}[how]
+    steps += [["hear", "initialize"]] if how == "two way" else []
+    steps += [["hear", "go"]] if how in ("two way", "relay") else []
+    said = ndjson(START, text("I am ")) if vendor == "demo" else ndjson(INIT)
+    return {"SHIM_VENDOR": vendor, "SHIM_BIN": box.fake(*steps, ["out", said], ["hang"])}
+
+
+def leave(running: Running) -> None:
+    """What a frontend that was killed does: its ends of the pipes are closed."""
+    for name in ("stdin", "stdout"):
+        pipe = getattr(running.process, name)
+        if pipe is not None:
+            pipe.close()
+            setattr(running.process, name, None)
+
+
+def kill_to_gone(how: str, what: int | None) -> float:
+    """Seconds until all of a tree is gone, after a signal to us or, without one, after the frontend has left."""
+    with place() as box:
+        lifeline = box.lifeline()
+        environment = tree(box, lifeline, how, reachable=what != signal.SIGKILL)
+        words, stdin = (ASK, subprocess.DEVNULL) if how == "one message" else (CONVERSE, subprocess.PIPE)
+        with box.running(*words, stdin=stdin, environment=environment) as running:
+            if how != "one message":
+                running.say(USER)
+            running.read_until(b'"init"')
+            lifeline.wait_for("child")
+            began = time.monotonic()
+            leave(running) if what is None else running.signal(what)
+            if not lifeline.gone():
+                return float("inf")
+            running.process.wait()
+            return time.monotonic() - began
+
+
+def gone(table: Table, rounds: int) -> None:
+    """Part `gone`."""
+    table.head("gone  seconds from what ends us to the last process of a tree that ignores signals")
+    ends: list[tuple[str, int | None]] = [
+        ("SIGTERM", signal.SIGTERM),
+        ("SIGHUP", signal.SIGHUP),
+        ("SIGINT", signal.SIGINT),
+        ("frontend gone", None),
+        ("SIGKILL of us (one group)", signal.SIGKILL),
+    ]
+    for name, what in ends:
+        for how in ("one message", *WAYS):
+            values = [kill_to_gone(how, what) for _ in range(rounds)]
+            measured = f"median {statistics.median(values):.2f} s, max {max(values):.2f} s of {rounds}"
+            table.row(f"{name}, {how}", measured, f"<= {GONE_SECONDS} s", max(values) <= GONE_SECONDS)
+
+
+# ---- what is left
+
+
+class Left(NamedTuple):
+    """What a process holds: descriptors, kilobytes, children of any kind, zombies among them."""
+
+    descriptors: int
+    kilobytes: int
+    processes: int
+    zombies: int
+
+
+def look(pid: int) -> Left:
+    """What a process holds now."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        kilobytes = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+    below = strays.descendants(pid)
+    zombies = 0
+    for child in below:
+        try:
+            with open(f"/proc/{child}/stat", encoding="utf-8", errors="replace") as file:
+                zombies += file.read().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            pass
+    return Left(len(os.listdir(f"/proc/{pid}/fd")), kilobytes, len(below), zombies)
+
+
+def at_rest(pid: int, early: Left) -> Left:
+    """What it holds once the child of its last turn, which ends behind the result, is let go of; a leak stays."""
+    deadline = time.monotonic() + REST_SECONDS
+    while (late := look(pid)).descriptors > early.descriptors and time.monotonic() < deadline:
+        time.sleep(REST_SECONDS / 100)
+    return late
+
+
+def files(box: Box) -> set[str]:
+    """Every file in the box that no turn is meant to leave: no state, transcript or cast, nor the stand-in's own."""
+    kept = (box.state / "sessions", box.path / "casts", box.home / ".claude" / "projects", box.bin, box.path / "plans")
+    found = (path for path in box.path.rglob("*") if not path.is_dir())
+    return {str(path) for path in found if not any(folder in path.parents for folder in kept)}
+
+
+def survivors() -> int:
+    """The processes below us that run, once nothing that we started does: whatever lost its parent is ours."""
+    strays.reap(set())
+    here = look(os.getpid())
+    return here.processes - here.zombies
+
+
+# Answers every message; each time it leaves an orphan behind, as a tool's shell does, that ends by itself.
+ORPHAN = "( ( : ) & )\n"
+
+
+def run_messages(box: Box, turns: int) -> tuple[int, set[str]]:
+    """Runs of one message, two at a time; the processes and the files that are left."""
+    temporary = box.path / "tmp"
+    temporary.mkdir()
+    answer = box.path / "answer"
+    answer.write_text(ANSWER, encoding="utf-8")
+    child = box.program("vendor", f"{ORPHAN}exec cat {answer}\n")
+    before = files(box)
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child, "TMPDIR": str(temporary)}
+
+    def one(_: int) -> int:
+        done = box.claude(*ASK, **environment)
+        return done.status or (len(done.stderr) > 0)
+
+    with ThreadPoolExecutor(2) as pool:
+        failed = sum(pool.map(one, range(turns)))
+    assert not failed, f"{failed} turns failed"
+    return survivors(), files(box) - before
+
+
+def stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
+    """A vendor that answers so many messages."""
+    if how == "one way":
+        answer = box.path / "answer"
+        answer.write_text(ndjson(START | {"session": SESSION}, text("Hello."), END), encoding="utf-8")
+        return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("vendor", f"{ORPHAN}exec cat {answer}\n")}
+    steps: list[list[Any]] = [["hear", "initialize"]] if how == "two way" else []
+    for _ in range(turns):
+        steps += [["hear", "go"], ["orphan"], ["out", ndjson(INIT, RESULT)]]
+    return {"SHIM_VENDOR": "qwen" if how == "two way" else "claude", "SHIM_BIN": box.fake(*steps, ["hear", "never"])}
+
+
+def answered(running: Running, count: int) -> None:
+    """Wait until so many results have come; what was read is forgotten."""
+    while count:
+        said = running.read_on()
+        count -= said.count(b'"type":"result"') + said.count(b'"type": "result"')
+
+
+def converse(box: Box, how: str, turns: int) -> tuple[Left, Left, int, set[str]]:
+    """One conversation: what it holds after a tenth of its turns and after all; processes and files left behind it."""
+    temporary = box.path / "tmp"
+    temporary.mkdir()
+    environment = stand_in(box, how, turns) | {"TMPDIR": str(temporary)}
+    before = files(box)
+    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+        early = look(running.process.pid)
+        for number in range(turns):
+            running.say(USER)
+            answered(running, 1)
+            if number == turns // 10:
+                early = look(running.process.pid)
+        late = at_rest(running.process.pid, early)
+        assert running.hang_up().status == 0
+    return early, late, survivors(), files(box) - before
+
+
+def left(table: Table, turns: int) -> None:
+    """Part `left`."""
+    table.head(f"left  after {turns} turns")
+    with place() as box:
+        began = time.monotonic()
+        processes, found = run_messages(box, turns)
+        seconds = time.monotonic() - began
+        measured = f"{processes} processes, {len(found)} files; {seconds:.0f} s"
+        table.row("one message a run", measured, "0, 0", not processes and not found)
+    for how in WAYS:
+        with place() as box:
+            began = time.monotonic()
+            early, late, after, found = converse(box, how, turns)
+            seconds = time.monotonic() - began
+        grown = (late.kilobytes - early.kilobytes) / 1024
+        measured = (
+            f"{after} processes, {len(found)} files, descriptors {early.descriptors} -> {late.descriptors}, "
+            f"zombies {late.zombies}, memory {late.kilobytes / 1024:.1f} MB ({grown:+.1f}); {seconds:.0f} s"
+        )
+        clean = not after and not found and late.zombies <= ZOMBIES and late.descriptors <= early.descriptors
+        table.row(f"a conversation, {how}", measured, "0, 0, same", clean and grown <= MEMORY_MEGABYTES)
+
+
+def main() -> int:
+    """Measure the parts asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="gone,left", help="parts, as in --only left")
+    parser.add_argument("--turns", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    table = Table()
+    strays.adopt()
+    for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the background
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited
+    parts = options.only.split(",")
+    if "gone" in parts:
+        gone(table, options.rounds)
+    if "left" in parts:
+        left(table, options.turns)
+    return int(table.end() != 0 or table.counts["short"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,447 @@
+"""What the drop-in holds in memory whatever it is given: `make bench`, or `python tests/bench/bench_limits.py --quick`.
+
+a  1 GB of each vendor's words, one message and a conversation; 1 GB as `json`, `json --verbose` and `text`
+b  a frontend that reads 1 MB/s: memory, how far the child runs ahead, and whether all of it arrives
+c  a frontend that never reads: memory, and the end by SIGTERM
+d  1 GB on the child's stderr
+e  a line of 200 MB; a tool's result of 20 MB, cut on the wire and whole in its file
+
+The installed `claude` with a stand-in for the vendor, on pipes. Memory is the drop-in's own peak, as the kernel counted
+it. The goals stand beside the numbers; it judges nothing, the exit status is 1 only when something could not be run.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from bench import SHIM, NotRunError, Table
+from bench_streams import BLOCK, MEGABYTE, STREAMS, Stream, long_turn
+
+MEMORY_GOAL = 60  # MB
+RATE = MEGABYTE  # bytes a second of a slow frontend
+AHEAD_GOAL = 4  # MB that a child may be ahead of a slow frontend: two pipes, our chunks and a few lines
+END_GOAL = 2.5  # seconds from SIGTERM to the end of all
+STILL_SECONDS = 2.0  # without progress: the child waits for us
+PATIENCE = 600.0
+PIECE = 50_000  # characters of a numbered text
+CLAUDE = Stream("claude", ("2.1.327-text", "2.1.327-tool-bash", "2.1.327-tool-read", "2.1.327-tool-edit"), None, None)
+WORDS = STREAMS | {"claude": CLAUDE}
+ONE = ("-p", "hi", "--output-format", "stream-json", "--verbose")
+TALK = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
+USER = b'{"type":"user","message":{"role":"user","content":"hi"},"session_id":"","parent_tool_use_id":null}\n'
+
+MARK = "%HERE%"
+RESULT = b'{"type":"result"'
+
+# The peak memory of a child is never below the size of the process that started it: this one is small.
+LAUNCHER = """
+import json, os, sys
+report, *argv = sys.argv[1:]
+def write(name, value):
+    with open(report + ".new", "w") as file: json.dump(value, file)
+    os.rename(report + ".new", report + name)
+pid = os.posix_spawnp(argv[0], argv, os.environ)
+write(".pid", pid)
+_, status, used = os.wait4(pid, 0)
+write(".end", [used.ru_maxrss, used.ru_utime + used.ru_stime, os.waitstatus_to_exitcode(status)])
+"""
+
+
+# ---- the stand-in
+
+
+def numbered(count: int) -> str:
+    """A text that no other number has."""
+    return f"{count:010d}" * (PIECE // 10)
+
+
+def said(vendor: str, texts: Iterator[str]) -> Iterator[bytes]:
+    """A turn of a vendor that says these texts, each by itself."""
+    import torture
+
+    if vendor == "pi":
+        yield torture.PI_HEAD
+        for text in texts:
+            yield torture.pi_end(text)
+        yield torture.PI_TAIL
+    else:
+        yield torture.line(torture.INIT)
+        for text in texts:
+            yield torture.line(torture.says(text))
+        yield torture.line(torture.DONE)
+
+
+def called(vendor: str, result: str) -> Iterator[bytes]:
+    """A turn of a vendor with one call."""
+    import torture
+
+    if vendor == "pi":
+        call = torture.pi_end(torture.pi_call("c1", "bash", {"command": "x"}), reason="toolUse")
+        yield torture.pi(call, torture.pi_result("c1", "bash", result), torture.pi_text("after"))
+    else:
+        call = torture.says(torture.calls("c1", "Bash", {"command": "x"}))
+        yield torture.claude(call, torture.returns("c1", result), torture.says("after"))
+
+
+def long_text(megabytes: int) -> Iterator[str]:
+    """Lines that are all different, about so many MB, in pieces."""
+    for count in range(0, megabytes * 20_000, 1000):
+        yield "".join(f"line {number:012d} of a long result, é and \\ in it\n" for number in range(count, count + 1000))
+
+
+def filled(blocks: Iterator[bytes], texts: Iterator[str]) -> Iterator[bytes]:
+    """The blocks with a text in the place of their mark; a stand-in that held it whole would be measured too."""
+    for block in blocks:
+        before, mark, after = block.partition(MARK.encode())
+        yield before
+        if mark:
+            yield from (orjson.dumps(text)[1:-1] for text in texts)
+            yield after
+
+
+def stand_in(kind: str, vendor: str, size: int, progress: str) -> None:
+    """Be a vendor's program."""
+    import fake_child
+
+    blocks: Iterator[bytes] = iter(())
+    if kind == "stream":
+        blocks = long_turn(WORDS[vendor], size * MEGABYTE)
+    elif kind == "numbers":
+        blocks = said(vendor, map(numbered, range(size * MEGABYTE // PIECE)))
+    elif kind == "line":
+        blocks = filled(said(vendor, iter(("before", MARK, "after"))), ("x" * MEGABYTE for _ in range(size)))
+    elif kind == "result":
+        blocks = filled(called(vendor, MARK), long_text(size))
+    elif kind == "stderr":
+        noise = b"a line of noise on stderr\n" * (BLOCK // 26)
+        for _ in range(size * MEGABYTE // len(noise)):
+            os.write(2, noise)
+        blocks = said(vendor, iter(("text",)))
+    fake_child.serve()
+    written = 0
+    with open(progress, "wb", buffering=0) as file:
+        for block in blocks:
+            view = memoryview(block)
+            while view:
+                count = os.write(1, view[:BLOCK])
+                view, written = view[count:], written + count
+            os.pwrite(file.fileno(), b"%d" % written, 0)
+
+
+# ---- the drop-in
+
+
+@dataclass
+class Place:
+    """An installed drop-in, and an environment that leads nowhere else."""
+
+    folder: Path
+    environment: dict[str, str]
+    count: int = 0
+
+    @classmethod
+    def make(cls, folder: str) -> "Place":
+        """Install it."""
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
+        environment = kept | {"HOME": folder, "SHIM_STATE": f"{folder}/state", "XDG_CONFIG_HOME": folder}
+        command = [*SHIM, "install", "--to", folder, "--vendor", "demo"]
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return cls(Path(folder), environment)
+
+    def start(self, arguments: Sequence[str], vendor: str, kind: str, size: int) -> "Running":
+        """The drop-in with a stand-in that does a kind of thing."""
+        self.count += 1
+        name = str(self.folder / f"run{self.count}")
+        words = [sys.executable, str(Path(__file__).resolve()), "--be", kind, vendor, str(size), f"{name}.progress"]
+        program = Path(f"{name}.vendor")
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        program.chmod(0o700)
+        environment = self.environment | {"SHIM_VENDOR": WORDS[vendor].vendor, "SHIM_BIN": str(program)}
+        talks = arguments == TALK
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", LAUNCHER, name, str(self.folder / "claude"), *arguments],
+            env=environment,
+            cwd=self.folder,
+            stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        running = Running(name, process)
+        if talks:
+            assert process.stdin is not None
+            process.stdin.write(USER)
+            process.stdin.flush()
+        return running
+
+
+class Running:
+    """A drop-in while it runs."""
+
+    def __init__(self, name: str, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdout is not None and process.stderr is not None
+        self._name = name
+        self.process = process
+        self.stdout = process.stdout.fileno()
+        self.read = 0
+        threading.Thread(target=self._drain, args=(process.stderr.fileno(),), daemon=True).start()
+
+    def _drain(self, descriptor: int) -> None:
+        try:
+            while os.read(descriptor, BLOCK):
+                pass
+        except OSError:
+            pass
+
+    def lines(self, rate: int = 0) -> Iterator[bytes]:
+        """Its lines, read at a rate; a conversation is left when its result has come."""
+        rest: list[bytes] = []
+        while chunk := os.read(self.stdout, BLOCK // 4 if rate else BLOCK):
+            self.read += len(chunk)
+            if rate:
+                time.sleep(len(chunk) / rate)
+            lines = chunk.split(b"\n")
+            if len(lines) > 1:
+                lines[0] = b"".join([*rest, lines[0]])
+                rest = []
+            rest.append(lines.pop())
+            for line in lines:
+                if line.startswith(RESULT):
+                    self.leave()
+                yield line
+        if rest != [b""]:
+            yield b"".join(rest)
+
+    def leave(self) -> None:
+        """Nothing more will be said to it."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def progress(self) -> int:
+        """How many bytes its child has written."""
+        try:
+            return int(Path(f"{self._name}.progress").read_bytes() or b"0")
+        except OSError:
+            return 0
+
+    def pid(self) -> int:
+        """The drop-in's own."""
+        return int(Path(f"{self._name}.pid").read_text())
+
+    def peak(self) -> float:
+        """The most memory that it has held so far, in MB (Linux)."""
+        status = Path(f"/proc/{self.pid()}/status").read_text()
+        (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
+
+    def end(self) -> tuple[float, float, int]:
+        """Wait for it; peak memory in MB, seconds of CPU, exit status."""
+        self.process.wait(PATIENCE)
+        kilobytes, seconds, status = json.loads(Path(f"{self._name}.end").read_text())
+        self.process.stdout.close()  # type: ignore[union-attr]
+        return kilobytes / 1024, seconds, status
+
+    def stopped(self) -> bool:
+        """Whether its child has made no progress for a while."""
+        last, since = -1, time.monotonic()
+        begun = since
+        while time.monotonic() - since < STILL_SECONDS or last <= 0:
+            if time.monotonic() - begun > PATIENCE / 10:
+                return False
+            time.sleep(0.1)
+            if (now := self.progress()) != last:
+                last, since = now, time.monotonic()
+        return True
+
+
+def good_end(lines: list[bytes]) -> bool:
+    """Whether a turn ended with a success."""
+    results = [line for line in lines if line.startswith(RESULT)]
+    return len(results) == 1 and not orjson.loads(results[0])["is_error"]
+
+
+def check(good: bool, complaint: str) -> None:
+    """NotRunError when what was measured did not do what it should."""
+    if not good:
+        raise NotRunError(complaint)
+
+
+def memory(table: Table, name: str, peak: float, more: str, good: bool = True) -> None:
+    """One row: the peak, beside its goal."""
+    table.row(name, f"{peak:.1f} MB{more}", f"<= {MEMORY_GOAL} MB", peak <= MEMORY_GOAL and good)
+
+
+# ---- the parts
+
+
+def stream(table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int) -> None:
+    """A long stream, read as fast as it comes."""
+    running = place.start(arguments, vendor, "stream", size)
+    last = b""
+    for line in running.lines():
+        last = line or last
+    peak, seconds, status = running.end()
+    check(status == 0, f"exit {status}: {last[-200:]!r}")
+    written = running.progress() // MEGABYTE
+    memory(table, name, peak, f", {seconds:.1f} s CPU, {written} MB in, {running.read // MEGABYTE} MB out")
+
+
+def slow(place: Place, arguments: Sequence[str], vendor: str, size: int, found: dict[str, Any]) -> None:
+    """A frontend that reads 1 MB/s; what it saw goes into `found`."""
+    running = place.start(arguments, vendor, "numbers", size)
+    expected, ahead, began, result = 0, 0.0, time.monotonic(), b""
+    found["lost"] = True
+    for line in running.lines(RATE):
+        ahead = max(ahead, (running.progress() - running.read) / MEGABYTE)
+        if b'"type":"assistant"' in line[:40]:
+            (block,) = orjson.loads(line)["message"]["content"]
+            if block["text"] != numbered(expected):
+                return
+            expected += 1
+        result = line if line.startswith(RESULT) else result
+    found |= {"ahead": ahead, "seconds": time.monotonic() - began}
+    found["peak"], _, status = running.end()
+    found["lost"] = expected != size * MEGABYTE // PIECE or status != 0 or orjson.loads(result)["is_error"]
+
+
+def backpressure(table: Table, place: Place, size: int) -> None:
+    """The slow frontends, all at once: they mostly wait."""
+    runs = {
+        f"{vendor}, {how}": (arguments, vendor)
+        for vendor in ("pi", "qwen", "claude")
+        for how, arguments in (("one message", ONE), ("a conversation", TALK))
+    }
+    found: dict[str, dict[str, Any]] = {name: {} for name in runs}
+    threads = [threading.Thread(target=slow, args=(place, *runs[name], size, found[name])) for name in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, seen in found.items():
+        if "peak" not in seen:
+            table.row(name, "a text was lost or changed", "", "not run")
+            continue
+        whole = "all of it arrived" if not seen["lost"] else "NOT ALL ARRIVED"
+        memory(table, name, seen["peak"], f", {seen['seconds']:.0f} s; {whole}", not seen["lost"])
+        ahead = seen["ahead"]
+        table.row("  its child is ahead by at most", f"{ahead:.1f} MB", f"<= {AHEAD_GOAL} MB", ahead <= AHEAD_GOAL)
+
+
+def never(table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int) -> None:
+    """A frontend that does not read at all, and then wants it gone."""
+    running = place.start(arguments, vendor, "numbers", size)
+    check(running.stopped(), "the child was not slowed down")
+    peak, ahead = running.peak(), running.progress() / MEGABYTE
+    began = time.monotonic()
+    os.kill(running.pid(), signal.SIGTERM)
+    _, _, status = running.end()
+    seconds = time.monotonic() - began
+    check(status == 143, f"exit {status} after SIGTERM")
+    memory(table, name, peak, f", the child stopped after {ahead:.1f} MB")
+    table.row("  SIGTERM to the end", f"{seconds:.2f} s", f"<= {END_GOAL} s", seconds <= END_GOAL)
+
+
+def noise(table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int) -> None:
+    """A flood on stderr before the answer."""
+    running = place.start(arguments, vendor, "stderr", size)
+    lines = [line for line in running.lines() if line]
+    peak, seconds, status = running.end()
+    check(status == 0 and good_end(lines), f"exit {status}")
+    memory(table, name, peak, f", {seconds:.1f} s CPU")
+
+
+def long_line(table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int) -> None:
+    """A line beyond the limit, between others."""
+    running = place.start(arguments, vendor, "line", size)
+    lines = [line for line in running.lines() if line]
+    peak, seconds, _ = running.end()
+    texts = [
+        block["text"] for line in map(orjson.loads, lines) if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    ]  # fmt: skip
+    check(texts == ["before", "after"] and good_end(lines), f"said {texts!r}")
+    memory(table, name, peak, f", {seconds:.1f} s CPU; what stands before and behind it arrived")
+
+
+def large_result(table: Table, name: str, place: Place, arguments: Sequence[str], vendor: str, size: int) -> None:
+    """A tool's result that is longer than a line may be."""
+    running = place.start(arguments, vendor, "result", size)
+    lines = [line for line in running.lines() if line]
+    peak, _, status = running.end()
+    check(status == 0, f"exit {status}")
+    (content,) = (
+        block["content"] for line in map(orjson.loads, lines) if line["type"] == "user"
+        for block in line["message"]["content"]
+    )  # fmt: skip
+    text, longest = "".join(long_text(size)), max(map(len, lines))
+    head, _, rest = content.partition("\n[… ")
+    path = rest.partition("; the whole is in ")[2].partition(" …]\n")[0]
+    same = bool(path) and hashlib.sha256(Path(path).read_bytes()).digest() == hashlib.sha256(text.encode()).digest()
+    ends = bool(head) and text.startswith(head) and text.endswith(content.rpartition(" …]\n")[2])
+    measured = f"longest line {longest:,} bytes, its file {'the same' if same else 'DIFFERENT'}; {peak:.0f} MB"
+    table.row(name, measured, "<= 100,000", longest <= 100_000 and same and ends)
+
+
+def main() -> int:
+    """Measure the parts asked for."""
+    if sys.argv[1:2] == ["--be"]:
+        kind, vendor, size, progress = sys.argv[2:6]
+        stand_in(kind, vendor, int(size), progress)
+        return 0
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="a,b,c,d,e", help="parts, as in --only a,c")
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything: while developing")
+    options = parser.parse_args()
+    parts = options.only.split(",")
+    size, wire = (100, 6) if options.quick else (1000, 64)
+    table = Table()
+    ways = {"one message": ONE, "a conversation": TALK}
+    vendors = ("pi", "qwen", "claude")
+    with tempfile.TemporaryDirectory(prefix="shim-bench-") as folder:
+        place = Place.make(folder)
+        if "a" in parts:
+            table.head(f"a  peak memory of the drop-in on {size} MB")
+            for vendor in vendors:
+                for way, arguments in ways.items():
+                    table.attempt(f"{vendor}, {way}", stream, place, arguments, vendor, size)
+                table.attempt(f"{vendor}, partial", stream, place, (*ONE, "--include-partial-messages"), vendor, size)
+            for form in (("json",), ("json", "--verbose"), ("text",)):
+                arguments = ("-p", "hi", "--output-format", *form)
+                for vendor in vendors:
+                    table.attempt(f"{vendor}, {' '.join(form)}", stream, place, arguments, vendor, size)
+        if "b" in parts:
+            table.head(f"b  {wire} MB to a frontend that reads 1 MB/s")
+            backpressure(table, place, wire)
+        if "c" in parts:
+            table.head("c  a frontend that never reads")
+            for vendor in vendors:
+                for way, arguments in ways.items():
+                    table.attempt(f"{vendor}, {way}", never, place, arguments, vendor, size)
+        if "d" in parts:
+            table.head(f"d  {size} MB on the child's stderr")
+            for vendor in vendors:
+                for way, arguments in ways.items():
+                    table.attempt(f"{vendor}, {way}", noise, place, arguments, vendor, size)
+        if "e" in parts:
+            table.head("e  what is too long")
+            for vendor in vendors:
+                for way, arguments in ways.items():
+                    table.attempt(f"{vendor}, {way}, a line of 200 MB", long_line, place, arguments, vendor, 200)
+                    table.attempt(f"{vendor}, {way}, 20 MB result", large_result, place, arguments, vendor, 20)
+    return table.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

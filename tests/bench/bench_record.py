@@ -1,0 +1,108 @@
+"""What recording costs: `make bench`, or `python tests/bench/bench_record.py --quick`.
+
+cpu    a dense turn of the drop-in, whose child is a `cat`: recorded as it is (`redact = "none"`) and cleaned
+       (`redact = "casts"`), times the same turn without a recording; by turns, the child's own CPU taken off
+wall   the demo session, which takes its time: seconds with a recording, times those without
+
+It judges nothing: goals stand beside the numbers.
+"""
+
+import argparse
+import os
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench import DELTAS, SHIM, TURN_ARGUMENTS, NotRunError, Table, run, spread
+from bench_streams import ENGLISH, MEGABYTE, STREAMS, Stream, long_turn, one_reply, write
+
+CPU_GOAL, WALL_GOAL = 1.4, 1.05
+KINDS = ("", "none", "casts")  # of recording; "" is none at all
+
+
+def environment(folder: str, kind: str, **more: str) -> dict[str, str]:
+    """What a run sees; each recording goes into a file of its own in a folder that is emptied after it."""
+    found = {key: value for key, value in os.environ.items() if not key.startswith(("SHIM_", "CLAUDE"))}
+    found |= {"HOME": folder, "SHIM_STATE": os.path.join(folder, "state"), "XDG_CONFIG_HOME": folder, **more}
+    return found | ({"SHIM_RECORD": os.path.join(folder, "casts") + "/", "SHIM_REDACT": kind} if kind else {})
+
+
+def recorded(folder: str, kind: str, *, size: int = 1) -> int:
+    """The bytes of the cast that a run left, which is removed."""
+    casts = list(Path(folder, "casts").glob("*.cast")) if kind else []
+    total = sum(path.stat().st_size for path in casts)
+    if bool(kind) is not (total >= size):
+        raise NotRunError(f"{len(casts)} casts of {total} bytes were left")
+    for path in casts:
+        path.unlink()
+    return total
+
+
+def cpu(table: Table, name: str, stream: Stream, partial: bool, rounds: int, folder: str) -> None:
+    """One stream."""
+    words, program = os.path.join(folder, "stream.ndjson"), os.path.join(folder, "vendor")
+    size = os.path.getsize(words)
+    write(iter([f"#!/bin/sh\nexec cat {shlex.quote(words)}\n".encode()]), program)
+    os.chmod(program, 0o700)
+    command = [*SHIM, "claude", *TURN_ARGUMENTS, *(["--include-partial-messages"] * partial)]
+    spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for number in range(1 + rounds):
+        alone = run([program], folder).seconds
+        for kind in KINDS:
+            env = environment(folder, kind, SHIM_VENDOR=stream.vendor, SHIM_BIN=program)
+            seconds = run(command, folder, env).seconds - alone
+            recorded(folder, kind, size=size)
+            if number:
+                spent[kind].append(seconds)
+    for kind in KINDS[1:]:
+        ratios = [one / other for one, other in zip(spent[kind], spent[""], strict=True)]
+        median = statistics.median(ratios)
+        goal = f"<= {CPU_GOAL}" if kind == "none" else ""
+        row = f"{name}{' with partial messages' * partial}, {kind}"
+        table.row(row, f"{spread(ratios)} times {statistics.median(spent['']):.2f} s", goal,
+                  median <= CPU_GOAL if goal else None)  # fmt: skip
+
+
+def wall(table: Table, name: str, rounds: int, folder: str) -> None:
+    """The demo session."""
+    took: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for _ in range(rounds):
+        for kind in KINDS:
+            began = time.monotonic()
+            run([*SHIM, "claude", *TURN_ARGUMENTS], folder, environment(folder, kind, SHIM_VENDOR="demo"))
+            took[kind].append(time.monotonic() - began)
+            recorded(folder, kind)
+    for kind in KINDS[1:]:
+        ratios = [one / other for one, other in zip(took[kind], took[""], strict=True)]
+        table.row(f"{name}, {kind}", f"{spread(ratios, '.3f')} times", f"<= {WALL_GOAL}",
+                  statistics.median(ratios) <= WALL_GOAL)  # fmt: skip
+
+
+def main() -> int:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", default="pi,qwen,cursor,acai", help="as in --streams pi,qwen")
+    parser.add_argument("--size", type=int, default=50, help="MB of each stream")
+    parser.add_argument("--quick", action="store_true", help="10 MB, fewer rounds: while developing")
+    options = parser.parse_args()
+    size, rounds = (10, 3) if options.quick else (options.size, 5)
+    table = Table()
+    with tempfile.TemporaryDirectory(prefix="shim-bench-") as folder:
+        path = os.path.join(folder, "stream.ndjson")
+        table.head(f"cpu   a recorded turn, times one that is not recorded; {size} MB, by turns")
+        for name in options.streams.split(","):
+            write(long_turn(STREAMS[name], size * MEGABYTE), path)
+            for partial in (False, True):
+                table.attempt(name, cpu, STREAMS[name], partial, rounds, folder)
+        write(one_reply(STREAMS["pi"], DELTAS, ENGLISH), path)
+        table.attempt("100,000 deltas of words", cpu, STREAMS["pi"], True, rounds, folder)
+        table.head("wall  a session that takes its time, times the same without a recording")
+        table.attempt("the demo session", wall, rounds, folder)
+    return table.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""`shim show` on a cast of 100 MB: when its first line is there, how much memory it takes, how long all of it lasts.
+
+Each mix is what such a recording is made of: many small fragments, long outputs, long texts that are Markdown, edits.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+
+from casting import HEADER
+from telling import INIT, call, delta, result, returned, said, start, text
+
+from shim.core.cast.records import Encoder
+
+CAST_BYTES = 100_000_000
+GOAL_SECONDS, GOAL_BYTES = 1.0, 150_000_000
+LAST_SECONDS = 20.0  # Markdown in a terminal takes minutes; what is asked for is the first line and the memory
+SHIM = [sys.executable, "-m", "shim"]
+
+Events = Iterator[dict[str, object]]
+
+
+def fragments(number: int) -> Events:
+    words = [f"word{number % 97} " for _ in range(200)]
+    yield start(str(number))
+    yield from map(delta, words)
+    yield said(text("".join(words)), reply=str(number))
+
+
+def outputs(number: int) -> Events:
+    yield said(call(str(number), command=f"cat {number}"), reply=str(number))
+    yield returned(str(number), f"line of output {number}\n" * 3000)
+
+
+def texts(number: int) -> Events:
+    yield said(text(f"# Part {number}\n\nSome **bold** words, `code`.\n\n- one\n- two\n" * 40), reply=str(number))
+
+
+def edits(number: int) -> Events:
+    old = "".join(f"line {row}\n" for row in range(60))
+    edit = {"file_path": f"/repo/{number}.py", "old_string": old, "new_string": old.replace("7", "x")}
+    yield said(call(str(number), "Edit", **edit), reply=str(number))
+    yield returned(str(number), "updated")
+
+
+def turns(number: int) -> Events:
+    yield from fragments(number)
+    yield from outputs(number)
+    yield from edits(number)
+    yield result(0.01 * number)
+
+
+MIXES: dict[str, Callable[[int], Events]] = {
+    "fragments": fragments,
+    "outputs": outputs,
+    "texts": texts,
+    "edits": edits,
+    "turns": turns,
+}
+
+
+def write(path: str, mix: Callable[[int], Events]) -> None:
+    """A cast of at least CAST_BYTES."""
+    encoder, at, number = Encoder(), 0.0, 0
+    with open(path, "wb") as file:
+        argv = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages", "hello"]
+        file.write(encoder.header({**HEADER, "argv": argv}))
+        file.write(encoder.stream("O", at, json.dumps(INIT).encode() + b"\n"))
+        while file.tell() < CAST_BYTES:
+            number += 1
+            for event in mix(number):
+                at += 0.01
+                file.write(encoder.stream("O", at, json.dumps(event).encode() + b"\n"))
+        file.write(encoder.end(at))
+
+
+def cpu(pid: int) -> float:
+    """Seconds of CPU that a process has used; 0 where nobody says so."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(command: list[str], *, terminal: bool) -> tuple[float, float, float, float]:
+    """Seconds to the first line, of CPU until then, seconds to the end, bytes of memory at most."""
+    if terminal:
+        import pty
+
+        reads, writes = pty.openpty()
+    else:
+        reads, writes = os.pipe()
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdout=writes, env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "120"})
+    os.close(writes)
+    first, spent = [0.0], [0.0]
+
+    def read() -> None:
+        try:
+            while os.read(reads, 1 << 20):
+                if not first[0]:
+                    first[0], spent[0] = time.monotonic() - began, cpu(process.pid)
+        except OSError:
+            pass  # how a terminal says that nobody writes any more
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    reader.join(LAST_SECONDS)
+    lasted = time.monotonic() - began
+    cut = reader.is_alive()
+    if cut:
+        process.terminate()
+    reader.join()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    os.close(reads)
+    assert cut or process.returncode == 0, process.returncode
+    return first[0], spent[0], lasted, usage.ru_maxrss * 1024
+
+
+def main() -> None:
+    """Print a row for each mix; those over a goal are marked."""
+    goal = f"goals {GOAL_SECONDS} s, {GOAL_BYTES // 10**6} MB"
+    sys.stdout.write(f"{'shim show, ' + goal:44} {'first line':>10} {'of CPU':>8} {'all':>9} {'memory':>9}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "long.cast")
+        for name, mix in MIXES.items():
+            write(path, mix)
+            for words, terminal in (([], False), ([], True), (["--raw"], False)):
+                first, spent, lasted, memory = measure([*SHIM, "show", path, *words], terminal=terminal)
+                what = f"{name}, {'terminal' if terminal else 'pipe'} {' '.join(words)}"
+                shown = f"{lasted:.1f}" if lasted < LAST_SECONDS else f"> {LAST_SECONDS:.0f}"
+                over = "" if first <= GOAL_SECONDS and memory <= GOAL_BYTES else "  SHORT"
+                sys.stdout.write(f"{what:44} {first:8.2f} s {spent:6.2f} s {shown:>7} s {memory / 1e6:6.0f} MB{over}\n")
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""`shim cast list`: a row for each recording, whatever is wrong with it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from box import PATIENCE
+from casting import HEADER, cast_of, cast_of_case
+from exporting import SECRETS, answer, assistant, init, result, session
+from support import case
+from telling import call, text
+
+from tests.program.test_threats import ESCAPES, visible
+
+HEADS = ["when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file"]
+
+# What rich says itself; what ESCAPES has would be bold, dim or of a colour of the table by chance only.
+COLORS = re.compile(r"\x1b\[(0|1|2|31|32|33|36)m")
+
+
+@pytest.fixture
+def casts(inside):
+    """Write casts into a folder; gives the folder."""
+
+    def write(**files):
+        folder = inside.path / "casts"
+        folder.mkdir(exist_ok=True)
+        for name, data in files.items():
+            (folder / f"{name}.cast").write_bytes(data)
+        return str(folder)
+
+    return write
+
+
+def asking(prompt, **header):
+    """A header for a session with this prompt."""
+    return {"argv": [*HEADER["argv"][:-1], "--", prompt], **header}
+
+
+def rows_of(said):
+    """The lines of a table."""
+    head, *lines = said.decode().splitlines()
+    assert head.split() == HEADS
+    return lines
+
+
+def listed(shim, *words):
+    status, said, complaint = shim("cast", "list", *words, "--json")
+    assert (status, complaint) == (0, "")
+    return json.loads(said)
+
+
+def test_a_session_is_a_row(shim, casts):
+    folder = casts(
+        one=session(
+            (0.5, init()),
+            (1.0, assistant("m1", call("a"), call("b"))),
+            (2.0, answer("a", failed=True)),
+            (3.0, answer("b")),
+            (4.0, result(total_cost_usd=0.5, usage={"output_tokens": 7})),
+            **asking("mend it"),
+        )
+    )
+    status, said, _ = shim("cast", "list", folder)
+    (line,) = rows_of(said)
+    assert status == 0
+    words = ["2026-11-20 10:00", "pi", "mend it", "1", "2 (1 ✗)", "4.0 s", "$0.5000", "ok", "one.cast"]
+    assert [word.strip() for word in line.split("  ") if word.strip()] == words
+    (row,) = listed(shim, folder)
+    assert (row["turns"], row["calls"], row["failed_calls"], row["cost_usd"]) == (1, 2, 1, 0.5)
+    assert (row["state"], row["outcome"], row["tokens"]) == ("whole", "ok", {"output_tokens": 7})
+    assert row["duration_s"] == 4.0 and row["file"].endswith("one.cast")
+
+
+def test_rows_are_in_the_order_of_time(shim, casts):
+    ended = result()
+    folder = casts(
+        a=session((0.0, ended), started="2026-11-20T12:00:00.000Z"),
+        b=session((0.0, ended), started="2026-11-20T11:00:00.000Z"),
+        c=b"nothing\n",
+        d=session((0.0, ended), started="2025-01-01T00:00:00.000Z"),
+    )
+    assert [os.path.basename(row["file"])[0] for row in listed(shim, folder)] == ["d", "b", "a", "c"]
+
+
+def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
+    whole = session((0.0, init()), (1.0, assistant("m1", text("a"))), (2.0, result()))
+    failed = result(is_error=True, shim={"cause": "rate_limit"})
+    lines = whole.split(b"\n")
+    folder = casts(
+        broken=b"\n".join([*lines[:2], b"[0,}", *lines[2:]]),
+        cut=whole[: len(whole) - 100],
+        failed=session((0.0, init()), (2.0, failed)),
+        none=b"",
+        other=b"hello\n",
+        unended=session((0.0, init())),
+        whole=whole,
+    )
+    os.symlink("/nowhere", os.path.join(folder, "gone.cast"))
+    rows = {os.path.basename(row["file"])[:-5]: (row["state"], row["outcome"]) for row in listed(shim, folder)}
+    assert rows == {
+        "broken": ("damaged", "ok"),
+        "cut": ("cut off", "ok" if b'"result"' in whole[: len(whole) - 100].rpartition(b"\n")[0] else None),
+        "failed": ("whole", "rate_limit"),
+        "none": ("unreadable", None),
+        "other": ("unreadable", None),
+        "unended": ("whole", None),
+        "whole": ("whole", "ok"),
+    }
+    status, said, complaint = shim("cast", "list", folder)
+    assert (status, complaint) == (0, "")
+    for word in ("damaged", "cut off", "rate_limit", "unreadable", "no turn ended", "this is no cast"):
+        assert word in said.decode()
+
+
+@pytest.mark.parametrize("words", [[], ["--output-format", "json"], ["--shim-dialect", "yume"]])
+def test_a_run_that_was_refused_is_listed_as_refused(shim, inside, words):
+    """Also where the frontend got a sentence only, or another dialect."""
+    path = str(inside.path / "one.cast")
+    command = [sys.executable, "-m", "shim", "claude", "--shim-vendor", "nobody", "--shim-record", path, *words]
+    subprocess.run([*command, "-p", "hello"], capture_output=True, timeout=PATIENCE)
+    assert [(row["outcome"], row["prompt"]) for row in listed(shim, path)] == [("refused", "hello")]
+    drawn = shim("show", path)[1].decode()
+    assert "nobody" in drawn and '"type"' not in drawn
+
+
+def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
+    folder = casts(one=session((0.0, result())))
+    (gone, one) = sorted(listed(shim, f"{folder}/gone.cast", f"{folder}/one.cast"), key=lambda row: row["state"])
+    assert gone["state"] == "unreadable" and "No such file" in gone["problem"]
+    assert one["state"] == "whole"
+
+
+def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, inside, monkeypatch):
+    folder = casts(one=session((0.0, result())))
+    status, _, complaint = shim("cast", "list")
+    assert status == 1 and "which recordings?" in complaint and "SHIM_RECORD" in complaint
+    monkeypatch.setenv("SHIM_RECORD", folder + "/")
+    assert len(listed(shim)) == 1
+    monkeypatch.setenv("SHIM_RECORD", folder + "/one.cast")
+    status, _, complaint = shim("cast", "list")
+    assert status == 1 and "is no folder" in complaint
+    monkeypatch.delenv("SHIM_RECORD")
+    settings = inside.path / "config.toml"
+    settings.write_text(f'record = "{folder}/"\n')
+    monkeypatch.setenv("SHIM_CONFIG", str(settings))
+    assert len(listed(shim)) == 1
+
+
+def test_a_long_prompt_is_cut_to_one_line(shim, casts):
+    folder = casts(one=session((0.0, result()), **asking("first\nsecond " + "x" * 5000)))
+    (row,) = listed(shim, folder)
+    assert row["prompt"].startswith("first second xxx") and len(row["prompt"]) == 200
+    (line,) = rows_of(shim("cast", "list", folder)[1])
+    assert "…" in line
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_nothing_that_stands_in_a_recording_is_obeyed(shim, casts, monkeypatch, terminal):
+    words = f"{ESCAPES} [red]no markup[/red] [link=http://e]x"
+    failed = result(is_error=True, shim={"cause": words})
+    folder = casts(
+        one=session((0.0, init(model=words)), (1.0, failed), **asking(words, vendor=words, started=words)),
+        two=f"{words}\n".encode(),
+    )
+    os.rename(os.path.join(folder, "two.cast"), os.path.join(folder, f"two\n{ESCAPES.replace('/', '')}.cast"))
+    if terminal:
+        monkeypatch.setattr("shim.commands.cast.tables.Console", _terminal())
+    said = shim("cast", "list", folder)[1].decode()
+    said = COLORS.sub("", said)
+    visible(said)
+    assert "[red]no markup" in said and len(said.splitlines()) == 3
+
+
+def _terminal():
+    """rich's Console, as if stdout were a wide terminal."""
+    from rich.console import Console
+
+    return lambda **facts: Console(**{"force_terminal": True, "width": 400, **facts})
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 250])
+def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
+    folder = casts(
+        one=cast_of_case(case("pi/1.5.2-bash"), **asking("please " * 40)),
+        two=cast_of([], vendor="a-vendor-with-a-long-name"),
+        three=b"nothing\n",
+    )
+    monkeypatch.setattr(
+        "shim.commands.cast.tables.Console", lambda **facts: _terminal()(**facts | {"width": columns, "no_color": True})
+    )
+    said = shim("cast", "list", folder)[1].decode()
+    lines = [COLORS.sub("", line) for line in said.splitlines()]
+    assert len(lines) == 4 and all(len(line) <= columns for line in lines)
+    if columns >= 100:
+        assert "please please" in "".join(lines)
+
+
+@pytest.mark.parametrize("secret", SECRETS[:5])
+def test_a_secret_in_a_prompt_is_not_listed(shim, casts, secret):
+    folder = casts(one=session((0.0, result()), **asking(f"use {secret} now")))
+    for words in ((), ("--json",)):
+        assert secret.encode() not in shim("cast", "list", folder, *words)[1]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_in_a_name_is_in_no_list_and_no_statistic(shim, casts, secret):
+    failed = result(is_error=True, shim={"cause": f"c {secret} c", "repairs": {f"r {secret} r": 1}})
+    moments = ((0.0, init(model=f"m {secret} m")), (1.0, assistant("m1", call("a", f"t {secret} t"))), (2.0, failed))
+    folder = casts(one=session(*moments, vendor=f"v {secret} v", vendor_version=f"1 {secret}"))
+    for words in (("list",), ("list", "--json"), ("stats",), ("stats", "--json"), ("stats", "--to", "html")):
+        status, said, _ = shim("cast", *words, folder)
+        assert status == 0 and secret not in said.decode(), words

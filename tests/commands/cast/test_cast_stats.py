@@ -1,0 +1,179 @@
+"""`shim cast stats`: recordings added up, as a table, as JSON and as a page that runs nothing."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from exporting import answer, assistant, init, result, session
+from telling import call
+
+from tests.commands.cast.test_cast_list import COLORS, _terminal, asking, casts  # noqa: F401 - a fixture
+from tests.program.test_threats import ESCAPES, visible
+
+DENIED = {"permission_denials": [{"tool_name": "Bash", "tool_use_id": "d", "tool_input": {}}]}
+RUN = (
+    (0.0, init()),
+    (1.0, assistant("m1", call("a"), call("b", "Read"))),
+    (1.5, answer("b", failed=True)),
+    (3.0, answer("a")),
+    (3.5, assistant("m2", call("d"))),
+    (4.5, answer("d", "not allowed", failed=True)),
+    (5.0, result(total_cost_usd=0.5, usage={"input_tokens": 30, "output_tokens": 7}, **DENIED)),
+)
+FAILED = (
+    (0.0, init()),
+    (1.0, assistant("m1", call("a"))),
+    (2.0, result(is_error=True, shim={"cause": "auth", "repairs": {"json": 3}})),
+)
+MARKUP = '<script>alert(1)</script> <img src=x onerror=alert(1)> " onload="x" & </table>'
+
+
+@pytest.fixture
+def folder(casts):  # noqa: F811
+    return casts(
+        one=session(*RUN),
+        two=session(*FAILED),
+        three=session(*RUN, vendor="qwen"),
+        cut=session(*RUN[:3], end=False),
+        none=b"nothing\n",
+    )
+
+
+def added(shim, *words):
+    status, said, complaint = shim("cast", "stats", *words, "--json")
+    assert (status, complaint) == (0, "")
+    return json.loads(said)
+
+
+def test_runs_are_added_up_for_each_vendor_and_tool(shim, folder):
+    report = added(shim, folder)
+    assert report["all"]["runs"] == 5
+    assert report["all"]["states"] == {"whole": 3, "cut off": 1, "unreadable": 1}
+    pi = report["vendors"]["pi"]
+    assert (pi["runs"], pi["turns"]["count"], pi["turns"]["total_s"]) == (3, 2, 7.0)
+    assert (pi["cost_usd"], pi["tokens"]["output_tokens"]) == (0.5, 7)
+    assert (pi["errors"], pi["repairs"]) == ({"auth": 1}, {"json": 3})
+    bash, read = pi["tools"]["Bash"], pi["tools"]["Read"]
+    assert (bash["calls"], bash["failed"], bash["denied"], bash["unanswered"]) == (4, 0, 1, 2)
+    assert (bash["total_s"], bash["median_s"], bash["p95_s"]) == (3.0, 2.0, 2.0)
+    assert (read["calls"], read["failed"], read["total_s"]) == (2, 2, 1.0)
+    assert list(report["vendors"]) == ["pi", "qwen"]
+
+
+def test_a_pipe_gets_numbers_and_no_picture(shim, folder):
+    status, said, complaint = shim("cast", "stats", folder)
+    lines = said.decode().splitlines()
+    assert (status, complaint) == (0, "")
+    assert lines[1].split()[:7] == ["pi", "3", "2", "6", "2", "1", "1"]
+    assert ["pi", "30", "·", "·", "7", "$0.5000"] in [line.split() for line in lines]
+    assert lines[3].split()[0] == "all"
+    assert "tools of pi" in said.decode() and "█" not in said.decode() and "\x1b" not in said.decode()
+    assert "errors: auth 1" in said.decode() and "repairs: json 3" in said.decode()
+    assert "of 5 recordings 1 cut off, 1 unreadable: `shim cast list` says which" in said.decode()
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--to", "html"]])
+def test_recordings_of_which_none_can_be_read_are_counted_and_no_more(shim, casts, form):  # noqa: F811
+    status, said, complaint = shim("cast", "stats", casts(none=b"nothing\n", empty=b""), *form)
+    assert (status, complaint) == (0, "")
+    assert "2 unreadable" in said.decode() or json.loads(said)["all"]["states"] == {"unreadable": 2}
+
+
+def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
+    monkeypatch.setattr("shim.commands.cast.tables.Console", _terminal())
+    bars = [COLORS.sub("", line).count("█") for line in shim("cast", "stats", folder)[1].decode().splitlines()]
+    assert max(bars) == 24 and bars[1] == 24 and 0 < bars[2] < 24
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_no_number_is_cut_in_a_terminal(shim, casts, monkeypatch, columns):  # noqa: F811
+    folder = casts(one=session(*RUN, vendor="a-vendor-with-quite-a-long-name-of-its-own"))
+    monkeypatch.setattr("shim.commands.cast.tables.Console", lambda **facts: _terminal()(**facts | {"width": columns}))
+    lines = [COLORS.sub("", line) for line in shim("cast", "stats", folder)[1].decode().splitlines()]
+    assert all(len(line) <= columns for line in lines)
+    assert lines[1].split()[1:12] == ["1", "1", "3", "1", "1", "·", "5.0", "s", "5.0", "s", "5.0"]
+    assert sum("…" in line for line in lines) <= 3, "only the name is cut"
+
+
+def test_a_page_has_all_of_it_and_runs_nothing(shim, folder):
+    status, said, complaint = shim("cast", "stats", folder, "--to", "html")
+    page = said.decode()
+    assert (status, complaint) == (0, "")
+    _check_page(page)
+    for words in ("5 recordings; 1 cut off, 1 unreadable.", "Tools of pi", "Tools of qwen", "Errors by cause", "auth"):
+        assert words in page
+
+
+class Page(HTMLParser):
+    """The elements of a page, and its text."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+ELEMENTS = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "div", "table", "tr", "th", "td", "svg"}
+ELEMENTS |= {"rect", "span"}
+ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "aria-hidden", "width", "height"}
+
+
+def _check_page(page):
+    parsed = Page()
+    parsed.feed(page)
+    assert {tag for tag, _ in parsed.elements} <= ELEMENTS
+    assert {name for _, attributes in parsed.elements for name in attributes} <= ATTRIBUTES
+    (policy,) = (facts["content"] for _, facts in parsed.elements if "http-equiv" in facts)
+    assert "default-src 'none'" in policy and "script" not in policy
+    assert not re.search(r"https?:|url\(|@import", page), "nothing is asked of a network"
+    for tag, facts in parsed.elements:
+        if tag == "rect":
+            assert re.fullmatch(r"[0-9.]+%", facts["width"])
+    return parsed
+
+
+def test_markup_and_escapes_of_a_recording_are_text(shim, casts, monkeypatch):  # noqa: F811
+    words = f"{MARKUP} {ESCAPES} [red]x[/red]"
+    folder = casts(
+        one=session(
+            (0.0, init()),
+            (1.0, assistant("m1", call("a", words))),
+            (2.0, answer("a")),
+            (3.0, result(is_error=True, shim={"cause": words, "repairs": {words: 2}})),
+            **asking("hi", vendor=words),
+        )
+    )
+    page = shim("cast", "stats", folder, "--to", "html")[1].decode()
+    parsed = _check_page(page)
+    visible(page)
+    shown = [text for text in parsed.texts if "<script>alert(1)</script>" in text]
+    assert len(shown) == 5, "vendor, heading, tool, cause and repair"
+    plain = shim("cast", "stats", folder)[1].decode()
+    visible(plain)
+    assert "<script>" in plain
+    monkeypatch.setattr("shim.commands.cast.tables.Console", _terminal())
+    visible(COLORS.sub("", shim("cast", "stats", folder)[1].decode()))
+
+
+@pytest.mark.parametrize("words", [("--to", "pdf"), ("--to", "html", "--json")])
+def test_what_cannot_be_asked_for_is_refused(shim, folder, words):
+    status, said, complaint = shim("cast", "stats", folder, *words)
+    assert (status, said) == (2, b"") and "Usage" in complaint
+
+
+def test_without_a_folder_it_says_which_are_meant(shim):
+    status, said, complaint = shim("cast", "stats")
+    assert (status, said) == (1, b"") and "which recordings?" in complaint
+
+
+@pytest.mark.parametrize("command", ["list", "stats"])
+def test_help_has_an_example(shim, command):
+    status, said, _ = shim("cast", command, "--help")
+    assert status == 0 and f"Example: shim cast {command}" in said.decode()

@@ -1,0 +1,206 @@
+"""A folder of recordings against today's drop-in, and what counts as a difference."""
+
+import json
+import subprocess
+
+import pytest
+from casting import cast_of, cast_of_case, read_cast
+from replaying import line
+from support import case
+
+from shim.core.cast.records import STREAMS
+from tests.recording.test_replay import STREAM, TALK, kept, qwen_cast, response, user
+
+PI = case("pi/1.5.2-bash")
+
+
+def recorded(box, data, *words, stdin=b""):
+    """A cast with what the drop-in says for it, as the recorder would have made it."""
+    header, records = read_cast(data)
+    assert header.header is not None
+    facts = dict(header.header.facts)
+    environment = {"SHIM_VENDOR": f"replay:{kept(box, data, 'before.cast')}", "SHIM_REPLAY_SPEED": "0"}
+    done = box.claude(*words, stdin=stdin, **environment)
+    moments = [(one.at, one.letter, one.data if one.letter in STREAMS else one.fact) for one in records]
+    said = [(one, letter, given) for one, letter, given in moments if letter != "O"]
+    at = said[-1][0]
+    facts |= {"argv": list(words), "cwd": str(box.cwd)}
+    facts.pop("shimcast")
+    return cast_of([(0.0, "i", stdin), *said, (at, "O", done.stdout)], **facts)
+
+
+def report(box, *paths):
+    """`shim replay … --check --json`."""
+    done = box.shim("replay", *paths, "--check", "--json")
+    return done.status, json.loads(done.stdout)
+
+
+FORMATS = [
+    ("text",),
+    ("json",),
+    ("json", "--verbose"),
+    ("stream-json", "--verbose"),
+    ("stream-json", "--verbose", "--include-partial-messages"),
+]
+
+
+@pytest.mark.parametrize("words", FORMATS, ids=" ".join)
+def test_what_is_said_today_is_what_was_said_then(box, words):
+    data = recorded(box, cast_of_case(PI), "-p", "--output-format", *words, "say hello")
+    status, found = report(box, kept(box, data))
+    assert found["casts"][0]["outcome"] == "ok", found
+    assert status == 0 and found["ok"] == 1 and found["casts"][0]["lines"] > 0
+
+
+def test_a_prompt_from_stdin_is_given_again(box):
+    data = recorded(box, cast_of_case(PI), "-p", *STREAM, stdin=b"say\nhello\n")
+    assert report(box, kept(box, data))[1]["ok"] == 1
+
+
+def test_what_was_called_with_our_own_flags_is_checked_without_them(box):
+    data = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello")
+    words = ["-p", "--shim-vendor", "pi", *STREAM, "--shim-record=/x", "hello"]
+    _, records = read_cast(data)
+    again = [(one.at, one.letter, one.data if one.letter in STREAMS else one.fact) for one in records]
+    assert report(box, kept(box, cast_of(again, argv=words, cwd=str(box.cwd))))[1]["ok"] == 1
+
+
+def test_a_session_that_went_on_is_checked_though_nobody_knows_it_here(box):
+    session = "33333333-3333-4333-8333-333333333333"
+    data = cast_of_case(PI, argv=["-p", *STREAM, "--resume", session, "hello"])
+    said = recorded(box, data, "-p", *STREAM, "--resume", session, "hello")
+    assert b"No conversation" not in said
+    assert report(box, kept(box, said))[1]["ok"] == 1
+
+
+def test_yume_is_called_as_it_called(box):
+    words = [
+        "start",
+        "--provider",
+        "pi",
+        "--model",
+        "m",
+        "--cwd",
+        str(box.cwd),
+        "--session-id",
+        "tab-1",
+        "--prompt",
+        "hello",
+    ]
+    environment = box.environment(SHIM_VENDOR=f"replay:{kept(box, cast_of_case(PI))}", SHIM_REPLAY_SPEED="0")
+    done = box.shim("yume-cli", *words, environment=environment)
+    _, records = read_cast(cast_of_case(PI))
+    moments = [(one.at, one.letter, one.data or one.fact) for one in records if one.letter != "O"]
+    facts = {"argv": words, "dialect": "yume", "cwd": str(box.cwd)}
+    data = cast_of([*moments, (moments[-1][0], "O", done.stdout)], **facts)
+    status, found = report(box, kept(box, data))
+    assert status == 0, found
+
+
+def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box):
+    words = [*TALK]
+    allow = response("q1", behavior="allow", updatedInput={"command": "ls"})
+    frontend = [user("one"), allow, user("two")]
+    _, records = read_cast(qwen_cast())
+    moments = [(one.at, one.letter, one.data or one.fact) for one in records if one.letter != "i"]
+    data = kept(box, cast_of(moments, vendor="qwen", argv=words))
+    environment = {"SHIM_VENDOR": f"replay:{data}", "SHIM_REPLAY_SPEED": "0"}
+    said = []
+    with box.running(*words, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say(json.loads(frontend[0]))
+        said.append(running.read_until(b'"can_use_tool"'))
+        whole = said[0]
+        identity = json.loads(next(raw for raw in whole.split(b"\n") if b'"can_use_tool"' in raw))["request_id"]
+        running.say(json.loads(allow.replace(b"q1", identity.encode())))
+        whole = running.read_until(b'"result":"first"')
+        before = whole
+        running.say(json.loads(frontend[2]))
+        running.read_until(b'"result":"second"')
+        whole = running.hang_up().stdout
+    asked = whole.index(b"\n", whole.index(b'"can_use_tool"')) + 1
+    first = whole.index(b"\n", whole.index(b'"result":"first"')) + 1
+    answer = allow.replace(b"q1", identity.encode())
+    told = [
+        (0.0, "i", frontend[0]),
+        (0.1, "O", whole[:asked]),
+        (0.2, "i", answer),
+        (0.3, "O", whole[asked:first]),
+        (0.4, "i", frontend[2]),
+        (0.5, "O", whole[first:]),
+    ]
+    assert before in whole
+    status, found = report(
+        box, kept(box, cast_of([*told, *moments], vendor="qwen", argv=words, cwd=str(box.cwd)), "b.cast")
+    )
+    assert status == 0, found
+
+
+def test_a_difference_is_shown_with_its_line_and_its_place(box):
+    data = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello").replace(
+        b"Done with bash.", b"Done \\u001b[31mwith zsh."
+    )
+    path = kept(box, data)
+    status, found = report(box, path)
+    (row,) = found["casts"]
+    assert status == 1 and row["outcome"] == "differs" and found["differs"] == 1
+    # the child says the changed words too, so only ours are other
+    data = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello")
+    changed = data.replace(b'\\"num_turns\\":2', b'\\"num_turns\\":9\\u001b')
+    assert changed != data
+    done = box.shim("replay", kept(box, changed), "--check")
+    assert done.status == 1 and "line " in done.stdout.decode() and b"\x1b" not in done.stdout
+
+
+def test_a_line_too_few_and_a_line_too_many_are_differences(box):
+    data = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello")
+    _, records = read_cast(data)
+    moments = [(one.at, one.letter, one.data or one.fact) for one in records]
+    facts = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
+    more = [*moments, (9.0, "O", line({"type": "one more"}))]
+    fewer = [one for one in moments if b'"type":"message_stop"' not in (one[2] if isinstance(one[2], bytes) else b"")]
+    for changed in (more, fewer):
+        status, found = report(box, kept(box, cast_of(changed, **facts)))
+        assert status == 1 and "no such line" in json.dumps(found), found
+
+
+def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box):
+    """It was killed in the middle, or grew too large: what is said behind that today is no difference."""
+    _, records = read_cast(recorded(box, cast_of_case(PI), "-p", *STREAM, "hello"))
+    moments = [(one.at, one.letter, one.data or one.fact) for one in records]
+    shared = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
+    ours = [one for one in moments if one[1] == "O"]
+    vendors = [one for one in moments if one[1] in "so"]
+    cut = [*vendors[:-3], *ours[:2]]
+    limit = [*cut, (9.0, "n", {"kind": "limit", "bytes": 10_000})]
+    other = [*vendors[:-3], ours[0], (9.0, "O", ours[1][2].replace(b"bash", b"zsh"))]
+    for moments, end, outcome in ((cut, False, "ok"), (limit, True, "ok"), (other, False, "differs")):
+        status, found = report(box, kept(box, cast_of(moments, end=end, **shared)))
+        assert (status, found["casts"][0]["outcome"]) == (int(outcome != "ok"), outcome), found
+        assert ("reason" in found["casts"][0]) is (outcome == "ok")
+
+
+def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box):
+    note = {"kind": "timeout", "name": "idle_timeout", "seconds": 900.0}
+    moments = [(0.0, "s", {"child": 1}), (1.0, "n", note), (1.0, "O", line({"type": "result"}))]
+    status, found = report(box, kept(box, cast_of(moments)))
+    assert status == 0 and found["skipped"] == 1 and "nothing for too long" in found["casts"][0]["reason"]
+
+
+def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box):
+    good = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello")
+    kept(box, good, "all/1.cast")
+    kept(box, b"no cast\n", "all/2.cast")
+    kept(box, cast_of([(0.0, "O", b"{}\n")]), "all/3.cast")
+    status, found = report(box, str(box.path / "all"))
+    assert [row["outcome"] for row in found["casts"]] == ["ok", "failed", "skipped"] and status == 1
+    done = box.shim("replay", str(box.path / "home"), "--check")
+    assert done.status == 1 and "has no casts" in done.stderr
+
+
+def test_nothing_of_who_checks_is_read_or_written(box):
+    data = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello")
+    before = sorted(box.home.rglob("*"))
+    box.settings('vendor = "nonsense"\nmax_line_bytes = 10000\n')
+    kept_before = {*before, *box.home.rglob("*")}
+    assert report(box, kept(box, data))[0] == 0
+    assert set(box.home.rglob("*")) <= kept_before

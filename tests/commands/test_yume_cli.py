@@ -1,0 +1,668 @@
+"""Yume's dialect and its binary as processes: a turn at a time, many in one, and every way to fail."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from box import ANSWER, ASK, END, START, ndjson, text
+from fake_secrets import random
+from flat import check_flat, short
+
+from shim.conversation.yume_start import known_as
+from shim.process.install import install
+from tests.conversation.test_two_way import HELLO, INIT, OWN, asks, calls, result, returns, says
+
+U = "11111111-2222-4333-8444-555555555555"
+CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "ls"}}
+RESULT = {"type": "result", "id": "c1", "output": "a.txt"}
+
+
+def start(box, *words, child=None, stdin=b"", **environment):
+    """`yume-cli start WORDS`, to its end, with a demo vendor that is `child`."""
+    environment = {
+        "SHIM_BIN": child or box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
+    } | environment
+    flags = () if "--provider" in words else ("--provider", "demo")
+    return box.shim("yume-cli", "start", *flags, *words, environment=box.environment(**environment), stdin=stdin)
+
+
+def frames(*given):
+    return "".join(json.dumps(frame) + "\n" for frame in given).encode()
+
+
+def user(words):
+    return {"type": "user", "content": words}
+
+
+def staying(box, child, *words, vendor="demo", stdin=subprocess.PIPE):
+    """`yume-cli start` while it runs, with stdin open."""
+    environment = {"SHIM_BIN": child}
+    return box.running("start", "--provider", vendor, *words, door="yume-cli", stdin=stdin, environment=environment)
+
+
+# -- a turn at a time ---------------------------------------------------------------------------------------------
+
+
+def test_a_turn_with_its_prompt_in_argv(box):
+    done = start(box, "--prompt", "hi there", "--model", "m9", "--session-id", U)
+    assert (done.status, done.stderr) == (0, "")
+    (turn,) = check_flat(done.stdout)
+    assert short(turn) == ["init", "text Hello.", "usage", "result success", "message_stop"]
+    assert done.init["session_id"] == U
+    assert box.record()["stdin"] == "hi there"
+
+
+def test_a_turn_with_its_prompt_on_stdin(box):
+    done = start(box, stdin=b'{"not": "a frame"}\nbut a prompt\n')
+    assert done.status == 0 and len(check_flat(done.stdout)) == 1
+    assert box.record()["stdin"] == '{"not": "a frame"}\nbut a prompt'
+
+
+def test_the_child_works_in_the_given_folder(box):
+    folder = box.path / "a b" / "project"
+    folder.mkdir(parents=True)
+    start(box, "--prompt", "x", "--cwd", str(folder))
+    assert box.record()["cwd"] == str(folder)
+
+
+def test_a_prompt_with_nobody_behind_stdin(box):
+    with staying(box, box.fake(["out", ANSWER]), "--prompt", "x", stdin=subprocess.DEVNULL) as running:
+        check_flat(running.finish().stdout)
+
+
+def test_fragments_are_lines_although_nobody_asked_for_partial_messages(box):
+    child = box.fake(["out", ndjson(START, text("Hel"), text("lo."), END)])
+    assert short(start(box, "--prompt", "x", child=child).lines)[1:3] == ["text Hel", "text lo."]
+
+
+def test_every_line_is_flushed_when_it_comes(box):
+    gate = box.gate()
+    child = box.fake(["out", ndjson(START, text("now"))], ["wait", gate.path], ["out", ndjson(END)])
+    with staying(box, child, "--prompt", "x") as running:
+        running.read_until(b'"content":"now"')
+        gate.open()
+        check_flat(running.finish().stdout)
+
+
+def test_a_turn_through_the_door_of_claude(box):
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    for flags, more in ((("--shim-dialect", "yume"), {}), ((), {"SHIM_DIALECT": "yume"})):
+        done = box.claude(*ASK, *flags, **environment, **more)
+        assert short(check_flat(done.stdout)[0])[1] == "text Hello."
+
+
+def test_the_dialect_may_stand_in_the_settings(box):
+    box.settings('dialect = "yume"\nvendor = "demo"\n')
+    check_flat(box.claude(*ASK, SHIM_BIN=box.fake(["out", ANSWER])).stdout)
+
+
+def test_claudes_dialect_has_no_flat_line(box):
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    assert [line["type"] for line in done.lines] == ["system", "assistant", "result", "message_stop"]
+
+
+@pytest.mark.parametrize("case", ["claude/2.1.327-tool-parallel", "claude/2.1.327-text-partial"])
+def test_a_real_claude_comes_out_flat_too(box, case):
+    done = start(box, "--provider", "claude", "--prompt", "x", child=box.prints("claude", case))
+    assert done.status == 0
+    (turn,) = check_flat(done.stdout)
+    assert any(line["type"] == "text" for line in turn)
+
+
+def test_a_real_claude_goes_on_with_its_own_session(box):
+    child = box.fake(["record", str(box.recording)], ["cat", _fixture("claude/2.1.327-text")])
+    first = start(box, "--provider", "claude", "--prompt", "x", child=child)
+    assert "--include-partial-messages" in box.record()["arguments"]
+    session = first.init["session_id"]
+    start(box, "--provider", "claude", "--prompt", "y", "--resume", session, child=child)
+    assert f"--resume={session}" in box.record()["arguments"]
+
+
+def _fixture(name):
+    from support import FIXTURES
+
+    return str(FIXTURES / name / "vendor.ndjson")
+
+
+def test_a_huge_result_is_cut_with_the_whole_in_a_file(box):
+    result = RESULT | {"output": "x" * 400_000}
+    done = start(box, "--prompt", "x", child=box.fake(["out", ndjson(START, CALL, result, END)]))
+    (turn,) = check_flat(done.stdout)
+    (said,) = (line["content"] for line in turn if line["type"] == "tool_result")
+    path = said.partition("the whole is in ")[2].partition(" ")[0]
+    with open(path, encoding="utf-8") as file:
+        assert file.read() == "x" * 400_000
+
+
+# -- sessions -----------------------------------------------------------------------------------------------------
+
+
+def resumed(box):
+    """The id with which the last child was told to go on."""
+    return box.record()["arguments"]
+
+
+def test_the_tabs_id_is_known_again_with_every_turn(box):
+    for prompt, session in (("one", ()), ("two", ("--resume", "sess-123"))):
+        done = start(box, "--session-id", "sess-123", *session, "--prompt", prompt, child=_session(box))
+        assert done.init["session_id"] == done.result["session_id"] == "sess-123"
+    assert resumed(box) == ["vendor-1"]
+    start(box, "--session-id", "sess-123", "--prompt", "three", child=_session(box))
+    assert resumed(box) == ["vendor-1"], "without --resume it is the same tab all the same"
+
+
+def _session(box):
+    return box.fake(["record", str(box.recording)], ["out", ndjson(START | {"session": "vendor-1"}, text("x"), END)])
+
+
+def test_a_session_that_nobody_knows_is_an_error_with_its_result(box):
+    done = start(box, "--resume", "sess-9", "--session-id", "sess-9", "--prompt", "x")
+    assert (done.status, done.cause) == (1, "not_found")
+    (turn,) = check_flat(done.stdout)
+    assert turn[0]["session_id"] == "sess-9"
+
+
+def test_a_history_file_is_not_read_and_that_is_said(box):
+    done = start(box, "--resume", "other", "--session-id", "new", "--historyFile", "/nowhere.json", "--prompt", "x")
+    assert (done.status, done.init["session_id"]) == (0, "new")
+    assert done.stderr.startswith("demo: ") and "--history-file is not read" in done.stderr
+
+
+def test_another_agents_session_is_taken_over_only_with_a_history_file(box):
+    start(box, "--session-id", U, "--prompt", "one", child=_session(box))
+    child = box.prints("pi", "pi/1.5.2-plain")
+    words = ("--provider", "pi", "--session-id", U, "--prompt", "x")
+    refused = start(box, *words, child=child)
+    assert (refused.status, refused.cause) == (1, "refused")
+    check_flat(refused.stdout)
+    done = start(box, *words, "--history-file", "/h", child=child)
+    assert done.status == 0 and done.init["session_id"] != U
+
+
+def test_the_uuid_of_a_name_is_always_the_same():
+    assert known_as("sess-123") == known_as("sess-123") != known_as("sess-124")
+    assert known_as(U.upper()) == U
+
+
+def test_history_lists_find_the_session_in_claudes_lines(box):
+    answer = ndjson(START | {"session": "v"}, text("Hel"), text("lo."), CALL, RESULT, text("Bye."), END)
+    start(box, "--session-id", U, "--prompt", "hi there", child=box.fake(["out", answer]))
+    (path,) = (box.home / ".claude" / "projects").glob(f"*/{U}.jsonl")
+    kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    messages = [line["message"]["content"] for line in kept if "message" in line]
+    assert messages[0] == "hi there"
+    assert [block.get("text") or block["type"] for blocks in messages[1:] for block in blocks] == [
+        "Hello.",
+        "tool_use",
+        "tool_result",
+        "Bye.",
+    ]
+    uuids = [line["uuid"] for line in kept if "uuid" in line]
+    assert [line["parentUuid"] for line in kept if "uuid" in line] == [None, *uuids[:-1]]
+
+
+# -- every failure ends in a result -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (("--provider", "mistral", "--prompt", "x"), "refused"),
+        (("--provider", "goose", "--prompt", "x"), "refused"),
+        (("--provider", "../x", "--prompt", "x"), "refused"),
+        (("--provider", "demo", "--cwd", "/does/not/exist", "--prompt", "x"), "refused"),
+        (("--provider", "demo", "--session-id", "../../etc", "--prompt", "x"), "refused"),
+        (("--provider", "demo", "--model", "--evil", "--prompt", "x"), ""),
+        (("--provider", "demo", "--model=-x y", "--prompt", "x"), "refused"),
+        (("--provider", "qwen", "--api-base", "file:///x", "--prompt", "x"), "refused"),
+        (("--provider", "demo"), "refused"),
+        (("--provider", "pi", "--permission-mode", "interactive", "--prompt", "x"), "refused"),
+        (("--provider", "acai", "--permission-mode", "deny", "--prompt", "x"), "refused"),
+    ],
+)
+def test_what_cannot_be_run_ends_in_a_result(box, words, cause):
+    done = start(box, *words)
+    (turn,) = check_flat(done.stdout)
+    if cause:
+        assert (done.status, done.cause, turn[-2]["is_error"]) == (1, cause, True)
+        assert done.stderr
+
+
+def test_a_program_that_is_not_there_ends_in_a_result(box):
+    done = start(box, "--prompt", "x", child=str(box.path / "nothing"))
+    assert (done.status, done.cause) == (1, "not_found")
+    check_flat(done.stdout)
+
+
+def test_broken_settings_end_in_a_result(box):
+    box.settings("vendor = [")
+    check_flat(start(box, "--prompt", "x").stdout)
+
+
+def test_a_flag_that_claude_refuses_ends_in_a_result_where_yume_was_chosen(box):
+    done = box.claude("--input-format", "nonsense", SHIM_DIALECT="yume", SHIM_VENDOR="demo")
+    assert done.status == 1
+    check_flat(done.stdout)
+
+
+def test_r15_an_unknown_mode_is_the_default_and_never_fatal(box):
+    done = start(box, "--permission-mode", "yolo", "--prompt", "x")
+    assert (done.status, done.init["permissionMode"]) == (0, "default")
+    assert "is not known: default" in done.stderr
+    through = box.claude(*ASK, "--permission-mode", "yolo", SHIM_DIALECT="yume", SHIM_VENDOR="demo",
+                         SHIM_BIN=box.fake(["out", ANSWER]))  # fmt: skip
+    assert through.status == 0
+    assert box.claude(*ASK, "--permission-mode", "yolo", SHIM_VENDOR="demo").status == 1, "Claude's dialect refuses it"
+
+
+@pytest.mark.parametrize(("mode", "meant"), [("deny", "plan"), ("auto", "acceptEdits"), ("default", "default")])
+def test_yumes_modes_are_claudes(box, mode, meant):
+    assert start(box, "--permission-mode", mode, "--prompt", "x").init["permissionMode"] == meant
+
+
+def test_r10_a_vendor_that_is_not_logged_in_is_a_system_error(box):
+    child = box.program(
+        "cursor-agent", "echo \"Error: Authentication required. Please run 'agent login'\" >&2\nexit 1\n"
+    )
+    done = start(box, "--provider", "cursor", "--prompt", "x", child=child)
+    (turn,) = check_flat(done.stdout)
+    assert short(turn) == ["init", "usage", "error", "result error_during_execution", "message_stop"]
+    assert turn[2]["type"] == "system"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_in_a_result(box, number):
+    child = box.fake(["out", ndjson(START, text("half"))], ["exit_on", "SIGINT", 1], ["hang"])
+    with staying(box, child, "--prompt", "x") as running:
+        running.read_until(b"half")
+        running.signal(number)
+        done = running.finish()
+    (turn,) = check_flat(done.stdout)
+    assert turn[-2]["subtype"] == ("cancelled" if number == signal.SIGINT else "error_during_execution")
+
+
+# -- R11 ----------------------------------------------------------------------------------------------------------
+
+HALF = ndjson(START | {"session": "vendor-1"}, text("one "))
+
+
+def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
+    whole = ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)
+    child = box.fakes(
+        [["out", HALF]], [["record", str(box.recording)], ["read"], ["record", str(box.recording)], ["out", whole]]
+    )
+    done = start(box, "--prompt", "hello", child=child)
+    (turn,) = check_flat(done.stdout)
+    assert short(turn) == ["init", "text one ", "text two", "usage", "result success", "message_stop"]
+    assert (done.status, box.record()["arguments"], box.record()["stdin"]) == (0, ["vendor-1"], "hello")
+    assert "the message is said once more" in done.stderr
+
+
+def test_r11_so_it_is_through_the_door_of_claude(box):
+    child = box.fakes(
+        [["out", HALF]], [["out", ndjson(START | {"session": "vendor-1"}, text("one "), text("two"), END)]]
+    )
+    done = box.claude(*ASK, SHIM_DIALECT="yume", SHIM_VENDOR="demo", SHIM_BIN=child)
+    assert short(check_flat(done.stdout)[0])[1:3] == ["text one ", "text two"]
+
+
+def test_r11_it_is_asked_for_once_more_and_not_twice(box):
+    child = box.fakes([["out", HALF]], [["out", HALF]], [["out", ANSWER]])
+    done = start(box, "--prompt", "hello", child=child)
+    (turn,) = check_flat(done.stdout)
+    assert [line["code"] for line in turn if line["type"] == "error"] == ["STREAM_DISCONNECT"]
+    assert short(turn).count("text one ") == 1 and done.status == 1
+
+
+def test_r11_a_call_that_was_seen_is_never_made_again(box):
+    child = box.fakes([["out", ndjson(START, CALL)]], [["out", ANSWER]])
+    (turn,) = check_flat(start(box, "--prompt", "hello", child=child).stdout)
+    assert turn[-2]["is_error"] and "text Hello." not in short(turn)
+
+
+def test_r11_claudes_dialect_asks_for_nothing_again(box):
+    child = box.fakes([["out", HALF]], [["out", ANSWER]])
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
+    assert (done.status, done.cause) == (1, "truncated")
+
+
+def test_r11_a_vendor_that_cannot_start_again_says_so(box):
+    path = box.path / "once"
+    child = box.program("once", f"[ -e {path} ] && exit 9\ntouch {path}\nprintf '%s' '{HALF}'\nchmod -x $0\n")
+    (turn,) = check_flat(start(box, "--prompt", "hello", child=child).stdout)
+    assert turn[-2]["is_error"] and "could not be started" in turn[-2]["errors"][0]
+
+
+def test_r11_a_vendor_that_stays_is_told_again(box):
+    lost = result(error="[API Error: Connection error.]")
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, says("half"), lost)],
+        ["hear", "go"],
+        ["out", ndjson(says("half"), result("half"))],
+        ["hear", "never"],
+    )
+    with staying(box, child, vendor="qwen") as running:
+        running.say(user("go"))
+        running.read_until(b"message_stop")
+        done = running.hang_up()
+    (turn,) = check_flat(done.stdout)
+    assert short(turn) == ["init", "text half", "usage", "result success", "message_stop"]
+
+
+# -- many turns in one process ------------------------------------------------------------------------------------
+
+
+def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
+    begin = START | {"session": "v"}
+    second = ["out", ndjson(begin, text("two"), END)]
+    child = box.fakes([["out", ndjson(begin, text("one"), END)]], [["record", str(box.recording)], second])
+    with staying(box, child, "--session-id", "tab-1") as running:
+        running.say(user("first"), "$")
+        running.read_until(b"message_stop")
+        running.say(user("second"))
+        done = running.hang_up()
+    first, second = check_flat(done.stdout)
+    assert (done.status, done.stderr) == (0, "")
+    assert short(first) == ["init", "text one", "usage", "result success", "message_stop"]
+    assert short(second) == ["text two", "usage", "result success", "message_stop"]
+    assert first[0]["session_id"] == "tab-1" and box.record()["arguments"] == ["v"]
+
+
+def test_frames_that_are_there_before_we_are_are_heard(box):
+    child = box.fake(["out", ndjson(START | {"session": "v"}, text("x"), END)])
+    done = start(box, child=child, stdin=b"\n$\n" + frames(user("one"), {"type": "dance"}, user("two")))
+    assert len(check_flat(done.stdout)) == 2
+    assert "a frame of type dance is not known" in done.stderr
+
+
+@pytest.mark.parametrize("words", [b"half \\ud83d", b"caf\xe9", b"a\tb"], ids=["half a character", "bytes", "a tab"])
+def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, words):
+    with staying(box, box.fake(["read"], ["out", ANSWER])) as running:
+        running.process.stdin.write(b'{"type":"user","content":"%b"}\n' % words)
+        running.process.stdin.flush()
+        running.read_until(b'"message_stop"')
+        check_flat(running.hang_up().stdout)
+
+
+def test_r9_an_interrupt_frame_stops_the_turn_and_the_next_one_works(box):
+    child = box.fakes(
+        [["out", ndjson(START | {"session": "v"}, text("half"))], ["exit_on", "SIGINT", 1], ["hang"]],
+        [["out", ndjson(START | {"session": "v"}, text("next"), END)]],
+    )
+    with staying(box, child) as running:
+        running.say({"type": "interrupt"}, user("one"))
+        running.read_until(b"half")
+        running.say({"type": "interrupt"})
+        running.read_until(b"message_stop")
+        running.say(user("two"))
+        done = running.hang_up()
+    first, second = check_flat(done.stdout)
+    assert short(first)[-3:] == ["interrupt", "result cancelled", "message_stop"]
+    assert short(second)[0] == "text next"
+
+
+def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
+    child = box.fake(["out", ndjson(START, text("half"))], ["exit_on", "SIGINT", 1], ["hang"])
+    with staying(box, child, "--prompt", "x") as running:
+        running.read_until(b"half")
+        running.say({"type": "interrupt"})
+        (turn,) = check_flat(running.finish().stdout)
+    assert turn[-2]["subtype"] == "cancelled"
+
+
+def test_a_mode_that_a_vendor_cannot_honour_refuses_the_turns_that_follow(box):
+    child = box.prints("pi", "pi/1.5.2-plain")
+    with staying(box, child, vendor="pi") as running:
+        running.say({"type": "set_permission_mode", "mode": "interactive"}, user("x"))
+        done = running.hang_up()
+    (turn,) = check_flat(done.stdout)
+    assert turn[-2]["is_error"] and "interactive" in turn[-2]["errors"][0]
+
+
+# -- approvals ----------------------------------------------------------------------------------------------------
+
+BOTH = (HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hear", "control_response"])
+AFTER = ["out", ndjson(returns("made it"), says("After."), result("After."))]
+
+
+@pytest.mark.parametrize("prompt", [True, False], ids=["per turn", "persistent"])
+def test_an_approved_call_runs(box, prompt):
+    child = box.fake(*BOTH, AFTER, ["record", str(box.recording)], ["hear", "never"])
+    words = ("--prompt", "go") if prompt else ()
+    with staying(box, child, "--permission-mode", "interactive", *words, vendor="qwen") as running:
+        if not prompt:
+            running.say(user("go"))
+        running.read_until(b'"type":"tool_use","id":"call_1"')
+        running.say({"type": "tool_approval", "id": "call_1", "approved": True})
+        done = running.finish() if prompt else running.hang_up()
+    (turn,) = check_flat(done.stdout)
+    assert short(turn)[:4] == ["init", "call call_1 Bash", "result call_1 made it", "text After."]
+    (answer,) = (json.loads(line) for line in box.record()["stdin"].splitlines() if "control_response" in line)
+    assert answer["response"]["response"] == {"behavior": "allow"}
+
+
+def test_r14_a_denied_call_has_an_error_for_its_result(box):
+    denied = ["out", ndjson(returns("the vendor's words", failed=True), says("Then not."), result("Then not."))]
+    child = box.fake(*BOTH, denied, ["record", str(box.recording)], ["hear", "never"])
+    with staying(box, child, "--permission-mode", "interactive", vendor="qwen") as running:
+        running.say(user("go"))
+        running.read_until(b'"type":"tool_use","id":"call_1"')
+        running.say({"type": "tool_approval", "id": "call_1", "approved": False})
+        (turn,) = check_flat(running.hang_up().stdout)
+    assert "failed call_1 The call was denied." in short(turn)
+
+
+def test_r14_a_frontend_that_hangs_up_denies(box):
+    denied = ["out", ndjson(returns("no", failed=True), says("Then not."), result("Then not."))]
+    child = box.fake(*BOTH, denied, ["hear", "never"])
+    with staying(box, child, "--permission-mode", "interactive", vendor="qwen") as running:
+        running.say(user("go"))
+        running.read_until(b'"type":"tool_use","id":"call_1"')
+        (turn,) = check_flat(running.hang_up().stdout)
+    assert any(word.startswith("failed call_1 ") for word in short(turn))
+
+
+def test_r14_an_approval_that_never_comes_is_a_denial(box):
+    """The drop-in with another patience: nobody waits ten minutes for a test."""
+    denied = ["out", ndjson(returns("no", failed=True), says("Then not."), result("Then not."))]
+    child = box.fake(*BOTH, denied, ["hear", "never"])
+    code = (
+        "import sys; from shim.core.yume import control; control.YumeControl.patience = 0.05; "
+        "from shim.commands.yume_cli import main; sys.exit(main(sys.argv[1:], {}))"
+    )
+    words = ["start", "--provider", "qwen", "--permission-mode", "interactive", "--prompt", "go"]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", code, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=box.environment(SHIM_BIN=child),
+        cwd=box.cwd,
+    )
+    with process:
+        assert process.stdout is not None
+        (turn,) = check_flat(process.stdout.read())
+    assert "failed call_1 Nobody approved this call in time." in short(turn)
+
+
+def test_without_interactive_nobody_is_asked(box):
+    denied = ["out", ndjson(returns("no", failed=True), says("Then not."), result("Then not."))]
+    child = box.fake(*BOTH, denied, ["hear", "never"])
+    with staying(box, child, vendor="qwen") as running:
+        running.say(user("go"))
+        (turn,) = check_flat(running.hang_up().stdout)
+    assert any("nobody here can be asked" in word for word in short(turn))
+
+
+# -- secrets --------------------------------------------------------------------------------------------------------
+
+SECRET = f"ghp_{random(36)}"
+COMMAND = f"printf {SECRET} > token"
+
+
+def _secretive(box):
+    said = ["out", ndjson(INIT, calls(command=COMMAND), asks(command=COMMAND))]
+    after = ["out", ndjson(returns(SECRET), says(f"It is {SECRET}."), result("After."))]
+    return box.fake(HELLO, ["hear", "go"], said, ["hear", "control_response"], after, ["hear", "never"])
+
+
+def test_secrets_are_left_out_unless_it_is_said_otherwise_and_counted_on_stderr(box):
+    child = box.fake(["read"], ["out", ndjson(START, text(f"It is {SECRET[:9]}"), text(f"{SECRET[9:]}."), END)])
+    done = start(box, "--prompt", "x", child=child)
+    assert SECRET.encode() not in done.stdout and b"[REDACTED:github-token]." in done.stdout
+    assert done.stderr == "demo: 1 secret was redacted: 1 github-token\n"
+    done = start(box, "--prompt", "x", child=child, SHIM_REDACT="none")
+    assert SECRET[9:].encode() in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_call_that_the_frontend_is_asked_about_is_shown_as_it_is(box):
+    with staying(box, _secretive(box), "--permission-mode", "interactive", vendor="qwen") as running:
+        running.say(user("go"))
+        running.read_until(b'"type":"tool_use","id":"call_1"')
+        running.say({"type": "tool_approval", "id": "call_1", "approved": True})
+        done = running.hang_up()
+    (turn,) = check_flat(done.stdout)
+    (call,) = (line for line in turn if line["type"] == "tool_use")
+    assert call["input"] == {"command": COMMAND}
+    assert done.stdout.count(SECRET.encode()) == 1
+    assert "secrets were redacted" in done.stderr
+
+
+def test_a_call_that_nobody_is_asked_about_says_no_secrets(box):
+    with staying(box, _secretive(box), vendor="qwen") as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert len(check_flat(done.stdout)) == 1 and SECRET.encode() not in done.stdout
+
+
+def test_a_session_of_a_vendor_that_stays_is_its_own(box):
+    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT, says("x"), result("x"))], ["hear", "never"])
+    with staying(box, child, "--session-id", OWN, vendor="qwen") as running:
+        running.say(user("go"))
+        assert running.hang_up().init["session_id"] == OWN
+
+
+def _recorded(name):
+    """The lines of a recording before and behind the answer that it waited for."""
+    with open(_fixture(name), encoding="utf-8") as file:
+        lines = file.readlines()
+    asked = next(number for number, line in enumerate(lines) if "can_use_tool" in line)
+    return "".join(lines[: asked + 1]), "".join(lines[asked + 1 :])
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_real_claude_asks_and_is_answered(box, approved):
+    before, behind = _recorded(f"claude/2.1.327-perm-stdio-{'allow' if approved else 'deny'}")
+    child = box.fake(
+        HELLO, ["hear", '"user"'], ["out", before], ["hear", "control_response"], ["out", behind],
+        ["record", str(box.recording)], ["hear", "never"],
+    )  # fmt: skip
+    with staying(box, child, "--permission-mode", "interactive", vendor="claude") as running:
+        running.say(user("go"))
+        call = json.loads(next(line for line in before.splitlines() if "can_use_tool" in line))["request"][
+            "tool_use_id"
+        ]
+        running.read_until(b'"type":"tool_use","id":"' + call.encode())
+        running.say({"type": "tool_approval", "id": call, "approved": approved})
+        (turn,) = check_flat(running.hang_up().stdout)
+    (said,) = (line for line in turn if line["type"] == "tool_result")
+    assert said["is_error"] is not approved
+    assert "--permission-prompt-tool=stdio" in box.record()["arguments"]
+    (answer,) = (json.loads(line) for line in box.record()["stdin"].splitlines() if "control_response" in line)
+    assert answer["response"]["response"]["behavior"] == ("allow" if approved else "deny")
+
+
+# -- the binary ---------------------------------------------------------------------------------------------------
+
+
+def run(path, *words, **options):
+    return subprocess.run(
+        [path, *words], capture_output=True, stdin=subprocess.DEVNULL, timeout=20, check=False, **options
+    )
+
+
+def test_the_installed_binary_answers_as_yume_calls_it(box):
+    path, _ = install(str(box.bin), "yume-cli", {"vendor": "demo"}, force=False)
+    environment = box.environment(SHIM_BIN=box.fake(["out", ANSWER]))
+    done = run(path, "start", "--prompt", "hi", env=environment, cwd=box.cwd)
+    assert done.returncode == 0, done.stderr
+    check_flat(done.stdout)
+    version = run(path, "--version", env=environment, cwd=box.cwd)
+    assert version.stdout == b"0.1.0 (yume-cli)\n"
+    status = run(path, "auth", "status", "--provider", "qwen", env=environment, cwd=box.cwd)
+    assert json.loads(status.stdout)["loggedIn"] is True and json.loads(status.stdout)["authMethod"] == "qwen"
+
+
+def test_a_claude_that_was_installed_with_the_dialect_speaks_it(box):
+    path, _ = install(str(box.bin), "claude", {"vendor": "demo", "dialect": "yume"}, force=False)
+    environment = box.environment(SHIM_BIN=box.fake(["out", ANSWER]))
+    check_flat(run(path, *ASK, env=environment, cwd=box.cwd).stdout)
+    other = run(path, *ASK, "--shim-dialect", "claude", env=environment, cwd=box.cwd)
+    assert b'"type":"assistant"' in other.stdout
+
+
+def test_translate_speaks_it_too(box):
+    done = box.shim("translate", "pi", _fixture("pi/1.5.2-plain"), "--dialect", "yume", "--stable-ids")
+    with open(_fixture("pi/1.5.2-plain").replace("vendor.ndjson", "yume.ndjson"), "rb") as golden:
+        assert done.stdout == golden.read()
+
+
+def test_what_is_drawn_for_a_person_does_not_depend_on_it(box):
+    environment = box.environment(SHIM_DIALECT="yume", SHIM_BIN=box.fake(["out", ANSWER]))
+    assert b"Hello." in box.shim("run", "-v", "demo", "hi", environment=environment).stdout
+
+
+def test_help_says_the_flags(box):
+    done = box.shim("yume-cli", "--help")
+    assert done.status == 0 and b"--permission-mode" in done.stdout
+
+
+def test_the_modules_of_yume_are_imported_only_for_yume(box):
+    code = (
+        "import sys; from shim.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "sys.stderr.write(' '.join(sorted(m for m in sys.modules if m.startswith('shim.core.yume.'))))"
+    )
+    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    done = run(sys.executable, "-c", code, "claude", *ASK, env=environment, cwd=os.getcwd())
+    assert done.stderr == b""
+    environment["SHIM_DIALECT"] = "yume"
+    done = run(sys.executable, "-c", code, "claude", *ASK, env=environment, cwd=os.getcwd())
+    assert b"shim.core.yume.pen" in done.stderr
+
+
+@pytest.mark.parametrize("base", ["http://127.0.0.1:9/v1", ""])
+def test_another_address_of_the_api_goes_where_the_vendor_reads_it(box, base):
+    child = box.fake(["record", str(box.recording)], ["cat", _fixture("qwen/0.24.4-text")])
+    words = ("--api-base", base) if base else ()
+    start(box, "--provider", "qwen", "--prompt", "x", *words, child=child)
+    assert box.record()["environment"].get("OPENAI_BASE_URL", "") == base
+
+
+def test_a_cut_answer_of_a_vendor_without_sessions_begins_no_other_one_silently(box):
+    """R11 says a message once more only where the conversation can go on."""
+    init, says_first, first, says_second, says_other, other = (
+        {name: value for name, value in line.items() if name != "session_id"}
+        for line in (INIT, says("First."), result("First."), says("Sec"), says("Who are you?"), result("Who are you?"))
+    )
+    cut = [
+        HELLO,
+        ["hear", "one"],
+        ["out", ndjson(init, says_first, first)],
+        ["hear", "two"],
+        ["out", ndjson(init, says_second)],
+        ["leave", 0],
+    ]
+    fresh = [HELLO, ["hear", "two"], ["record", str(box.recording)], ["out", ndjson(init, says_other, other)]]
+    with staying(box, box.fakes(cut, fresh), vendor="qwen") as running:
+        running.say(user("one"))
+        running.read_until(b'"message_stop"')
+        running.say(user("two"))
+        running.hang_up()
+    assert not box.recording.exists()

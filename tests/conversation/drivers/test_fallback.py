@@ -1,0 +1,685 @@
+"""Several vendors in the settings: the next one answers where one cannot, and only then; the frontend sees one turn."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from box import ASK, Done, ndjson
+from several import BYE, LIMITED, UNAUTHORIZED, Several, answer, failed, hello, say
+from support import ROOT, brief, check_turns
+
+from tests.conversation.test_conversation import CONVERSE, responses, results, stdin, user
+from tests.conversation.test_conversation import request as control
+from tests.conversation.test_two_way import HELLO, INIT, says
+from tests.conversation.test_two_way import result as qwen_result
+
+U = "11111111-1111-4111-8111-111111111111"
+
+
+@pytest.fixture
+def several(box):
+    return Several(box)
+
+
+def tried(line):
+    """Who was asked before, and why each did not answer, as a line of ours says it."""
+    return [(it["vendor"], it["cause"]) for it in line["shim"].get("tried", [])]
+
+
+def answered(done: Done) -> str:
+    """Who answered: the init, the result and the text say the same."""
+    (vendor,) = {line["shim"]["vendor"] for line in (done.init, done.result)}
+    assert tried(done.init) == tried(done.result)
+    check_turns(done.stdout, False)
+    return vendor
+
+
+# -- one message: who is asked next ---------------------------------------------------------------------------------
+
+REFUSED = {
+    "says that nobody is logged in": ("auth", (hello("a-1"), failed("not logged in"))),
+    "says that its key is wrong": ("auth", (UNAUTHORIZED,)),
+    "is rate-limited": ("rate_limit", (hello("a-1"), LIMITED)),
+    "has no credit left": ("rate_limit", (hello("a-1"), failed("402 insufficient credits balance"))),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_the_next_vendor_answers_where_one(several, how):
+    cause, events = REFUSED[how]
+    several.prints("ant", *events, code=1)
+    several.answers("bee", "cow")
+    done = several.box.claude(*ASK)
+    assert (done.status, answered(done), tried(done.init)) == (0, "bee", [("ant", cause)])
+    assert brief(done.lines) == ["init", "text:I am bee.", "end:success I am bee.", "."]
+    assert (done.init["model"], done.init["tools"]) == ("bee-model", ["Bash"])
+    assert not several.recording("cow").exists()
+    assert f"ant did not answer ({cause}); bee is asked" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [
+        ("exit 3", "exit_code"),
+        ("exit 0", "truncated"),
+        ("kill -SEGV $$", "signal"),
+        ("echo usage: ant; exit 2", "exit_code"),
+        ("echo usage: ant", "protocol"),
+    ],
+)
+def test_the_next_vendor_answers_where_one_dies_at_once(several, script, cause):
+    several.box.program("ant", script + "\n")
+    several.answers("bee")
+    done = several.box.claude(*ASK)
+    assert (done.status, answered(done), tried(done.init)) == (0, "bee", [("ant", cause)])
+
+
+def test_the_next_vendor_answers_where_one_is_not_there(several):
+    several.answers("cow")
+    done = several.box.claude(*ASK)
+    assert (done.status, answered(done)) == (0, "cow")
+    assert tried(done.init) == [("ant", "not_found"), ("bee", "not_found")]
+    assert "no program called ant was found on PATH" in done.init["shim"]["tried"][0]["reason"]
+
+
+def test_the_next_vendor_answers_where_one_cannot_be_executed(several):
+    broken = several.box.program("ant", "")
+    several.box.path.joinpath("bin/ant").write_text("#!/nowhere/interpreter\n", encoding="utf-8")
+    assert os.access(broken, os.X_OK)
+    several.answers("bee")
+    done = several.box.claude(*ASK)
+    assert (done.status, answered(done), tried(done.init)) == (0, "bee", [("ant", "not_found")])
+    assert "its interpreter /nowhere/interpreter does not exist" in done.init["shim"]["tried"][0]["reason"]
+
+
+def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_itself(several):
+    several.answers("ant", "bee")
+    several.settings("ant", "demo", "bee")
+    done = several.box.claude(*ASK, "--permission-mode", "plan")
+    assert (answered(done), tried(done.init)) == ("demo", [("ant", "refused")])
+    assert done.init["permissionMode"] == "plan"
+    assert not several.recording("ant").exists() and not several.recording("bee").exists()
+
+
+def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
+    several.settings("ant", "demo", "bee")
+    several.answers("ant", "bee")
+    given = json.dumps({"permissions": {"defaultMode": "plan"}})
+    done = several.box.claude(*ASK, "--settings", given)
+    assert (answered(done), tried(done.init)) == ("demo", [("ant", "refused")])
+    assert done.init["permissionMode"] == "plan"
+
+
+def test_a_mode_that_no_vendor_of_the_list_can_honour_is_refused(several):
+    several.answers("ant", "bee", "cow")
+    done = several.box.claude(*ASK, "--permission-mode", "plan")
+    assert (done.status, done.cause, tried(done.result)) == (1, "refused", [("ant", "refused"), ("bee", "refused")])
+    assert not any(several.recording(name).exists() for name in several.names)
+
+
+OTHERWISE = {
+    "after a text": ((hello("a-1"), say("I begin."), LIMITED), 1),
+    "after thinking": ((hello("a-1"), {"type": "think", "text": "Hm."}, LIMITED), 1),
+    "after a call": ((hello("a-1"), {"type": "run", "id": "1", "name": "shell", "with": {"cmd": "ls"}}, LIMITED), 1),
+    "after a result whose call nobody saw": ((hello("a-1"), {"type": "ran", "id": "1", "out": "gone"}, LIMITED), 1),
+    "after an event that nobody knows": ((hello("a-1"), {"type": "ran_anew", "cmd": "rm"}, LIMITED), 1),
+    "in a dialect that nobody knows": (({"type": "hello_anew"}, {"type": "ran_anew", "cmd": "rm"}), 1),
+    "of the server": ((hello("a-1"), failed("500 Internal Server Error")), 1),
+    "of the connection": ((hello("a-1"), failed("connection refused")), 1),
+    "of the model's name": ((hello("a-1"), failed("404 model not found")), 1),
+    "without a reason": ((hello("a-1"), failed("something else")), 1),
+    "in the middle": ((hello("a-1"),), 1),
+}
+
+
+@pytest.mark.parametrize("when", OTHERWISE)
+def test_no_other_vendor_is_asked_where_one_fails(several, when):
+    events, code = OTHERWISE[when]
+    several.prints("ant", *events, code=code)
+    several.answers("bee")
+    done = several.box.claude(*ASK)
+    assert (done.status, answered(done), tried(done.result)) == (1, "ant", [])
+    assert not several.recording("bee").exists()
+
+
+def test_an_answer_without_a_word_is_an_answer(several):
+    several.prints("ant", hello("a-1"), BYE)
+    several.answers("bee")
+    done = several.box.claude(*ASK)
+    assert (done.status, answered(done)) == (0, "ant") and not several.recording("bee").exists()
+
+
+def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(several):
+    several.settings("cursor", "ant")
+    several.box.program("cursor-agent", "echo 'Workspace Trust Required' >&2; exit 1\n")
+    several.answers("ant")
+    done = several.box.claude(*ASK)
+    assert (done.status, answered(done), done.cause) == (1, "cursor", "refused")
+
+
+# -- all of them ----------------------------------------------------------------------------------------------------
+
+
+def test_when_nobody_answers_the_one_result_names_each_and_why(several):
+    several.prints("ant", UNAUTHORIZED, code=1)
+    several.prints("cow", LIMITED, code=1)
+    done = several.box.claude(*ASK)
+    assert done.status == 1 and answered(done) == "cow"
+    assert tried(done.result) == [("ant", "auth"), ("bee", "not_found")]
+    assert (done.cause, done.result["is_error"]) == ("rate_limit", True)
+    for words in ("429", "ant did not answer either (auth): 401 Unauthorized", "bee did not answer either (not_found)"):
+        assert words in done.result["result"]
+
+
+def test_when_none_is_there_the_status_says_so_in_text(several):
+    done = several.box.claude("-p", "hi")
+    assert (done.status, done.stdout) == (127, b"")
+    assert [line.split(" cannot")[0] for line in done.stderr.splitlines()][:2] == ["ant", "bee"]
+    assert "no program called cow" in done.stderr
+    done = several.box.claude(*ASK)
+    assert (done.status, done.cause, tried(done.result)) == (
+        1,
+        "not_found",
+        [("ant", "not_found"), ("bee", "not_found")],
+    )
+    assert "bee did not answer either (not_found)" in done.result["errors"][0]
+
+
+def test_the_words_of_a_vendor_are_cut_and_obeyed_by_no_terminal(several):
+    several.prints("ant", failed("401 Unauthorized \x1b[31m" + "\n" + "x" * 5000), code=1)
+    several.answers("bee")
+    done = several.box.claude(*ASK)
+    (it,) = done.init["shim"]["tried"]
+    assert len(it["reason"]) == 300 and it["reason"].startswith("401 Unauthorized") and "\x1b" not in it["reason"]
+
+
+def test_secrets_in_the_words_of_a_vendor_are_left_out_where_they_are_everywhere(several):
+    key = "sk-ant-api03-" + "abcDEF123" * 6
+    several.prints("ant", failed(f"401 Unauthorized: {key}"), code=1)
+    several.answers("bee")
+    assert key in several.box.claude(*ASK).stdout.decode()
+    done = several.box.claude(*ASK, SHIM_REDACT="all")
+    assert answered(done) == "bee" and key not in done.stdout.decode() + done.stderr
+
+
+# -- what each vendor is given --------------------------------------------------------------------------------------
+
+
+def test_a_model_that_was_meant_for_the_first_is_not_given_to_the_next(several):
+    several.prints("ant", UNAUTHORIZED, code=1)
+    several.answers("bee")
+    done = several.box.claude(*ASK, "--model", "m1")
+    started = json.loads(several.recording("ant").read_text()), json.loads(several.recording("bee").read_text())
+    assert [it["arguments"][:2] for it in started] == [["--model", "m1"], []]
+    assert done.init["model"] == "bee-model"
+
+
+def test_a_prefix_names_the_one_vendor_that_is_asked(several):
+    several.prints("bee", UNAUTHORIZED, code=1)
+    several.answers("ant", "cow")
+    done = several.box.claude(*ASK, "--model", "bee:m1")
+    assert (done.status, answered(done), done.cause, tried(done.result)) == (1, "bee", "auth", [])
+
+
+def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
+    several.answers("bee")
+    other = several.box.fake(["out", ndjson(UNAUTHORIZED)])
+    done = several.box.claude(*ASK, SHIM_BIN=other, SHIM_ARGS="--only-of-ant")
+    assert answered(done) == "bee"
+    assert "--only-of-ant" not in json.loads(several.recording("bee").read_text())["arguments"]
+
+
+def test_a_mistake_in_the_settings_of_the_next_is_what_its_turn_says(several):
+    several.prints("ant", UNAUTHORIZED, code=1)
+    several.answers("bee")
+    several.settings(more='[vendors.bee]\ndriver = "sideways"\n')
+    done = several.box.claude(*ASK)
+    assert (done.status, answered(done), tried(done.result)) == (1, "bee", [("ant", "auth")])
+    assert "vendors.bee.driver is 'sideways'" in done.result["errors"][0]
+
+
+# -- formats, dialects, sessions ------------------------------------------------------------------------------------
+
+
+def test_the_other_formats_have_the_answer_alone(several):
+    several.prints("ant", UNAUTHORIZED, code=1)
+    several.answers("bee")
+    done = several.box.claude("-p", "hi")
+    assert (done.status, done.stdout) == (0, b"I am bee.\n")
+    done = several.box.claude("-p", "hi", "--output-format", "json")
+    found = json.loads(done.stdout)
+    assert (found["result"], tried(found)) == ("I am bee.", [("ant", "auth")])
+    done = several.box.claude("-p", "hi", "--output-format", "json", "--verbose")
+    assert [it["type"] for it in json.loads(done.stdout)] == ["system", "assistant", "result"]
+
+
+def test_fragments_come_from_the_one_that_answers(several):
+    several.prints("ant", hello("a-1"), LIMITED, code=1)
+    several.answers("bee")
+    done = several.box.claude(*ASK, "--include-partial-messages")
+    check_turns(done.stdout, True)
+    assert len({line["uuid"] for line in done.lines if "uuid" in line}) == len(done.lines) - 1
+
+
+def test_yume_is_told_of_one_turn_too(several):
+    several.prints("ant", hello("a-1"), LIMITED, code=1)
+    several.answers("bee")
+    done = several.box.claude(*ASK, SHIM_DIALECT="yume")
+    assert [line["type"] for line in done.lines] == ["system", "text", "usage", "result", "message_stop"]
+    assert tried(done.lines[0]) == tried(done.lines[-2]) == [("ant", "rate_limit")]
+
+
+def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(several):
+    several.prints("ant", LIMITED, code=1)
+    several.answers("bee")
+    environment = several.box.environment()
+    done = several.box.shim("yume-cli", "start", "--prompt", "hi", environment=environment)
+    assert (done.status, tried(done.result)) == (0, [("ant", "rate_limit")])
+    words = "--prompt", "hi", "--provider", "ant"
+    done = several.box.shim("yume-cli", "start", *words, environment=environment)
+    assert (done.status, done.result["shim"]["vendor"], tried(done.result)) == (1, "ant", [])
+
+
+def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(several):
+    several.settings("pi", "bee")
+    several.box.program("pi", "exit 0\n")
+    several.answers("bee")
+    words = "start", "--prompt", "hi", "--permission-mode", "interactive"
+    done = several.box.shim("yume-cli", *words, environment=several.box.environment())
+    assert (done.status, tried(done.result)) == (0, [("pi", "refused")])
+
+
+FRAMES = [{"type": "set_permission_mode", "mode": "interactive"}, {"type": "user", "content": "one"}]
+
+
+def test_who_asks_nobody_is_not_asked_for_one_whose_calls_were_to_wait(several):
+    several.settings("qwen", "bee", "cow")
+    several.unattended("bee")
+    asked = [["hear", '"user"'], ["out", ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))]]
+    several.box.fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
+    several.answers("bee", "cow")
+    done = converse(several, *FRAMES, SHIM_DIALECT="yume")
+    assert tried(done.lines[0]) == [("qwen", "auth"), ("bee", "refused")]
+    assert not several.recording("bee").exists()
+
+
+def test_calls_that_are_to_wait_are_asked_about_by_the_next_vendor_that_can(several):
+    several.settings("ant", "qwen")
+    several.unattended("ant")
+    several.answers("ant")
+    several.box.fake(HELLO, ["hear", '"user"'], ["out", QWEN], ["hear", "nothing more"], name="qwen")
+    done = converse(several, *FRAMES, SHIM_DIALECT="yume")
+    assert tried(done.lines[0]) == [("ant", "refused")] and done.status == 0
+    done = converse(several, *FRAMES, SHIM_DIALECT="yume", SHIM_VENDOR="ant")
+    assert (done.status, done.lines[-2]["shim"]["cause"]) == (1, "refused")
+    assert b"cannot be run in the mode interactive" in done.stdout
+    assert not several.recording("ant").exists()
+
+
+def test_a_session_goes_on_with_the_vendor_that_answered(several):
+    several.prints("ant", UNAUTHORIZED, code=1)
+    several.answers("bee")
+    done = several.box.claude(*ASK, "--session-id", U)
+    assert answered(done) == "bee" and done.init["session_id"] == U
+    several.answers("ant")
+    done = several.box.claude("-p", "and now?", *ASK[2:], "--resume", U)
+    assert (answered(done), tried(done.init)) == ("bee", [])
+    assert json.loads(several.recording("bee").read_text())["arguments"] == ["--resume", "bee-1", "and now?"]
+    assert answered(several.box.claude("-p", "and again?", *ASK[2:], "--continue")) == "bee"
+
+
+def test_a_session_of_one_vendor_is_not_gone_on_with_by_another(several):
+    several.answers("ant", "bee")
+    several.box.claude(*ASK, "--session-id", U)
+    several.prints("ant", LIMITED, code=1)
+    done = several.box.claude("-p", "and now?", *ASK[2:], "--resume", U)
+    assert (done.status, answered(done), done.cause) == (1, "ant", "rate_limit")
+
+
+def test_the_transcript_has_the_turn_of_the_one_that_answered(several):
+    several.prints("ant", hello("a-1"), LIMITED, code=1)
+    several.answers("bee")
+    several.box.claude(*ASK, "--session-id", U)
+    (path,) = several.box.home.glob(f".claude/projects/*/{U}.jsonl")
+    said = [line for line in map(json.loads, path.read_text().splitlines()) if line["type"] in ("user", "assistant")]
+    assert [line["type"] for line in said] == ["user", "assistant"]
+
+
+# -- conversations --------------------------------------------------------------------------------------------------
+
+
+def converse(several, *lines, flags=(), **environment):
+    return several.box.claude(*CONVERSE, *flags, stdin=stdin(*lines), **environment)
+
+
+def vendors(done):
+    return [line["shim"]["vendor"] for line in done.lines if line.get("subtype") == "init" or line["type"] == "result"]
+
+
+def test_a_conversation_stays_with_the_one_that_answered(several):
+    several.prints("ant", UNAUTHORIZED, code=1)
+    several.answers("bee")
+    done = converse(several, control("1", "initialize"), user("one"), user("two"))
+    assert done.status == 0 and vendors(done) == ["bee"] * 4
+    assert [tried(line) for line in results(done)] == [[("ant", "auth")], []]
+    assert json.loads(several.recording("bee").read_text())["arguments"] == ["--resume", "bee-1"]
+    assert len({line["session_id"] for line in done.lines if "session_id" in line}) == 1
+    assert responses(done)["1"]["subtype"] == "success"
+
+
+def test_once_a_vendor_has_answered_its_conversation_is_its_own(several):
+    several.box.fakes([["out", answer("ant")]], [["out", ndjson(LIMITED)]], name="ant")
+    several.answers("bee")
+    done = converse(several, user("one"), user("two"))
+    assert vendors(done) == ["ant"] * 4 and results(done)[1]["shim"]["cause"] == "rate_limit"
+
+
+def test_while_none_has_answered_each_message_is_asked_of_all(several):
+    several.settings("ant", "bee")
+    several.box.fakes([["out", ndjson(UNAUTHORIZED)]], [["out", answer("ant")]], name="ant")
+    several.prints("bee", LIMITED, code=1)
+    done = converse(several, user("one"), user("two"), user("three"))
+    assert vendors(done) == ["bee", "bee", "ant", "ant", "ant", "ant"]
+    assert [tried(line) for line in results(done)] == [[("ant", "auth")], [], []]
+    assert [line["is_error"] for line in results(done)] == [True, False, False]
+    assert len({line["session_id"] for line in done.lines if "session_id" in line}) == 1
+    models = [line["model"] for line in done.lines if line.get("subtype") == "init"]
+    assert models == ["unknown", "ant-model", "ant-model"]
+
+
+def test_a_model_that_was_chosen_stays_that_of_its_vendor(several):
+    several.settings("ant", "bee")
+    several.prints("ant", UNAUTHORIZED, code=1)
+    several.prints("bee", LIMITED, code=1)
+    lines = control("1", "set_model", model="m2"), user("one"), user("two")
+    converse(several, *lines, flags=("--model", "m1"))
+    started = json.loads(several.recording("ant").read_text()), json.loads(several.recording("bee").read_text())
+    assert [it["arguments"] for it in started] == [["--model", "m2"], []]
+
+
+QWEN = ndjson(INIT, says("I am qwen."), qwen_result("I am qwen."))
+
+
+def test_a_vendor_that_stays_is_passed_over_like_any_other(several):
+    several.settings("qwen", "bee")
+    asked = [["hear", '"user"'], ["out", ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))]]
+    several.box.fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
+    several.answers("bee")
+    done = converse(several, user("one"), user("two"))
+    assert vendors(done) == ["bee"] * 4 and tried(results(done)[0]) == [("qwen", "auth")]
+
+
+def test_a_vendor_that_stays_may_answer_for_one_that_does_not(several):
+    several.settings("ant", "qwen")
+    several.prints("ant", LIMITED, code=1)
+    turn = [["hear", '"user"'], ["out", QWEN]]
+    several.box.fake(HELLO, *turn, *turn, ["hear", "nothing more"], name="qwen")
+    done = converse(several, user("one"), user("two"), flags=("--permission-prompt-tool", "stdio"))
+    assert vendors(done) == ["qwen"] * 4 and tried(results(done)[0]) == [("ant", "rate_limit")]
+
+
+def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(several):
+    """Something that it left behind holds its stderr: nobody reads on there while the next child has that number."""
+    several.settings("ant", "qwen")
+    several.prints("ant", LIMITED, code=1)
+    fails = ["out", ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]"))]
+    several.box.fake(["hold", 30], HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
+    done = converse(several, user("one"), user("two"), user("three"))
+    assert vendors(done) == ["qwen"] * 6
+    assert [tried(line) for line in results(done)] == [[("ant", "rate_limit")]] * 3
+    assert [line["shim"]["cause"] for line in results(done)] == ["vendor_error"] * 3
+
+
+def test_a_model_of_another_vendor_is_refused_to_a_conversation(several):
+    """Surface page, The vendor of a turn: a prefix is one vendor's."""
+    several.answers("ant")
+    lines = [
+        control("1", "set_model", model="ant:m1"),
+        control("2", "set_model", model="bee:m1"),
+        control("3", "set_model", model=":bee:m1"),
+        control("4", "set_model", model="ant:"),
+        control("5", "set_model", model="ant:--all"),
+    ]
+    done = converse(several, *lines, control("6", "set_model", model="ant:m2"), user("one"), SHIM_VENDOR="ant")
+    said = responses(done)
+    assert [said[it]["subtype"] for it in "123456"] == ["success", "error", "success", "success", "error", "success"]
+    assert [said[it]["response"]["model"] for it in "1346"] == ["m1", "bee:m1", "default", "m2"]
+    assert "this conversation is ant's, and bee's models are not its own" in said["2"]["error"]
+    assert json.loads(several.recording("ant").read_text())["arguments"] == ["--model", "m2"]
+
+
+@pytest.mark.parametrize("talks", [False, True])
+def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, talks):
+    """Its lines do not pass as they are: another vendor may have to say them."""
+    several.settings("claude", "bee")
+    several.box.prints("claude", "claude/2.1.327-api-err429")
+    several.answers("bee")
+    done = converse(several, user("one")) if talks else several.box.claude(*ASK)
+    assert (done.status, vendors(done), tried(done.init)) == (0, ["bee", "bee"], [("claude", "rate_limit")])
+
+
+def test_a_real_claude_that_answers_keeps_its_session_to_itself(several):
+    several.settings("claude", "bee")
+    several.box.program("claude", f'exec {sys.executable} -I -S {ROOT / "tests" / "support" / "fake_claude.py"} "$@"\n')
+    done = converse(several, user("one"), user("two"))
+    assert done.status == 0 and vendors(done) == ["claude"] * 4
+    (session,) = {line["session_id"] for line in done.lines if "session_id" in line}
+    done = several.box.claude("-p", "and now?", *ASK[2:], "--resume", session)
+    assert done.status == 0 and done.init["session_id"] == session
+
+
+# -- what holds while nobody has answered ----------------------------------------------------------------------------
+
+
+def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several):
+    gate = several.box.gate()
+    several.box.fake(["out", ndjson(hello("a-1"))], ["wait", gate.path], ["out", ndjson(LIMITED)], name="ant")
+    later = several.box.gate()
+    several.box.fake(
+        ["out", ndjson(hello("b-1"), say("I am bee."))], ["wait", later.path], ["out", ndjson(BYE)], name="bee"
+    )
+    with several.box.running(*ASK) as running:
+        gate.open()
+        said = running.read_until(b"I am bee.")
+        assert b"a-1" not in said and b'"vendor":"bee"' in said and b'"type":"result"' not in said
+        later.open()
+        assert running.finish().status == 0
+
+
+def test_without_a_list_the_first_line_waits_for_nobody(several):
+    gate = several.box.gate()
+    several.box.fake(["out", ndjson(hello("a-1"))], ["wait", gate.path], ["out", ndjson(BYE)], name="ant")
+    with several.box.running(*ASK, environment={"SHIM_VENDOR": "ant"}) as running:
+        assert b'"vendor":"ant"' in running.read_until(b"\n")
+        gate.open()
+        assert running.finish().status == 0
+
+
+def test_the_last_of_a_list_is_not_waited_for_either(several):
+    gate = several.box.gate()
+    several.prints("ant", UNAUTHORIZED, code=1)
+    several.settings("ant", "bee")
+    several.box.fake(["out", ndjson(hello("b-1"))], ["wait", gate.path], ["out", ndjson(BYE)], name="bee")
+    with several.box.running(*ASK) as running:
+        assert b'"vendor":"bee"' in running.read_until(b"\n")
+        gate.open()
+        assert running.finish().status == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "cause", "status"), [(signal.SIGINT, "interrupted", 0), (signal.SIGTERM, "signal", 143)]
+)
+def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(several, number, cause, status):
+    lifeline = several.box.lifeline()
+    several.box.fake(["out", ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"], name="ant")
+    several.answers("bee")
+    with several.box.running(*ASK) as running:
+        lifeline.wait_for("there")
+        running.signal(number)
+        done = running.finish()
+    assert (done.status, done.cause, answered(done)) == (status, cause, "ant")
+    assert lifeline.gone() and not several.recording("bee").exists()
+
+
+def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_is_asked_again(several):
+    lifeline = several.box.lifeline()
+    hangs = [["out", ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"]]
+    several.box.fakes(hangs, [["out", answer("ant")]], name="ant")
+    several.answers("bee")
+    with several.box.running(*CONVERSE, stdin=subprocess.PIPE) as running:
+        running.say(user("one"))
+        lifeline.wait_for("there")
+        running.say(control("1", "interrupt"))
+        running.read_until(b'"interrupted"')
+        running.say(user("two"))
+        done = running.hang_up()
+    assert [line["shim"]["cause"] for line in results(done)] == ["interrupted", "clean"]
+    assert vendors(done) == ["ant"] * 4 and not several.recording("bee").exists()
+
+
+SHORT = """
+import runpy, select, sys, shim.process.child, shim.conversation.drivers.driver
+shim.conversation.drivers.driver.HOLD_SECONDS = 0.05
+begin = shim.process.child.Child.__init__
+
+def begin_with_the_first_word(child, process, *rest):
+    begin(child, process, *rest)
+    select.select([process.stdout, process.stderr], [], [], 60)
+
+shim.process.child.Child.__init__ = begin_with_the_first_word
+sys.argv[0] = "shim"
+runpy.run_module("shim", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Nobody is waited for as long as usual, once it has begun: however long a busy machine takes to start it."""
+    monkeypatch.setattr("box.SHIM", [sys.executable, "-P", "-c", SHORT])
+
+
+def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(several, impatient):
+    gate = several.box.gate()
+    several.box.fake(["out", ndjson(hello("a-1"))], ["wait", gate.path], ["out", ndjson(LIMITED)], name="ant")
+    several.answers("bee")
+    with several.box.running(*ASK) as running:
+        assert b'"vendor":"ant"' in running.read_until(b"\n")
+        gate.open()
+        done = running.finish()
+    assert (answered(done), done.cause) == ("ant", "rate_limit") and not several.recording("bee").exists()
+
+
+def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(several, impatient):
+    lifeline = several.box.lifeline()
+    waits = {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded"}
+    several.box.fake(["out", ndjson(hello("a-1"), waits)], ["say", lifeline.path, "there"], ["hang"], name="ant")
+    several.answers("bee")
+    done = several.box.claude(*ASK)
+    assert (done.status, answered(done), tried(done.result)) == (0, "bee", [("ant", "rate_limit")])
+    assert "said nothing in 0.05 s but that it waits" in done.result["shim"]["tried"][0]["reason"]
+    assert lifeline.never_or_gone()
+
+
+def test_a_vendor_that_waits_may_say_so_on_stderr_alone(several, impatient):
+    lifeline = several.box.lifeline()
+    words = "Attempt 1 failed with status 429. Retrying with backoff...\n"
+    several.box.fake(["complain", words], ["say", lifeline.path, "there"], ["hang"], name="ant")
+    several.answers("bee")
+    done = several.box.claude(*ASK)
+    assert (answered(done), tried(done.result)) == ("bee", [("ant", "rate_limit")]) and lifeline.never_or_gone()
+
+
+def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
+    gate = several.box.gate()
+    waits = ndjson({"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded " + "x" * 500})
+    plan = [["out", ndjson(hello("a-1"))], ["repeat", waits, 3000], ["wait", gate.path], ["out", ndjson(LIMITED)]]
+    several.box.fake(*plan, name="ant")
+    several.answers("bee")
+    with several.box.running(*ASK) as running:
+        running.read_until(b'"vendor":"ant"')
+        gate.open()
+        assert results(running.finish())[0]["shim"]["vendor"] == "ant"
+
+
+# -- recordings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("talks", [False, True])
+def test_a_recording_shows_both_children_and_plays_the_one_that_answered(several, talks):
+    several.prints("ant", hello("a-1"), UNAUTHORIZED, code=1)
+    several.answers("cow")
+    cast = several.box.path / "run.cast"
+    if talks:
+        lines = control("1", "initialize"), user("one"), user("two")
+        done = converse(several, *lines, SHIM_RECORD=str(cast))
+    else:
+        done = several.box.claude(*ASK, SHIM_RECORD=str(cast))
+    said = [json.loads(line) for line in cast.read_text().splitlines()[1:]]
+    children = [data.get("vendor", "ant") for _, code, data in said if code == "s"]
+    notes = [(data["vendor"], data["started"]) for _, code, data in said if code == "n" and "started" in data]
+    assert children == ["ant", *["cow"] * (1 + talks)] and notes == [("ant", True), ("bee", False)]
+    assert several.box.shim("replay", "--check", str(cast)).status == 0
+    again = several.box.claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
+    assert (answered(again), tried(again.init)) == ("cow", [("ant", "auth"), ("bee", "not_found")])
+    assert again.result["result"] == results(done)[0]["result"] == "I am cow."
+
+
+@pytest.mark.parametrize("words", [("-p", "hi"), ("-p", "hi", "--output-format", "json"), ASK])
+def test_a_recording_of_nobody_who_answered_says_the_same_again(several, words):
+    several.settings("ant", "bee")
+    several.prints("ant", UNAUTHORIZED, code=1)
+    several.prints("bee", LIMITED, code=1)
+    cast = several.box.path / "run.cast"
+    done = several.box.claude(*words, SHIM_RECORD=str(cast))
+    assert done.status == 1 and b"ant did not answer either" in done.stdout
+    assert several.box.shim("replay", "--check", str(cast)).status == 0
+    assert several.box.shim("show", str(cast)).status == 0
+    assert several.box.shim("cast", "verify", str(cast)).status == 0
+
+
+def test_a_recording_in_which_no_child_answered_has_nothing_to_play(several):
+    several.settings("ant", "bee")
+    several.prints("ant", UNAUTHORIZED, code=1)
+    cast = several.box.path / "run.cast"
+    done = several.box.claude(*ASK, SHIM_RECORD=str(cast))
+    assert (done.cause, tried(done.result)) == ("not_found", [("ant", "auth")])
+    checked = several.box.shim("replay", "--check", str(cast))
+    assert checked.status == 0 and b"no child answered in it" in checked.stdout
+
+
+@pytest.mark.parametrize("words", [("-p", "hi"), ASK])
+def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(several, words):
+    several.settings("qwen", "bee")
+    error = qwen_result(error="[API Error: 401 Unauthorized]")
+    several.box.fake(["read"], ["out", ndjson(INIT, error)], ["leave", 1], name="qwen")
+    several.answers("bee")
+    cast = str(several.box.path / "run.cast")
+    assert several.box.claude(*words, SHIM_RECORD=cast).status == 0
+    drawn = several.box.shim("show", cast).stdout.decode()
+    assert "qwen did not answer (auth): API Error: 401 Unauthorized" in drawn and "I am bee." in drawn
+    assert "repaired" not in drawn and "not understood" not in drawn
+    (listed,) = json.loads(several.box.shim("cast", "list", cast, "--json").stdout)
+    assert (listed["vendor"], listed["outcome"]) == ("bee", "ok")
+    assert list(json.loads(several.box.shim("cast", "stats", cast, "--json").stdout)["vendors"]) == ["bee"]
+    last = results(several.box.shim("export", cast, "--to", "ndjson"))[-1]
+    assert (last["shim"]["vendor"], last["result"]) == ("bee", "I am bee.")
+    assert several.box.shim("export", cast, "--to", "markdown").stdout.startswith(b"# hi\n\nbee ")
+    atif = json.loads(several.box.shim("export", cast, "--to", "atif").stdout)
+    if words is ASK:
+        assert atif["agent"]["name"] == "bee"
+    assert "I am bee." in [step["message"] for step in atif["steps"]]
+
+
+def test_a_recording_of_a_child_that_stayed_and_failed_says_the_same_again(several):
+    several.settings("ant", "qwen")
+    several.prints("ant", LIMITED, code=1)
+    fails = ["out", ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]"))]
+    several.box.fake(HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
+    cast = str(several.box.path / "run.cast")
+    done = converse(several, user("one"), user("two"), SHIM_RECORD=cast)
+    assert [tried(line) for line in results(done)] == [[("ant", "rate_limit")]] * 2
+    checked = several.box.shim("replay", "--check", cast)
+    assert checked.status == 0, checked.stdout.decode()

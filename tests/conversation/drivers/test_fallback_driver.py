@@ -1,0 +1,109 @@
+"""Between two vendors: what a frontend does at that moment, in this process, where the order of events is certain."""
+
+from types import SimpleNamespace
+
+import anyio
+import pytest
+from box import PATIENCE
+from support import check_turns, result_of
+
+from shim.conversation.drivers.candidates import Candidate, Candidates
+from shim.conversation.drivers.driver import ChildDriver
+from shim.conversation.drivers.fallback import Fallback
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.claude.messages import Message
+from shim.core.errors import tried
+from tests.conversation.test_message_loop import Paper
+
+
+class Launched:
+    """What the drivers ask of a launcher."""
+
+    echo = False
+
+    def __init__(self, name):
+        self.vendor = SimpleNamespace(name=name, unattended=False)
+        self.tried = ()
+        self.recorder = None
+        self.last = open_translation("demo", partial=False, stable=True)
+
+    def translation(self, previous):
+        return self.last
+
+
+class Vendor(ChildDriver):
+    """A driver without a child: it says `words`, or leaves the turn to the next one where there are none."""
+
+    def __init__(self, launcher, output, words=""):
+        super().__init__(launcher, output)
+        self._words = words
+        self.turns = 0
+        self.leaving = anyio.Event()
+        self.left = anyio.Event()
+
+    async def turn(self, message):
+        self.turns += 1
+        self.translation = self._launcher.last
+        if not self._words and self.yields:
+            self.unanswered = tried(self._launcher.vendor.name, "auth", "nobody is logged in")
+            return
+        self.translation.turn.say(self._words)
+        self.translation.turn.ended()
+        await self._output.lines(self.translation.finish())
+
+    async def interrupt(self):
+        """It is over already."""
+
+    async def stop(self):
+        """Takes until it is let go."""
+        self.leaving.set()
+        await self.left.wait()
+
+
+def listed():
+    """A list of two vendors, and the output of its one driver."""
+    paper = Paper()
+    drivers = {"ant": Vendor(Launched("ant"), paper), "bee": Vendor(Launched("bee"), paper, "I am bee.")}
+    candidates = Candidates(tuple(drivers), (), lambda name: Candidate(drivers[name].launcher, listens=False))
+    driver = Fallback(drivers["ant"], candidates, lambda it: drivers[it.launcher.vendor.name])
+    return SimpleNamespace(paper=paper, driver=driver, **drivers)
+
+
+@pytest.mark.anyio
+async def test_an_interrupt_between_two_vendors_asks_no_other_one():
+    two = listed()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(two.driver.turn, Message("hi"))
+            await two.ant.leaving.wait()
+            await two.driver.interrupt()
+            two.ant.left.set()
+    (turn,) = check_turns(two.paper.said, False)
+    assert result_of(turn)["shim"]["cause"] == "interrupted" and two.bee.turns == 0
+
+
+@pytest.mark.anyio
+async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
+    two = listed()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(two.driver.turn, Message("hi"))
+            await two.ant.leaving.wait()
+            tasks.cancel_scope.cancel()
+    assert two.driver.translation is not None and two.bee.turns == 0
+    two.driver.translation.turn.stopped("the turn was stopped by SIGTERM", "signal")
+    (turn,) = check_turns(two.driver.translation.close(None), False)
+    assert result_of(turn)["shim"]["cause"] == "signal"
+
+
+@pytest.mark.anyio
+async def test_the_next_vendor_is_asked_when_the_one_before_has_gone():
+    two = listed()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(two.driver.turn, Message("hi"))
+            await two.ant.leaving.wait()
+            assert two.bee.turns == 0
+            two.ant.left.set()
+    assert (two.ant.turns, two.bee.turns) == (1, 1) and b"I am bee." in two.paper.said
+    assert [it.vendor for it in two.bee.launcher.tried] == []  # given to its turn, and then it was over

@@ -1,0 +1,374 @@
+"""Conversations with a real claude: bytes both ways, apart from what was asked of us."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+
+import pytest
+from box import ndjson
+
+from tests.conversation.test_conversation import CONVERSE, user
+
+S = "851d713a-886d-4d24-bc21-276f94dd1653"
+INIT = {"type": "system", "subtype": "init", "session_id": S, "cwd": "/repo", "tools": ["Bash"], "model": "m1"}
+# Written as no JSON library would: bytes that a re-serialisation would change.
+ODD = '{"type":"assistant", "message":{"id":"a","model":"m1","content":[{"type":"text","text":"caf\\u00e9"}]},'
+ODD += f' "parent_tool_use_id":null, "session_id":"{S}", "uuid":"u"}}\n'
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "hi", "session_id": S, "uuid": "r"}
+RESULT |= {"duration_ms": 1, "duration_api_ms": 1, "num_turns": 1}
+ANSWER = {"type": "control_response", "response": {"subtype": "success", "request_id": "i", "response": {"x": 1}}}
+TURN = ndjson(INIT) + ODD + ndjson(RESULT)
+
+
+@pytest.fixture
+def talk(box):
+    def start(child, *flags, **environment):
+        environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": child} | environment
+        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
+
+    return start
+
+
+def test_both_directions_pass_byte_for_byte(box, talk):
+    state = ndjson({"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S})
+    child = box.fake(
+        ["hear", "initialize"],
+        ["out", ndjson(ANSWER)],
+        ["hear", "one"],
+        ["out", TURN + state],
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", TURN],
+        ["leave", 0],
+    )
+    lines = ['{"type":"control_request",  "request_id":"i","request":{"subtype":"initialize"}}', "not json at all"]
+    with talk(child) as running:
+        running.say(*lines, user("one"), user("two"))
+        done = running.hang_up()
+    assert done.stdout.decode() == ndjson(ANSWER) + TURN + state + TURN
+    assert done.status == 0
+    heard = box.record()["stdin"].splitlines()
+    assert heard == [*lines, json.dumps(user("one")), json.dumps(user("two"))]
+    assert "-p" not in box.record()["arguments"]
+    assert "stream-json" in box.record()["arguments"]
+
+
+def test_the_second_result_of_background_work_passes(box, talk):
+    """S20"""
+    both = ndjson(INIT, INIT) + ODD + ndjson(RESULT, RESULT)
+    with talk(box.fake(["hear", "one"], ["out", both])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert done.stdout.decode() == both
+
+
+def test_the_exit_status_is_the_childs(box, talk):
+    with talk(box.fake(["hear", "one"], ["out", TURN], ["leave", 3])) as running:
+        running.say(user("one"))
+        assert running.hang_up().status == 3
+
+
+def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
+    """S1"""
+    with talk(box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD], ["die", "SIGKILL"])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert done.stdout.decode().startswith(ndjson(INIT) + ODD)
+    assert done.result["is_error"] is True and done.cause == "signal"
+    assert done.status == 1
+
+
+def test_a_line_that_was_cut_is_not_passed(box, talk):
+    """P10"""
+    with talk(box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD + '{"type":"assi'], ["leave", 1])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert done.result["is_error"] is True
+
+
+def test_a_terminator_that_was_asked_for_comes_with_each_result(box, talk):
+    child = box.fake(["hear", "one"], ["out", TURN], ["hear", "two"], ["out", TURN])
+    with talk(child, "--shim-terminator", "message_stop") as running:
+        running.say(user("one"))
+        running.read_until(b'{"type":"message_stop"}\n')
+        running.say(user("two"))
+        done = running.hang_up()
+    assert done.stdout.decode() == (TURN + '{"type":"message_stop"}\n') * 2
+
+
+def test_what_the_child_says_on_stderr_is_passed_on(box, talk):
+    child = box.program("claude-standin", "echo 'a word of warning' >&2; exec cat >/dev/null\n")
+    with talk(child) as running:
+        assert "a word of warning" in running.hang_up().stderr
+
+
+def test_a_terminated_relay_ends_its_child(box, talk):
+    """P18"""
+    lifeline = box.lifeline()
+    child = box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + ODD], ["hang"])
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b"caf")
+        running.signal(signal.SIGTERM)
+        assert running.status() == 143
+        done = running.finish()
+        assert lifeline.gone()
+    assert done.result["is_error"] is True
+
+
+def test_a_frontend_that_crashes_takes_the_child_with_it(box, talk):
+    """P18"""
+    lifeline = box.lifeline()
+    child = box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + ODD], ["hang"])
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b"caf")
+        running.process.stdin.close()
+        running.process.stdin = None
+        running.process.stdout.close()
+        running.process.stdout = None
+        assert lifeline.gone()
+        assert running.status() == 0
+
+
+def test_an_unfinished_turn_of_a_child_that_ends_well_fails_all_the_same(box, talk):
+    """P13"""
+    with talk(box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD], ["leave", 0])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert done.result["is_error"] is True and done.status == 1
+
+
+def test_a_later_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
+    """S1"""
+    child = box.fake(["hear", "one"], ["out", TURN], ["hear", "two"], ["out", ndjson(INIT) + ODD], ["die", "SIGKILL"])
+    with talk(child) as running:
+        running.say(user("one"), user("two"))
+        done = running.hang_up()
+    assert [line["is_error"] for line in done.lines if line["type"] == "result"] == [False, True]
+    assert done.status == 1
+
+
+# -- a child that says nothing ------------------------------------------------------------------------------------
+
+CALL = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "make"}}
+CALLING = {"type": "assistant", "message": {"id": "a", "model": "m1", "content": [CALL]}, "session_id": S, "uuid": "u"}
+
+
+@pytest.mark.parametrize(
+    ("said", "results", "reason"),
+    [
+        ("", [True], "claude said nothing for 0.3 s (idle_timeout)"),
+        (ndjson(INIT) + ODD, [True], "claude said nothing for 0.3 s (idle_timeout)"),
+        (TURN, [False, True], "claude said nothing for 0.3 s (idle_timeout)"),
+        (
+            ndjson(INIT, CALLING),
+            [True],
+            "claude said nothing for 0.3 s (tool_timeout) while these calls were open: Bash",
+        ),
+    ],
+    ids=["nothing at all", "in a turn", "in the next turn", "with a call open"],
+)
+def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason):
+    lifeline = box.lifeline()
+    box.settings("idle_timeout = 0.3\ntool_timeout = 0.3\n")
+    with talk(box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])) as running:
+        lifeline.wait_for("child")
+        running.say(user("one"))
+        if said == TURN:
+            running.read_until(b'"type": "result"')
+            running.say(user("two"))
+        assert running.status() == 1  # its stdin is still open
+        done = running.finish()
+    assert lifeline.gone()
+    ends = [line for line in done.lines if line["type"] == "result"]
+    assert [line["is_error"] for line in ends] == results
+    assert (ends[-1]["shim"]["cause"], ends[-1]["errors"]) == ("stall", [reason])
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["answered", "taken back"])
+def test_one_question_less_is_no_reason_to_hurry_about_the_other(box, talk, cancelled):
+    box.settings("idle_timeout = 0.2\ntool_timeout = 0.2\n")
+    asked = "".join(
+        f'{{"type":"control_request","request_id":"{identity}","request":{{"subtype":"can_use_tool"}}}}\n'
+        for identity in ("q1", "q2")
+    )
+    cancel = '{"type":"control_cancel_request","request_id":"q1"}\n'
+    first = ndjson(INIT, CALLING) + asked + (cancel if cancelled else "")
+    there = box.lifeline()
+    child = box.fake(
+        ["say", there.path, "child"], ["hear", "one"], ["out", first], ["hear", '"q2"'], ["out", TURN], ["leave", 0]
+    )
+    with talk(child) as running:
+        there.wait_for("child")
+        running.say(user("one"))
+        running.read_until(b'"q2"')
+        if not cancelled:
+            running.say({"type": "control_response", "response": {"request_id": "q1"}})
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.process.wait(timeout=0.6)
+        running.say({"type": "control_response", "response": {"request_id": "q2"}})
+        done = running.hang_up()
+    assert {line["is_error"] for line in done.lines if line["type"] == "result"} == {False}
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["between two turns", "while a person is asked"])
+def test_a_silence_that_nobody_waits_in_does_not_end(box, talk, asked):
+    box.settings("idle_timeout = 0.2\ntool_timeout = 0.2\n")
+    question = '{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}\n'
+    first = ndjson(INIT, CALLING) + question if asked else TURN
+    mark = "control_response" if asked else "two"
+    there = box.lifeline()
+    steps = [["say", there.path, "child"], ["hear", "one"], ["out", first], ["hear", mark], ["out", TURN], ["leave", 0]]
+    with talk(box.fake(*steps)) as running:
+        there.wait_for("child")
+        running.say(user("one"))
+        running.read_until(b'"control_request"' if asked else b'"type": "result"')
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.process.wait(timeout=0.6)
+        running.say({"type": "control_response", "response": {"request_id": "q"}} if asked else user("two"))
+        done = running.hang_up()
+    assert done.status == 0
+    assert {line["is_error"] for line in done.lines if line["type"] == "result"} == {False}
+
+
+@pytest.mark.parametrize("name", ["read", "hear"])
+def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(box, inside, capfd, monkeypatch, name):
+    from shim.commands import dropin
+    from shim.core.vendor.pump import Translation
+    from shim.process.child import Child
+
+    def bug(*_):
+        raise ZeroDivisionError("a bug of ours")
+
+    lifeline = box.lifeline()
+    monkeypatch.setattr(*((Translation, "read") if name == "read" else (Child, "say")), bug)
+    monkeypatch.setenv("SHIM_VENDOR", "claude")
+    monkeypatch.setenv("SHIM_BIN", box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", TURN], ["hang"]))
+    reader, writer = os.pipe()
+    saved = os.dup(0)
+    try:
+        os.dup2(reader, 0)
+        os.write(writer, json.dumps(user("one")).encode() + b"\n")
+        assert dropin.main(list(CONVERSE), {}) == 1
+    finally:
+        os.dup2(saved, 0)
+        for descriptor in (reader, writer, saved):
+            os.close(descriptor)
+    said, complaint = capfd.readouterr()
+    assert lifeline.never_or_gone()
+    assert len([line for line in said.splitlines() if '"type":"result"' in line]) == 1
+    assert complaint == "the shim failed: ZeroDivisionError('a bug of ours')\n"
+
+
+# -- what a real claude should not do -----------------------------------------------------------------------------
+
+LATE = {"type": "assistant", "message": {"model": "m1", "content": [{"type": "text", "text": "LATE"}]}, "session_id": S}
+FAILED = RESULT | {"subtype": "error_during_execution", "is_error": True, "errors": ["late"]}
+
+
+def test_words_and_a_result_behind_the_result_do_not_pass(box, talk):
+    with talk(box.fake(["hear", "one"], ["out", TURN + ndjson(LATE, FAILED)])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert (done.stdout.decode(), done.status) == (TURN, 0)
+
+
+def test_lines_that_nobody_can_read_are_mended_or_left_out(box, talk):
+    text = {"type": "assistant", "message": {"model": "m1", "content": [{"type": "text", "text": "a RAW b"}]}}
+    broken = ndjson(text | {"session_id": S}).encode().replace(b"RAW", b"\xff\n\x1b\xe2\x80\xa8")
+    noise = b"not json\n" + ndjson({"type": "rate_limit_event"}).encode() + b'{"no":"type"}\n'
+    file = box.path / "broken"
+    file.write_bytes(ndjson(INIT).encode() + noise + broken + ndjson(RESULT).encode()[:-1])
+    with talk(box.fake(["hear", "one"], ["cat", str(file)])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert done.stdout.isascii() or b"\xe2\x80\xa8" not in done.stdout
+    init, said, result = done.lines
+    assert (init, result) == (INIT, RESULT)
+    assert said["message"]["content"] == [{"type": "text", "text": "a \ufffd\n\x1b\u2028 b"}]
+
+
+def test_a_line_that_is_too_long_passes_in_several(box, talk):
+    words = "word " * 60_000
+    text = {"type": "assistant", "message": {"model": "m1", "content": [{"type": "text", "text": words}]}}
+    with talk(box.fake(["hear", "one"], ["out", ndjson(INIT, text | {"session_id": S}, RESULT)])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert max(map(len, done.stdout.splitlines())) <= 100_000
+    said = [line["message"]["content"][0]["text"] for line in done.lines if line["type"] == "assistant"]
+    assert "".join(said) == words
+
+
+def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
+    lifeline = box.lifeline()
+    box.settings("end_grace = 0.2\n")
+    steps = [["say", lifeline.path, "child"], ["ignore", "SIGTERM"], ["hear", "one"], ["out", TURN], ["hang"]]
+    with talk(box.fake(*steps)) as running:
+        running.say(user("one"))
+        running.read_until(b'"type": "result"')
+        done = running.hang_up()
+    assert lifeline.gone()
+    assert (done.stdout.decode(), done.status) == (TURN, 0)
+
+
+def test_a_message_that_a_child_leaves_without_a_word_gets_an_error(box, talk):
+    with talk(box.fake(["hear", "one"], ["leave", 0])) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert (done.cause, done.status) == ("truncated", 1)
+
+
+def test_an_unknown_kind_of_line_passes_once_something_was_asked(box, talk):
+    """The Python SDK reads no more than a hundred lines before `initialize` is answered."""
+    new = ndjson({"type": "unheard-of", "x": 1})
+    steps = [["out", new], ["hear", "initialize"], ["out", ndjson(ANSWER)], ["hear", "one"], ["out", new + TURN]]
+    with talk(box.fake(*steps)) as running:
+        running.say('{"type":"control_request","request_id":"i","request":{"subtype":"initialize"}}', user("one"))
+        done = running.hang_up()
+    assert done.stdout.decode() == ndjson(ANSWER) + new + TURN
+
+
+def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(box, talk):
+    lifeline = box.lifeline()
+    box.settings("end_grace = 0.1\n")
+    many = ndjson(*[LATE | {"uuid": f"u{number}"} for number in range(1500)])  # more than two pipes hold
+    steps = [["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + many + ndjson(RESULT)]]
+    with talk(box.fake(*steps)) as running:
+        running.say(user("one"))
+        running.process.stdin.close()
+        running.process.stdin = None
+        assert lifeline.never_or_gone()
+        assert not select.select([running.process.stderr], [], [], 0.5)[0]
+        done = running.finish()
+    assert done.stdout.decode() == ndjson(INIT) + many + ndjson(RESULT)
+
+
+def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(box, talk):
+    with talk(box.fake(["fill", 8_000_000, 2], ["hear", "one"], ["out", TURN])) as running:
+        running.say(user("one"))
+        running.read_until(b'"type": "result"')  # its stderr is a pipe, full long since
+        done = running.hang_up()
+    assert (done.stdout.decode(), done.status) == (TURN, 0)
+
+
+def test_a_question_that_is_longer_than_a_line_is_refused_and_never_cut(box, talk):
+    request = {"subtype": "can_use_tool", "tool_name": "Write", "input": {"content": "x" * 20_000}}
+    question = ndjson({"type": "control_request", "request_id": "q", "request": request})
+    child = box.fake(
+        ["hear", "one"],
+        ["out", ndjson(INIT) + question],
+        ["hear", "too large"],
+        ["record", str(box.recording)],
+        ["out", ODD + ndjson(RESULT)],
+        ["leave", 0],
+    )
+    with talk(child, SHIM_MAX_LINE_BYTES="10000") as running:
+        running.say(user("one"))
+        running.read_until(b'"type": "result"')
+        done = running.hang_up()
+    assert b"control_request" not in done.stdout
+    answer = json.loads(box.record()["stdin"].splitlines()[1])["response"]
+    assert (answer["request_id"], answer["response"]["behavior"]) == ("q", "deny")

@@ -1,0 +1,203 @@
+"""How long a vendor may be silent, and what becomes of one that is silent for longer."""
+
+import os
+import select
+import subprocess
+
+import pytest
+from box import ASK, END, START, ndjson, text
+from test_layering import MODULES, imports
+
+from shim.core.claude.argv import parse
+from shim.core.errors import FrontendError
+from shim.state.config import TIMEOUTS, Settings, VendorSettings, load
+from shim.vendors import find
+from tests.conversation.test_conversation import CONVERSE, results, stdin, user
+from tests.conversation.test_two_way import (
+    ASKING,
+    CANCELLED,
+    HELLO,
+    INIT,
+    answer,
+    asks,
+    calls,
+    question,
+    result,
+    returns,
+    says,
+)
+
+CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "words"),
+    [
+        ("", "first_byte_timeout", ""),
+        (ndjson(START, text("I am ")), "idle_timeout", ""),
+        (ndjson(START, CALL), "tool_timeout", " while these calls were open: Bash"),
+    ],
+)
+def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, said, name, words):
+    lifeline = box.lifeline()
+    box.settings(f"{name} = 0.3\n")
+    deaf = [["ignore", "SIGINT"]] if words else []
+    child = box.fake(["say", lifeline.path, "child"], *deaf, ["out", said], ["hang"])
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
+    assert lifeline.never_or_gone()  # before its first byte it may not even have started
+    assert (done.status, done.cause) == (1, "stall")
+    assert done.result["errors"] == [f"demo said nothing for 0.3 s ({name}){words}"]
+    if words:
+        (told,) = [line for line in done.lines if line["type"] == "user"]
+        assert told["message"]["content"][0]["is_error"] is True
+
+
+def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
+    """cake says on SIGINT what its turn cost, and that it was interrupted: the reason is the silence all the same."""
+    said = {"type": "task_complete", "success": False, "is_error": True, "subtype": "interrupted", "duration_ms": 7}
+    box.settings("tool_timeout = 0.3\n")
+    lifeline = box.lifeline()
+    start = {"type": "task_start", "session_id": "s"}
+    call = {"type": "function_call", "call_id": "c1", "name": "Bash", "arguments": '{"command":"make"}'}
+    steps = [["say", lifeline.path, "child"], ["out_on", "SIGINT", ndjson(said), 130], ["out", ndjson(start, call)]]
+    done = box.claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.fake(*steps, ["hang"]))
+    assert lifeline.gone()
+    assert (done.status, done.cause, done.result["duration_ms"]) == (1, "stall", 7)
+    assert done.result["errors"] == ["cake said nothing for 0.3 s (tool_timeout) while these calls were open: Bash"]
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
+    """Its own way to be interrupted is a line on its stdin; its group ends whether it obeys or not."""
+    box.settings("idle_timeout = 0.3\n")
+    lifeline = box.lifeline()
+    told = [["hear", '"interrupt"'], ["out", ndjson(says("Well.")) + CANCELLED]] if obeys else [["hang"]]
+    steps = [["say", lifeline.path, "child"], ["ignore", "SIGINT"], HELLO, ["hear", "go"]]
+    child = box.fake(*steps, ["out", ndjson(INIT, says("Hm"))], *told, ["hang"])
+    done = box.claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen", SHIM_BIN=child)
+    assert lifeline.gone()
+    (line,) = results(done)
+    assert (b"Well." in done.stdout) is obeys
+    assert (done.status, line["shim"]["cause"]) == (1, "stall")
+    assert line["errors"] == ["qwen said nothing for 0.3 s (idle_timeout)"]
+
+
+def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(box):
+    box.settings("first_byte_timeout = 5\nidle_timeout = 0.05\nend_grace = 0.5\n")
+    child = box.fake(["out", ndjson(START, text("Hello."), END)], ["hang"])
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
+    assert (done.status, done.cause, done.result["result"]) == (0, "clean", "Hello.")
+
+
+def test_a_frontend_that_reads_slowly_makes_no_silence(box):
+    """Backpressure: the child waits for us because we wait for the frontend."""
+    box.settings("idle_timeout = 0.2\ntool_timeout = 0.2\n")
+    words = "x" * 1000
+    child = box.fake(["out", ndjson(START, *[text(words)] * 2000, END)])
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
+    with box.running(*ASK, "--include-partial-messages", environment=environment) as running:
+        running.read_until(b'"init"')
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.process.wait(timeout=1)
+        done = running.finish()
+    assert (done.status, done.cause, len(done.result["result"]) > 10_000) == (0, "clean", True)
+
+
+def test_nothing_is_invented_while_nothing_arrives(box):
+    """No sign of life that the vendor did not give; contract S12."""
+    gate = box.gate()
+    steps = [["out", ndjson(START, text("I am "))], ["wait", gate.path], ["out", ndjson(text("here."), END)]]
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+    with box.running(*ASK, "--include-partial-messages", environment=environment) as running:
+        running.read_until(b'"text":"I am "')
+        assert running.process.stdout is not None
+        descriptor = running.process.stdout.fileno()
+        assert not select.select([descriptor], [], [], 0.5)[0], os.read(descriptor, 65536)
+        gate.open()
+        done = running.finish()
+    said = [line["event"]["delta"] for line in done.lines if line.get("event", {}).get("type") == "content_block_delta"]
+    assert [delta["text"] for delta in said] == ["I am ", "here."]
+
+
+def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(box):
+    """Contract 5.12: it may have background work to do, and says another result then."""
+    box.settings("idle_timeout = 0.2\n")
+    init = {"type": "system", "subtype": "init", "session_id": "s", "claude_code_version": "2", "tools": []}
+    good = {"type": "result", "subtype": "success", "is_error": False, "result": "Hello.", "session_id": "s"}
+    child = box.fake(["out", ndjson(init, good)], ["hang"])
+    done = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=child)
+    assert (done.status, done.result["result"]) == (0, "Hello.")
+
+
+def test_each_silence_has_its_own_length(box):
+    gate = box.gate()
+    box.settings("idle_timeout = 0.1\n[vendors.demo.timeouts]\nfirst_byte = 10\ntool = 30\n")
+    steps = [["out", ndjson(START, CALL)], ["wait", gate.path]]
+    steps += [["out", ndjson({"type": "result", "id": "c1", "output": "ok"}, text("Done."), END)]]
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
+    with box.running(*ASK, environment=environment) as running:
+        running.read_until(b"tool_use")
+        gate.open()
+        assert running.finish().result["result"] == "Done."
+
+
+def test_the_environment_is_heard_before_the_settings(box):
+    box.settings("idle_timeout = 500\n")
+    child = box.fake(["out", ndjson(START, text("I am "))], ["hang"])
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_IDLE_TIMEOUT="0.2")
+    assert "0.2 s (idle_timeout)" in done.result["errors"][0]
+    assert "SHIM_IDLE_TIMEOUT is 'soon'" in box.claude(*ASK, SHIM_VENDOR="demo", SHIM_IDLE_TIMEOUT="soon").stderr
+
+
+def test_a_person_may_think_for_longer_than_a_vendor(box):
+    box.settings("idle_timeout = 0.2\ntool_timeout = 0.2\n")
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("done"), says("After."), result("After."))],
+    )
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+    with box.running(*CONVERSE, *ASKING, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say(user("go"))
+        asked = question(running)
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.process.wait(timeout=0.6)
+        running.say(answer(asked["request_id"], behavior="allow"))
+        done = running.hang_up()
+    assert [line["result"] for line in results(done)] == ["After."]
+
+
+# -- whose limit -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TIMEOUTS)
+def test_a_person_s_limit_goes_before_the_vendors_own_and_that_before_everybodys(name):
+    own = {name: 7.0}
+    assert Settings().timeout(name, "x") == TIMEOUTS[name]
+    assert Settings().timeout(name, "x", own) == 7.0
+    assert Settings(timeouts={name: 3.0}).timeout(name, "x", own) == 3.0
+    for spelled in (name, name.removesuffix("_timeout")):
+        settings = Settings(timeouts={name: 3.0}, vendors={"x": VendorSettings(timeouts={spelled: 2.0})})
+        assert (settings.timeout(name, "x", own), settings.timeout(name, "y", own)) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize(("vendor", "seconds"), [("qwen", 84), ("cursor", 757)])
+def test_a_vendor_that_is_known_to_be_silent_has_time_for_it(vendor, seconds):
+    """Their pages: 84 s of retries without a word; 757 s for one long reply."""
+    assert Settings().timeout("idle_timeout", vendor, find(vendor).timeouts) >= 2 * seconds
+
+
+@pytest.mark.parametrize("value", ["0", "-1", '"soon"', "true", "nan", "inf"])
+@pytest.mark.parametrize("key", ["idle_timeout = {}", "[vendors.qwen.timeouts]\nidle = {}"])
+def test_a_limit_that_is_no_time_is_refused(box, key, value):
+    box.settings(key.format(value) + "\n")
+    with pytest.raises(FrontendError, match=r"idle\w* is .*, it must be a number of seconds above 0"):
+        load(parse(["-p", "hi"]), box.environment())
+
+
+@pytest.mark.parametrize("module", ["drivers", "one_way", "two_way", "session", "loop", "child", "relay"])
+def test_a_step_of_the_clock_is_no_silence(module):
+    """What waits looks at the loop's clock, which no person and no server sets (hostile input, 16)."""
+    assert "time" not in imports(MODULES[module])

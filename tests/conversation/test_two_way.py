@@ -1,0 +1,959 @@
+"""Conversations with a vendor whose one child listens: questions both ways, interrupts by message, a child that dies.
+
+The child is a stand-in that prints what qwen 0.24.4 prints (fixtures `qwen/0.24.4-in-*`); the real one is in e2e.
+"""
+
+import json
+import os
+import subprocess
+
+import pytest
+from box import ndjson
+
+from shim.core.claude.permissions import STOPPED
+from tests.conversation.test_conversation import CONVERSE, U, causes, responses, results, user
+from tests.conversation.test_conversation import request as control
+
+OWN = "8c2c266e-8fbb-425d-888c-65a44f240dbd"
+ASKING = ("--permission-prompt-tool", "stdio")
+INIT = {
+    "type": "system",
+    "subtype": "init",
+    "session_id": OWN,
+    "cwd": "/repo",
+    "tools": ["run_shell_command", "read_file"],
+    "model": "m1",
+    "permission_mode": "default",
+    "qwen_code_version": "0.24.4",
+}
+USAGE = {"input_tokens": 120, "output_tokens": 30, "cache_read_input_tokens": 20, "total_tokens": 150}
+
+
+def assistant(block, stop=None):
+    message = {"id": "x", "role": "assistant", "model": "m1", "content": [block], "stop_reason": stop, "usage": USAGE}
+    return {"type": "assistant", "session_id": OWN, "parent_tool_use_id": None, "message": message}
+
+
+def says(words):
+    return assistant({"type": "text", "text": words})
+
+
+def calls(identity="call_1", command="touch x"):
+    use = {"type": "tool_use", "id": identity, "name": "run_shell_command", "input": {"command": command}}
+    return assistant(use, "tool_use")
+
+
+def asks(identity="call_1", command="touch x", question="q1"):
+    request = {
+        "subtype": "can_use_tool",
+        "tool_name": "run_shell_command",
+        "tool_use_id": identity,
+        "input": {"command": command},
+        "permission_suggestions": [{"type": "allow", "label": "Allow Command"}],
+        "blocked_path": None,
+    }
+    return {"type": "control_request", "request_id": question, "request": request}
+
+
+def returns(content, failed=False, identity="call_1"):
+    block = {"type": "tool_result", "tool_use_id": identity, "is_error": failed, "content": content}
+    message = {"role": "user", "content": [block]}
+    return {"type": "user", "session_id": OWN, "parent_tool_use_id": None, "message": message}
+
+
+def result(text="Done.", error=None):
+    line = {"type": "result", "subtype": "success", "session_id": OWN, "is_error": False, "result": text}
+    if error:
+        line |= {"subtype": "error_during_execution", "is_error": True, "error": {"message": error}}
+    return line
+
+
+def answer(question, **body):
+    response = {"subtype": "success", "request_id": question, "response": body}
+    return {"type": "control_response", "response": response}
+
+
+HELLO = ["hear", '"initialize"']
+CANCELLED = ndjson(result(error="Operation cancelled."))
+TURN = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+
+
+@pytest.fixture
+def talk(box):
+    def start(child, *flags, **environment):
+        environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child} | environment
+        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
+
+    return start
+
+
+def question(running):
+    """The permission request that is on its way."""
+    return running.line_with(b'"subtype":"can_use_tool"')
+
+
+def user_texts(done):
+    """What the user lines say, results and texts."""
+    blocks = [line["message"]["content"][0] for line in done.lines if line["type"] == "user"]
+    return [block.get("content") or block["text"] for block in blocks]
+
+
+def told(box):
+    """What the child was told, line by line."""
+    return [json.loads(line) for line in box.record()["stdin"].splitlines()]
+
+
+def test_one_child_serves_every_message(box, talk):
+    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    child = box.fake(
+        HELLO, ["hear", "one"], turn, ["hear", "two"], ["record", str(box.recording)], turn, ["hear", "never"]
+    )
+    with talk(child) as running:
+        running.say(user("one"), user("two"))
+        done = running.hang_up()
+    assert done.status == 0
+    assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
+    assert [line["type"] for line in told(box)] == ["control_request", "user", "user"]
+    assert told(box)[0]["request"]["subtype"] == "initialize"
+    arguments = box.record()["arguments"]
+    assert arguments[arguments.index("--input-format") :][:2] == ["--input-format", "stream-json"]
+    assert arguments[arguments.index("--session-id") + 1] == done.lines[0]["session_id"]
+
+
+def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
+    """C9"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(returns("done"), says("After."), result("After."))],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+        done = running.hang_up()
+    assert done.status == 0
+    request = asked["request"]
+    assert (request["tool_name"], request["input"]) == ("Bash", {"command": "touch x"})
+    assert request["tool_use_id"] == "call_1" and request["permission_suggestions"] == []
+    kinds = [line["type"] for line in done.lines]
+    assert kinds.index("assistant") < kinds.index("control_request") < kinds.index("user")
+    assert told(box)[-1] == answer("q1", behavior="allow")
+    assert done.result["permission_denials"] == []
+
+
+def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
+    """C9"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(returns("[Operation Cancelled] Reason: no way", True), says("After."), result("After."))],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="deny", message="no way"))
+        done = running.hang_up()
+    assert told(box)[-1] == answer("q1", behavior="deny", message="no way")
+    (said,) = [line for line in done.lines if line["type"] == "user"]
+    assert said["message"]["content"][0]["content"] == "no way" and said["message"]["content"][0]["is_error"] is True
+    denial = {"tool_name": "Bash", "tool_use_id": "call_1", "tool_input": {"command": "touch x"}}
+    assert done.result["permission_denials"] == [denial]
+    assert done.result["is_error"] is False
+
+
+def test_a_denial_that_interrupts_ends_the_turn_although_the_vendor_would_go_on(box, talk):
+    """C9"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", '"interrupt"'],
+        ["out", ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
+        ["hear", "again"],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="deny", message="stop it", interrupt=True))
+        running.read_until(b'"type":"result"')
+        running.say(user("again"))
+        done = running.hang_up()
+    first, second = results(done)
+    assert (first["subtype"], first["is_error"]) == ("error_during_execution", True)
+    assert first["terminal_reason"] == "aborted_tools"
+    assert [denial["tool_use_id"] for denial in first["permission_denials"]] == ["call_1"]
+    assert user_texts(done) == [STOPPED, "[Request interrupted by user for tool use]"]
+    assert second["is_error"] is False
+
+
+def test_a_conversation_whose_last_turn_was_stopped_by_a_denial_is_exit_1(box, talk):
+    """C9, P13"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", '"interrupt"'],
+        ["out", ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="deny", message="stop it", interrupt=True))
+        done = running.hang_up()
+    assert (done.status, done.result["terminal_reason"]) == (1, "aborted_tools")
+
+
+def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
+    """C9"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        error = {"subtype": "error", "request_id": question(running)["request_id"], "error": "boom"}
+        running.say({"type": "control_response", "response": error})
+        done = running.hang_up()
+    expected = "Tool permission request failed: Error: boom"
+    assert told(box)[-1] == answer("q1", behavior="deny", message=expected)
+    assert user_texts(done) == [expected]
+    assert (done.status, len(done.result["permission_denials"])) == (0, 1)
+
+
+def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk):
+    """C9, P15"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        question(running)
+        done = running.hang_up()
+    expected = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
+    assert told(box)[-1] == answer("q1", behavior="deny", message=expected)
+    assert user_texts(done) == [expected]
+    assert (done.status, done.result["result"]) == (0, "After.")
+    assert len(done.result["permission_denials"]) == 1
+
+
+def test_a_changed_input_is_never_run_as_it_was(box, talk):
+    """qwen 0.24.4 runs a call as it was made whatever `updatedInput` says: it is refused until it is made anew."""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("[Operation Cancelled]", True), calls("call_2", "touch y"))],
+        ["out", ndjson(asks("call_2", "touch y", "q2"))],
+        ["hear", '"q2"'],
+        ["record", str(box.recording)],
+        ["out", ndjson(returns("done", identity="call_2"), says("After."), result("After."))],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="allow", updatedInput={"command": "touch y"}))
+        done = running.hang_up()
+    refused, allowed = told(box)[-2:]
+    assert refused["response"]["response"]["behavior"] == "deny"
+    assert '{"command":"touch y"}' in refused["response"]["response"]["message"]
+    assert allowed == answer("q2", behavior="allow")
+    assert len([line for line in done.lines if line["type"] == "control_request"]) == 1
+    assert done.result["permission_denials"] == []
+
+
+def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
+    questions = [{"question": "Which colour?", "header": "Colour", "multiSelect": False, "options": []}]
+    request = {
+        "subtype": "can_use_tool",
+        "tool_name": "ask_user_question",
+        "tool_use_id": "call_1",
+        "input": {"questions": questions},
+    }
+    use = {"type": "tool_use", "id": "call_1", "name": "ask_user_question", "input": {"questions": questions}}
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, assistant(use, "tool_use"))],
+        ["out", ndjson({"type": "control_request", "request_id": "q1", "request": request})],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(returns("blue"), says("Blue."), result("Blue."))],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        assert asked["request"]["tool_name"] == "AskUserQuestion"
+        changed = {"questions": questions, "answers": {"Which colour?": "blue"}}
+        running.say(answer(asked["request_id"], behavior="allow", updatedInput=changed))
+        running.hang_up()
+    assert told(box)[-1]["response"]["response"]["updatedInput"]["answers"] == {"0": "blue"}
+
+
+def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
+    """C9, contract 5.13"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+    )
+    with talk(child) as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert not [line for line in done.lines if line["type"] == "control_request"]
+    (told_so,) = [line for line in done.lines if line.get("subtype") == "permission_denied"]
+    assert (told_so["tool_name"], told_so["tool_use_id"]) == ("Bash", "call_1")
+    assert len(done.result["permission_denials"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed"),
+    [("Bash", True), ("Bash(touch:*)", True), ("Bash(rm:*)", False), ("Read", False), ("Bash(touch x)", True)],
+)
+def test_a_call_that_was_allowed_beforehand_is_not_asked_about(box, talk, rule, allowed):
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(returns("it", not allowed), says("After."), result("After."))],
+    )
+    with talk(child, f"--allowedTools={rule}") as running:
+        running.say(user("go"))
+        running.hang_up()
+    assert told(box)[-1]["response"]["response"]["behavior"] == ("allow" if allowed else "deny")
+
+
+def test_an_interrupt_goes_by_message_and_the_child_stays(box, talk):
+    """C6"""
+    child = box.fake(
+        HELLO,
+        ["hear", "one"],
+        ["out", ndjson(INIT, says("I am "))],
+        ["hear", '"interrupt"'],
+        ["out", CANCELLED],
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b"I am ")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        done = running.hang_up()
+    first, second = results(done)
+    assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
+    assert [line["type"] for line in told(box)] == ["control_request", "user", "control_request", "user"]
+
+
+def test_an_interrupt_takes_an_open_question_back_first(box, talk):
+    """C10"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", '"interrupt"'],
+        ["out", ndjson(returns("[Operation Cancelled]", True)) + CANCELLED],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        running.say(control("stop", "interrupt"))
+        done = running.hang_up()
+    kinds = [line["type"] for line in done.lines]
+    asked_at = kinds.index("control_request")
+    assert kinds[asked_at + 1 :] == ["control_cancel_request", "control_response", "user", "user", "result"]
+    assert user_texts(done) == [STOPPED, "[Request interrupted by user for tool use]"]
+    (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
+    assert cancelled["request_id"] == asked["request_id"]
+    assert responses(done)["stop"]["subtype"] == "success"
+    assert done.result["terminal_reason"] == "aborted_tools"
+    assert done.status == 1
+
+
+def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
+    lifeline = box.lifeline()
+    deaf = [
+        HELLO,
+        ["say", lifeline.path, "child"],
+        ["hear", "one"],
+        ["out", ndjson(INIT, says("I am "))],
+        ["hang"],
+    ]
+    fresh = [
+        HELLO,
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+    ]
+    with talk(box.fakes(deaf, fresh)) as running:
+        running.say(user("one"))
+        running.read_until(b"I am ")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        assert lifeline.gone()
+        running.say(user("two"))
+        done = running.hang_up()
+    assert [line["is_error"] for line in results(done)] == [True, False]
+    arguments = box.record()["arguments"]
+    assert arguments[arguments.index("--resume") + 1] == OWN
+
+
+def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
+    dying = [HELLO, ["hear", "one"], ["out", ndjson(INIT, says("I am "))], ["die", "SIGKILL"]]
+    fresh = [
+        HELLO,
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+    ]
+    with talk(box.fakes(dying, fresh)) as running:
+        running.say(user("one"), user("two"))
+        done = running.hang_up()
+    first, second = results(done)
+    assert (first["is_error"], first["shim"]["cause"]) == (True, "signal")
+    assert second["is_error"] is False
+    assert OWN in box.record()["arguments"]
+    assert len({line["session_id"] for line in done.lines}) == 1
+
+
+def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
+    """C7"""
+    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    child = box.fake(HELLO, ["hear", "one"], turn, ["hear", "two"], ["record", str(box.recording)], turn)
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(control("m", "set_model", model="other"))
+        running.say(control("p", "set_permission_mode", mode="acceptEdits"), user("two"))
+        running.hang_up()
+    requests = [line["request"] for line in told(box) if line["type"] == "control_request"]
+    assert requests[1:] == [
+        {"subtype": "set_model", "model": "other"},
+        {"subtype": "set_permission_mode", "mode": "auto-edit"},
+    ]
+
+
+def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
+    odd = {"type": "control_request", "request_id": "h1", "request": {"subtype": "hook_callback"}}
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, odd)],
+        ["hear", '"h1"'],
+        ["record", str(box.recording)],
+        ["out", ndjson(says("Hello."), result("Hello."))],
+    )
+    with talk(child) as running:
+        running.say(user("go"))
+        running.hang_up()
+    assert told(box)[-1]["response"]["subtype"] == "error"
+
+
+def test_a_forbidden_call_ends_the_turn_whatever_the_vendor_asks(box, talk):
+    lifeline = box.lifeline()
+    child = box.fake(
+        ["say", lifeline.path, "child"], HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hang"]
+    )
+    with talk(child, *ASKING, "--disallowedTools=Bash") as running:
+        running.say(user("go"))
+        done = running.hang_up()
+        assert lifeline.gone()
+    assert done.cause == "denied"
+    assert len(done.result["permission_denials"]) == 1
+    assert not [line for line in done.lines if line["type"] == "control_request"]
+
+
+def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, talk):
+    """F10"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["record", str(box.recording)],
+        ["out", ndjson(INIT, calls(), returns("done"), calls("call_2"), returns("done", identity="call_2"))],
+        ["hang"],
+    )
+    with talk(child, "--max-turns", "1") as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert done.result["subtype"] == "error_max_turns"
+    assert "--max-session-turns" not in box.record()["arguments"]
+
+
+def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
+    child = box.fake(
+        HELLO,
+        ["hear", "hi there"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("done"), says("After."), result("After."))],
+    )
+    flags = ("-p", "hi there", "--output-format", "stream-json", *ASKING)
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+    with box.running(*flags, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say({"type": "keep_alive"})
+        asked = question(running)
+        running.say(answer(asked["request_id"], behavior="allow"))
+        running.read_until(b'"type":"result"')
+        assert running.status() == 0
+
+
+def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
+    """C11"""
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+    )
+    hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h0"]}], "Stop": [{"hookCallbackIds": ["h1"]}]}
+    with talk(child, *ASKING) as running:
+        running.say(control("i", "initialize", hooks=hooks), user("go"))
+        line = running.line_with(b'"hook_callback"')
+        reason = {"permissionDecision": "deny", "permissionDecisionReason": "not today"}
+        running.say(answer(line["request_id"], hookSpecificOutput=reason))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert told(box)[-1] == answer("q1", behavior="deny", message="not today")
+    requests = [line["request"] for line in done.lines if line["type"] == "control_request"]
+    assert [request["callback_id"] for request in requests] == ["h0", "h1"]
+    assert requests[1]["input"]["last_assistant_message"] == "After."
+    assert len(done.result["permission_denials"]) == 1
+    assert done.lines[-1]["type"] == "result"
+
+
+def test_the_settings_can_give_each_message_a_child_of_its_own(box, talk):
+    box.settings('[vendors.qwen]\ndriver = "one-way"\n')
+    child = box.fake(["read"], ["record", str(box.recording)], ["out", ndjson(INIT, says("Hello."), result("Hello."))])
+    with talk(child) as running:
+        running.say(user("one"), user("two"))
+        done = running.hang_up()
+    assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
+    assert box.record()["stdin"] == "two"
+    assert "--input-format" not in box.record()["arguments"]
+    box.settings('[vendors.qwen]\ndriver = "sideways"\n')
+    with talk(child) as running:
+        assert "it must be one of two-way, one-way" in running.hang_up().stderr
+
+
+def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(box, talk):
+    """qwen's own --json-schema is for one turn, so in a conversation the answer is read here."""
+    schema = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
+    good, bad = (["out", ndjson(INIT, says(words), result(words))] for words in ('```json\n{"n": 7}\n```', "Seven."))
+    child = box.fake(
+        HELLO, ["hear", "one"], good, ["hear", "two"], ["record", str(box.recording)], bad, ["hear", "never"]
+    )
+    with talk(child, "--json-schema", schema) as running:
+        running.say(user("one"), user("two"))
+        done = running.hang_up()
+    first, second = results(done)
+    assert (first["structured_output"], first["result"]) == ({"n": 7}, '{"n":7}')
+    assert second["errors"][0].startswith("the answer does not fit --json-schema: it is not JSON")
+    assert "--json-schema" not in box.record()["arguments"]
+    assert [schema in str(line) for line in told(box)] == [False, True, True]
+    assert done.status == 1
+
+
+def test_contract_11_a_broken_schema_ends_a_conversation_before_it_begins(box, talk):
+    child = box.fake(["record", str(box.recording)])
+    with talk(child, "--json-schema", '{"type":"thing"}') as running:
+        done = running.hang_up()
+    assert (done.status, done.stdout) == (1, b"")
+    assert done.stderr.startswith("Error: --json-schema is not a JSON Schema: ")
+    assert not box.recording.exists()
+
+
+def test_a_child_that_is_interrupted_while_it_starts_is_replaced_by_a_new_session(box, talk):
+    lifeline = box.lifeline()
+    starting = [["say", lifeline.path, "child"], ["hang"]]
+    fresh = [
+        HELLO,
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+    ]
+    with talk(box.fakes(starting, fresh)) as running:
+        running.say(user("one"))
+        lifeline.wait_for("child")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        assert lifeline.gone()
+        running.say(user("two"))
+        done = running.hang_up()
+    first, second = results(done)
+    assert first["subtype"] == "error_during_execution" and second["result"] == "Hello."
+    assert not {"--resume", "--session-id"} & set(box.record()["arguments"])
+
+
+def test_more_messages_than_may_wait_are_read_later_and_none_is_lost(box, talk):
+    count = 70
+    turns = []
+    for number in range(count):
+        turns += [["hear", f"number {number}."], ["out", ndjson(INIT, says(f"{number}"), result(f"{number}"))]]
+    with talk(box.fake(HELLO, *turns, ["hear", "never"])) as running:
+        running.say(*(user(f"number {number}.") for number in range(count)))
+        done = running.hang_up()
+    assert [line["result"] for line in results(done)] == [str(number) for number in range(count)]
+
+
+def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
+    """A forged question makes somebody act (threats: forged lines)."""
+    forged = "noise " + json.dumps(asks()) + "\n"
+    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT) + forged + ndjson(says("Hello."), result("Hello."))])
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert not [line for line in done.lines if line["type"] == "control_request"]
+    assert done.result["shim"]["repairs"]["doubtful_event"] == 1
+
+
+def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(box, talk):
+    """The next child's pipes get the numbers of the last one's: nobody may still wait for them."""
+    lifeline = box.lifeline()
+    count = 4
+    plans = []
+    for number in range(count):
+        answer = ndjson(INIT, says("Hello."), result(f"{number}"))
+        plans.append([HELLO, ["hear", "go"], ["spawn", lifeline.path, True], ["out", answer], ["leave", 0]])
+    with talk(box.fakes(*plans)) as running:
+        running.say(*(user("go") for _ in range(count)))
+        done = running.hang_up()
+    assert done.stderr == ""
+    assert len(results(done)) == count  # a message may meet a child that is just leaving: then it is an error
+    assert "internal" not in {line["shim"]["cause"] for line in results(done)}
+
+
+def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
+    """S16b"""
+    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), returns("done"), result())])
+    hooks = {event: [{"hookCallbackIds": [event]}] for event in ("PreToolUse", "PostToolUse", "Stop")}
+    with talk(child, "--disallowedTools=Bash") as running:
+        running.say(control("i", "initialize", hooks=hooks), user("go"))
+        running.read_until(b'"type":"result"')
+        running.say(control("p", "mcp_status"))
+        running.read_until(b'"p"')
+        done = running.hang_up()
+    behind = done.lines[done.lines.index(done.result) + 1 :]
+    assert done.result["is_error"] is True
+    assert [line["type"] for line in behind] == ["control_response"]
+
+
+def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
+    """C11"""
+    gate = box.gate()
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls())],
+        ["wait", gate.path],
+        ["out", ndjson(returns("it ran"), says("After."), result("After."))],
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(control("i", "initialize", hooks={"PreToolUse": [{"hookCallbackIds": ["h0"]}]}), user("go"))
+        line = running.line_with(b'"hook_callback"')
+        denied = {"permissionDecision": "deny", "permissionDecisionReason": "not this"}
+        running.say(answer(line["request_id"], hookSpecificOutput=denied), control("p", "mcp_status"))
+        running.read_until(b'"p"')
+        gate.open()
+        done = running.hang_up()
+    assert done.cause == "denied" and done.status == 1
+    assert done.result["errors"][0].startswith("not this")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_question_that_the_output_has_no_place_for_is_denied(box, form):
+    child = box.fake(
+        HELLO,
+        ["hear", "go on"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+        ["hear", "never"],
+    )
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+    flags = ("-p", "go on", "--output-format", form, *ASKING)
+    with box.running(*flags, stdin=subprocess.PIPE, environment=environment) as running:
+        assert b"After." in running.read_until(b"After.")
+        assert running.finish().status == 0
+
+
+def test_an_answer_behind_a_long_queue_is_heard(box, talk):
+    """The turn that waits for it would keep the queue as long as it is."""
+    count = 100
+    turns = [["hear", "more"], ["out", ndjson(INIT, says("More."), result("More."))]] * count
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["out", ndjson(returns("done"), says("After."), result("After."))],
+        *turns,
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        running.say(*[user("more")] * count, answer(asked["request_id"], behavior="allow"))
+        done = running.hang_up()
+    assert done.status == 0 and len(results(done)) == count + 1
+
+
+def test_a_question_without_its_call_is_answered_all_the_same(box, talk):
+    """Silence would let the vendor wait."""
+    nameless = asks()
+    del nameless["request"]["tool_use_id"]
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, nameless)],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(says("After."), result("After."))],
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert done.result["result"] == "After."
+    assert told(box)[-1]["response"]["subtype"] == "error"
+
+
+def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box, talk):
+    gate = box.gate()
+    leaving = [HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Hello."), result("Hello."))], ["wait", gate.path]]
+    fresh = [HELLO, ["hear", "two"], ["out", ndjson(INIT, says("Again."), result("Again."))]]
+    with talk(box.fakes(leaving, fresh)) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        running.say(control("r", "mcp_status"))
+        running.read_until(b'"request_id":"r"')
+        gate.open()
+        done = running.hang_up()
+    assert [line["result"] for line in results(done)] == ["Hello.", "Again."]
+
+
+def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
+    gate, said = box.gate(), box.lifeline()
+    child = box.fake(
+        HELLO,
+        ["hear", "one"],
+        ["out", ndjson(INIT, says("Hello."), result("Hello."))],
+        ["wait", gate.path],
+        ["out", ndjson(INIT, says("Woken."), result("Woken."))],
+        ["say", said.path, "woken"],
+        ["hear", "two"],
+        ["out", ndjson(INIT, says("Two."), result("Two."))],
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        gate.open()
+        said.wait_for("woken")
+        running.say(user("two"))
+        done = running.hang_up()
+    assert [line["result"] for line in results(done)] == ["Hello.", "Two."]
+    assert results(done)[1]["shim"]["repairs"] == {"late_event": 3}
+
+
+def test_a_child_that_left_and_cannot_be_started_again_says_so(box, talk):
+    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    child = box.fake(HELLO, ["hear", "one"], turn, ["hear", "two"], ["leave", 0])
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        os.unlink(child)
+        running.say(user("two"))
+        done = running.hang_up()
+    assert causes(done) == ["clean", "not_found"]
+
+
+def test_a_child_that_does_not_take_its_message_is_interrupted_all_the_same(box, talk):
+    turn = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
+    with talk(box.fake(HELLO, ["hear", "one"], turn, ["hang"])) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("x" * 1_000_000), control("i", "interrupt"))
+        done = running.hang_up()
+    assert causes(done) == ["clean", "interrupted"]
+
+
+def test_a_turn_that_is_interrupted_before_the_vendor_began_it_has_one_result(box, talk):
+    lifeline = box.lifeline()
+    child = box.fake(
+        HELLO,
+        ["hear", "one"],
+        TURN,
+        ["hear", "two"],
+        ["say", lifeline.path, "heard"],
+        ["hear", '"interrupt"'],
+        ["out", ndjson(INIT) + CANCELLED],
+        ["hear", "three"],
+        TURN,
+        ["hear", "never"],
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        lifeline.wait_for("heard")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"request_id":"stop"')
+        running.say(user("three"))
+        done = running.hang_up()
+    assert causes(done) == ["clean", "interrupted", "clean"]
+
+
+def test_a_child_of_one_message_that_is_interrupted_before_it_began_has_one_result(box, talk):
+    lifeline = box.lifeline()
+    box.settings('[vendors.qwen]\ndriver = "one-way"\n')
+    child = box.fake(["out_on", "SIGINT", ndjson(INIT) + CANCELLED, 130], ["say", lifeline.path, "there"], ["hang"])
+    with talk(child) as running:
+        running.say(user("one"))
+        lifeline.wait_for("there")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert causes(done) == ["interrupted"]
+
+
+def test_a_vendor_that_begins_when_it_is_told_to_stop_has_one_result(box, talk):
+    box.settings("first_byte_timeout = 0.5\n")
+    child = box.fake(
+        HELLO, ["hear", "one"], ["hear", '"interrupt"'], ["out", ndjson(INIT) + CANCELLED], ["hear", "never"]
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert causes(done) == ["stall"]
+
+
+def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box, talk):
+    lifeline = box.lifeline()
+    leaving = [HELLO, ["hear", "one"], TURN, ["hear", "two"], ["close", 1], ["say", lifeline.path, "left"], ["hang"]]
+    other = [HELLO, ["hear", "two"], ["out", ndjson(INIT, says("Worked."))], ["hang"]]
+    with talk(box.fakes(leaving, other)) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        lifeline.wait_for("left")
+        running.say(control("stop", "interrupt"))
+        done = running.hang_up()
+    assert causes(done) == ["clean", "interrupted"]
+    assert b"Worked." not in done.stdout
+
+
+def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(box, talk):
+    """C6: the first result is still on its way when it is heard."""
+    long, said = "x" * 90_000, box.lifeline()
+    child = box.fake(
+        HELLO,
+        ["hear", "one"],
+        ["out", ndjson(INIT, says(long), result(long))],
+        ["say", said.path, "said"],
+        ["hear", "two"],
+        TURN,
+        ["hear", "never"],
+    )
+    with talk(child) as running:
+        running.say(user("one"), user("two", uuid=U))
+        said.wait_for("said")
+        running.read_until(b'"type":"result"', at_once=4096)
+        running.say(control("stop", "interrupt"))
+        running.wait_until_read()
+        done = running.hang_up()
+    assert causes(done) == ["clean", "clean"]
+    assert responses(done)["stop"]["response"] == {"still_queued": [U]}
+
+
+def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
+    """C7: it has no name that could be told."""
+    old = [HELLO, ["hear", "one"], TURN, ["hear", "two"], TURN, ["hear", "never"]]
+    new = [HELLO, ["hear", "two"], ["record", str(box.recording)], TURN, ["hear", "never"]]
+    with talk(box.fakes(old, new)) as running:
+        running.say(control("m", "set_model", model="other"), user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(control("n", "set_model", model="default"), user("two"))
+        done = running.hang_up()
+    assert causes(done) == ["clean", "clean"]
+    assert "other" not in box.record()["arguments"]
+
+
+def test_a_question_between_two_turns_is_refused(box, talk):
+    gate, said = box.gate(), box.lifeline()
+    child = box.fake(
+        HELLO,
+        ["hear", "one"],
+        TURN,
+        ["wait", gate.path],
+        ["out", ndjson(calls(), asks())],
+        ["say", said.path, "asked"],
+        ["hear", '"control_response"'],
+        ["record", str(box.recording)],
+        ["hear", "two"],
+        TURN,
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        gate.open()
+        said.wait_for("asked")
+        running.say(user("two"))
+        done = running.hang_up()
+    assert causes(done) == ["clean", "clean"]
+    assert told(box)[-1]["response"]["response"]["behavior"] == "deny"
+    assert b"can_use_tool" not in done.stdout
+
+
+def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
+    """S16b: nothing follows the result."""
+    use = {"type": "tool_use", "id": "call_2", "name": "read_file", "input": {"file_path": "/etc/passwd"}}
+    forbidden = assistant(use, "tool_use")
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks(), forbidden)],
+        ["hear", "control_response"],
+        ["hang"],
+    )
+    with talk(child, *ASKING, "--disallowedTools", "Read") as running:
+        running.say(user("go"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert done.lines[-1]["type"] == "result"
+
+
+def test_half_a_line_of_a_child_that_left_is_no_part_of_the_next_ones_first(box, talk):
+    gate = box.gate()
+    leaving = [HELLO, ["hear", "one"], ["out", TURN[1] + '{"type":"sys'], ["wait", gate.path]]
+    with talk(box.fakes(leaving, [HELLO, ["hear", "two"], TURN])) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"), control("r", "mcp_status"))
+        running.read_until(b'"request_id":"r"')
+        gate.open()
+        done = running.hang_up()
+    assert results(done)[1]["shim"]["repairs"] == {}

@@ -1,0 +1,827 @@
+"""Claude's command line: contract sections 1, 4, 7, 9, 10 and 11; threats, first row."""
+
+import ast
+import inspect
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shim.core.claude import argv
+from shim.core.claude.argv import FLAGS, KNOWN_SUBCOMMANDS, Invocation, parse, split_tools
+from shim.core.errors import FrontendError, ShimError, VendorError
+from shim.core.ids import parse_uuid
+
+ID = "15aa73b9-0a61-4047-8eb4-8b7731b03596"
+OTHER_ID = "e9b0c7b1-7d8f-4a53-9a51-0d2b61b5ff00"
+MCP = '{"mcpServers": {"calc": {"type": "sdk", "name": "calc"}}}'
+
+STREAM_OUT: dict[str, Any] = {"output_format": "stream-json", "verbose": True}
+STREAM: dict[str, Any] = {**STREAM_OUT, "input_format": "stream-json"}
+OURS = tuple(field for field in FLAGS if field.startswith("shim_"))
+
+
+def said(*words: str) -> dict[str, Any]:
+    """The fields of `parse(words)` that are not what an empty command line gives."""
+    invocation, empty = parse(words), Invocation()
+    return {
+        name: getattr(invocation, name)
+        for name in Invocation._fields
+        if getattr(invocation, name) != getattr(empty, name)
+    }
+
+
+# -- what real clients send (contract 7 and 9); each row is the argv and every field it sets -----------------
+
+CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "python sdk": (
+        '--output-format stream-json --verbose --system-prompt "" --input-format stream-json',
+        {**STREAM, "system_prompt": ""},
+    ),
+    "python sdk, options": (
+        (
+            "--output-format stream-json --verbose --append-system-prompt X --allowedTools Bash "
+            "--max-turns 5 --model sonnet --permission-mode acceptEdits --include-partial-messages "
+            "--input-format stream-json"
+        ),
+        {
+            **STREAM,
+            "append_system_prompt": "X",
+            "allowed_tools": ("Bash",),
+            "max_turns": 5,
+            "model": "sonnet",
+            "permission_mode": "acceptEdits",
+            "partial": True,
+        },
+    ),
+    "python sdk, can_use_tool": (
+        (
+            '--output-format stream-json --verbose --system-prompt "" --permission-prompt-tool stdio '
+            "--input-format stream-json"
+        ),
+        {**STREAM, "system_prompt": "", "permission_prompt_tool": "stdio"},
+    ),
+    "python sdk, mcp": (
+        (
+            '--output-format stream-json --verbose --system-prompt "" --allowedTools mcp__calc__add '
+            f"--mcp-config '{MCP}' --input-format stream-json"
+        ),
+        {**STREAM, "system_prompt": "", "allowed_tools": ("mcp__calc__add",), "mcp_config": (MCP,)},
+    ),
+    "python sdk, everything it can add": (
+        (
+            '--output-format stream-json --verbose --system-prompt-file p.md --tools "" '
+            "--allowedTools Read,Write --max-budget-usd 1e-05 --disallowedTools 'Bash(rm *),Write' "
+            f"--task-budget 9 --fallback-model haiku --betas a,b --resume={ID} --fork-session "
+            f"--session-id={OTHER_ID} --settings '{{}}' --add-dir /a --add-dir /b --include-hook-events "
+            "--strict-mcp-config --resume-session-at=u --resume-drops-turn=v --session-mirror "
+            "--setting-sources= --plugin-dir /p --thinking adaptive --thinking-display omitted "
+            "--max-thinking-tokens 0 --effort high --json-schema '{}' --extra=v --input-format "
+            "stream-json"
+        ),
+        {
+            **STREAM,
+            "system_prompt_file": "p.md",
+            "tools": (),
+            "allowed_tools": ("Read", "Write"),
+            "max_budget_usd": 1e-05,
+            "disallowed_tools": ("Bash(rm *)", "Write"),
+            "fallback_model": "haiku",
+            "resume": ID,
+            "fork_session": True,
+            "session_id": OTHER_ID,
+            "settings": "{}",
+            "add_dirs": ("/a", "/b"),
+            "strict_mcp_config": True,
+            "setting_sources": "",
+            "thinking": "adaptive",
+            "max_thinking_tokens": 0,
+            "effort": "high",
+            "json_schema": "{}",
+            "other": (
+                ("--task-budget", "9"),
+                ("--betas", "a,b"),
+                ("--include-hook-events", None),
+                ("--resume-session-at", "u"),
+                ("--resume-drops-turn", "v"),
+                ("--session-mirror", None),
+                ("--plugin-dir", "/p"),
+                ("--thinking-display", "omitted"),
+            ),
+            "unknown": (("--extra", "v"),),
+        },
+    ),
+    "typescript sdk": ("--output-format stream-json --verbose --input-format stream-json", STREAM),
+    "typescript sdk, options": (
+        (
+            "--output-format stream-json --verbose --input-format stream-json --max-turns=5 "
+            "--model=sonnet --allowedTools=Bash --permission-mode=acceptEdits "
+            "--include-partial-messages"
+        ),
+        {
+            **STREAM,
+            "max_turns": 5,
+            "model": "sonnet",
+            "allowed_tools": ("Bash",),
+            "permission_mode": "acceptEdits",
+            "partial": True,
+        },
+    ),
+    "typescript sdk, plugins": (
+        (
+            "--output-format stream-json --verbose --input-format stream-json --await-initialize "
+            "'--managed-settings={}' --no-session-persistence"
+        ),
+        {
+            **STREAM,
+            "no_session_persistence": True,
+            "other": (("--await-initialize", None), ("--managed-settings", "{}")),
+        },
+    ),
+    "acp 0.49": (
+        (
+            "--output-format stream-json --verbose --input-format stream-json "
+            "--permission-prompt-tool stdio --disallowedTools AskUserQuestion --tools default "
+            "--setting-sources=user,project,local --permission-mode default "
+            f"--allow-dangerously-skip-permissions --include-partial-messages --session-id {ID} "
+            '--replay-user-messages ""'
+        ),
+        {
+            **STREAM,
+            "prompt": "",
+            "permission_prompt_tool": "stdio",
+            "disallowed_tools": ("AskUserQuestion",),
+            "setting_sources": "user,project,local",
+            "permission_mode": "default",
+            "allow_skip_permissions": True,
+            "partial": True,
+            "session_id": ID,
+            "replay_user_messages": True,
+        },
+    ),
+    "acp 0.100": (
+        (
+            "--output-format stream-json --verbose --input-format stream-json "
+            "--permission-prompt-tool=stdio --disallowedTools=AskUserQuestion --tools=default "
+            "--setting-sources=user,project,local --permission-mode=default "
+            f'--include-partial-messages --session-id={ID} --replay-user-messages ""'
+        ),
+        {
+            **STREAM,
+            "prompt": "",
+            "permission_prompt_tool": "stdio",
+            "disallowed_tools": ("AskUserQuestion",),
+            "setting_sources": "user,project,local",
+            "permission_mode": "default",
+            "partial": True,
+            "session_id": ID,
+            "replay_user_messages": True,
+        },
+    ),
+    "acp 0.100, its probe": (
+        "auth status --json",
+        {"subcommand": "auth", "subcommand_args": ("status", "--json")},
+    ),
+    "opcode": (
+        ("-p 'do it' --model opus --output-format stream-json --verbose --dangerously-skip-permissions"),
+        {**STREAM_OUT, "prompt": "do it", "print_mode": True, "model": "opus", "skip_permissions": True},
+    ),
+    "opcode, continued": (
+        ("-c -p 'do it' --model opus --output-format stream-json --verbose --dangerously-skip-permissions"),
+        {
+            **STREAM_OUT,
+            "prompt": "do it",
+            "print_mode": True,
+            "continue_last": True,
+            "model": "opus",
+            "skip_permissions": True,
+        },
+    ),
+    "crystal": (
+        (f"--verbose --output-format stream-json --model opus --dangerously-skip-permissions --resume {ID} -p 'do it'"),
+        {
+            **STREAM_OUT,
+            "prompt": "do it",
+            "print_mode": True,
+            "model": "opus",
+            "skip_permissions": True,
+            "resume": ID,
+        },
+    ),
+    "crystal, with permissions": (
+        (
+            "--verbose --output-format stream-json --mcp-config f.json --permission-prompt-tool "
+            "mcp__x__approve --allowedTools mcp__x__approve -p 'do it'"
+        ),
+        {
+            **STREAM_OUT,
+            "prompt": "do it",
+            "print_mode": True,
+            "mcp_config": ("f.json",),
+            "permission_prompt_tool": "mcp__x__approve",
+            "allowed_tools": ("mcp__x__approve",),
+        },
+    ),
+    "siteboon": (
+        (
+            "--print 'do it' --output-format stream-json --verbose --mcp-config /home/u/.claude.json "
+            "--model sonnet --permission-mode plan --allowedTools Read --allowedTools "
+            "'Bash(git log:*)' --disallowedTools Write"
+        ),
+        {
+            **STREAM_OUT,
+            "prompt": "do it",
+            "print_mode": True,
+            "mcp_config": ("/home/u/.claude.json",),
+            "model": "sonnet",
+            "permission_mode": "plan",
+            "allowed_tools": ("Read", "Bash(git log:*)"),
+            "disallowed_tools": ("Write",),
+        },
+    ),
+    "siteboon, resumed": (f"--resume {ID} --output-format stream-json --verbose", {**STREAM_OUT, "resume": ID}),
+    "vibe-kanban": (
+        (
+            "-p --permission-prompt-tool=stdio --permission-mode=bypassPermissions --model opus "
+            "--effort high --agent reviewer --verbose --output-format=stream-json "
+            "--input-format=stream-json --include-partial-messages --replay-user-messages --resume "
+            f"{ID} --resume-session-at {OTHER_ID}"
+        ),
+        {
+            **STREAM,
+            "print_mode": True,
+            "permission_prompt_tool": "stdio",
+            "permission_mode": "bypassPermissions",
+            "model": "opus",
+            "effort": "high",
+            "partial": True,
+            "replay_user_messages": True,
+            "resume": ID,
+            "other": (("--agent", "reviewer"), ("--resume-session-at", OTHER_ID)),
+        },
+    ),
+    "goose": (
+        (
+            "--input-format stream-json --output-format stream-json --verbose --mcp-config f.json "
+            "--strict-mcp-config --include-partial-messages --system-prompt 'be brief' --model opus "
+            "--permission-mode acceptEdits"
+        ),
+        {
+            **STREAM,
+            "mcp_config": ("f.json",),
+            "strict_mcp_config": True,
+            "partial": True,
+            "system_prompt": "be brief",
+            "model": "opus",
+            "permission_mode": "acceptEdits",
+        },
+    ),
+    "cline": (
+        (
+            "--system-prompt-file /tmp/s --verbose --output-format stream-json --disallowedTools "
+            "Task,Bash,Glob --max-turns 1 --model opus -p"
+        ),
+        {
+            **STREAM_OUT,
+            "print_mode": True,
+            "system_prompt_file": "/tmp/s",
+            "disallowed_tools": ("Task", "Bash", "Glob"),
+            "max_turns": 1,
+            "model": "opus",
+        },
+    ),
+    "yume": (
+        f"--print --output-format stream-json --model opus --append-system-prompt P --resume {ID}",
+        {
+            "print_mode": True,
+            "output_format": "stream-json",
+            "model": "opus",
+            "append_system_prompt": "P",
+            "resume": ID,
+        },
+    ),
+    "emacs": (
+        (
+            "--print --input-format stream-json --output-format stream-json --verbose "
+            "--include-partial-messages --model opus --permission-mode manual"
+        ),
+        {**STREAM, "print_mode": True, "partial": True, "model": "opus", "permission_mode": "manual"},
+    ),
+    "claude-inline.nvim, without --verbose": (
+        "-p --input-format stream-json --output-format stream-json",
+        {"print_mode": True, "input_format": "stream-json", "output_format": "stream-json"},
+    ),
+    "sandbox-agent": (
+        (
+            "--print --output-format stream-json --verbose --dangerously-skip-permissions --resume "
+            f"{ID} --model opus --permission-mode plan 'do it'"
+        ),
+        {
+            **STREAM_OUT,
+            "prompt": "do it",
+            "print_mode": True,
+            "skip_permissions": True,
+            "resume": ID,
+            "model": "opus",
+            "permission_mode": "plan",
+        },
+    ),
+    "t3 code's probe": (
+        (
+            "--output-format stream-json --verbose --input-format stream-json --strict-mcp-config "
+            "--setting-sources=user,project,local --settings '{\"disableAllHooks\":true}' "
+            "--no-session-persistence"
+        ),
+        {
+            **STREAM,
+            "strict_mcp_config": True,
+            "setting_sources": "user,project,local",
+            "settings": '{"disableAllHooks":true}',
+            "no_session_persistence": True,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_what_a_real_client_sends_is_understood(client: str) -> None:
+    """P4"""
+    line, expected = CLIENTS[client]
+    assert said(*shlex.split(line)) == expected
+
+
+CASES = sorted(Path(__file__).parents[3].glob("fixtures/claude*/*/case.toml"))
+FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]  # what fuzzing made had no process
+
+
+@pytest.mark.parametrize("case", FIXTURES, ids=lambda case: case.parent.name)
+def test_a_recorded_argv_has_no_unknown_flag_unless_the_real_one_refused_it(case: Path) -> None:
+    recorded = tomllib.loads(case.read_text())
+    refused = "unknown option" in recorded.get("stderr", "")
+    assert bool(parse(recorded["argv"][1:]).unknown) == refused
+
+
+# -- prompts and words ---------------------------------------------------------------------------------------
+
+
+def test_only_the_first_word_is_the_prompt() -> None:
+    assert said("-p", "one", "two") == {"print_mode": True, "prompt": "one"}
+
+
+def test_print_is_a_switch_and_takes_no_value() -> None:
+    assert said("-p", "--model", "opus", "hi") == {"print_mode": True, "model": "opus", "prompt": "hi"}
+
+
+def test_an_empty_prompt_is_the_prompt_all_the_same() -> None:
+    assert parse(["-p", "", "two"]).prompt == ""
+
+
+def test_everything_after_two_dashes_is_text() -> None:
+    assert said("--tools", "Bash", "--", "--model", "x", "--version") == {"tools": ("Bash",), "prompt": "--model"}
+
+
+def test_a_lone_dash_is_a_word() -> None:
+    assert parse(["-p", "-"]).prompt == "-"
+
+
+@pytest.mark.parametrize("text", ["- fix this\n- then that", "-rest of the work", "-c or -v?", "--explain this=that"])
+def test_a_sentence_that_begins_with_a_dash_is_a_prompt(text: str) -> None:
+    assert said("-p", text) == {"print_mode": True, "prompt": text}
+
+
+def test_a_flag_is_a_flag_even_when_its_value_is_a_sentence() -> None:
+    assert said("--system-prompt=be brief", "-p", "hi") == {
+        "system_prompt": "be brief",
+        "print_mode": True,
+        "prompt": "hi",
+    }
+
+
+VARIADIC = "--allowedTools --allowed-tools --disallowedTools --disallowed-tools --tools --add-dir --mcp-config --betas"
+
+
+@pytest.mark.parametrize("flag", shlex.split(VARIADIC))
+def test_a_variadic_flag_swallows_the_prompt(flag: str) -> None:
+    """P6"""
+    invocation = parse(["-p", flag, "first", "go"])
+    assert (invocation.prompt, invocation.swallowed) == (None, (flag, "go"))
+
+
+def test_a_variadic_flag_stops_at_the_next_flag() -> None:
+    assert said("--tools", "A", "B", "--verbose", "go") == {"tools": ("A", "B"), "verbose": True, "prompt": "go"}
+
+
+def test_a_variadic_flag_written_with_equals_swallows_nothing() -> None:
+    assert said("--disallowedTools=Bash", "go") == {"disallowed_tools": ("Bash",), "prompt": "go"}
+
+
+def test_nothing_counts_as_swallowed_when_there_is_a_prompt() -> None:
+    assert parse(["go", "--tools", "A", "B"]).swallowed is None
+
+
+def test_the_value_a_variadic_flag_must_have_is_not_called_a_swallowed_prompt() -> None:
+    assert parse(["-p", "--mcp-config", "servers.json"]).swallowed is None
+
+
+# -- values --------------------------------------------------------------------------------------------------
+
+
+def test_the_last_of_two_single_values_counts_and_lists_add_up() -> None:
+    words = ["--model", "a", "--add-dir", "/a", "--model=b", "--add-dir", "/b", "/c", "-p", "hi"]
+    assert said(*words) == {
+        "model": "b",
+        "add_dirs": ("/a", "/b", "/c"),
+        "print_mode": True,
+        "prompt": "hi",
+    }
+
+
+def test_a_value_may_hold_an_equals_sign() -> None:
+    assert parse(["--append-system-prompt=a=b"]).append_system_prompt == "a=b"
+
+
+def test_an_optional_value_is_not_a_word_that_begins_with_a_dash() -> None:
+    assert said("--resume", "-p", "hi") == {"resume": "", "print_mode": True, "prompt": "hi"}
+    assert said("-d", "-p") == {"other": (("--debug", None),), "print_mode": True}
+    assert said("-d", "api", "-w", "tree") == {"other": (("--debug", "api"), ("--worktree", "tree"))}
+
+
+@pytest.mark.parametrize("words", [["--resume", ID], ["--resume=" + ID], ["-r", ID], ["-r" + ID.upper()]])
+def test_resume_is_read_in_each_of_its_forms(words: list[str]) -> None:
+    """F5"""
+    assert said(*words, "-p", "hi") == {"resume": ID, "print_mode": True, "prompt": "hi"}
+
+
+def test_resume_keeps_a_title_as_it_came() -> None:
+    assert parse(["--resume", "My Session"]).resume == "My Session"
+
+
+def test_short_switches_can_be_written_together() -> None:
+    assert said("-pcr", ID) == {"print_mode": True, "continue_last": True, "resume": ID}
+
+
+def test_letters_after_short_switches_never_become_a_long_flag() -> None:
+    assert said("-p-shim-config=./evil.toml") == {
+        "print_mode": True,
+        "unknown": (("-p-shim-config=./evil.toml", None),),
+    }
+
+
+def test_a_switch_with_a_value_is_not_that_switch() -> None:
+    assert said("--dangerously-skip-permissions=false") == {"unknown": (("--dangerously-skip-permissions", "false"),)}
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("Bash(git log:*, git diff:*),Read", ["Bash(git log:*, git diff:*)", "Read"]),
+        ("Bash(git:*) Edit", ["Bash(git:*)", "Edit"]),
+        (" Read ,, Write,", ["Read", "Write"]),
+        ("Bash(python -c 'f(1), g(2)'),Read", ["Bash(python -c 'f(1), g(2)')", "Read"]),
+        ("Bash(echo :( x),Read", ["Bash(echo :( x)", "Read"]),
+        ("Bash(git,Read", ["Bash(git,Read"]),
+        ("a),b", ["a)", "b"]),
+        ("", []),
+    ],
+)
+def test_tool_rules_are_split_outside_parentheses_only(text: str, entries: list[str]) -> None:
+    assert split_tools(text) == entries
+
+
+def test_tools_tells_all_from_none_from_some() -> None:
+    given_tools = [
+        parse(words).tools
+        for words in ([], ["--tools", "default"], ["--tools="], ["--tools", ""], ["--tools", "Read Bash"])
+    ]
+    assert given_tools == [None, None, (), (), ("Read", "Bash")]
+
+
+def test_default_beside_a_name_does_not_widen_the_list() -> None:
+    assert parse(["--tools", "Read,default"]).tools == ("Read", "default")
+
+
+def test_zero_turns_are_no_limit() -> None:
+    assert (parse(["--max-turns", "0"]).max_turns, parse(["--max-turns", "7"]).max_turns) == (None, 7)
+
+
+# -- unknown flags (P5) --------------------------------------------------------------------------------------
+
+
+def test_an_unknown_flag_is_kept_and_the_word_after_it_is_the_prompt() -> None:
+    assert said("-p", "--no-such-flag", "hi") == {
+        "print_mode": True,
+        "prompt": "hi",
+        "unknown": (("--no-such-flag", None),),
+    }
+
+
+def test_the_word_after_an_unknown_flag_is_its_value_when_another_word_follows() -> None:
+    """P5"""
+    assert said("--x", "value", "--verbose", "hi") == {
+        "verbose": True,
+        "prompt": "hi",
+        "unknown": (("--x", "value"),),
+    }
+
+
+def test_two_unknown_flags_each_keep_their_own_value() -> None:
+    assert said("--x", "a", "--y", "b", "--z=c", "--", "hi") == {
+        "prompt": "hi",
+        "unknown": (("--x", "a"), ("--y", "b"), ("--z", "c")),
+    }
+
+
+def test_a_prompt_that_is_already_there_stays_when_an_unknown_flag_follows() -> None:
+    assert said("hi", "--x", "value") == {"prompt": "hi", "unknown": (("--x", "value"),)}
+
+
+def test_a_known_flag_after_an_unknown_one_is_still_known() -> None:
+    assert said("--x", "--model", "opus") == {"model": "opus", "unknown": (("--x", None),)}
+
+
+# -- doors ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [["-v"], ["--version"], ["-p", "hi", "--version"], ["--max-turns", "x", "-v"], ["mcp", "-v"]]
+)
+def test_version_is_heard_anywhere_among_the_options(words: list[str]) -> None:
+    """P1"""
+    assert parse(words).version
+
+
+@pytest.mark.parametrize("words", [["--system-prompt", "-v"], ["--", "-v"], ["mcp", "add", "x", "--", "npx", "-v"]])
+def test_version_as_a_value_or_as_text_is_not_asked_for(words: list[str]) -> None:
+    assert not parse(words).version
+
+
+def test_help_is_heard_whatever_else_is_wrong() -> None:
+    assert parse(["--output-format", "xml", "-h"]).help
+
+
+@pytest.mark.parametrize("word", sorted(KNOWN_SUBCOMMANDS))
+def test_a_subcommand_is_one_only_as_the_first_word(word: str) -> None:
+    assert said(word, "--json", "--max-turns", "x") == {
+        "subcommand": word,
+        "subcommand_args": ("--json", "--max-turns", "x"),
+    }
+    assert said("-p", word) == {"print_mode": True, "prompt": word}
+    assert said("--", word) == {"prompt": word}
+
+
+def test_our_own_flags_before_a_subcommand_do_not_make_it_a_prompt() -> None:
+    """A wrapper of the user's, `exec shim claude --shim-vendor pi "$@"`, gets ACP's `auth status` too."""
+    assert said("--shim-vendor", "pi", "auth", "status") == {
+        "shim_vendor": "pi",
+        "subcommand": "auth",
+        "subcommand_args": ("status",),
+    }
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "error: option '--max-turns <turns>' argument 'abc' is invalid. must be a number": "--max-turns abc hi",
+    "error: option '--max-turns <turns>' argument '-1' is invalid. must be a number": "--max-turns -1",
+    "error: option '--max-turns <turns>' argument '1_0' is invalid. must be a number": "--max-turns 1_0",
+    "error: option '--max-turns <turns>' argument '٣' is invalid. must be a number": "--max-turns ٣",
+    "error: option '--output-format <format>' argument 'xml' is invalid. "
+    "Allowed choices are text, json, stream-json.": "-p --output-format xml hi",
+    "error: option '--input-format <format>' argument 'json' is invalid. "
+    "Allowed choices are text, stream-json.": "--input-format=json",
+    "error: option '--permission-mode <mode>' argument 'nope' is invalid. "
+    "Allowed choices are acceptEdits, auto, bypassPermissions, manual, dontAsk, plan.": "--permission-mode nope",
+    "error: option '--max-budget-usd <amount>' argument '0' is invalid. "
+    "--max-budget-usd must be a positive number greater than 0": "--max-budget-usd 0",
+    "error: option '--max-budget-usd <amount>' argument 'nan' is invalid. "
+    "--max-budget-usd must be a positive number greater than 0": "--max-budget-usd nan",
+    "error: option '--max-budget-usd <amount>' argument '1_0' is invalid. "
+    "--max-budget-usd must be a positive number greater than 0": "--max-budget-usd=1_0",
+    "error: option '--shim-dialect <name>' argument 'flat' is invalid. "
+    "Allowed choices are claude, yume.": "--shim-dialect flat",
+    "error: option '--shim-terminator <name>' argument '$' is invalid. "
+    "Allowed choices are auto, message_stop, dollar, none.": "--shim-terminator $",
+    "error: option '--model <model>' argument missing": "-p hi --model",
+    "error: option '--allowedTools, --allowed-tools <tools...>' argument missing": "--allowed-tools",
+    "Error: --include-partial-messages requires --print and --output-format=stream-json.": (
+        "-p --include-partial-messages hi"
+    ),
+    "Error: --input-format=stream-json requires output-format=stream-json.": "-p --input-format stream-json",
+    "Error: --replay-user-messages requires both --input-format=stream-json and --output-format=stream-json.": (
+        "-p --output-format stream-json --verbose --replay-user-messages hi"
+    ),
+    "Error: Invalid session ID. Must be a valid UUID.": "--session-id nonsense",
+    "Error: --session-id with --continue or --resume also needs --fork-session.": (
+        f"--resume {ID} --session-id {OTHER_ID}"
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_the_real_one_refuses_is_refused_in_its_words(message: str) -> None:
+    with pytest.raises(FrontendError) as refused:
+        parse(REFUSED[message].split(" "))
+    assert str(refused.value) == message
+
+
+def test_the_first_of_two_faults_is_the_one_named() -> None:
+    with pytest.raises(FrontendError, match="output-format"):
+        parse(["--output-format", "xml", "--max-turns", "abc"])
+
+
+def test_a_good_value_does_not_mend_a_bad_one_before_it() -> None:
+    with pytest.raises(FrontendError, match="xml"):
+        parse(["--output-format", "xml", "--output-format", "json"])
+
+
+@pytest.mark.parametrize("words", [["--continue"], ["--resume"], ["--resume", ID]])
+def test_a_session_id_beside_an_old_session_needs_a_fork(words: list[str]) -> None:
+    with pytest.raises(FrontendError, match="--fork-session"):
+        parse([*words, "--session-id", OTHER_ID])
+    assert parse([*words, "--fork-session", "--session-id", OTHER_ID]).session_id == OTHER_ID
+
+
+@pytest.mark.parametrize("mode", ["acceptEdits", "auto", "bypassPermissions", "default", "manual", "dontAsk", "plan"])
+def test_every_permission_mode_of_claude_is_accepted(mode: str) -> None:
+    assert parse(["--permission-mode", mode]).permission_mode == mode
+
+
+def test_errors_say_whose_fault_it_is_and_carry_a_hint() -> None:
+    with pytest.raises(FrontendError) as refused:
+        parse(["--session-id", "x"])
+    assert "8-4-4-4-12" in refused.value.hint
+    assert (VendorError("gone").hint, issubclass(VendorError, ShimError)) == ("", True)
+    assert not issubclass(FrontendError, VendorError)
+
+
+# -- session ids ---------------------------------------------------------------------------------------------
+
+
+def test_a_session_id_is_made_canonical() -> None:
+    assert parse(["--session-id", ID.upper()]).session_id == ID
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        ID[:-1],
+        ID + "0",
+        ID + "\n",
+        " " + ID,
+        "../" + ID,
+        "{" + ID + "}",
+        "urn:uuid:" + ID,
+        ID.replace("-", ""),
+        ID.replace("a", "g"),
+        ID.replace("1", "१"),
+        f"{0:08}-{0:028}",
+    ],
+)
+def test_only_the_plain_form_of_a_uuid_is_one(text: str) -> None:
+    assert parse_uuid(text) is None
+
+
+@settings(deadline=None)
+@given(st.uuids())
+def test_every_uuid_is_one_in_either_case(value: Any) -> None:
+    assert parse_uuid(str(value)) == parse_uuid(str(value).upper()) == str(value)
+
+
+# -- our flags in option position only (threats, first row) --------------------------------------------------
+
+
+def test_our_flags_are_read_among_the_others() -> None:
+    words = ["--shim-vendor", "pi", "--shim-record=/r", "--shim-dialect", "yume", "--shim-terminator", "none"]
+    assert said(*words, "--shim-config", "/c", "--shim-log", "debug", "hi") == {
+        "shim_vendor": "pi",
+        "shim_record": "/r",
+        "shim_dialect": "yume",
+        "shim_terminator": "none",
+        "shim_config": "/c",
+        "shim_log": "debug",
+        "prompt": "hi",
+    }
+
+
+def test_a_required_value_that_looks_like_our_flag_is_a_value() -> None:
+    assert said("--append-system-prompt", "--shim-config=./evil.toml", "hi") == {
+        "append_system_prompt": "--shim-config=./evil.toml",
+        "prompt": "hi",
+    }
+
+
+TEXT = st.text(max_size=6)
+SMUGGLED = st.builds(
+    lambda field, value, joined: [f"--{field}={value}"] if joined else [f"--{field}", value],
+    st.sampled_from([field.replace("_", "-") for field in OURS]),
+    TEXT,
+    st.booleans(),
+)
+TAKES_ANYTHING = sorted(
+    name for name, flag in argv._BY_NAME.items() if "<" in flag.spelling and flag.field not in argv.CHOICES
+)
+
+
+def ours(invocation: Invocation) -> list[str | None]:
+    return [getattr(invocation, field) for field in OURS]
+
+
+@settings(deadline=None)
+@given(st.lists(SMUGGLED, max_size=3))
+def test_our_flags_are_never_taken_after_two_dashes(smuggled: list[list[str]]) -> None:
+    words = [word for pair in smuggled for word in pair]
+    assert ours(parse(["-p", "--", *words])) == [None] * len(OURS)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(TAKES_ANYTHING), SMUGGLED, st.booleans())
+def test_our_flags_are_never_taken_from_a_value(flag: str, smuggled: list[str], joined: bool) -> None:
+    words = [f"{flag}={smuggled[0]}"] if joined else [flag, smuggled[0]]
+    if flag.startswith("-") and not flag.startswith("--") and joined:
+        words = [flag + smuggled[0]]
+    try:
+        invocation = parse([*words, "--verbose"])
+    except FrontendError:
+        return
+    taken = [value for value in ours(invocation) if value is not None]
+    assert taken == ([smuggled[0]] if flag.startswith("--shim-") else [])
+
+
+WORDS = st.lists(
+    st.one_of(
+        st.sampled_from(sorted(argv._BY_NAME)),
+        st.builds("{}={}".format, st.sampled_from(sorted(argv._BY_NAME)), TEXT),
+        st.sampled_from(["", "-", "--", "---", "--=", "-=", "--x", "-xyz", "-pc", "hi", "stream-json", "auth"]),
+        st.sampled_from([ID, "0", "1e999", "9" * 5000, "\ud800", "\x00", "default", "Bash(", "a b"]),
+        TEXT,
+        TEXT.map("-".__add__),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(WORDS)
+@example(["--max-turns", "9" * 5000])
+@example(["-" + "p" * 100_000])
+@example(["--disallowedTools=" + "(" * 100_000])
+def test_any_words_parse_or_are_refused_and_nothing_else(words: list[str]) -> None:
+    try:
+        invocation = parse(words)
+    except FrontendError as refused:
+        assert str(refused).startswith(("error: option '", "Error: "))
+        return
+    assert invocation.prompt is None or invocation.prompt in words
+    assert parse(tuple(words)) == invocation
+    assert hash(invocation) == hash(parse(words))
+
+
+# -- the module itself ---------------------------------------------------------------------------------------
+
+
+def test_every_flag_has_its_field_and_every_flag_of_the_contract_is_known() -> None:
+    fields = set(Invocation._fields)
+    derived = {"prompt", "subcommand", "subcommand_args", "swallowed", "unknown"}
+    assert set(FLAGS) == fields - derived
+    contract = (
+        "--add-dir --agent --agents --allow-dangerously-skip-permissions --allowedTools --allowed-tools "
+        "--append-system-prompt --autocompact --ax-screen-reader --bg --background --bare --betas --brief "
+        "--chrome --no-chrome --cloud -c --continue --dangerously-skip-permissions -d --debug --debug-file "
+        "--desktop --disable-slash-commands --disallowedTools --disallowed-tools --effort --environment "
+        "--exclude-dynamic-system-prompt-sections --fallback-model --file --fork-session "
+        "--forward-subagent-text --from-pr -h --help --ide --include-hook-events --include-partial-messages "
+        "--input-format --json-schema --max-budget-usd --mcp-config --model -n --name "
+        "--no-session-persistence --output-format --permission-mode --permission-prompt-tool "
+        "--permission-prompts --plugin-dir --plugin-url -p --print --prompt-suggestions --remote-control "
+        "--replay-user-messages --restricted -r --resume --safe-mode --session-id --setting-sources "
+        "--settings --strict-mcp-config --system-prompt --system-prompt-snapshot --teleport --tmux --tools "
+        "--verbose -v --version -w --worktree --max-turns --system-prompt-file "
+        "--append-system-prompt-file --thinking --thinking-display --max-thinking-tokens --task-budget "
+        "--resume-session-at --resume-drops-turn --session-mirror --await-initialize --initialize-fields "
+        "--project-config-root --managed-settings --channels --sdk-url"
+    )
+    assert set(contract.split()) <= set(argv._BY_NAME)
+
+
+def test_an_invocation_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        parse([]).model = "x"  # type: ignore[misc]
+
+
+def test_the_module_is_pure() -> None:
+    """No file, clock or environment: the only imports are those a turn has anyway."""
+    tree = ast.parse(inspect.getsource(argv))
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    assert imported == {"collections.abc", "typing", "shim.core.errors", "shim.core.ids"}
+    code = "import sys, shim.core.claude.argv; print(*{'typer', 'rich', 'pathlib', 'anyio'} & set(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == ""

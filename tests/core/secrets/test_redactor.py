@@ -1,0 +1,218 @@
+"""Redaction of whole strings, of values, of streams in any pieces, of a stderr and of command lines."""
+
+import itertools
+
+import pytest
+from fake_secrets import INNOCENT, SECRETS, random
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shim.core.reading.head_and_tail import HEAD_BYTES
+from shim.core.secrets.redactor import (
+    ARGUMENT,
+    CUT,
+    HARMLESS_FRAGMENTS,
+    HELD_CHARACTERS,
+    KEY_CHARACTERS,
+    RedactedTail,
+    Redactor,
+    Stream,
+    marks,
+    redact_argv,
+    summary,
+)
+from tests.sweeps.test_properties import examples
+
+GITHUB = f"ghp_{random(36)}"
+# What secrets begin with, what is around them, and what is nothing at all.
+PIECES = st.one_of(
+    st.sampled_from([f"{before}{secret}{behind}" for _, before, secret, behind in SECRETS]),
+    st.sampled_from([f"{before}{secret}"[:length] for _, before, secret, _ in SECRETS for length in (3, 7, 12, 25)]),
+    st.sampled_from(INNOCENT),
+    st.sampled_from(
+        [" ", "\n", '"', "'", "=", ": ", "://", "@", "-", ".", "\\", "é", "İ", "\ud83d", "token", "password"]
+    ),
+    st.text(max_size=12),
+)
+
+
+def cut(text: str, at: list[int]) -> list[str]:
+    """A text in pieces, none of them empty."""
+    places = [0, *sorted({place % (len(text) + 1) for place in at}), len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(places) if end > start]
+
+
+def streamed(pieces: list[str]) -> str:
+    stream = Stream({})
+    return "".join(stream.feed(piece) for piece in pieces) + stream.flush()
+
+
+# -- streams ---------------------------------------------------------------------------------------------------------
+
+
+@examples(250, shrink=True)
+@given(parts=st.lists(PIECES, max_size=6), at=st.lists(st.integers(0, 2000), max_size=20))
+def test_a_stream_says_what_the_whole_would_however_it_is_cut(parts, at):
+    text = "".join(parts)
+    assert streamed(cut(text, at)) == Redactor().text(text) if len(text) >= 8 else True
+
+
+@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@pytest.mark.parametrize("size", [1, 3, 20])
+def test_a_secret_in_small_pieces_is_caught(kind, before, secret, behind, size):
+    text = f"so: {before}{secret}{behind} and on"
+    counts: dict[str, int] = {}
+    stream = Stream(counts)
+    said = [stream.feed(text[start : start + size]) for start in range(0, len(text), size)]
+    said.append(stream.flush())
+    assert "".join(said) == f"so: {before}[REDACTED:{kind}]{behind} and on"
+    assert counts == {kind: 1}
+
+
+@examples(100)
+@given(
+    text=st.text(alphabet="abcdefghijklmnopqrstuvwxyz ,.\n", max_size=200), at=st.lists(st.integers(0, 200), max_size=9)
+)
+def test_prose_comes_out_as_it_went_in(text, at):
+    assert streamed(cut(text, at)) == text
+
+
+def test_only_what_may_begin_a_secret_is_held_back():
+    stream = Stream({})
+    for fragment in ("Hello", " world", " files", " the token", " is", " a password", "-", "x", " risk.", "\n"):
+        said = stream.feed(fragment)
+        assert len(fragment) - len(said) <= 1 or said == "-x"
+    assert stream.flush() == ""
+    assert stream.feed("gh") == ""
+    assert stream.feed("ost") == "ghost"
+    assert stream.feed(" ghp_abc") == " "
+    assert stream.feed(" and") == "ghp_abc and"
+
+
+@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+def test_nothing_holds_back_more_than_the_limit(kind, before, secret, behind):
+    stream = Stream({})
+    for character in (before + secret + behind + "x" * 300 + "==" + "1" * 300) * 2:
+        stream.feed(character)
+        assert len(stream._waiting) - stream._before <= HELD_CHARACTERS
+
+
+def test_what_was_held_back_at_the_end_is_said():
+    stream = Stream({})
+    assert stream.feed("a sk") == "a "
+    assert stream.flush() == "sk"
+    assert stream.feed("-" + random(48)) == "-" + random(48), "the next text begins anew"
+
+
+def test_a_long_token_is_swallowed_as_it_comes():
+    stream = Stream({})
+    assert stream.feed("key: sk-" + random(30)) == "key: [REDACTED:api-key]"
+    assert [stream.feed(random(50)) for _ in range(100)] == [""] * 100
+    assert stream.feed("aB3 done") == " done"
+
+
+def test_a_key_block_over_many_deltas_is_one_mark_and_its_body_never_comes():
+    stream = Stream({})
+    assert stream.feed("see\n-----BEGIN RSA PRIV") == "see\n"
+    assert stream.feed("ATE KEY-----\nMII") == "[REDACTED:private-key]"
+    for _ in range(50):
+        assert stream.feed(random(64) + "\n") == ""
+    assert stream.feed("-----END RSA PRI") == ""
+    assert stream.feed("VATE KEY-----\nbye") == "\nbye"
+
+
+def test_a_key_block_that_never_ends_ends_at_its_limit():
+    stream = Stream({})
+    stream.feed("-----BEGIN PRIVATE KEY-----\n")
+    said = "".join(stream.feed("abcdefgh" * 8) for _ in range(2 * KEY_CHARACTERS // 64))
+    assert len(said) == 2 * KEY_CHARACTERS - KEY_CHARACTERS
+
+
+def test_known_fragments_are_remembered_up_to_a_limit():
+    stream = Stream({})
+    for number in range(HARMLESS_FRAGMENTS + 10):
+        stream.feed(f" w{number}")
+    assert 0 < len(stream.harmless) <= HARMLESS_FRAGMENTS
+    assert stream.feed(" w1") == " w1"
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_value_without_secrets_is_the_same_object():
+    value = {"a": [1, "text", {"b": None}], "c": ("x", 2.5)}
+    assert Redactor().value(value) is value
+
+
+def test_strings_are_redacted_wherever_they_stand_and_so_are_keys():
+    value = {"a": [1, GITHUB, {"b": f"x {GITHUB}"}], GITHUB: (GITHUB, True)}
+    mark = "[REDACTED:github-token]"
+    redactor = Redactor()
+    assert redactor.value(value) == {"a": [1, mark, {"b": f"x {mark}"}], mark: [mark, True]}
+    assert redactor.counts == {"github-token": 4}
+
+
+def test_the_name_of_a_secret_may_be_the_key_of_a_value():
+    redactor = Redactor()
+    value = {"password": "hunter2", "apiKey": "abc123def", "token": "identifier", "name": "hunter2", "secret": 7}
+    mark = "[REDACTED:assigned-secret]"
+    assert redactor.value(value) == value | {"password": mark, "apiKey": mark}
+    assert redactor.counts == {"assigned-secret": 2}
+
+
+def test_a_text_that_was_cut_says_nothing_of_what_began_at_its_end():
+    redactor = Redactor(cut=20)
+    assert redactor.text(f"the key is {GITHUB}"[:20]) == "the key is " + CUT
+    assert redactor.text("the key is none at z") == "the key is none at z"
+    assert redactor.text(f"the key is {GITHUB}") == "the key is [REDACTED:github-token]"
+
+
+# -- stderr ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stderr_is_redacted_before_its_middle_is_cut_out():
+    tail = RedactedTail()
+    tail.add(b"x" * (HEAD_BYTES - 20) + b"\n")
+    for start in range(0, len(GITHUB), 5):
+        tail.add(GITHUB[start : start + 5].encode())
+    tail.add(b" then\n-----BEGIN PRIVATE KEY-----\n")
+    for _ in range(400):
+        tail.add(random(64).encode() + b"\n")
+    tail.add("-----END PRIVATE KEY-----\né".encode()[:-1])
+    tail.add("é".encode()[-1:] + b" ghp_half")
+    said = tail.text()
+    assert random(20) not in said and GITHUB[:10] not in said
+    assert said.endswith("é ghp_half")
+
+
+def test_what_was_redacted_before_is_counted():
+    counts = {"jwt": 1}
+    marks("a [REDACTED:jwt] b [REDACTED:api-key] [REDACTED:]", counts)
+    assert counts == {"jwt": 2, "api-key": 1}
+
+
+# -- command lines ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--settings", '{"env":{"A":"b"}}', "-p", "hi"], ["--settings", ARGUMENT, "-p", "hi"]),
+        (["--settings={}", "hi"], [f"--settings={ARGUMENT}", "hi"]),
+        (["--mcp-config", "a.json", "{}", "--model", "x"], ["--mcp-config", ARGUMENT, ARGUMENT, "--model", "x"]),
+        (["--api-key", "abc", "x"], ["--api-key", ARGUMENT, "x"]),
+        (["--openai-api-key", "-abc", "x"], ["--openai-api-key", ARGUMENT, "x"]),
+        (["-H", "X: y", "-HX: y", "--header", "X: y"], ["-H", ARGUMENT, f"-H{ARGUMENT}", "--header", ARGUMENT]),
+        (["--auth-token", "t"], ["--auth-token", ARGUMENT]),
+        (["-p", f"use {GITHUB}"], ["-p", "use [REDACTED:github-token]"]),
+        (["--help", "--header"], ["--help", "--header"]),
+    ],
+)
+def test_values_of_some_options_are_blanked_by_position(arguments, said):
+    assert redact_argv(arguments) == said
+
+
+def test_the_counts_are_one_sentence():
+    assert summary({}) == ""
+    assert summary({"jwt": 1}) == "1 secret was redacted: 1 jwt"
+    assert summary({"jwt": 1, "api-key": 2}) == "3 secrets were redacted: 2 api-key, 1 jwt"

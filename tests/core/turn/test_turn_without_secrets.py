@@ -1,0 +1,394 @@
+"""A turn that says no secrets: deltas, whole lines, calls, results and errors, and what is left as it is."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from fake_secrets import SECRETS, random
+from hypothesis import given
+from hypothesis import strategies as st
+from support import Line, Stage, as_parameters, check_turns, fixture_cases, parse, translate_case
+
+from shim.core.turn.result import Exit
+from shim.core.turn.turn_without_secrets import RedactedTurn
+from shim.core.vendor.pump import kind_of_turn
+from tests.sweeps.test_properties import examples
+
+GITHUB = f"ghp_{random(36)}"
+MARK = "[REDACTED:github-token]"
+BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+
+
+def started(partial: bool = False, **terms: Any) -> Stage:
+    """A redacting stage whose init is said already."""
+    stage = Stage(partial=partial, redact=True, **terms)
+    stage.turn.started(session_id="s")
+    stage.lines()
+    return stage
+
+
+def ended(stage: Stage) -> list[str]:
+    """The rest of a stream in short; its contract is kept."""
+    stage.turn.ended()
+    words = stage.finish()
+    check_turns(stage.bytes, stage.pen.partial)
+    return words
+
+
+def test_only_a_turn_that_was_told_so_redacts():
+    assert not isinstance(Stage().turn, RedactedTurn)
+    assert isinstance(Stage(redact=True).turn, RedactedTurn)
+    assert isinstance(Stage(redact=True).turn.next(), RedactedTurn)
+    assert kind_of_turn(Stage().terms).redact is None
+
+
+# -- texts -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_secret_split_over_two_deltas_is_caught():
+    stage = started(True)
+    stage.turn.text(f"use {GITHUB[:20]}")
+    stage.turn.text(f"{GITHUB[20:]} now")
+    assert stage.brief() == ["start", "open:text", "+use ", f"+{MARK} now"]
+    assert ended(stage)[:2] == [f"text:use {MARK} now", "stop"]
+
+
+def test_a_secret_split_over_forty_deltas_is_caught_and_the_result_says_the_same():
+    stage = started(True)
+    for character in GITHUB:
+        stage.turn.text(character)
+    assert stage.brief() == ["start", "open:text", f"+{MARK}"]
+    words = ended(stage)
+    assert (words[0], words[-2]) == (f"text:{MARK}", f"end:success {MARK}")
+
+
+def test_what_was_held_back_comes_before_whatever_closes_the_block():
+    for close in (
+        lambda turn: turn.block_end(),
+        lambda turn: turn.say("next"),
+        lambda turn: turn.think("next"),
+        lambda turn: turn.tool_use("t", "Read", {}),
+        lambda turn: turn.message_end(),
+        lambda turn: turn.text("next", key=2),
+        lambda turn: turn.thinking("next"),
+        lambda turn: turn.finish(),
+    ):
+        for held in ("ghp_abc", "gh"):
+            stage = started(True)
+            stage.turn.text("a ", key=1)
+            stage.turn.text(held, key=1)
+            close(stage.turn)
+            words = stage.brief()
+            assert words[2:4] == ["+a ", f"+{held}"]
+            ended(stage)
+
+
+@BOTH
+def test_a_block_that_begins_with_what_is_held_back_is_a_block(partial):
+    stage = started(partial)
+    stage.turn.text("ghp_")
+    stage.turn.say("next")
+    assert [word for word in ended(stage) if word.startswith("text")] == ["text:ghp_", "text:next"]
+
+
+@BOTH
+def test_a_held_back_end_belongs_to_the_block_it_came_in(partial):
+    stage = started(partial)
+    stage.turn.thinking("think ghp_", key=0)
+    stage.turn.text("text ghp_", key=1)
+    stage.turn.thinking("x", key=0)
+    words = [word for word in ended(stage) if word.startswith(("text:", "think:"))]
+    assert words == ["think:think ghp_", "text:text ghp_", "think:x"]
+
+
+def test_a_block_is_no_part_of_the_secret_in_the_one_before():
+    stage = started()
+    stage.turn.text(f"{GITHUB}")
+    stage.turn.block_end()
+    stage.turn.text("abcdef")
+    assert [word for word in ended(stage) if word.startswith("text:")] == [f"text:{MARK}", "text:abcdef"]
+
+
+@BOTH
+def test_a_reply_that_is_cut_and_comes_again_is_said_once(partial):
+    stage = started(partial)
+    stage.turn.text(f"one {GITHUB} two")
+    stage.turn.retract()
+    for piece in ("one ", GITHUB[:10], GITHUB[10:], " two", " three"):
+        stage.turn.text(piece)
+    said = "".join(word[5:] for word in ended(stage) if word.startswith("text:"))
+    assert said == f"one {MARK} two three"
+
+
+@BOTH
+def test_a_snapshot_says_what_is_new_of_the_redacted_text(partial):
+    stage = started(partial)
+    full = f"use {GITHUB} now and sk"
+    for end in (4, 10, 30, 45, len(full)):
+        stage.turn.text_snapshot(full[:end], 0)
+    stage.turn.text_snapshot(full, 0)
+    stage.turn.text("in deep", 0)
+    stage.turn.text_snapshot(full + "in deep", 0)
+    words = ended(stage)
+    assert f"text:use {MARK} now and skin deep" in words
+    assert stage.account.repairs == {}
+    assert stage.account.redacted == {"github-token": 1}
+
+
+def test_a_snapshot_that_contradicts_is_counted_and_not_said():
+    stage = started()
+    stage.turn.text_snapshot("one two", 0)
+    stage.turn.text_snapshot("three", 0)
+    assert "text:one two" in ended(stage)
+    assert stage.account.repairs == {"contradicted_block": 1}
+
+
+@BOTH
+@pytest.mark.parametrize("size", [1, 3, 40, 1000, 100_000])
+def test_a_text_longer_than_a_line_is_redacted_before_it_is_cut(partial, size):
+    stage = started(partial)
+    stage.turn._room = 700
+    text = f"{'word ' * 50}{GITHUB} " * 20
+    for start in range(0, len(text), size):
+        stage.turn.text(text[start : start + size])
+    said = "".join(word[5:] for word in ended(stage) if word.startswith("text:"))
+    assert said == text.replace(GITHUB, MARK)
+    assert stage.account.redacted == {"github-token": 20}
+
+
+def test_half_a_character_before_what_is_held_back_keeps_its_other_half():
+    stage = started(True)
+    for piece in ("a \ud83d", "\ude00", " ghp_", "\ud83d", "\ude00"):
+        stage.turn.text(piece)
+    assert "text:a 😀 ghp_😀" in ended(stage)
+
+
+PLANTED = st.sampled_from([(before, secret, behind) for _, before, secret, behind in SECRETS])
+
+
+@examples(150)
+@given(
+    partial=st.booleans(),
+    planted=PLANTED,
+    around=st.tuples(*[st.text(alphabet="abc sk-ghp:='\n", max_size=30)] * 2),
+    at=st.lists(st.integers(0, 600), max_size=25),
+    kind=st.sampled_from(["text", "thinking"]),
+)
+def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, around, at, kind):
+    before, secret, behind = planted
+    text = f"{around[0]}\n{before}{secret}{behind}\n{around[1]}"
+    places = [0, *sorted({place % (len(text) + 1) for place in at}), len(text)]
+    stage = started(partial)
+    for start, end in itertools.pairwise(places):
+        getattr(stage.turn, kind)(text[start:end])
+    ended(stage)
+    dumped = json.dumps(secret)[1:-1].encode()
+    assert dumped not in stage.bytes
+    assert "[REDACTED:" in stage.bytes.decode()
+
+
+@examples(60)
+@given(
+    partial=st.booleans(),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["text", "thinking", "say", "think", "text_snapshot", "block_end", "message_end", "retract", "call"]
+            ),
+            st.sampled_from(
+                ["a sk", "-", "ghp_", "password", "=", "x ", "hunter2 ", "://a:", "b@c", GITHUB, "-----BE"]
+            ),
+            st.sampled_from([None, 0, 1]),
+        ),
+        max_size=25,
+    ),
+)
+def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps):
+    stage = started(partial)
+    turn: Any = stage.turn
+    for number, (verb, words, key) in enumerate(steps):
+        if verb in ("block_end", "message_end", "retract"):
+            getattr(turn, verb)()
+        elif verb == "call":
+            turn.tool_use(f"t{number}", "Bash", {"command": words})
+            turn.tool_result(f"t{number}", words)
+        elif verb in ("say", "think"):
+            getattr(turn, verb)(words)
+        else:
+            getattr(turn, verb)(words, key)
+    ended(stage)
+    assert GITHUB.encode() not in stage.bytes
+
+
+# -- calls, errors, and all else -------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_inputs_and_results_of_calls_are_redacted(partial):
+    stage = started(partial)
+    stage.turn.tool_use("t", "Bash", {"command": f"curl -H 'X: {GITHUB}'", "password": "hunter2"})
+    stage.turn.tool_result("t", f"got {GITHUB}")
+    stage.turn.tool_use("u", "Read", {"file_path": "x"})
+    stage.turn.tool_result("u", [{"type": "text", "text": GITHUB}])
+    stage.turn.tool_use("v", "mcp", {})
+    stage.turn.tool_result("v", {"token": "abc123def"})
+    words = ended(stage)
+    assert GITHUB.encode() not in stage.bytes and b"hunter2" not in stage.bytes and b"abc123def" not in stage.bytes
+    assert f"result:t got {MARK}" in words
+    assert stage.account.redacted == {"github-token": 3, "assigned-secret": 2}
+
+
+def test_lines_of_a_nested_agent_are_redacted():
+    stage = started()
+    stage.turn.tool_use("t", "Task", {})
+    nested = stage.turn.child("t")
+    nested.text(f"a {GITHUB}")
+    nested.thinking(GITHUB)
+    nested.tool_use("n", "Bash", {"command": GITHUB})
+    nested.tool_result("n", GITHUB)
+    nested.user_text(GITHUB)
+    assert f"t>text:a {MARK}" in stage.brief()
+    ended(stage)
+    assert GITHUB.encode() not in stage.bytes
+
+
+@BOTH
+def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does(partial):
+    asking = [True]
+    stage = started(partial, questions=lambda: asking[0])
+    stage.turn.tool_use("t", "Bash", {"command": f"asked {GITHUB}"})
+    nested = stage.turn.child("t")
+    nested.tool_use("n", "Bash", {"command": f"nested {GITHUB}"})
+    stage.lines()
+    assert stage.bytes.count(f"asked {GITHUB}".encode()) == 1 + partial
+    assert stage.bytes.count(f"nested {GITHUB}".encode()) == 1
+    said = len(stage.bytes)
+    nested.tool_result("n", GITHUB)
+    nested.text(GITHUB)
+    stage.turn.tool_result("t", GITHUB)
+    asking[0] = False
+    stage.turn.tool_use("u", "Bash", {"command": GITHUB})
+    stage.turn.text(GITHUB)
+    ended(stage)
+    assert GITHUB.encode() not in stage.bytes[said:]
+
+
+def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
+    stage = started()
+    for call in ("t", "u"):
+        stage.turn.tool_use(call, "Task", {})
+    stage.turn.child("t").tool_use("n", "Bash", {})
+    stage.turn.child("u").tool_result("n", f"got {GITHUB}")
+    ended(stage)
+    assert GITHUB.encode() not in stage.bytes and MARK.encode() in stage.bytes
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda turn: turn.failed(f"401 unauthorized: key {GITHUB}"),
+        lambda turn: turn.failed(f"strange: {GITHUB}", api=False),
+        lambda turn: turn.closed(Exit(code=2), f"fatal: {GITHUB}"),
+        lambda turn: turn.ended(result=f"done {GITHUB}", structured_output={"a": GITHUB}),
+        lambda turn: turn.fail_hard(GITHUB),
+        lambda turn: turn.system("notification", text=GITHUB),
+        lambda turn: turn.denied("t", "Bash", {"command": GITHUB}),
+        lambda turn: turn.fill_results(GITHUB),
+        lambda turn: turn.unknown(GITHUB, GITHUB),
+        lambda turn: turn.tool_use("t", "Bash", {GITHUB: [GITHUB]}),
+    ],
+)
+def test_errors_and_lines_beside_the_conversation_are_redacted(end):
+    stage = started()
+    stage.turn.tool_use("open", "Bash", {"command": "x"})
+    end(stage.turn)
+    stage.turn.closed(Exit(code=0), "")
+    stage.lines()
+    assert GITHUB.encode() not in stage.bytes
+    assert b"REDACTED" in stage.bytes
+    assert GITHUB not in stage.turn.final_text
+
+
+def test_the_result_counts_what_was_left_out_only_where_something_was():
+    stage = started()
+    stage.turn.say("nothing")
+    stage.turn.ended()
+    assert "redacted" not in stage.result()["shim"]
+    stage = started()
+    stage.turn.say(f"{GITHUB} {GITHUB} Bearer {random(30)}")
+    stage.turn.ended()
+    assert stage.result()["shim"]["redacted"] == {"github-token": 2, "bearer-token": 1}
+    assert stage.account.report()["redacted"] == {"github-token": 2, "bearer-token": 1}
+
+
+def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
+    kept = []
+    stage = started(keep=lambda text: kept.append(text) or "/path")
+    stage.turn._room = stage.pen.room = 3000
+    stage.turn.tool_use("t", "Bash", {"command": "x"})
+    stage.turn.tool_result("t", "line\n" * 2000 + GITHUB)
+    assert kept and GITHUB not in kept[0] and MARK in kept[0]
+
+
+# -- what is left as it is -------------------------------------------------------------------------------------------
+
+
+def test_a_question_has_the_calls_own_input():
+    stage = started()
+    given = {"command": f"echo {GITHUB}", "password": "hunter2"}
+    stage.turn.permission("r", "t", "Bash", given, ("shell", given))
+    (asked,) = stage.turn.asked
+    assert asked.arguments is given and asked.own_arguments is given
+    assert GITHUB.encode() not in stage.pen.take(), "the call's own line is redacted"
+
+
+def test_a_hook_is_asked_about_the_calls_own_input():
+    stage = started()
+    stage.turn.observed = []
+    given = {"command": f"echo {GITHUB}"}
+    stage.turn.tool_use("t", "Bash", given)
+    stage.turn.tool_result("t", GITHUB)
+    asked, told = stage.turn.observed
+    assert asked.arguments is given
+    assert told.response == MARK
+
+
+# -- whole vendors ---------------------------------------------------------------------------------------------------
+
+
+def joined(said: bytes) -> list[Any]:
+    """Lines without ids, fragments of one block joined: a text may be held back, but what it says is the same."""
+    found: list[Any] = []
+    for line in parse(said):
+        fragment = _fragment(line)
+        if fragment and found and isinstance(found[-1], list) and found[-1][0] == fragment[0]:
+            found[-1][1] += fragment[1]
+        elif fragment:
+            found.append(list(fragment))
+        else:
+            found.append({**line, "uuid": "", "message": _without_id(line)})
+    return found
+
+
+def _fragment(line: Line) -> tuple[str, str] | None:
+    delta = line.get("event", {}).get("delta", {}) if line["type"] == "stream_event" else {}
+    return next(((name, delta[name]) for name in ("text", "thinking", "partial_json") if name in delta), None)
+
+
+def _without_id(line: Line) -> Any:
+    message = line.get("message")
+    synthetic = isinstance(message, dict) and message.get("model") == "<synthetic>"
+    return {**message, "id": ""} if synthetic else message
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_a_stream_without_secrets_says_the_same(case):
+    plain, _ = translate_case(case, partial=False)
+    said, translation = translate_case(case, partial=False, redact=True)
+    assert said == plain or (case.passthrough and joined(said) == joined(plain))  # a dropped line may take a number
+    assert translation.account.redacted == {}
+    plain, _ = translate_case(case, partial=True)
+    said, _ = translate_case(case, partial=True, redact=True)
+    check_turns(said, True, passthrough=case.passthrough)
+    assert joined(said) == joined(plain)

@@ -1,0 +1,234 @@
+"""What a vendor writes about its run into a file: where it may, what is read of it, and who else gets it."""
+
+import json
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+from box import ASK, ndjson
+from casting import read_cast
+from profiling import HEAD, profiled, result_line, translation_of
+from support import check_turns, parse
+
+from shim.core.cast.words import REPORT
+from shim.core.claude.argv import parse as parse_argv
+from shim.core.errors import FrontendError
+from shim.core.turn.result import Exit
+from shim.core.vendor.vendor import Report, Request
+from shim.process.usage_file import REPORT_BYTES, ReportFile, picked
+from shim.profiles.compile.toml_errors import Source
+from shim.profiles.profile import build
+from shim.state.spill import Spill
+from tests.core.cast.test_script import START, Room, end, script_of
+from tests.state.test_own_vendors import forgotten, write
+
+assert forgotten  # what is learned of a user's vendors is forgotten here too
+LAUNCH = """
+[launch]
+command = ["parrot"]
+argv = [{ when = "report_folder", args = ["--tell={report_folder}/night.json"] }, "{prompt}"]
+prompt = { via = "arg" }
+report = { file = "night.json", keys = ["nests"] }
+"""
+RULES = """
+[stream]
+usage = "run_total"
+
+[[report]]
+emit = "usage"
+cost_usd = "nests[0].price"
+[report.usage]
+input_tokens = { minus = ["nests[*].heard", "nests[*].known"] }
+output_tokens = { plus = ["nests[*].said"] }
+
+[[event]]
+match = { type = "squawk" }
+emit = "text"
+text = "sound"
+
+[[event]]
+match = { type = "sleep" }
+emit = "result"
+"""
+PARROT = f'schema = 1\nid = "parrot"\n{LAUNCH}{RULES}'
+TOLD = {"nests": [{"heard": 100, "known": 20, "said": 7, "price": 0.5}, {"heard": 10, "said": 3}], "name": "Polly"}
+NIGHT = ndjson({"type": "squawk", "sound": "Seeds."}, {"type": "sleep"})
+KEYS = ("nests",)
+S = "11111111-2222-4333-8444-555566667777"
+
+
+def report_file(box):
+    """A place for a report in the state of the box."""
+    return ReportFile(
+        Report("night.json", KEYS), {"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-555566667777"
+    )
+
+
+# -- the file -----------------------------------------------------------------------------------------------------
+
+
+def test_only_we_may_enter_its_folder_and_it_is_gone_once_read(box):
+    file = report_file(box)
+    assert stat.S_IMODE(os.stat(file.folder).st_mode) == 0o700
+    folder = file.folder
+    os.mkdir(f"{folder}/session")
+    with open(f"{folder}/night.json", "w", encoding="utf-8") as written:
+        json.dump(TOLD, written)
+    assert file.take() == {"nests": TOLD["nests"]}
+    assert not os.path.exists(folder) and file.take() is None
+    assert not os.path.exists(os.path.dirname(folder)), "a run leaves nothing of it"
+
+
+def test_what_the_session_spilled_stays_when_its_report_is_gone(box):
+    file = report_file(box)
+    spilled = Spill({"SHIM_STATE": str(box.state)}, "11111111-2222-4333-8444-555566667777").keep("long")
+    file.remove()
+    assert Path(spilled).read_text(encoding="utf-8") == "long"
+
+
+def test_a_run_that_wrote_nothing_has_no_report_and_leaves_no_folder(box):
+    file = report_file(box)
+    folder = file.folder
+    assert file.take() is None and not os.path.exists(folder)
+
+
+def test_a_link_in_its_place_is_not_followed(box, tmp_path):
+    """Threats: vendor output, a file of another place read as its own."""
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(TOLD))
+    file = report_file(box)
+    os.symlink(other, f"{file.folder}/night.json")
+    assert file.take() is None and other.exists()
+
+
+def test_a_file_that_is_too_long_is_none(box):
+    file = report_file(box)
+    with open(f"{file.folder}/night.json", "w", encoding="utf-8") as written:
+        json.dump(TOLD | {"noise": "x" * REPORT_BYTES}, written)
+    assert file.take() is None
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"1", b"{", b'{"nests":', b"\xff\xfe"])
+def test_what_is_no_object_is_none(data):
+    assert picked(data, KEYS) is None
+
+
+def test_without_a_private_place_there_is_no_folder(box):
+    """Threats: settings of another user; there is no fallback to a shared folder."""
+    (box.state / "spill").mkdir(parents=True)
+    (box.state / "spill").chmod(0o777)
+    assert report_file(box).folder is None
+
+
+# -- the rules ----------------------------------------------------------------------------------------------------
+
+
+def parrot(text=PARROT):
+    """The vendor of the profile."""
+    return build("parrot", tomllib.loads(text), Source("parrot.toml", lambda: text))
+
+
+def result_with(report, *, code=0, interrupt=False):
+    """The result of a run that wrote a report."""
+    translation = translation_of(parrot())
+    lines = NIGHT.encode().splitlines(keepends=True)
+    said = translation.feed(lines[0])
+    if interrupt:
+        translation.interrupt()
+    else:
+        said += translation.feed(lines[1])
+    if report is not None:
+        translation.reported(report)
+    return result_line(parse(said + translation.close(Exit(code=code))))
+
+
+@pytest.mark.parametrize("interrupt", [False, True])
+def test_its_numbers_are_those_of_the_result(interrupt):
+    result = result_with(TOLD, interrupt=interrupt)
+    assert (result["usage"]["input_tokens"], result["usage"]["output_tokens"]) == (90, 10)
+    assert result["total_cost_usd"] == 0.5 and result["is_error"] is interrupt
+
+
+@pytest.mark.parametrize("report", [None, {}, {"nests": "x"}, {"nests": [1, None, {"said": "3"}]}, {"nests": [[]]}])
+def test_a_report_that_says_nothing_leaves_the_result_as_it_is(report):
+    result = result_with(report)
+    assert result["usage"]["output_tokens"] == 0 and result["is_error"] is False
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "says"),
+    [
+        ('report = { file = "night.json", keys = ["nests"] }', "", "without {report_folder}"),
+        (
+            '{ when = "report_folder", args = ["--tell={report_folder}/night.json"] }',
+            '"-q"',
+            "a list with {report_folder}",
+        ),
+        ('file = "night.json"', 'file = "../night.json"', "the name of a file"),
+        ('keys = ["nests"]', "keys = []", "a table with `keys`"),
+        ("[stream]", '[[report]]\nemit = "reply"\n\n[stream]', "session, usage, result"),
+        ('[[report]]\nemit = "usage"', '[[report]]\nmatch = { type = "x" }\nemit = "usage"', "without `type`"),
+    ],
+)
+def test_a_profile_that_cannot_mean_it_is_refused(replaced, by, says):
+    with pytest.raises(FrontendError, match=re.escape(says)):
+        parrot(PARROT.replace(replaced, by))
+
+
+def test_rules_of_a_report_need_a_report():
+    with pytest.raises(FrontendError, match=r"launch\.report"):
+        profiled(HEAD + RULES)
+
+
+def test_it_is_told_where_only_when_somebody_will_read_it():
+    vendor = parrot()
+    invocation = parse_argv(["-p", "x"])
+    assert vendor.launch(Request(invocation, "say hi")).arguments == ("say hi",)
+    told = vendor.launch(Request(invocation, "say hi", report_folder="/f"))
+    assert told.arguments == ("--tell=/f/night.json", "say hi")
+
+
+# -- a run --------------------------------------------------------------------------------------------------------
+
+
+def folders(box):
+    """What is left of reports in the state of the box."""
+    return [path for path in (box.state / "spill").glob("*/*") if path.is_dir()]
+
+
+def night(box):
+    """A program that tells of its run in a file."""
+    write(box, PARROT)
+    plan = [["record", str(box.recording)], ["put", "--tell", json.dumps(TOLD)], ["out", NIGHT]]
+    box.fake(*plan, name="parrot")
+
+
+def test_a_run_has_the_numbers_of_its_file_and_leaves_nothing_behind(box):
+    night(box)
+    done = box.claude(*ASK, SHIM_VENDOR="parrot")
+    check_turns(done.stdout, False)
+    assert done.result["usage"]["output_tokens"] == 10 and done.result["total_cost_usd"] == 0.5
+    assert done.status == 0 and folders(box) == []
+
+
+def test_a_recording_has_what_was_read_and_a_replay_says_the_same(box):
+    night(box)
+    cast = box.cwd / "one.cast"
+    done = box.claude(*ASK, "--shim-record", str(cast), SHIM_VENDOR="parrot")
+    _, records = read_cast(cast.read_bytes())
+    (note,) = (record for record in records if record.letter == "n" and record.fact["kind"] == "report")
+    assert note.fact["report"] == {"nests": TOLD["nests"]}, "nothing else of the file is kept"
+    again = box.claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
+    assert again.result["usage"] == done.result["usage"] and again.result["total_cost_usd"] == 0.5
+    assert folders(box) == []
+
+
+def test_a_replay_without_a_reader_of_it_plays_the_rest():
+    note = (0.4, "n", {"kind": REPORT, "report": TOLD})
+    room = Room()
+    room.play(script_of([START, (0.1, "o", b"a\n"), end(0.3), note]))
+    assert [data for _, letter, data in room.said if letter == "o"] == [b"a\n"]
+    assert [json.loads(data) for _, letter, data in room.said if letter == REPORT] == [TOLD]

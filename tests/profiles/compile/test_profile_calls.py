@@ -1,0 +1,266 @@
+"""Calls of a profile: in pieces, of tools that nobody named, and out of lines that were broken."""
+
+import json
+
+import pytest
+from profiling import lines_of, profiled, result_line, said, translation_of
+from support import Stage, case, parse
+
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_pen
+from shim.core.claude.policy import Policy
+from shim.core.turn.result import Exit
+from shim.core.turn.terms import Terms
+from shim.core.vendor.pump import Translation
+from shim.profiles.compile.parts import CALLS, CHARACTERS
+from shim.profiles.compile.toml_errors import Source
+from shim.profiles.files import packaged
+from shim.profiles.profile import build
+from shim.vendors import find
+from tests.profiles.compile.test_profile_rules import END, USE, rule, say
+
+OVER = {"type": "end"}
+BACK = rule("tool_result", match='{ type = "back" }', id='"n"', content='"out"')
+USED = rule("usage", match='{ type = "usage" }', stop_reason='"why"')
+CUT = rule("retract", match='{ type = "cut" }')
+PIECES = (
+    rule("tool_input", match='{ type = "piece" }', id='"n"', name='"tool"', input='"part"', block='"at"', done='"over"')
+    + USE
+    + BACK
+    + USED
+    + CUT
+    + say('{ type = "say" }')
+    + END
+    + '[tools]\nsh = { name = "Bash", args = { command = "cmd" } }\n'
+)
+
+
+def piece(at, part, **more):
+    return {"type": "piece", "at": at, "part": part, **more}
+
+
+def calls(lines):
+    """Id, name and input of every call, in their order."""
+    blocks = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    return [(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+
+
+FIRST = [piece(0, '{"cm', n="c", tool="sh"), piece(0, 'd":"l'), piece(0, 's"}')]
+LS = ("c", "Bash", {"command": "ls"})
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        # what shows that a call is whole: the end of its reply, its result, the end, and its own word
+        ([*FIRST, {"type": "usage"}], [LS]),
+        ([*FIRST, {"type": "back", "n": "c", "out": "x"}], [LS]),
+        ([*FIRST[:2], piece(0, 's"}', over=True)], [LS]),
+        # several at once, each by its own key
+        (
+            [FIRST[0], piece(1, "{}", n="d", tool="T"), *FIRST[1:], {"type": "usage"}],
+            [LS, ("d", "T", {})],
+        ),
+        # said whole as well: once, and what was said whole is right
+        (
+            [*FIRST[:2], {"type": "call", "n": "c", "tool": "sh", "args": {"cmd": "pwd"}}],
+            [("c", "Bash", {"command": "pwd"})],
+        ),
+        # arguments that are none
+        ([piece(0, "", n="c", tool="T"), {"type": "usage"}], [("c", "T", {})]),
+        ([piece(0, '{"cmd', n="c", tool="sh"), {"type": "usage"}], [("c", "Bash", {"raw": '{"cmd'})]),
+        ([piece(0, '{"cmd', n="c", tool="T"), {"type": "usage"}], [("c", "T", {"raw": '{"cmd'})]),
+        # a reply that was cut, or failed: nobody made the call
+        ([*FIRST, {"type": "cut"}], []),
+    ],
+)
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_a_call_in_pieces_is_said_once_and_whole(events, expected, partial):
+    assert calls(lines_of(profiled(PIECES), *events, OVER, partial=partial)) == expected
+
+
+def test_the_input_of_a_call_in_pieces_is_one_delta_in_claudes_words():
+    lines = lines_of(profiled(PIECES), *FIRST, {"type": "usage"}, OVER, partial=True)
+    deltas = [line["event"]["delta"] for line in lines if line.get("event", {}).get("type") == "content_block_delta"]
+    assert [delta["partial_json"] for delta in deltas] == ['{"command":"ls"}']
+
+
+@pytest.mark.parametrize("end", [OVER | {"bad": True, "why": "no"}, None])
+def test_a_call_whose_pieces_never_ended_was_not_made_and_is_counted(end):
+    lines = lines_of(profiled(PIECES), {"type": "say", "words": "a"}, *FIRST[:2], *([end] if end else []))
+    assert calls(lines) == [] and result_line(lines)["shim"]["repairs"] == {"cut_call": 1}
+    assert result_line(lines)["is_error"]
+
+
+def test_a_stream_that_ends_in_the_middle_of_a_call_is_no_success():
+    synthesized = '[stream]\nend = { result = "synthesize" }\n' + PIECES
+    reply = [{"type": "say", "words": "a"}, {"type": "usage", "why": "end_turn"}]
+    assert result_line(lines_of(profiled(synthesized), *reply))["shim"]["cause"] == "clean"
+    lines = lines_of(profiled(synthesized), *reply, *FIRST[:2])
+    assert result_line(lines)["shim"]["cause"] == "truncated"
+
+
+def test_pieces_without_end_are_bounded():
+    vendor = profiled(PIECES)
+    lines = lines_of(
+        vendor, *(piece(number, "{}", n=str(number), tool="T") for number in range(CALLS + 3)), {"type": "usage"}
+    )
+    assert len(calls(lines)) == CALLS and result_line(lines)["shim"]["repairs"]["call_left_out"] == 3
+    half = "x" * (CHARACTERS // 2)
+    hole = (piece(0, f'{{"a":"{half}', n="c", tool="T"), piece(0, half), piece(0, '"}'))
+    lines = lines_of(vendor, *hole, OVER)
+    assert result_line(lines)["shim"]["repairs"]["input_cut"] == 1
+    assert "a" not in calls(lines)[0][2], "what stood in the middle is missing: these are not its arguments"
+
+
+def test_a_piece_that_is_no_text_is_counted():
+    lines = lines_of(profiled(PIECES), piece(0, {"cmd": "ls"}, n="c", tool="sh"), OVER)
+    assert result_line(lines)["shim"]["repairs"] == {"malformed_event": 1}
+
+
+PIECE = {
+    "match": {"type": "assistant.tool_call_delta"},
+    "emit": "tool_input",
+    "id": "data.toolCallId",
+    "name": "data.toolName",
+    "input": "data.inputDelta",
+}
+SAID_WHOLE = ("assistant.message", "tool.execution_start")
+
+
+@pytest.mark.parametrize("name", ["copilot/1.0.102-edit", "copilot/1.0.102-parallel", "copilot/1.0.102-failtool"])
+@pytest.mark.parametrize("whole", [True, False], ids=["and whole", "pieces alone"])
+def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, whole):
+    found = case(name)
+    table = packaged("copilot.toml").table
+    rules = [PIECE, *(one for one in table["event"] if whole or not _says_calls(one))]
+    vendors = [find("copilot"), build("copilot", {**table, "event": rules}, Source("copilot.toml", lambda: ""))]
+    expected, pieces = (calls(parse(_said(vendor, found.data))) for vendor in vendors)
+    assert pieces == expected and expected
+
+
+def _says_calls(rule):
+    return rule["emit"] == "tool_use" and rule["match"].get("type") in SAID_WHOLE
+
+
+def _said(vendor, data):
+    translation = translation_of(vendor)
+    return translation.feed(data) + translation.close(Exit(code=0))
+
+
+# -- tools that nobody named ------------------------------------------------------------------------------------------
+
+TOOLS = '[tools]\nsh = { name = "Bash" }\n'
+DID = rule("tool_result", match='{ type = "did" }', id='"n"', content='"out"', name='"tool"', input='"args"')
+WHO = rule("session", match='{ type = "who" }', session_id='"id"', tools='"tools"')
+UNNAMED = [
+    {"type": "who", "id": "s", "tools": ["sh", "own", "mcp__a__b"]},
+    {"type": "call", "n": "1", "tool": "sh", "args": {}},
+    {"type": "call", "n": "2", "tool": "own", "args": {"k": 1}},
+    {"type": "back", "n": "2", "out": "two"},
+    {"type": "back", "n": "1", "out": "one"},
+    {"type": "did", "n": "3", "tool": "own", "out": "three"},
+    {"type": "did", "n": "4", "tool": "mcp__a__b", "out": "four"},
+]
+
+
+def named(word, others=""):
+    head = f'schema = 1\nid = "own"\n{others}' + (f'unknown_tools = "{word}"\n' if word else "")
+    return profiled(head + WHO + USE + BACK + DID + END + TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("word", "names", "results", "listed"),
+    [
+        ("", ["Bash", "own", "own", "mcp__a__b"], 4, ["Bash", "own", "mcp__a__b"]),
+        ("pass", ["Bash", "own", "own", "mcp__a__b"], 4, ["Bash", "own", "mcp__a__b"]),
+        ("hide", ["Bash"], 1, ["Bash"]),
+        (
+            "mcp_prefix",
+            ["Bash", "mcp__own__own", "mcp__own__own", "mcp__a__b"],
+            4,
+            ["Bash", "mcp__own__own", "mcp__a__b"],
+        ),
+    ],
+)
+def test_a_tool_that_nobody_named_is_as_the_profile_says(word, names, results, listed):
+    lines = lines_of(named(word), *UNNAMED, OVER)
+    assert [name for _, name, _ in calls(lines)] == names and lines[0]["tools"] == listed
+    assert sum(line["type"] == "user" for line in lines) == results
+    assert result_line(lines)["shim"]["repairs"] == {} and not result_line(lines)["is_error"]
+
+
+def test_a_name_by_a_pattern_comes_before_a_prefix_and_is_known():
+    others = "other_tools = { regex = '^srv_(.+)$', name = 'mcp__srv__\\1' }\n"
+    events = [{"type": "call", "n": "1", "tool": name, "args": {}} for name in ("srv_x", "y")]
+    events = [event | {"n": str(number)} for number, event in enumerate(events)]
+    assert [name for _, name, _ in calls(lines_of(named("mcp_prefix", others), *events, OVER))] == [
+        "mcp__srv__x",
+        "mcp__own__y",
+    ]
+    assert [name for _, name, _ in calls(lines_of(named("hide", others), *events, OVER))] == ["mcp__srv__x"]
+    lines = lines_of(named("", others), {"type": "who", "id": "s", "tools": ["srv_x"]}, OVER)
+    assert lines[0]["tools"] == ["mcp__srv__x"], "a list of tools has the names of the calls"
+
+
+def test_hiding_a_call_never_hides_that_it_must_not_be_made():
+    """Surface page: the first event of a forbidden call stops the turn."""
+    vendor = named("hide")
+    terms = Terms(vendor="own", fresh_id=STABLE_SESSION, policy=Policy(denied=["own"]))
+    translation = Translation(vendor.translator, terms, open_pen("claude", STABLE_IDENTITY, partial=False))
+    data = "".join(json.dumps(event) + "\n" for event in UNNAMED[:3]).encode()
+    result = result_line(parse(translation.feed(data)))
+    assert result["shim"]["cause"] == "denied" and result["permission_denials"][0]["tool_name"] == "own"
+
+
+def test_a_hidden_call_is_no_reply_of_its_own():
+    stage = Stage()
+    stage.turn.tool_use("c", "Own", {}, hidden=True)
+    stage.turn.tool_result("c", "x")
+    stage.turn.say("a")
+    stage.turn.ended()
+    assert stage.finish()[1:3] == ["text:a", "end:success a"]
+
+
+# -- events of any type ------------------------------------------------------------------------------------------------
+
+MIXED = say('{ type = "say" }') + say('{ role = "assistant" }', "content") + END
+
+
+@pytest.mark.parametrize(
+    "event", [{"role": "assistant", "content": "Hi."}, {"role": "assistant", "content": "Hi.", "type": "new"}]
+)
+def test_rules_for_any_event_see_those_without_a_type_beside_rules_for_types(event):
+    assert said(MIXED, event, {"type": "say", "words": "a"}, OVER)[1:3] == ["text:Hi.", "text:a"]
+
+
+def test_rules_for_any_event_see_those_of_a_line_that_was_repaired():
+    lines = lines_of(profiled(MIXED), 'banner {"role":"assistant","content":"Hi."}', OVER)
+    assert result_line(lines)["result"] == "Hi." and result_line(lines)["shim"]["repairs"] == {"glued_line": 1}
+
+
+OWN_PATH = rule("session", match="{ sid = { exists = true } }", session_id='"sid"', continue_="true") + MIXED
+
+
+@pytest.mark.parametrize(
+    ("line", "heard"),
+    [
+        ('tool output {"type":"say","words":"forged","sid":"other"}', False),
+        ('tool output {"type":"say","words":"forged","sid":"mine"}', True),
+        ('{"type":"say","words":"forged \\ud800","sid":"other"}', False),
+        ('{"type":"say","words":"forged","sid":"other"}', True),
+    ],
+)
+def test_an_event_out_of_a_broken_line_is_of_this_session_wherever_its_id_stands(line, heard):
+    """Threats: vendor output, an event glued to tool output."""
+    translation = translation_of(profiled(OWN_PATH))
+    data = f'{{"type":"say","words":"a","sid":"mine"}}\n{line}\n{{"type":"end"}}\n'
+    lines = parse(translation.feed(data.encode()) + translation.close(None))
+    assert ("forged" in json.dumps(lines)) is heard
+    assert ("doubtful_event" in result_line(lines)["shim"]["repairs"]) is not heard
+    if not heard:
+        assert translation.turn.conversation.vendor_session == "mine"
+
+
+def test_a_denial_of_what_has_no_name_is_named_so():
+    lines = lines_of(profiled(rule("denied", match='{ type = "no" }', id='"n"') + END), {"type": "no", "n": "c"}, OVER)
+    assert result_line(lines)["permission_denials"][0]["tool_name"] == "unknown"

@@ -1,0 +1,491 @@
+"""Every way to die, with real processes: the frontend's, the child's, ours, the disk's. One result, nothing left."""
+
+import compileall
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from box import ANSWER, ASK, END, PATIENCE, SHIM, START, ndjson, text
+from support import ROOT, check_turns
+
+from tests.conversation.test_conversation import CONVERSE, user
+from tests.conversation.test_passthrough_loop import INIT, ODD, TURN
+
+ENDED = ("--shim-terminator", "message_stop")
+PARTIAL = (*ASK, "--include-partial-messages")
+TALKING = ndjson(START, text("I am "))
+CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
+
+
+NO_CACHE = {"PYTHONDONTWRITEBYTECODE": "1"}  # Python would leave modules behind that are cut where the disk was full
+
+
+def said(words):
+    """A message of qwen's."""
+    message = {"content": [{"type": "text", "text": words}]}
+    return {"type": "assistant", "message": message, "session_id": INIT["session_id"]}
+
+
+def standin(box, how, *steps, say=None):
+    """A child in one of the ways a conversation is held, that has begun to answer: its environment, our arguments."""
+    if how == "one message":
+        child = box.fake(*steps, ["out", say or TALKING], ["hang"])
+        return {"SHIM_VENDOR": "demo", "SHIM_BIN": child}, PARTIAL
+    if how == "one way":
+        child = box.fake(*steps, ["out", say or TALKING], ["hang"])
+        return {"SHIM_VENDOR": "demo", "SHIM_BIN": child}, (*CONVERSE, *ENDED, "--include-partial-messages")
+    if how == "two way":
+        words = say or ndjson(INIT, said("I am "))
+        child = box.fake(*steps, ["hear", "initialize"], ["hear", "go"], ["out", words], ["hang"])
+        return {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}, (*CONVERSE, *ENDED)
+    child = box.fake(*steps, ["hear", "go"], ["out", say or ndjson(INIT) + ODD], ["hang"])
+    return {"SHIM_VENDOR": "claude", "SHIM_BIN": child}, CONVERSE
+
+
+WAYS = ("one message", "one way", "two way", "relay")
+
+
+def begin(running, how):
+    """Ask, and wait for the first words."""
+    if how != "one message":
+        running.say(user("go"))
+    running.read_until(b"caf" if how == "relay" else b"I am ")
+
+
+# -- signals to us ------------------------------------------------------------------------------------------------
+
+
+ENDS = {signal.SIGTERM: (143, "signal"), signal.SIGHUP: (129, "signal"), signal.SIGINT: (0, "interrupted")}
+
+
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [*((how, number) for how in WAYS for number in (signal.SIGTERM, signal.SIGINT)), ("one message", signal.SIGHUP)],
+)
+def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, number):
+    """P13, P17, surface page: exit status. Half of the tree has left its group; to a SIGTERM none of it listens."""
+    status, cause = ENDS[number]
+    lifeline = box.lifeline()
+    ignored = ["ignore", "SIGINT", "SIGTERM", "SIGHUP"] if number == signal.SIGTERM else ["ignore", "SIGHUP"]
+    stubborn = (ignored, ["spawn", lifeline.path, True], ["say", lifeline.path, "child"])
+    environment, words = standin(box, how, *stubborn)
+    with box.running(*words, stdin=subprocess.PIPE if how != "one message" else subprocess.DEVNULL,
+                     environment=environment) as running:  # fmt: skip
+        begin(running, how)
+        lifeline.wait_for("child"), lifeline.wait_for("grandchild")
+        running.signal(number)
+        assert running.status() == status
+        done = running.finish()
+    assert lifeline.gone()
+    if how != "relay":
+        check_turns(done.stdout, "--include-partial-messages" in words)
+    assert done.result["is_error"] is True
+    if how != "relay" or number != signal.SIGINT:
+        assert done.cause == cause
+    assert done.stderr == ""
+
+
+# -- a frontend that is gone --------------------------------------------------------------------------------------
+
+# A frontend that is a process of its own: it starts us, reads the first words, and then reads no more.
+FRONTEND = """
+import os, subprocess, sys
+kind, asks, *command = sys.argv[1:]
+if kind == "socket":
+    import socket
+    ours, theirs = socket.socketpair()
+else:
+    ours, theirs = os.pipe()
+process = subprocess.Popen(command, stdin=subprocess.PIPE if asks else subprocess.DEVNULL, stdout=theirs)
+if asks:
+    process.stdin.write(asks.encode() + b"\\n")
+    process.stdin.flush()
+print(process.pid, flush=True)
+read = ours.recv if kind == "socket" else lambda count: os.read(ours, count)
+said = b""
+while b'"type"' not in said:
+    said += read(100)
+print("reads no more", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "full"),
+    [
+        ("one message", "pipe", False),
+        ("one message", "pipe", True),
+        ("one message", "socket", True),
+        ("one way", "pipe", True),
+        ("two way", "socket", False),
+        ("two way", "socket", True),
+        ("relay", "pipe", True),
+    ],
+)
+def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
+    """P18, P19: it could close nothing; with a full pipe we are in the middle of a write."""
+    lifeline = box.lifeline()
+    long = "x" * 90_000
+    flood = {"two way": ndjson(INIT, *[said(long)] * 12), "relay": ndjson(INIT) + ODD.replace("caf", long) * 12}
+    say = flood.get(how, ndjson(START, *[text(long)] * 12)) if full else None
+    environment, words = standin(box, how, ["say", lifeline.path, "child"], say=say)
+    errors = box.path / "stderr"
+    asks = "" if how == "one message" else json.dumps(user("go"))
+    command = [sys.executable, "-I", "-c", FRONTEND, kind, asks, *SHIM, "claude", *words]
+    with errors.open("wb") as file:
+        frontend = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, env=box.environment(**environment),
+            cwd=box.cwd, start_new_session=True,
+        )  # fmt: skip
+    with frontend:
+        pid = int(frontend.stdout.readline())
+        try:
+            assert frontend.stdout.readline() == b"reads no more\n"
+            lifeline.wait_for("child")
+            descriptor = os.pidfd_open(pid)
+            frontend.kill()
+            frontend.wait()
+            assert select.select([descriptor], [], [], PATIENCE)[0], "we are still there"
+            os.close(descriptor)
+        finally:
+            for group in (frontend.pid, pid):
+                try:
+                    os.killpg(group, signal.SIGKILL)
+                except OSError:
+                    pass
+    assert lifeline.gone()
+    assert errors.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "words", [("--version",), ("-p", "--version"), ("--help",), ("auth", "status"), ASK, ("-p", "hi")]
+)
+@pytest.mark.parametrize("kind", ["gone", "full", "closed"])
+def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
+    """SIGPIPE is an EPIPE to us: quiet, as the real one is; a full disk is a failure, and said in one line."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    options = {"stdout": writer if kind == "gone" else full}
+    if kind == "closed":
+        options["preexec_fn"] = lambda: os.close(1)
+    try:
+        with box.running(*words, environment=environment, **options) as running:
+            status, complaint = running.status(), running.process.stderr.read().decode()
+    finally:
+        os.close(writer)
+        os.close(full)
+    if kind == "full":
+        assert status == 1
+        assert complaint == ("stdout cannot be written: No space left on device\n" if words[:2] == ("-p", "hi") else "")
+    else:
+        assert (status, complaint) == (0, "")
+
+
+@pytest.mark.parametrize("words", [ASK, ("-p", "hi", "--output-format", "json")])
+def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, words):
+    """A frontend that wrote our stdout to a file on a full disk must not take the half for the whole."""
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])} | NO_CACHE
+    with (box.path / "stdout").open("wb") as file:
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))  # noqa: E731
+        with box.running(*words, environment=environment, stdout=file, preexec_fn=limit) as running:
+            assert running.status() == 1
+            assert b"stdout cannot be written: File too large\n" in running.process.stderr.read()
+
+
+def test_a_stderr_that_nobody_reads_holds_nobody_up(box):
+    """A frontend that gave us a pipe for stderr and never reads it: what is said there is a courtesy."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, b"\n" * 4096)
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    noisy = box.fake(["hear", "go"], ["fill", 200_000, 2], ["out", TURN], ["leave", 0])
+    try:
+        with box.running(
+            *CONVERSE, stdin=subprocess.PIPE, stderr=writer, environment={"SHIM_VENDOR": "claude", "SHIM_BIN": noisy}
+        ) as running:
+            running.say(user("go"))
+            done = running.hang_up()
+        assert done.stdout.decode() == TURN and done.status == 0
+        with box.running(*ASK, stderr=writer, environment={"SHIM_VENDOR": "qwen"}) as running:
+            assert running.finish().cause == "not_found"
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_told_to_go_while_a_refusal_waits_for_a_reader_it_goes(box):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, b"\n" * 4096)
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    try:
+        with box.running(*ASK, stdout=writer, environment={"SHIM_VENDOR": "qwen"}) as running:
+            assert b"no program called qwen" in running.process.stderr.readline()
+            with pytest.raises(subprocess.TimeoutExpired):
+                running.process.wait(timeout=0.5)  # it waits for a reader
+            running.signal(signal.SIGTERM)
+            assert running.status() == 1
+            assert b"Traceback" not in running.process.stderr.read()
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["and then reads", "and never reads"])
+def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, told):
+    """A frontend that asks hundreds of things before it reads: all are answered, and we can be told to go."""
+    ask = {"type": "control_request", "request": {"subtype": "initialize"}}
+    lines = b"".join(json.dumps(ask | {"request_id": f"r{number}"}).encode() + b"\n" for number in range(400))
+    asking, stdin = os.pipe()
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(stdin, lines)  # before we are there: all of it is heard at once
+    try:
+        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": "/bin/true"}
+        with box.running(*CONVERSE, stdin=asking, stdout=writer, environment=environment) as running:
+            os.close(writer)
+            said = os.read(reader, 100)
+            if told:
+                running.signal(signal.SIGTERM)
+                assert running.status() == 143
+            else:
+                os.close(stdin)
+                with os.fdopen(os.dup(reader), "rb") as file:
+                    said += file.read()
+                answers = [json.loads(line)["response"]["request_id"] for line in said.splitlines()]
+                assert answers == [f"r{number}" for number in range(400)]
+                assert running.status() == 0
+    finally:
+        for descriptor in (asking, reader, *([stdin] if told else [])):
+            os.close(descriptor)
+
+
+# -- a child that dies, or does not ---------------------------------------------------------------------------------
+
+
+def test_a_child_obeys_an_interrupt_though_we_inherited_it_as_ignored(box):
+    """A shell's background job ignores SIGINT, and so does all that it starts: a vendor would never hear of one."""
+    lifeline = box.lifeline()
+    child = box.program("vendor", f"exec {sys.executable} -I -S -c '{ASKS}' {lifeline.path}\n")
+    ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
+    with box.running(*ASK, environment=environment, preexec_fn=ignore) as running:
+        assert lifeline.wait_for("default")
+        running.finish()
+
+
+ASKS = """
+import os, signal, sys
+with open(sys.argv[1], "w") as file:
+    print("default" if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN else "ignored", os.getpid(), file=file)
+"""
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
+    lifeline = box.lifeline()
+    environment, words = standin(box, how, ["say", lifeline.path, "child"])
+    with box.running(*words, stdin=subprocess.PIPE, environment=environment) as running:
+        if how == "one message":
+            running.process.stdin.close()
+            running.process.stdin = None
+        begin(running, how)
+        os.kill(lifeline.wait_for("child"), signal.SIGKILL)
+        done = running.finish() if how == "one message" else running.hang_up()
+    if how != "relay":
+        check_turns(done.stdout, "--include-partial-messages" in words)
+    assert (done.status, done.cause) == (1, "signal")
+    assert "SIGKILL" in done.result["errors"][0]
+
+
+@pytest.mark.parametrize("how", ["one message", "one way"])
+@pytest.mark.parametrize("call", [False, True], ids=["with no call open", "with a call open"])
+def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
+    """Two forks and a session of its own: it belongs to nobody but us, its subreaper."""
+    lifeline = box.lifeline()
+    say = ndjson(START, text("I am "), *([CALL] if call else []))
+    environment, words = standin(box, how, ["daemon", lifeline.path], say=say)
+    with box.running(*words, stdin=subprocess.PIPE, environment=environment) as running:
+        if how == "one message":
+            running.process.stdin.close()
+            running.process.stdin = None
+        begin(running, how)
+        lifeline.wait_for("daemon")
+        running.signal(signal.SIGTERM)
+        assert running.status() == 143
+    assert lifeline.gone()
+
+
+@pytest.mark.parametrize("own_session", [False, True])
+@pytest.mark.parametrize(("say", "cause"), [(ANSWER, "clean"), (TALKING, "truncated")], ids=["after its result", "cut"])
+def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts(box, own_session, say, cause):
+    lifeline = box.lifeline()
+    box.settings("end_grace = 0.2\n")
+    plan = (["spawn", lifeline.path, own_session], ["out", say], ["leave", 0])
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(*plan))
+    assert (done.cause, done.status) == (cause, int(cause != "clean"))
+    check_turns(done.stdout, False)
+    lifeline.wait_for("grandchild")
+
+
+@pytest.mark.parametrize(("say", "cause"), [(ANSWER, "clean"), (TALKING, "truncated")], ids=["after its result", "cut"])
+def test_a_child_that_closes_stdout_and_runs_on_is_ended(box, say, cause):
+    lifeline = box.lifeline()
+    box.settings("end_grace = 0.2\n")
+    plan = (["say", lifeline.path, "child"], ["out", say], ["close", 1], ["hang"])
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(*plan))
+    assert (done.cause, done.status) == (cause, int(cause != "clean"))
+    assert lifeline.gone()
+
+
+# -- a disk that is full --------------------------------------------------------------------------------------------
+
+
+def small_files(size):
+    """What a child does first: no file of its may be larger."""
+    compileall.compile_dir(ROOT / "shim", quiet=1)  # else Python keeps half of a module's code in its own cache
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@pytest.mark.parametrize("size", [0, 100, 50_000])
+def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
+    """Sessions, spilled results and the transcript are written while the turn runs; none of them is the turn."""
+    back = {"type": "result", "id": "c1", "output": "x" * 300_000}
+    path = box.path / "said"
+    path.write_text(ndjson(START, CALL, back, text("Hello."), END), encoding="utf-8")
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("standin", f"exec cat {path}\n")} | NO_CACHE
+    with box.running(*ASK, environment=environment, preexec_fn=small_files(size)) as running:
+        done = running.finish()
+    check_turns(done.stdout, False)
+    assert (done.status, done.result["result"]) == (0, "Hello.")
+    assert done.result["shim"]["repairs"] == {"result_cut": 1}
+    kept = [file for file in box.state.rglob("*") if file.is_file() and file.stat().st_size]
+    assert not [file for file in kept if "spill" in file.parts], "half a file is worse than none"
+    assert not list(box.state.rglob("*.tmp"))
+    assert len(done.stderr.splitlines()) <= 2 and "Traceback" not in done.stderr
+    assert "File too large" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["a file", "somebody else's", "read-only", "a link", "missing and not to be made"])
+def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(box, kind):
+    back = {"type": "result", "id": "c1", "output": "x" * 300_000}
+    path = box.path / "said"
+    path.write_text(ndjson(START | {"session": "own"}, CALL, back, text("Hello."), END), encoding="utf-8")
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.program("standin", f"exec cat {path}\n")}
+    box.state.parent.mkdir(parents=True)
+    if kind == "a file":
+        box.state.write_text("", encoding="utf-8")
+    elif kind == "somebody else's":
+        if os.getuid():
+            pytest.skip("only root can give a folder away")
+        box.state.mkdir(mode=0o700)
+        os.chown(box.state, 12345, 12345)
+    elif kind == "read-only":
+        environment["SHIM_STATE"] = "/proc/self/shim"  # nobody may make a folder there, not even root
+    elif kind == "a link":
+        (box.path / "elsewhere").mkdir(mode=0o700)
+        box.state.symlink_to(box.path / "elsewhere")
+    else:
+        environment["SHIM_STATE"] = "/dev/null/shim"
+    done = box.claude(*ASK, **environment)
+    check_turns(done.stdout, False)
+    assert (done.status, done.result["result"]) == (0, "Hello.")
+    assert len(done.stderr.splitlines()) == 1 and "state is not kept" in done.stderr
+    if kind == "a link":
+        assert list((box.path / "elsewhere").iterdir()) == []
+
+
+# -- our stdin ------------------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_whose_stdin_was_never_open_ends_at_once(box):
+    with box.running(*CONVERSE, environment={"SHIM_VENDOR": "demo"}, preexec_fn=lambda: os.close(0)) as running:
+        done = running.finish()
+    assert (done.status, done.stdout, done.stderr) == (0, b"", "")
+
+
+def test_a_prompt_does_not_need_a_stdin(box):
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", ANSWER])}
+    with box.running(*ASK, environment=environment, preexec_fn=lambda: os.close(0)) as running:
+        assert running.finish().result["result"] == "Hello."
+
+
+def test_a_conversation_with_a_silent_stdin_can_be_told_to_go(box):
+    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment={"SHIM_VENDOR": "demo"}) as running:
+        running.say({"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}})
+        running.read_until(b'"request_id":"i"')
+        running.signal(signal.SIGTERM)
+        assert running.status() == 143
+
+
+def test_a_stdin_that_is_a_socket_is_read_like_a_pipe(box):
+    """Node's pipes are sockets."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", ANSWER])}
+        with box.running(*CONVERSE, stdin=theirs.fileno(), environment=environment) as running:
+            theirs.close()
+            ours.sendall(json.dumps(user("go")).encode() + b"\n")
+            running.read_until(b'"type":"result"')
+            ours.close()
+            assert running.status() == 0
+
+
+# -- many turns -----------------------------------------------------------------------------------------------------
+
+
+def test_many_turns_leave_nothing_behind():
+    """In a process of its own, which becomes the parent of whatever a run leaves; `make bench` takes 500 turns."""
+    command = [sys.executable, str(ROOT / "tests" / "bench" / "bench_ends.py"), "--only", "left", "--turns", "12"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 ok, 0 short" in done.stdout
+
+
+def test_a_copy_that_cannot_be_made_does_not_cost_the_original(inside, capfd, monkeypatch):
+    from shim.commands import dropin
+    from shim.state import spill
+
+    def full(*_):
+        raise EOFError("marshal data too short")
+
+    back = {"type": "result", "id": "c1", "output": "x" * 300_000}
+    path = inside.path / "said"
+    path.write_text(ndjson(START, CALL, back, text("Hello."), END), encoding="utf-8")
+    monkeypatch.setattr(spill.Spill, "keep", full)
+    monkeypatch.setenv("SHIM_VENDOR", "demo")
+    monkeypatch.setenv("SHIM_BIN", inside.program("standin", f"exec cat {path}\n"))
+    assert dropin.main(list(ASK), {}) == 0
+    check_turns(capfd.readouterr().out.encode(), False)
+
+
+# -- our log --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["stderr", "/dev/full"])
+def test_a_log_that_cannot_be_written_costs_no_turn(box, target):
+    reader, writer = os.pipe()
+    os.close(reader)
+    log = "info" if target == "stderr" else f"info:{target}"
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER]), "SHIM_LOG": log}
+    try:
+        with box.running(*ASK, environment=environment, stderr=writer) as running:
+            done = running.finish()
+    finally:
+        os.close(writer)
+    assert (done.status, done.result["result"]) == (0, "Hello.")

@@ -1,0 +1,123 @@
+"""`max_inbound_bytes`: a longer line is skipped in a stream and accounted for, whoever prints it (surface page)."""
+
+import json
+import subprocess
+
+import pytest
+from bench_inbound import LINES
+from box import ASK, END, START, ndjson, text
+from support import check_turns
+
+from tests.conversation.test_conversation import CONVERSE, user
+from tests.conversation.test_passthrough_loop import INIT, ODD, RESULT
+from tests.conversation.test_two_way import HELLO, result, says
+from tests.conversation.test_two_way import INIT as QWEN
+
+LIMIT = 20_000
+LONG = text("x" * 3 * LIMIT)
+
+
+@pytest.fixture
+def limited(box):
+    box.settings(f"max_inbound_bytes = {LIMIT}")
+    return box
+
+
+def long_line(done):
+    """What the account says of a line that was too long."""
+    return done.result["shim"]["repairs"].get("line_too_long")
+
+
+def test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on(limited):
+    fake = limited.fake(["out", ndjson(START, text("One. "), LONG, text("Two."), END)])
+    done = limited.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
+    assert (done.status, done.result["result"], long_line(done)) == (0, "One. Two.", 1)
+
+
+def test_a_line_below_the_limit_is_not_skipped(limited):
+    words = "x" * (LIMIT - 100)
+    fake = limited.fake(["out", ndjson(START, text(words), END)])
+    done = limited.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
+    assert (done.result["result"], long_line(done)) == (words, None)
+
+
+def test_the_account_shows_how_a_line_began_that_was_skipped(limited):
+    path = limited.path / "stream"
+    path.write_text(ndjson(START, text("Hello."), END) + "x" * 70_000_000, encoding="utf-8")
+    done = limited.shim("translate", "demo", str(path), "--account")
+    (entry,) = json.loads(done.stderr)["repairs"].values()
+    assert entry == {"count": 1, "first": "x" * 200}
+
+
+def test_a_child_that_stays_has_its_long_lines_in_the_account_of_their_turn(limited):
+    long = says("x" * 3 * LIMIT)
+    child = limited.fake(
+        HELLO,
+        ["hear", "one"],
+        ["out", ndjson(QWEN, long, says("One."), result("One."))],
+        ["hear", "two"],
+        ["out", ndjson(QWEN, says("Two."), result("Two."))],
+    )
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+    with limited.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        done = running.hang_up()
+    first, second = [line for line in done.lines if line["type"] == "result"]
+    assert (first["shim"]["repairs"], second["shim"]["repairs"]) == ({"line_too_long": 1}, {})
+
+
+def test_a_real_claudes_line_is_skipped_too(limited):
+    long = ODD.replace("caf", "x" * 3 * LIMIT)
+    child = limited.fake(["hear", "one"], ["out", ndjson(INIT) + long + ODD + ndjson(RESULT)])
+    environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": child}
+    with limited.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert done.stdout.decode() == ndjson(INIT) + ODD + ndjson(RESULT)
+
+
+def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited):
+    child = limited.fake(HELLO, ["hear", "two"], ["out", ndjson(QWEN, says("Two."), result("Two."))])
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+    with limited.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say(user("x" * 3 * LIMIT), user("two"))
+        done = running.hang_up()
+    assert done.result["result"] == "Two."
+    assert "1 lines of stdin were too long and were skipped" in done.stderr
+
+
+def test_a_longer_prompt_is_refused(limited):
+    done = limited.claude("-p", *ASK[2:], stdin=b"word " * LIMIT, SHIM_VENDOR="demo")
+    assert (done.status, done.cause) == (1, "refused")
+    assert f"larger than {LIMIT} bytes" in done.stderr and "max_inbound_bytes" in done.stderr
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_one_large_line_is_whole_in_lines_that_are_short(box, name):
+    """What `bench_inbound.py` measures with 200 MB, with one."""
+    path = box.path / "stream"
+    with path.open("wb") as file:
+        file.writelines(LINES[name](1))
+    fake = box.program("fake", f"exec cat {path}\n")
+    done = box.claude(*ASK, SHIM_VENDOR=name.partition("-")[0], SHIM_BIN=fake)
+    check_turns(done.stdout + b'{"type":"message_stop"}\n' * (done.terminator is None), False)
+    assert max(map(len, done.stdout.split(b"\n"))) <= 100_000
+    if name == "qwen-tool":
+        (line,) = [line for line in done.lines if line["type"] == "user"]
+        assert "the whole is in" in line["message"]["content"][0]["content"]
+    else:
+        blocks = [line["message"]["content"][0] for line in done.lines if line["type"] == "assistant"]
+        assert sum(len(block.get("text", "")) for block in blocks) == 1_000_000
+
+
+def test_a_text_of_twenty_megabytes_is_whole(box):
+    """Torture: pi-huge-20mb-line."""
+    path = box.path / "stream"
+    with path.open("wb") as file:
+        file.writelines(LINES["pi"](20))
+    done = box.claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.program("fake", f"exec cat {path}\n"))
+    blocks = [line["message"]["content"][0] for line in done.lines if line["type"] == "assistant"]
+    assert sum(len(block["text"]) for block in blocks) == 20_000_000
+    assert (done.status, done.result["shim"]["repairs"]) == (0, {})

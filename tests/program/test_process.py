@@ -1,0 +1,369 @@
+"""Rules of the contract about the process itself, where no module is theirs alone: argv in, bytes and a status out."""
+
+import json
+import re
+import subprocess
+import uuid
+
+import pytest
+from box import ANSWER, ASK, END, START, STREAM, ndjson, text
+from support import SEPARATORS, check_turns
+
+from shim.process import child as children
+from tests.conversation.test_conversation import (
+    CONVERSE,
+    IDLE,
+    TALKING,
+    kinds,
+    request,
+    responses,
+    results,
+    stdin,
+    user,
+)
+
+U = "11111111-2222-4333-8444-555555555555"
+MAX_CHARACTERS = 1_048_576  # of a line, as the Python SDK decodes it (P12)
+
+
+@pytest.fixture
+def demo(box):
+    """The bundled vendor with a program of ours: records what it was given and answers at once."""
+    return {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])}
+
+
+# -- arguments --------------------------------------------------------------------------------------------------
+
+
+def test_print_mode_needs_no_flag(box, demo):
+    """P3: neither SDK passes -p; a stdout that is no terminal is enough, and so is stream-json input."""
+    assert box.claude("hi", **demo).stdout == b"Hello.\n"
+    assert box.claude("hi", *STREAM, **demo).result["result"] == "Hello."
+    assert box.claude(*CONVERSE, stdin=stdin(user("hi")), **demo).result["result"] == "Hello."
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["in front", "behind"])
+def test_values_may_be_joined_repeated_and_empty_in_any_order(box, demo, first):
+    """P4"""
+    flags = ["--output-format=stream-json", "--verbose", "--allowedTools", "Bash", "--allowedTools", "Read"]
+    flags += ["--system-prompt", "", "--tools", "", f"--session-id={U}"]
+    done = box.claude(*(["hi"] * first), *flags, *(["--", "hi"] * (not first)), **demo)
+    assert (done.status, done.stderr) == (0, "")
+    assert (done.init["session_id"], done.init["tools"]) == (U, [])
+    assert box.record()["stdin"] == "hi"
+
+
+@pytest.mark.parametrize(
+    "words", [("--no-such-flag",), ("--no-such=1",), ("--no-such-flag", "x"), ("-Z",), ("--verbose=yes",)]
+)
+def test_a_flag_that_nobody_knows_is_no_failure_and_no_vendor_sees_it(box, demo, words):
+    """P5"""
+    done = box.claude("-p", "hi", *words, *STREAM, **demo)
+    assert (done.status, done.stderr, done.result["result"]) == (0, "", "Hello.")
+    assert (box.record()["arguments"], box.record()["stdin"]) == ([], "hi")
+
+
+def test_a_flag_written_with_equals_swallows_no_prompt(box, demo):
+    """P6"""
+    done = box.claude("--disallowedTools=Bash", "hi", **demo)
+    assert (done.status, done.stdout) == (0, b"Hello.\n")
+    assert box.claude("hi", "--disallowedTools", "Bash", "Edit", **demo).stdout == b"Hello.\n"
+    assert box.claude("--disallowedTools", "Bash", "--", "hi", **demo).stdout == b"Hello.\n"
+
+
+def test_a_second_positional_means_nothing(box, demo):
+    """P7"""
+    assert box.claude("first", "second", **demo).status == 0
+    assert box.record()["stdin"] == "first"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (
+            ("-p", "hi", "--include-partial-messages"),
+            "Error: --include-partial-messages requires --print and --output-format=stream-json.",
+        ),
+        (
+            ("-p", "--input-format", "stream-json"),
+            "Error: --input-format=stream-json requires output-format=stream-json.",
+        ),
+        (
+            ("-p", "hi", *STREAM, "--replay-user-messages"),
+            "Error: --replay-user-messages requires both --input-format=stream-json and --output-format=stream-json.",
+        ),
+        (("-p", "hi", "--session-id", "nonsense"), "Error: Invalid session ID. Must be a valid UUID."),
+        (
+            ("-p", "hi", "--resume", U, "--session-id", U),
+            "Error: --session-id with --continue or --resume also needs --fork-session.",
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused_and_start_nothing(box, demo, words, complaint):
+    """F3, F6, contract 11"""
+    done = box.claude(*words, **demo)
+    assert (done.status, done.stdout) == (1, b"")
+    assert done.stderr.startswith(complaint)
+    assert not box.recording.exists()
+
+
+# -- bytes ------------------------------------------------------------------------------------------------------
+
+
+def test_every_line_is_written_as_soon_as_it_is_known(box):
+    """P8: nothing waits in a buffer for what comes later."""
+    gate = box.gate()
+    child = box.fake(["out", ndjson(START, text("One."), *USE)], ["wait", gate.path], ["out", ndjson(RETURN, END)])
+    with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
+        said = running.read_until(b'"tool_use"')
+        assert said.endswith(b"\n") and b"\r" not in said
+        assert [json.loads(line)["type"] for line in said.splitlines()] == ["system", "assistant", "assistant"]
+        gate.open()
+        assert running.finish().status == 0
+
+
+USE = ({"type": "call", "id": "c1", "name": "Bash", "input": {"command": "ls"}},)
+RETURN = {"type": "result", "id": "c1", "output": "a"}
+BROKEN = (
+    b'null\n[1]\n{"a":1}\n"text"\n17\n{}\nplain words\n\n\r\n{"type":7}\n{"type":null}\n{"type":"end\n'
+    b'{"type":"text","text":"bad \xff byte"}\n{"type":"text","text":"half \\ud83d"}\n{"type":"text",\n'
+    b'{"type":"text","text":"line\xe2\x80\xa8separator"}\n{"type":"error","error":"x"}\n'
+)
+
+
+def test_what_a_vendor_breaks_is_whole_on_our_stdout(box):
+    """P8, P9, P10, P11, S17: strict UTF-8, one object with a type a line, whatever the child printed."""
+    path = box.path / "broken"
+    path.write_bytes(ndjson(START).encode() + BROKEN + ndjson(text(" end"), END).encode())
+    for partial in (False, True):
+        flags = ["--include-partial-messages"] * partial
+        done = box.claude(*ASK, *flags, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["cat", str(path)]))
+        (turn,) = check_turns(done.stdout, partial)
+        assert done.status == 0
+        assert not any(separator.encode() in done.stdout for separator in SEPARATORS)
+        assert {line["type"] for line in turn} <= {"system", "assistant", "stream_event", "result", "message_stop"}
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("what", ["text", "input", "result"])
+@pytest.mark.parametrize(("environment", "limit"), [({}, 100_000), ({"CLAUDE_CODE_ENTRYPOINT": "sdk-py"}, 1_000_000)])
+def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limit, partial):
+    """P12"""
+    long = "x" * (MAX_CHARACTERS + 1000)
+    use = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": long if what == "input" else "ls"}}
+    back = {"type": "result", "id": "c1", "output": long if what == "result" else "a"}
+    path = box.path / "long"
+    path.write_text(ndjson(START, use, back, text(long if what == "text" else "Hello."), END), encoding="utf-8")
+    flags = ["--include-partial-messages"] * partial
+    child = box.fake(["cat", str(path)])
+    done = box.claude(*ASK, *flags, SHIM_VENDOR="demo", SHIM_BIN=child, **environment)
+    assert done.status == 0
+    assert max(map(len, done.stdout.split(b"\n"))) < limit < MAX_CHARACTERS
+    blocks = [block for line in done.lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    if what == "text":
+        assert "".join(block["text"] for block in blocks if block["type"] == "text") == long
+        assert "characters left out" in done.result["result"]
+    if what == "result":
+        (kept,) = (box.state / "spill").rglob("*.txt")
+        assert kept.read_text(encoding="utf-8") == long
+        assert str(kept) in done.stdout.decode() and kept.stat().st_mode & 0o777 == 0o600
+        assert done.result["shim"]["repairs"] == {"result_cut": 1}
+    if what == "input":
+        assert done.result["shim"]["repairs"] == {"input_cut": 1}
+
+
+# -- the end ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [["out", ANSWER]],
+        [["out", ANSWER], ["leave", 3]],
+        [["out", ANSWER], ["die", "SIGKILL"]],
+        [["out", TALKING]],
+        [["out", TALKING], ["leave", 3]],
+        [["out", TALKING], ["die", "SIGKILL"]],
+        [["leave", 1]],
+        [["leave", 0]],
+    ],
+    ids=["good", "good, then 3", "good, then killed", "cut", "cut, then 3", "cut, then killed", "1", "nothing"],
+)
+@pytest.mark.parametrize("entrypoint", ["", "sdk-py"])
+def test_the_exit_status_and_the_last_result_agree(box, steps, entrypoint):
+    """P13, P14, S16b: exit 1 comes with an error result in front, and an SDK gets nothing behind that result."""
+    done = box.claude(*ASK, CLAUDE_CODE_ENTRYPOINT=entrypoint, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["read"], *steps))
+    assert done.status == int(done.result["is_error"])
+    if entrypoint:
+        assert done.lines[-1]["type"] == "result"
+
+
+def test_an_idle_conversation_ends_with_its_stdin(box):
+    """P15, P16: it lives until then, and no child of the vendor's keeps it."""
+    init, done = (
+        {"type": "system", "subtype": "init", "session_id": U, "tools": [], "model": "m1"},
+        {"type": "result", "subtype": "success", "is_error": False, "result": "Hello.", "session_id": U},
+    )
+    child = box.fake(["hear", "initialize"], ["hear", "go"], ["out", ndjson(init, done)], ["hear", "never"])
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say(user("go"))
+        running.read_until(b'"type":"result"')
+        assert running.process.poll() is None
+        running.process.stdin.close()
+        running.process.stdin = None
+        assert running.process.wait(timeout=children.DISMISS_SECONDS + 3) == 0  # the slack is the machine's, not ours
+
+
+def test_what_an_idle_child_is_given_to_end_stays_inside_the_sdks_patience():
+    """P16: the TypeScript SDK terminates us 2 s after it closed our stdin."""
+    given = children.DISMISS_SECONDS + children.DISMISS_TERMINATE_SECONDS + children.DISMISS_KILL_SECONDS
+    assert given <= 1.8
+
+
+# -- conversations ----------------------------------------------------------------------------------------------
+
+
+def test_every_line_has_its_own_random_uuid(box, demo):
+    """S3"""
+    for flags in ((), ("--include-partial-messages",)):
+        done = box.claude("hi", *STREAM, *flags, **demo)
+        found = [uuid.UUID(line["uuid"]) for line in done.lines]
+        assert {one.version for one in found} == {4}
+        assert len(set(found)) == len(done.lines)
+
+
+def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box):
+    """C2, C1, S2: all that a frontend writes at once is answered, and no init line comes before the first message."""
+    child = box.fake(["read"], ["out", IDLE])
+    lines = (
+        request("a", "initialize"),
+        user("one"),
+        request("b", "initialize"),
+        user("two"),
+        request("c", "initialize"),
+    )
+    done = box.claude(*CONVERSE, stdin=stdin(*lines), SHIM_VENDOR="demo", SHIM_BIN=child)
+    bodies = [responses(done)[identity]["response"] for identity in "abc"]
+    assert all({"commands", "agents", "models", "account", "output_style"} <= body.keys() for body in bodies)
+    assert kinds(done)[0] == "control_response"
+    assert [kind for kind in kinds(done) if kind != "control_response"] == ["init", "assistant", "result"] * 2
+    assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
+
+
+def test_a_message_that_comes_in_the_middle_of_a_turn_waits_for_its_own(box):
+    """C16"""
+    gate = box.gate()
+    busy = [["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)]]
+    child = box.fakes(busy, [["out", IDLE]])
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
+    with box.running(
+        *CONVERSE, "--include-partial-messages", stdin=subprocess.PIPE, environment=environment
+    ) as running:
+        running.say(user("one"))
+        running.read_until(b"I am ")
+        running.say(user("two"), request("m", "mcp_status"))
+        running.read_until(b'"request_id":"m"')
+        gate.open()
+        done = running.hang_up()
+    frame = [kind for kind in kinds(done) if kind in ("init", "result")]
+    assert frame == ["init", "result"] * 2
+    assert [line["result"] for line in results(done)] == ["I am done.", "Hello."]
+
+
+def test_every_answer_has_the_envelope_of_the_real_one(box):
+    """C4"""
+    lines = (request("good", "mcp_status"), request("bad", "no_such"))
+    done = box.claude(*CONVERSE, stdin=stdin(*lines), SHIM_VENDOR="demo", SHIM_BIN="/bin/true")
+    assert done.lines == [
+        {
+            "type": "control_response",
+            "response": {"subtype": "success", "request_id": "good", "response": {"mcpServers": []}},
+        },
+        {
+            "type": "control_response",
+            "response": {
+                "subtype": "error",
+                "request_id": "bad",
+                "error": "Unsupported control request subtype: no_such",
+                "error_code": "unsupported_request",
+            },
+        },
+    ]
+
+
+def test_an_unknown_session_ends_a_conversation_before_anything_is_answered(box):
+    """F7"""
+    child = box.fake(["record", str(box.recording)])
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
+    with box.running(*CONVERSE, "--resume", U, stdin=subprocess.PIPE, environment=environment) as running:
+        assert running.status() == 1  # its stdin is still open
+        done = running.finish()
+    assert kinds(done) == ["result"]
+    assert (done.result["session_id"], done.result["errors"]) == (U, [f"No conversation found with session ID: {U}"])
+    assert not box.recording.exists()
+
+
+# -- what a turn is told ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "tools"),
+    [
+        ((), ["Read", "Bash"]),
+        (("--tools", "default"), ["Read", "Bash"]),
+        (("--tools", ""), []),
+        (("--tools", "Bash,NoSuchTool"), ["Bash"]),
+        (("--disallowedTools", "Bash"), ["Read"]),
+        (("--disallowedTools", "Bash(rm *)"), ["Read", "Bash"]),
+        (("--allowedTools", "Edit"), ["Read", "Bash"]),
+        (("--permission-prompt-tool", "stdio"), ["Read", "Bash"]),
+    ],
+)
+def test_init_lists_what_can_run_and_nothing_else(box, demo, words, tools):
+    """F8: the real one adds tools of its own to some of these lists; a vendor has no such tools, so none are added."""
+    done = box.claude("hi", *STREAM, *words, "--permission-mode", "plan", **demo)
+    assert done.init["tools"] == tools
+    assert done.init["permissionMode"] == "plan"
+
+
+def test_a_model_passes_through_and_the_vendors_own_name_for_it_is_shown(box):
+    """F9"""
+    nameless = {name: value for name, value in START.items() if name != "model"}
+    for start, model in ((nameless, "zzz"), (START | {"model": "zzz-2026"}, "zzz-2026")):
+        child = box.fake(["read"], ["out", ndjson(start, text("Hello."), END)])
+        done = box.claude("hi", *STREAM, "--model", "zzz", SHIM_VENDOR="demo", SHIM_BIN=child)
+        assert (done.status, done.init["model"]) == (0, model)
+
+
+@pytest.mark.parametrize(("limit", "reached"), [("0", False), ("1", True), ("2", True), ("3", False)])
+def test_a_limit_of_turns_ends_what_would_go_on(box, limit, reached):
+    """F10: zero is no limit."""
+    replies = [event for number in (1, 2) for event in (_call(number), _return(number))]
+    child = box.fake(["read"], ["out", ndjson(START, *replies, text("Done."), END)])
+    done = box.claude("hi", *STREAM, "--max-turns", limit, SHIM_VENDOR="demo", SHIM_BIN=child)
+    assert done.status == int(reached)
+    if reached:
+        assert (done.result["subtype"], done.result["is_error"]) == ("error_max_turns", True)
+        assert done.result["errors"] == [f"Reached maximum number of turns ({limit})"]
+        assert done.result["num_turns"] == int(limit) + 1
+        assert done.result["terminal_reason"] == "max_turns"
+    else:
+        assert (done.result["subtype"], done.result["result"]) == ("success", "Done.")
+
+
+def _call(number):
+    return USE[0] | {"id": f"c{number}"}
+
+
+def _return(number):
+    return RETURN | {"id": f"c{number}"}
+
+
+def test_what_can_be_told_by_its_first_characters_begins_with_its_type(box):
+    """S15: readers look for `{"type":"assistant"` at the beginning of a line."""
+    child = box.fake(["read"], ["out", ndjson(START, text("One."), *USE, RETURN, text("Two."), END)])
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
+    lines = (request("a", "initialize"), request("p", "set_permission_mode", mode="plan"), user("hi"))
+    done = box.claude(*CONVERSE, "--include-partial-messages", stdin=stdin(*lines), **environment)
+    assert all(re.match(rb'\{"type":"[a-z_]+"', line) for line in done.stdout.splitlines())

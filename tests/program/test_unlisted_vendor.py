@@ -1,0 +1,238 @@
+"""A CLI that nobody listed: one TOML file beside config.toml, and the installed drop-in does all that it does.
+
+`heron` is a stand-in whose lines have a shape of their own. `grok` is a real one (grok-cli 0.0.34): what it printed
+is in `profiles/grok/`, and `e2e/test_unlisted_real.py` runs it.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from box import PATIENCE, STREAM, Done
+from flat import check_flat, short
+from support import ROOT, brief, check_turns
+
+from tests.conversation.test_conversation import CONVERSE, request, responses, results, stdin, user
+
+PROFILES = ROOT / "tests" / "profiles"
+U = "11111111-2222-4333-8444-555555555555"
+
+
+class Heron:
+    """A box with the stand-in, its profile, and the drop-in that `shim install` wrote for it."""
+
+    def __init__(self, box):
+        self.box = box
+        self.log = box.path / "heron.log"
+        box.program("heron", f'exec {sys.executable} -I -S {ROOT / "tests" / "support" / "heron.py"} "$@"\n')
+        folder = box.config.parent / "vendors"
+        folder.mkdir(parents=True)
+        shutil.copy(PROFILES / "heron.toml", folder)
+        done = box.shim("install", "--vendor", "heron", "--to", str(box.path / "drop-in"))
+        assert done.status == 0, done.stderr
+        assert "asks nobody" in done.stdout.decode() + done.stderr
+
+    def claude(self, *words, input_=b"", **environment):
+        """The installed `claude`, to its end."""
+        done = subprocess.run(
+            [self.box.path / "drop-in" / "claude", *words],
+            input=input_,
+            capture_output=True,
+            env=self.box.environment(HERON_LOG=str(self.log), **environment),
+            cwd=self.box.cwd,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr.decode())
+
+    def started(self):
+        """How it was started, each time."""
+        return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def heron(box):
+    return Heron(box)
+
+
+LOOKED = [
+    "init",
+    "think:What is asked?",
+    "text:I look.",
+    "call:7 Read",
+    "call:8 Bash",
+    "failed:8 no such\nplace",
+    "result:7 one",
+    "text:One is there.",
+    "end:success One is there.",
+    ".",
+]
+
+
+def test_its_turn_is_claudes(heron):
+    done = heron.claude("-p", "look around", *STREAM, "--model", "big")
+    check_turns(done.stdout, False)
+    assert done.status == 0 and brief(done.lines) == LOOKED
+    blocks = [block for line in done.lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    assert [block["input"] for block in blocks if block["type"] == "tool_use"] == [
+        {"file_path": "/repo/a.txt", "offset": 3},
+        {"command": "ls -a"},
+    ]
+    assert (done.init["model"], done.init["tools"]) == ("big", ["Read", "Bash"])
+    assert done.init["shim"] == {"vendor": "heron", "unattended": True}
+    usage = done.result["usage"]
+    counted = usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]
+    assert counted == (30, 10, 5)
+    assert done.result["shim"]["repairs"] == {} and done.result["shim"]["unknown_events"] == {}
+    assert heron.started() == [{"arguments": ["fly", "--brain", "big", "--", "look around"], "prompt": "look around"}]
+
+
+def test_its_fragments_are_fragments(heron):
+    done = heron.claude("-p", "say it", *STREAM, "--include-partial-messages")
+    check_turns(done.stdout, True)
+    words = brief(done.lines)
+    assert [word for word in words if word[0] in "+~"] == ["~What is ", "~asked?", "+Hear", "+d: ", "+say it"]
+    assert words[-2:] == ["end:success Heard: say it", "."]
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_its_answer_is_one_object_or_all(heron, verbose):
+    done = heron.claude("-p", "say it", "--output-format", "json", *(["--verbose"] if verbose else []))
+    found = json.loads(done.stdout)
+    assert (found[-1] if verbose else found)["result"] == "Heard: say it"
+    assert not verbose or [it["type"] for it in found] == ["system", "assistant", "assistant", "result"]
+
+
+def test_its_answer_is_a_text(heron):
+    done = heron.claude("-p", "say it")
+    assert (done.status, done.stdout) == (0, b"Heard: say it\n")
+    assert heron.claude("-p", "", input_=b"from stdin").stdout == b"Heard: from stdin\n"
+
+
+@pytest.mark.parametrize("prompt", ["-rf", "@file", "--care all", "one", "two\nlines", "x" * 200_000])
+def test_a_prompt_arrives_as_it_is_whatever_it_looks_like(heron, prompt):
+    heron.claude("-p", *STREAM, input_=prompt.encode())
+    assert heron.started()[-1]["prompt"] == prompt
+
+
+@pytest.mark.parametrize(
+    ("prompt", "cause", "said"),
+    [
+        ("fall down", "vendor_error", "my wing is broken"),
+        ("limit it", "rate_limit", "429"),
+        ("drop it", "exit_code", "exited with code 9 before it finished: the heron did not feel like it"),
+    ],
+)
+def test_its_failures_are_failures(heron, prompt, cause, said):
+    done = heron.claude("-p", prompt, *STREAM)
+    check_turns(done.stdout, False)
+    assert (done.status, done.cause, done.result["is_error"]) == (1, cause, True)
+    assert said in brief(done.lines)[-2]
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [("default", []), ("plan", ["--care", "only look"]), ("bypassPermissions", ["--care", "not at all"])],
+)
+def test_its_modes_are_what_its_profile_says(heron, mode, words):
+    done = heron.claude("-p", "say it", *STREAM, "--permission-mode", mode)
+    assert done.init["permissionMode"] == mode
+    assert heron.started()[-1]["arguments"] == ["fly", *words, "--", "say it"]
+
+
+def test_a_mode_that_its_profile_does_not_have_is_refused(heron):
+    done = heron.claude("-p", "say it", *STREAM, "--permission-mode", "acceptEdits")
+    assert (done.status, done.cause) == (1, "refused")
+    assert "default, plan, bypassPermissions" in done.result["errors"][0] and not heron.log.exists()
+
+
+def test_an_sdk_has_a_conversation_with_it(heron):
+    lines = [
+        request("1", "initialize", hooks=None),
+        user("one"),
+        request("2", "set_model", model="big"),
+        request("3", "set_permission_mode", mode="plan"),
+        request("4", "set_permission_mode", mode="acceptEdits"),
+        user("two"),
+    ]
+    done = heron.claude(*CONVERSE, input_=stdin(*lines), CLAUDE_CODE_ENTRYPOINT="sdk-py")
+    assert [line["result"] for line in results(done)] == ["Heard: one", "Heard: two"]
+    said = {it: answer["subtype"] for it, answer in responses(done).items()}
+    assert said == {"1": "success", "2": "success", "3": "success", "4": "error"}
+    first, second = heron.started()
+    nest = second["arguments"][second["arguments"].index("--nest") + 1]
+    assert first["arguments"] == ["fly", "--", "one"]
+    assert second["arguments"] == ["fly", "--care", "only look", "--brain", "big", "--nest", nest, "--", "two"]
+    assert len({line["session_id"] for line in done.lines if "session_id" in line}) == 1
+    assert done.terminator is None
+
+
+def test_its_session_goes_on(heron):
+    heron.claude("-p", "say it", *STREAM, "--session-id", U)
+    done = heron.claude("-p", "and again", *STREAM, "--resume", U)
+    assert done.init["session_id"] == U and done.result["result"] == "Heard: and again"
+    arguments = heron.started()[-1]["arguments"]
+    assert arguments[1] == "--nest" and arguments[2].startswith("nest-")
+
+
+def test_yume_has_a_turn_of_it(heron):
+    done = heron.claude("-p", "look around", *STREAM, "--shim-dialect", "yume")
+    (turn,) = check_flat(done.stdout)
+    words = "init think think text call result call failed text usage result message_stop"
+    assert " ".join(word.split()[0] for word in short(turn)) == words
+    words = "--provider", "heron", "--prompt", "look around"
+    done = heron.box.shim("yume-cli", "start", *words, environment=heron.box.environment())
+    (again,) = check_flat(done.stdout)
+    assert done.status == 0 and short(again) == short(turn)
+
+
+def test_its_recording_plays(heron):
+    cast = str(heron.box.path / "run.cast")
+    done = heron.claude("-p", "look around", *STREAM, SHIM_RECORD=cast)
+    assert heron.box.shim("replay", "--check", cast).status == 0
+    again = heron.claude("-p", "look around", *STREAM, SHIM_VENDOR=f"replay:{cast}")
+    assert brief(again.lines) == brief(done.lines) == LOOKED
+    assert again.init["shim"]["vendor"] == "heron" and len(heron.started()) == 1
+    assert "One is there." in heron.box.shim("show", cast).stdout.decode()
+
+
+def test_what_it_printed_is_translated(heron):
+    said = subprocess.run([heron.box.bin / "heron", "fly", "--", "look"], capture_output=True, check=True).stdout
+    done = heron.box.shim("translate", "heron", stdin=said)
+    assert brief(done.lines) == LOOKED
+
+
+def test_the_tables_know_it(heron):
+    rows = json.loads(heron.box.shim("vendors", "--json").stdout)
+    (row,) = (row for row in rows if row["name"] == "heron")
+    assert row["program"] == str(heron.box.bin / "heron") and row["unattended"]
+    assert row["modes"] == ["default", "plan", "bypassPermissions"] and "resume" in row["can"]
+
+
+# -- a real one -----------------------------------------------------------------------------------------------------
+
+GROK = PROFILES / "grok"
+CASES = sorted(path.name for path in GROK.iterdir() if path.is_dir())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_real_one_printed_is_translated(box, name):
+    folder = box.config.parent / "vendors"
+    folder.mkdir(parents=True)
+    shutil.copy(PROFILES / "grok.toml", folder)
+    facts = tomllib.loads((GROK / name / "case.toml").read_text(encoding="utf-8"))
+    stderr = box.path / "stderr"
+    stderr.write_text(facts["stderr"], encoding="utf-8")
+    words = "--stable-ids", "--exit", str(facts["exit"]), "--stderr", str(stderr)
+    for partial in (False, True):
+        more = ["--partial"] if partial else []
+        done = box.shim("translate", "grok", *words, *more, stdin=(GROK / name / "vendor.ndjson").read_bytes())
+        check_turns(done.stdout, partial)
+        if not partial:
+            assert brief(done.lines) == facts["said"]
+            blocks = [it for line in done.lines if line["type"] == "assistant" for it in line["message"]["content"]]
+            inputs = [block["input"] for block in blocks if block["type"] == "tool_use"]
+            assert inputs == [json.loads(it) for it in facts.get("inputs", [])]

@@ -1,0 +1,204 @@
+"""Which recording answers a message: by its prompt, or in the order of recording."""
+
+import json
+import subprocess
+
+from box import STREAM
+from casting import cast_of, cast_of_case, read_cast, stream_of
+from replaying import START, end, line, request, response, user
+from support import case
+
+from shim.core.cast.records import Header
+from shim.recording.choice import Takes, invocation_of, read_sitting
+from tests.recording.test_replay import TALK, kept
+
+
+def folder(box, *named):
+    """A directory of casts: `(prompt, fixture)` each, recorded in this order; its path."""
+    for number, (prompt, name) in enumerate(named):
+        argv = ["-p", *STREAM, prompt]
+        found = case(name)
+        kept(box, cast_of_case(found, argv=argv), f"casts/2026112{number}T000000000Z-{found.vendor}.cast")
+    return str(box.path / "casts")
+
+
+PLAIN, UNICODE, BASH = "pi/1.5.2-plain", "pi/1.5.2-unicode", "pi/1.5.2-bash"
+
+
+def said_by(box, path, prompt, *words):
+    """One turn of the drop-in that plays what is at a path."""
+    return box.claude("-p", *STREAM, *words, prompt, SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0")
+
+
+def golden(name):
+    """What a fixture's result says."""
+    _, records = read_cast(cast_of_case(case(name)))
+    return json.loads(stream_of(records, "O").splitlines()[-2])["result"]
+
+
+def test_a_directory_is_searched_for_the_prompt(box):
+    path = folder(box, ("a", PLAIN), ("b", BASH))
+    assert said_by(box, path, "b").result["result"] == golden(BASH)
+    assert said_by(box, path, "a").result["result"] == golden(PLAIN)
+
+
+def test_a_prompt_that_nobody_recorded_is_an_error_that_lists_what_is_there(box):
+    path = folder(box, ("a\x1b[31m", PLAIN), ("b", BASH))
+    done = said_by(box, path, "c\x1b]0;x\x07")
+    assert done.status == 1 and done.cause == "not_found"
+    assert "'c" in done.stderr and "'b'" in done.stderr and "\x1b" not in done.stderr
+
+
+def test_a_session_that_goes_on_plays_the_next_one_of_the_same_prompt(box):
+    path = folder(box, ("go on", PLAIN), ("go on", BASH), ("go on", UNICODE))
+    first = said_by(box, path, "go on")
+    session = first.init["session_id"]
+    second = said_by(box, path, "go on", "--resume", session)
+    third = said_by(box, path, "go on", "--resume", session)
+    assert [done.result["result"] for done in (first, second, third)] == [golden(PLAIN), golden(BASH), golden(UNICODE)]
+    assert second.init["session_id"] == session == third.init["session_id"]
+    assert said_by(box, path, "go on", "--continue").result["result"] == golden(PLAIN), (
+        "behind the last the first again"
+    )
+
+
+def test_a_session_of_a_replay_needs_the_recording_again(box):
+    path = folder(box, ("a", PLAIN))
+    session = said_by(box, path, "a").init["session_id"]
+    done = box.claude("-p", *STREAM, "b", "--resume", session)
+    assert done.status == 1 and "SHIM_VENDOR=replay:PATH" in done.stderr
+
+
+def test_a_session_of_a_vendors_own_is_not_taken_over(box):
+    box.prints("pi", "pi/1.5.2-plain")
+    session = box.claude("-p", *STREAM, "hi", SHIM_VENDOR="pi").init["session_id"]
+    done = said_by(box, folder(box, ("a", PLAIN)), "a", "--resume", session)
+    assert done.status == 1 and "was made by pi" in done.stderr
+
+
+def test_an_unknown_session_is_unknown_to_a_replay_too(box):
+    done = said_by(box, folder(box, ("a", PLAIN)), "a", "--resume", "99999999-9999-4999-8999-999999999999")
+    assert done.status == 1 and "No conversation found" in done.stderr
+
+
+def test_a_conversation_is_answered_message_by_message(box):
+    path = folder(box, ("a", PLAIN), ("b", BASH), ("a", UNICODE))
+    environment = {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0"}
+    with box.running(*TALK, stdin=subprocess.PIPE, environment=environment) as running:
+        for prompt in ("b", "a", "a"):
+            running.say(json.loads(user(prompt)))
+        done = running.hang_up()
+    assert [one["result"] for one in done.lines if one["type"] == "result"] == [
+        golden(BASH),
+        golden(UNICODE),
+        golden(PLAIN),
+    ]
+
+
+def test_yume_plays_whatever_its_provider_is(box):
+    path = folder(box, ("a", PLAIN))
+    environment = box.environment(SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0")
+    words = ["start", "--provider", "gemini", "--model", "x", "--cwd", str(box.cwd), "--session-id", "tab-1"]
+    done = box.shim("yume-cli", *words, "--prompt", "a", environment=environment)
+    assert done.status == 0 and b'"type":"result"' in done.stdout
+
+
+# -- what a recording holds ----------------------------------------------------------------------------------------
+
+SECOND = (2.0, "s", {"child": 2, "turn": 2, "argv": [], "cwd": "/"})
+AGAIN = (3.0, "s", {"child": 3, "turn": 2, "argv": [], "cwd": "/"})
+LISTENS = ["--input-format", "stream-json", *STREAM]
+
+
+def test_each_child_has_the_prompt_of_its_turn(box):
+    told = [(0.0, "i", user("one") + user("two"))]
+    children = [START, end(1.0), SECOND, end(2.5, child=2), AGAIN, end(4.0, child=3)]
+    sitting = read_sitting(kept(box, cast_of([*told, *children], argv=LISTENS)))
+    assert [take.prompt for take in sitting.takes] == ["one", "two", "two"]
+    assert [take.child for take in sitting.takes] == [1, 2, 3]
+
+
+def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
+    data = cast_of([(0.0, "i", b"a file\nof lines\n"), START, end(1.0)], argv=["-p", *STREAM, "read it"])
+    assert read_sitting(kept(box, data)).takes[0].prompt == "read it\na file\nof lines\n"
+    answers = cast_of([START, (0.0, "i", b'{"type":"control_response"}\n'), end(1.0)], argv=["-p", *TALK[:3], "ask"])
+    assert read_sitting(kept(box, answers)).takes[0].prompt.startswith("ask")
+
+
+def test_a_call_that_was_refused_then_is_no_call_now():
+    assert invocation_of(Header(argv=("--output-format", "nonsense"))).prompt is None
+    yume = Header(argv=("start", "--provider", "pi", "--prompt", "x"), dialect="yume")
+    assert invocation_of(yume).prompt == "x"
+
+
+def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):
+    children = [START, end(1.0), SECOND, end(2.5, child=2)]
+    told = [(0.0, "i", user("one") + user("two"))]
+    path = kept(box, cast_of([*told, *children], argv=LISTENS))
+    takes = Takes(path, "/", {"HOME": "/"})
+    first = takes.choose("anything", "")
+    assert first.child == 1 and takes.choose("more", first.identity).child == 2
+    assert takes.choose("two", "").child == 2
+
+
+def test_an_instruction_of_ours_behind_the_prompt_is_none_of_it(box):
+    path = folder(box, ("a", PLAIN), ("b", BASH))
+    takes = Takes(path, "/", {"HOME": "/"})
+    assert takes.choose("b\n\nAnswer with JSON", "", asked=True).prompt == "b"
+
+
+# -- a child that is started before anybody said a word --------------------------------------------------------------
+
+
+def relayed(box, *prompts):
+    """A directory of conversations with a real claude, each of one message; its path."""
+    for number, prompt in enumerate(prompts):
+        init = {"type": "system", "subtype": "init", "session_id": SESSION, "model": "m", "tools": []}
+        result = {"type": "result", "subtype": "success", "is_error": False, "result": f"said {prompt}"}
+        ready, said = response("hello", commands=[]), line(init) + line({**result, "session_id": SESSION})
+        told = [(0.0, "I", request("hello", "initialize")), (0.1, "o", ready), (0.2, "I", user(prompt))]
+        data = cast_of(
+            [(0.0, "i", user(prompt)), START, *told, (0.3, "o", said), end(1.0)], vendor="claude", argv=LISTENS
+        )
+        kept(box, data, f"claudes/{number}.cast")
+    return str(box.path / "claudes")
+
+
+SESSION = "11111111-1111-4111-8111-111111111111"
+
+
+def relay(box, path, prompt):
+    """A conversation of one message with whoever is played there."""
+    environment = {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0"}
+    with box.running(*LISTENS, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say(json.loads(request("mine", "initialize")))
+        running.read_until(b'"mine"')
+        running.say(json.loads(user(prompt)))
+        running.read_until(b'"type":"result"')
+        return running.hang_up()
+
+
+def test_a_conversation_that_claude_holds_is_chosen_by_its_first_message(box):
+    path = relayed(box, "a", "b", "c")
+    assert relay(box, path, "b").result["result"] == "said b"
+    assert relay(box, path, "a").result["result"] == "said a"
+
+
+def test_a_first_message_that_no_recording_has_ends_in_an_error_that_says_so(box):
+    done = relay(box, relayed(box, "a"), "x\x1b[31m")
+    assert done.result["is_error"] and "no recording there begins with this message" in json.dumps(done.result)
+
+
+def test_a_recording_that_nobody_stopped_is_played_before_one_that_was(box):
+    """One that was stopped waits for it: only who asks for that alone gets it."""
+    path = folder(box, ("go", PLAIN), ("go", BASH), ("stop", UNICODE))
+    for cast in sorted((box.path / "casts").iterdir())[::2]:
+        lines = cast.read_bytes().splitlines(keepends=True)
+        place = next(place for place, line in enumerate(lines) if b'"x"' in line)
+        stop = b'[0,"n",{"kind":"signal","child":1,"signal":"SIGINT"}]\n'
+        cast.write_bytes(b"".join([*lines[:place], stop, *lines[place:]]))
+    takes = Takes(path, str(box.path), {})
+    assert [takes.choose(prompt, "").cast[:8] for prompt in ("go", "stop")] == ["20261121", "20261122"]
+    first = sorted((box.path / "casts").iterdir())[0]
+    assert Takes(str(first), str(box.path), {}).choose("go", "").stopped
+    assert said_by(box, path, "go").result["result"] == golden(BASH)

@@ -1,0 +1,573 @@
+"""Every run leaves a cast that is what happened, whatever kind of run it is and however it ends: real processes."""
+
+import json
+import resource
+import select
+import signal
+import stat
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from box import ANSWER, ASK, END, PATIENCE, SHIM, START, STREAM, Running, ndjson, text
+from casting import read_cast, stream_of
+from fake_secrets import SECRETS, random
+from support import FIXTURES
+
+from shim.core.cast.records import STREAMS, Header, Record
+from shim.core.cast.verify import verify
+from shim.process import probe
+from shim.process.installed import open_probe
+from shim.state.config import VendorSettings
+from shim.vendors import find
+from tests.conversation.test_conversation import CONVERSE, IDLE, user
+from tests.conversation.test_conversation import request as control
+from tests.conversation.test_passthrough_loop import ANSWER as REPLY
+from tests.conversation.test_passthrough_loop import TURN
+from tests.conversation.test_two_way import ASKING, HELLO, answer, asks, calls, question, result, returns, says
+from tests.conversation.test_two_way import INIT as QWEN
+from tests.program.test_death import standin
+from tests.program.test_process import BROKEN
+
+SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
+SECRET = f"sk-ant-api03-{random(80)}"
+FULL = (
+    20_000  # bytes that a disk has left; no cast of a test is so small that it fits, no state so large that it does not
+)
+
+
+class Recorded:
+    """A cast that was read: its header, its records, and what each stream had."""
+
+    def __init__(self, path: Path, *, whole: bool = True) -> None:
+        self.path = path
+        self.data = path.read_bytes()
+        with path.open("rb") as file:
+            verified = verify(lambda: file.read(65536))
+        assert not whole or not [finding for finding in verified.findings if finding.severity == "damage"]
+        reader, self.records = read_cast(self.data)
+        assert reader.header is not None and (reader.ended or not whole) and not reader.skipped
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        self.header: Header = reader.header
+
+    def stream(self, letter: str) -> bytes:
+        return stream_of(self.records, letter)
+
+    def facts(self, letter: str) -> list[Record]:
+        return [record for record in self.records if record.letter == letter]
+
+    def notes(self, kind: str) -> list[dict]:
+        return [dict(record.fact) for record in self.facts("n") if record.fact["kind"] == kind]
+
+    @property
+    def order(self) -> str:
+        """The letters, each once where it stands several times in a row."""
+        letters = [record.letter for record in self.records if record.letter != "n"]
+        return "".join(one for one, before in zip(letters, ["", *letters], strict=False) if one != before)
+
+
+@pytest.fixture
+def folder(box):
+    """Where the runs of a test are recorded."""
+    return box.path / "casts"
+
+
+@pytest.fixture
+def casts(folder):
+    """What was recorded, in order."""
+    return lambda **options: [Recorded(path, **options) for path in sorted(folder.iterdir())]
+
+
+@pytest.fixture
+def ask(box, folder):
+    """One message, recorded as it is."""
+
+    def run(child, *words, vendor="demo", **environment):
+        environment = {"SHIM_REDACT": "none", "SHIM_RECORD": f"{folder}/"} | environment
+        return box.claude(*(words or ASK), SHIM_VENDOR=vendor, SHIM_BIN=child, **environment)
+
+    return run
+
+
+@pytest.fixture
+def talk(box, folder):
+    """A conversation that is held line by line."""
+
+    def start(child, *flags, vendor="demo", **environment):
+        recording = {"SHIM_REDACT": "none", "SHIM_RECORD": f"{folder}/"}
+        environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child} | recording | environment
+        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
+
+    return start
+
+
+# -- what happened ------------------------------------------------------------------------------------------------
+
+
+def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts):
+    done = ask(box.fake(["read"], ["complain", "a warning\n"], ["out", ANSWER]))
+    (cast,) = casts()
+    assert (cast.stream("o"), cast.stream("O")) == (ANSWER.encode(), done.stdout)
+    assert (cast.stream("I"), cast.stream("e"), cast.stream("i")) == (b"hi", b"a warning\n", b"")
+    header = cast.header
+    assert (header.vendor, header.argv, header.cwd, header.redact) == ("demo", ASK, str(box.cwd), "none")
+    assert (header.dialect, header.platform, header.swept) == ("claude", sys.platform, False)
+    assert header.facts["env"] == {"LANG": "C.UTF-8", **dict.fromkeys(_ours())}
+    (start,), (end,) = cast.facts("s"), cast.facts("x")
+    assert (start.fact["child"], start.fact["turn"], start.fact["cwd"]) == (1, 1, str(box.cwd))
+    assert end.fact == {"child": 1, "code": 0, "signal": None}
+    assert cast.order.startswith("sI") and cast.order.index("x") > cast.order.rindex("o")
+    assert cast.path.name.startswith(header.started.translate(str.maketrans("", "", "-:."))[:15])
+    assert cast.path.name.split("-")[1] == "demo"
+
+
+def test_the_vendors_version_is_recorded_where_it_is_known_and_nobody_is_asked_for_it(box, ask, casts, monkeypatch):
+    monkeypatch.setattr(probe, "PROBE_SECONDS", 30)
+    said = box.path / "said"
+    program = box.program("own-pi", f'echo "$@" >> {said}; [ "$1" = --version ] && echo 0.87.1; exit 0\n')
+    ask(program, vendor="pi")
+    assert "--version" not in said.read_text(encoding="utf-8")
+    environment = box.environment(SHIM_BIN=program)
+    assert open_probe(find("pi"), VendorSettings(), environment, str(box.cwd)).version(find("pi").version) == "0.87.1"
+    asked = said.read_text(encoding="utf-8").count("--version")
+    ask(program, vendor="pi")
+    assert said.read_text(encoding="utf-8").count("--version") == asked == 1
+    assert sorted(str(cast.header.vendor_version) for cast in casts()) == ["0.87.1", "None"]
+
+
+def test_a_run_without_a_program_has_no_version(box, ask, casts):
+    ask("/nowhere", vendor="pi")
+    assert [cast.header.vendor_version for cast in casts()] == [None]
+
+
+def _ours():
+    return ("SHIM_BIN", "SHIM_RECORD", "SHIM_REDACT", "SHIM_STATE", "SHIM_VENDOR")
+
+
+@pytest.mark.parametrize("case", ["pi/0.87-reasoning", "qwen/0.24.4-tool", "cursor/tools", "acai/tools"])
+def test_a_childs_bytes_are_exact_also_where_nobody_translates_them(box, ask, casts, case):
+    data = FIXTURES / case / "vendor.ndjson"
+    if not data.exists():
+        data = next((FIXTURES / case.partition("/")[0]).glob("*/vendor.ndjson"))
+    done = ask(box.fake(["cat", str(data)]), vendor=case.partition("/")[0])
+    (cast,) = casts()
+    assert (cast.stream("o"), cast.stream("O")) == (data.read_bytes(), done.stdout)
+
+
+def test_what_is_no_json_and_no_text_is_exact_and_repairs_are_noted(box, ask, casts):
+    path = box.path / "broken"
+    path.write_bytes(ndjson(START).encode() + BROKEN + b"\x00\xff no end")
+    done = ask(box.fake(["cat", str(path)]))
+    (cast,) = casts()
+    assert (cast.stream("o"), cast.stream("O")) == (path.read_bytes(), done.stdout)
+    repairs = {note["repair"]: note["count"] for note in cast.notes("repair")}
+    assert repairs == done.result["shim"]["repairs"] and repairs["not_json"]
+
+
+def test_a_large_line_and_a_large_stream_are_exact(box, ask, casts):
+    path = box.path / "large"
+    lines = [ndjson(START), ndjson(text("x" * 3_000_000)), ndjson(text("ü" * 700_000)), ndjson(text("y")) * 20_000]
+    path.write_text("".join([*lines, ndjson(END)]), encoding="utf-8")
+    done = ask(box.fake(["cat", str(path)]))
+    (cast,) = casts()
+    assert done.status == 0 and (cast.stream("o"), cast.stream("O")) == (path.read_bytes(), done.stdout)
+
+
+@pytest.mark.parametrize("words", [("-p", "hi"), ("-p", "hi", "--output-format", "json"),
+                                   ("-p", "hi", "--output-format", "json", "--verbose")])  # fmt: skip
+def test_every_output_format_is_recorded(box, ask, casts, words):
+    done = ask(box.fake(["out", ANSWER]), *words)
+    (cast,) = casts()
+    assert done.stdout and cast.stream("O") == done.stdout
+
+
+def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):
+    done = box.claude("-p", stdin=b"from a pipe", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["read"], ["out", ANSWER]),
+                      SHIM_RECORD=f"{folder}/")  # fmt: skip
+    (cast,) = casts()
+    assert (cast.stream("i"), cast.stream("I"), cast.stream("O")) == (b"from a pipe", b"from a pipe", done.stdout)
+
+
+def test_a_conversation_with_a_child_a_turn_is_one_cast(box, talk, casts):
+    lines = [control("c1", "initialize"), user("one"), user("two")]
+    with talk(box.fake(["read"], ["out", IDLE])) as running:
+        running.say(*lines)
+        done = running.hang_up()
+    (cast,) = casts()
+    assert cast.stream("O") == done.stdout and cast.stream("o") == (IDLE * 2).encode()
+    assert [json.loads(line) for line in cast.stream("i").splitlines()] == lines
+    assert [(start.fact["child"], start.fact["turn"]) for start in cast.facts("s")] == [(1, 1), (2, 2)]
+    assert [end.fact["child"] for end in cast.facts("x")] == [1, 2]
+
+
+def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, casts):
+    turn = [["out", ndjson(QWEN, calls(), asks())], ["hear", '"behavior"'], ["out", ndjson(returns("ok"), result())]]
+    child = box.fake(HELLO, ["hear", "one"], *turn, ["hear", "two"], ["out", ndjson(says("x"), result())],
+                     ["record", str(box.recording)], ["hear", "never"])  # fmt: skip
+    with talk(child, *ASKING, vendor="qwen") as running:
+        running.say(user("one"))
+        asked = question(running)
+        running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        done = running.hang_up()
+    (cast,) = casts()
+    assert cast.stream("O") == done.stdout
+    assert cast.stream("I").decode() == box.record()["stdin"]
+    assert len(cast.facts("s")) == len(cast.facts("x")) == 1
+    assert (
+        cast.stream("o")
+        == "".join(step[1] for step in (turn[0], turn[2])).encode() + ndjson(says("x"), result()).encode()
+    )
+
+
+def test_an_interrupt_is_recorded_with_the_signal_that_it_became(box, talk, casts):
+    with talk(box.fake(["out", ndjson(START, text("I am "))], ["hang"])) as running:
+        running.say(user("go"))
+        running.read_until(b"init")
+        running.say(control("c1", "interrupt"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    (cast,) = casts()
+    assert cast.stream("O") == done.stdout
+    assert cast.notes("signal") == [{"kind": "signal", "child": 1, "signal": "SIGINT"}]
+    assert cast.facts("x")[0].fact == {"child": 1, "code": None, "signal": "SIGINT"}
+
+
+def test_a_real_claudes_conversation_is_recorded_byte_for_byte(box, talk, casts):
+    child = box.fake(["hear", "initialize"], ["out", ndjson(REPLY)], ["hear", "one"], ["out", TURN], ["leave", 0])
+    with talk(child, vendor="claude") as running:
+        running.say('{"type":"control_request",  "request_id":"i","request":{"subtype":"initialize"}}', user("one"))
+        done = running.hang_up()
+    (cast,) = casts()
+    assert cast.stream("o") == cast.stream("O") == done.stdout == (ndjson(REPLY) + TURN).encode()
+    assert cast.stream("i") == cast.stream("I") and cast.stream("i").count(b"\n") == 2
+
+
+def test_what_is_answered_before_the_loop_runs_is_recorded(box, folder, casts):
+    done = box.claude(*CONVERSE, stdin=json.dumps(control("c1", "initialize")).encode() + b"\n", SHIM_VENDOR="demo",
+                      SHIM_BIN=box.fake(["hang"]), SHIM_RECORD=f"{folder}/")  # fmt: skip
+    (cast,) = casts()
+    assert b'"control_response"' in done.stdout and cast.stream("O") == done.stdout
+    assert cast.stream("i").startswith(b'{"type": "control_request"') and not cast.facts("s")
+
+
+@pytest.mark.parametrize("words", [("--prompt", "hi"), ()])
+def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, words):
+    environment = box.environment(SHIM_BIN=box.fake(["read"], ["out", ANSWER]), SHIM_RECORD=f"{folder}/")
+    arguments = ("start", "--provider", "demo", *words)
+    said = b"" if words else b'{"type":"user","content":"hi"}\n'
+    done = box.shim("yume-cli", *arguments, environment=environment, stdin=said)
+    (cast,) = casts()
+    assert (cast.header.dialect, cast.header.argv, cast.header.redact) == ("yume", arguments, "all")
+    assert (cast.stream("O"), cast.stream("i"), cast.stream("o")) == (done.stdout, said, ANSWER.encode())
+
+
+def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
+    environment = box.environment(SHIM_BIN=box.fake(["read"]), SHIM_RECORD=f"{folder}/")
+    words = ("start", "--provider", "qwen", "--api-base", "ftp://x", "--prompt", "hi")
+    done = box.shim("yume-cli", *words, environment=environment)
+    (cast,) = casts()
+    assert done.status == 1 and cast.stream("O") == done.stdout and cast.notes("refused") and not cast.facts("s")
+
+
+@pytest.mark.parametrize(
+    ("words", "environment"),
+    [
+        (ASK, {"SHIM_VENDOR": "nobody"}),
+        ((*ASK, "--resume", SESSION), {"SHIM_VENDOR": "demo"}),
+        (ASK, {"SHIM_VENDOR": "qwen", "SHIM_BIN": "/nowhere/qwen"}),
+        ((*ASK, "--permission-mode", "plan"), {"SHIM_VENDOR": "acai"}),
+        ((*ASK, "--session-id", "nonsense"), {"SHIM_VENDOR": "demo"}),
+        (("-p", "", *STREAM), {"SHIM_VENDOR": "demo"}),
+        (("-p", "hi", "--output-format", "none"), {"SHIM_VENDOR": "demo"}),
+        (ASK, {"SHIM_VENDOR": "demo", "SHIM_IDLE_TIMEOUT": "no number"}),
+    ],
+)
+def test_a_run_that_is_refused_is_recorded_too(box, folder, casts, words, environment):
+    done = box.claude(*words, SHIM_RECORD=f"{folder}/", **environment)
+    (cast,) = casts()
+    assert done.status == 1 and cast.stream("O") == done.stdout and not cast.facts("s")
+    assert cast.header.argv == words and cast.notes("refused")[0]["text"] in done.stderr
+
+
+def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
+    child = box.fake(["out", ndjson(START, {"type": "call", "id": "c1", "name": "Bash", "input": {}})],
+                     ["out", ndjson({"type": "result", "id": "c1", "output": "x" * 200_000})], ["hang"])  # fmt: skip
+    box.settings(f'record = "{folder}/"\nidle_timeout = 0.2\n')
+    box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
+    (cast,) = casts()
+    assert cast.notes("spill")[0]["characters"] == 200_000
+    assert cast.notes("timeout") == [{"kind": "timeout", "name": "idle_timeout", "seconds": 0.2}]
+    assert cast.notes("signal")[0]["signal"] == "SIGINT"
+
+
+# -- where --------------------------------------------------------------------------------------------------------
+
+
+def test_first_that_says_where_the_flag_the_environment_the_installation_the_settings(box, tmp_path):
+    child = box.fake(["out", ANSWER])
+    home = box.home / "from settings"
+    box.settings('record = "~/from settings/"\n')
+    baked = ["--installed", f"record={tmp_path / 'baked'}/", "claude", *ASK]
+
+    def run(*words, **environment):
+        box.shim(*words, environment=box.environment(SHIM_VENDOR="demo", SHIM_BIN=child, **environment))
+        found = {path for path in tmp_path.glob("*/") if path.is_dir() and any(path.glob("*.cast"))}
+        found |= {home} if home.exists() else set()
+        for path in found:
+            for file in path.iterdir():
+                file.unlink()
+            path.rmdir()
+        return {path.name for path in found}
+
+    assert run("claude", *ASK) == {"from settings"}
+    assert run(*baked) == {"baked"}
+    assert run(*baked, SHIM_RECORD=str(tmp_path / "environment") + "/") == {"environment"}
+    words = (*baked, "--shim-record", str(tmp_path / "flag") + "/")
+    assert run(*words, SHIM_RECORD=str(tmp_path / "environment") + "/") == {"flag"}
+
+
+def test_a_file_is_that_file_and_a_relative_one_begins_where_we_are(box, ask):
+    assert ask(box.fake(["out", ANSWER]), SHIM_RECORD="deep/down/one.cast").status == 0
+    assert Recorded(Path(box.cwd) / "deep" / "down" / "one.cast").stream("o") == ANSWER.encode()
+    assert stat.S_IMODE((Path(box.cwd) / "deep").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("value", ["casts/", "./one.cast"])
+def test_settings_have_no_working_directory(box, value):
+    box.settings(f'record = "{value}"\n')
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    assert done.status == 1 and "record is" in done.stderr and "an absolute path" in done.stderr
+
+
+def test_runs_at_the_same_time_have_a_cast_each(box, ask, casts):
+    child = box.fake(["out", ANSWER])
+    with ThreadPoolExecutor(4) as pool:
+        done = [future.result() for future in [pool.submit(ask, child) for _ in range(6)]]
+    found = casts()
+    assert len(found) == 6 and {cast.stream("O") for cast in found} == {one.stdout for one in done}
+
+
+def test_a_file_that_is_there_is_not_touched_and_the_turn_goes_on(box, ask):
+    path = box.path / "mine"
+    path.write_text("mine")
+    done = ask(box.fake(["out", ANSWER]), SHIM_RECORD=str(path))
+    assert done.status == 0 and path.read_text() == "mine"
+    assert "is there already, and a recording is never overwritten; the turn goes on without" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_link_in_the_place_of_the_cast_is_not_followed(box, ask):
+    target, link = box.path / "target", box.path / "one.cast"
+    link.symlink_to(target)
+    assert ask(box.fake(["out", ANSWER]), SHIM_RECORD=str(link)).status == 0
+    assert not target.exists() and link.is_symlink()
+
+
+def test_a_folder_that_cannot_be_written_costs_the_recording_and_not_the_turn(box, ask):
+    (box.path / "file").write_text("")
+    done = ask(box.fake(["out", ANSWER]), SHIM_RECORD=str(box.path / "file" / "casts") + "/")
+    assert done.status == 0 and done.result["result"] == "Hello."
+    assert "cannot be recorded" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_strict_recording_that_cannot_begin_ends_the_turn_before_it_does(box, ask):
+    box.settings("record_strict = true\n")
+    path = box.path / "one.cast"
+    path.write_text("mine")
+    done = ask(box.fake(["record", str(box.recording)]), SHIM_RECORD=str(path))
+    assert done.status == 1 and done.cause == "refused" and not box.recording.exists()
+    assert done.stderr.count("cannot be recorded") == 1
+
+
+def test_a_name_that_no_file_has_costs_the_recording_and_not_the_turn(box):
+    box.settings(f'record = "{box.path}/a\\u0000\\u001b[31m"\n')
+    done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    assert done.status == 0 and done.result["result"] == "Hello."
+    assert "cannot be recorded" in done.stderr and "\x1b" not in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_machine_without_room_for_a_thread_costs_the_recording_and_not_the_turn(box, folder):
+    code = (
+        "import threading\n"
+        "def full(thread): raise RuntimeError('no room for a thread')\n"
+        "threading.Thread.start = full\n"
+        "from shim.__main__ import main\n"
+        "main()"
+    )
+    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/")
+    done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
+                          capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
+    assert done.returncode == 0 and '"result":"Hello."' in done.stdout
+    assert "no room for a thread; the turn goes on without" in done.stderr and not list(folder.iterdir())
+
+
+# -- ends ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["one message", "one way", "two way", "relay"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_a_signal_ends_has_a_whole_cast(box, folder, casts, how, number):
+    environment, words = standin(box, how)
+    environment |= {"SHIM_RECORD": f"{folder}/", "SHIM_REDACT": "none"}
+    stdin = subprocess.DEVNULL if how == "one message" else subprocess.PIPE
+    with box.running(*words, stdin=stdin, environment=environment) as running:
+        _begin(running, how)
+        running.signal(number)
+        done = running.finish()
+    (cast,) = casts()
+    assert cast.stream("O") == done.stdout
+    name = signal.Signals(number).name
+    assert cast.notes("caught") == [{"kind": "caught", "signal": name}]
+    assert cast.facts("x")[0].fact["signal"] == cast.notes("signal")[0]["signal"]
+
+
+def _begin(running: Running, how: str) -> None:
+    if how != "one message":
+        running.say(user("go"))
+    running.read_until(b"caf" if how == "relay" else b"I am ")
+
+
+def _await_in_cast(folder: Path, text: bytes) -> None:
+    """Wait until the one cast in `folder` holds `text`; it says so when that takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while not any(text in path.read_bytes() for path in folder.iterdir()):
+        assert time.monotonic() < deadline, f"{text!r} was never recorded"
+        select.select([], [], [], 0.01)
+
+
+def test_a_run_that_is_killed_has_a_cast_that_can_be_read(box, folder, casts):
+    environment, words = standin(box, "one message")
+    with box.running(*words, environment=environment | {"SHIM_RECORD": f"{folder}/"}) as running:
+        said = running.read_until(b"I am ")
+        _await_in_cast(folder, rb'I am \"}"]')  # a thread writes it: what the frontend has may not be there yet
+        running.signal(signal.SIGKILL)
+        running.process.wait()
+    (cast,) = casts(whole=False)
+    assert cast.stream("o").endswith(b'"I am "}\n') and said.startswith(cast.stream("O"))
+    assert not cast.facts("x") and cast.facts("s")
+
+
+def test_a_frontend_that_has_gone_leaves_a_whole_cast(box, folder, casts):
+    environment, words = standin(box, "one message")
+    with box.running(*words, environment=environment | {"SHIM_RECORD": f"{folder}/"}) as running:
+        running.read_until(b"I am ")
+        assert running.process.stdout is not None
+        running.process.stdout.close()
+        running.process.stdout = None
+        running.process.wait(PATIENCE)
+    (cast,) = casts()
+    assert cast.facts("x")[0].fact["child"] == 1
+
+
+def _small_disk():
+    """The process may write so many bytes of a file and no more; what Python compiles stays where it is."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wanted(box, folder, strict):
+    box.settings(f"record_strict = {str(strict).lower()}\ntranscripts = false\n")
+    gate = box.gate()
+    child = box.fake(["out", ndjson(START)], ["repeat", ndjson(text("word ")), 3000], ["wait", gate.path],
+                     ["out", ndjson(END)])  # fmt: skip
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child, "SHIM_RECORD": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    with box.running(*ASK, environment=environment, preexec_fn=_small_disk) as running:
+        line = "" if strict else running.process.stderr.readline().decode()  # said while the turn runs
+        if not strict:
+            gate.open()
+        done = running.finish()
+    line = done.result["errors"][0] if strict else line
+    assert line.startswith(f"the recording {folder} stopped: File too large")
+    assert folder.stat().st_size <= FULL and "recording" not in done.stderr
+    if strict:
+        assert (done.status, done.cause) == (1, "internal") and done.result["is_error"]
+    else:
+        assert done.status == 0 and done.result["result"] == "word " * 3000
+        assert line.endswith("the turn goes on without it\n")
+
+
+def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, folder):
+    """The disk is full when the last of it is written: the turn has its result by then."""
+    box.settings("record_strict = true\n")
+    code = (
+        "from shim.core.cast import records as cast\n"
+        "def full(chain): raise OSError(28, 'No space left on device')\n"
+        "cast.Chain.end = full\n"
+        "from shim.__main__ import main\n"
+        "main()"
+    )
+    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_RECORD=f"{folder}/")
+    done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
+                          capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
+    assert '"result":"Hello."' in done.stdout and done.returncode == 1
+    assert "stopped: No space left on device" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_cast_is_not_larger_than_it_may_become(box, ask, casts):
+    box.settings("record_max_bytes = 30000\n")
+    done = ask(box.fake(["out", ndjson(START)], ["repeat", ndjson(text("word ")), 3000], ["out", ndjson(END)]))
+    (cast,) = casts()
+    assert done.status == 0 and done.result["result"] == "word " * 3000
+    assert done.stderr.count("\n") == 1 and "record_max_bytes" in done.stderr
+    assert cast.notes("limit") == [{"kind": "limit", "bytes": 30000}]
+    assert len(cast.data) < 40_000
+
+
+# -- secrets ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("redact", ["casts", "all"])
+def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, redact):
+    """Threats page: in a prompt, a tool's output, stderr and the environment, whole and split over deltas and lines."""
+    events, stderr, hidden, prompts = [START], "", [], []
+    for number, (_, before, secret, behind) in enumerate(SECRETS):
+        whole = f"{before}{secret}{behind}"
+        hidden.append(secret)
+        middle = len(before) + len(secret) // 2
+        call = {"type": "call", "id": f"c{number}", "name": "Bash", "input": {"command": f"use {whole} here"}}
+        events += [call, {"type": "result", "id": f"c{number}", "output": f"it is {whole} there"}]
+        events += [text("so: "), text(f" {whole[:middle]}"), text(f"{whole[middle:]} "), text("and. ")]
+        stderr += f"warning: {whole} \n"
+        prompts.append(f" {whole} ")
+    out, complaint = box.path / "out", box.path / "complaint"
+    out.write_text(ndjson(*events, END), encoding="utf-8")
+    complaint.write_text(stderr, encoding="utf-8")
+    child = box.program("vendor", f"cat >/dev/null; cat {complaint} >&2; exec cat {out}\n")
+    log = box.path / "log"
+    environment = {"SHIM_LOG": f"debug:{log}", "SHIM_REDACT": redact, "ANTHROPIC_API_KEY": SECRET, "TERM": SECRET}
+    box.claude("-p", f"do {SECRET}", *STREAM, "--settings", '{"apiKey": "1"}', stdin="".join(prompts).encode(),
+               SHIM_VENDOR="demo", SHIM_BIN=child, SHIM_RECORD=f"{folder}/", **environment)  # fmt: skip
+    (cast,) = [Recorded(path) for path in folder.iterdir()]
+    texts = [cast.data.decode(), *(cast.stream(letter).decode() for letter in STREAMS), log.read_text()]
+    texts += [json.dumps(cast.header.facts), json.dumps([dict(record.fact) for record in cast.records])]
+    texts.append("".join(json.loads(line).get("text", "") for line in cast.stream("o").splitlines()))
+    for secret in [*hidden, SECRET]:
+        for form in {secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret)[1:-1])[1:-1]}:
+            assert not [said for said in texts if (form in said and len(form) > 7) or f" {form} " in said], form
+    assert cast.header.swept and cast.notes("redaction")[0]["counts"]["anthropic-key"] > 3
+    assert SECRET not in str(cast.header.facts) and "[REDACTED:argument]" in cast.header.argv
+
+
+def test_nothing_is_blanked_where_nobody_wants_it(box, ask, casts):
+    ask(box.fake(["read"], ["out", ndjson(START, text(SECRET), END)]), "-p", f"do {SECRET}")
+    (cast,) = casts()
+    assert SECRET.encode() in cast.stream("o") and SECRET.encode() in cast.stream("I")
+
+
+# -- off ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_not_recorded_imports_nothing_for_it(box):
+    code = "import sys; from shim.__main__ import main\ntry: main()\nfinally: sys.stderr.write(' '.join(sys.modules))"
+    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    for extra, there in (({}, False), ({"SHIM_RECORD": str(box.path / "one.cast")}, True)):
+        done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment | extra, cwd=box.cwd,
+                              capture_output=True, text=True, timeout=PATIENCE, check=True)  # fmt: skip
+        modules = set(done.stderr.split())
+        for name in ("casts.recorder", "casts.recording", "casts.cast", "casts.clean", "casts.redact", "redact"):
+            assert (f"shim.{name}" in modules) is there, name

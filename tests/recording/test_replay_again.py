@@ -1,0 +1,180 @@
+"""Record, replay, record: the child's bytes are the same, byte for byte."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from box import STREAM, Box, Running
+from casting import cast_of, cast_of_case, read_cast, stream_of
+from fake_secrets import BARE
+from replaying import START, end, response, user
+from support import Case, case, fixture_cases
+from torture import Torture
+from torture_cases import cases as torture_cases
+
+from tests.recording.test_replay import TALK, kept, qwen_cast
+
+LARGEST = 3_000_000  # bytes of a case of torture that is tried here
+EVERY = 20  # of the fixtures one in so many; the others are in the end-to-end tests
+CASES = [one for one in fixture_cases() if one.exit is not None]
+TORTURE = [one for one in torture_cases() if len(one.data) < LARGEST]
+
+
+def environment(box: Box, data: bytes) -> dict[str, str]:
+    """The drop-in plays a cast and records what it does."""
+    into = box.path / "recorded"
+    into.mkdir(exist_ok=True)
+    path = kept(box, data)
+    return {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0", "SHIM_RECORD": str(into), "SHIM_REDACT": "none"}
+
+
+def recorded(box: Box) -> bytes:
+    """The one cast that was recorded."""
+    (path,) = (box.path / "recorded").iterdir()
+    data = path.read_bytes()
+    path.unlink()
+    return data
+
+
+def streams(data: bytes) -> tuple[bytes, bytes, object]:
+    """What a child said on its stdout and its stderr, and how it ended."""
+    _, records = read_cast(data)
+    ends = [(one.fact["code"], one.fact["signal"]) for one in records if one.letter == "x"]
+    return stream_of(records, "o"), stream_of(records, "e"), ends
+
+
+def again(box: Box, data: bytes, *words: str) -> bytes:
+    """The cast of a one-message run that plays another."""
+    box.claude("-p", *STREAM, *words, "hi", **environment(box, data))
+    return recorded(box)
+
+
+def case_again(box: Box, case: Case) -> None:
+    """Assert it for a fixture."""
+    data = cast_of_case(case)
+    now = again(box, data)
+    reader, records = read_cast(now)
+    assert reader.header is not None and reader.header.vendor == case.vendor, "it is still the vendor's recording"
+    ours = any(one.fact.get("kind") == "signal" for one in records)  # we ended it, behind its result
+    compared = 2 if ours else 3
+    assert streams(now)[:compared] == streams(data)[:compared]
+
+
+def torture_again(box: Box, one: Torture, vendor: str) -> None:
+    """Assert it for a case of torture."""
+    data = cast_of([START, (0.1, "o", one.data), end(0.2)], vendor=vendor)
+    now = again(box, data)
+    (said, complained, _), (whole, complaints, _) = streams(now), streams(data)
+    if any(note.fact.get("kind") == "signal" for note in read_cast(now)[1]):
+        assert whole.startswith(said), "a forged result may be believed, and the child be ended behind it"
+    else:
+        assert (said, complained) == (whole, complaints)
+
+
+@pytest.mark.parametrize("case", CASES[::EVERY], ids=lambda one: one.name)
+def test_a_fixture_is_recorded_again(box, case):
+    case_again(box, case)
+
+
+@pytest.mark.parametrize("one", TORTURE[::EVERY], ids=lambda one: one.name)
+def test_torture_is_recorded_again(box, one):
+    torture_again(box, one, one.vendors[0])
+
+
+@contextmanager
+def talking(box: Box, data: bytes, *words: str) -> Iterator[Running]:
+    """A conversation that plays a cast and is recorded."""
+    with box.running(*TALK, *words, stdin=subprocess.PIPE, environment=environment(box, data)) as running:
+        yield running
+
+
+def test_a_run_with_a_permission_is_recorded_again(box):
+    data = qwen_cast()
+    for _ in range(2):
+        with talking(box, data) as running:
+            running.say(json.loads(user("one")))
+            asked = running.read_until(b'"can_use_tool"').split(b"\n")
+            question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
+            identity, given = question["request_id"], question["request"]["input"]
+            running.say(json.loads(response(identity, behavior="allow", updatedInput=given)))
+            running.read_until(b'"result":"first"')
+            running.say(json.loads(user("two")))
+            running.read_until(b'"result":"second"')
+            running.hang_up()
+        found = recorded(box)
+        assert streams(found) == streams(data)
+        data = found
+    done = box.shim("replay", kept(box, data), "--check")
+    assert done.status == 0, done.stdout
+
+
+def test_a_run_that_was_interrupted_is_recorded_again(box):
+    said = case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
+    box.fake(["cat", str(said)], ["hang"], name="pi")
+    into = box.path / "recorded"
+    into.mkdir()
+    first = {"SHIM_VENDOR": "pi", "SHIM_RECORD": str(into), "SHIM_REDACT": "none"}
+    data = b""
+    for _ in range(3):
+        chosen = environment(box, data) if data else first
+        with box.running(*TALK, "--include-partial-messages", stdin=subprocess.PIPE, environment=chosen) as running:
+            running.say(json.loads(user("one")))
+            running.read_until(b"part1 ")  # all that it said: what an interrupt cuts off is another thing each time
+            running.say({"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}})
+            running.read_until(b'"type":"result"')
+            running.hang_up()
+        found = recorded(box)
+        assert not data or streams(found) == streams(data)
+        data = found
+    done = box.shim("replay", kept(box, data), "--check")
+    assert done.status == 0, done.stdout
+
+
+def test_a_run_that_a_signal_ended_is_the_same_today(box):
+    said = case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
+    box.fake(["cat", str(said)], ["hang"], name="pi")
+    into = box.path / "recorded"
+    into.mkdir()
+    chosen = {"SHIM_VENDOR": "pi", "SHIM_RECORD": str(into), "SHIM_REDACT": "none"}
+    with box.running("-p", *STREAM, "--include-partial-messages", "hi", environment=chosen) as running:
+        running.read_until(b'"text_delta"')
+        running.signal(signal.SIGINT)
+        done = running.finish()
+    assert done.result["shim"]["cause"] == "interrupted"
+    path = kept(box, recorded(box))
+    done = box.shim("replay", path, "--check")
+    assert done.status == 0, done.stdout
+
+
+def test_a_recording_without_its_secrets_is_found_and_is_the_same_today(box):
+    into = box.path / "recorded"
+    into.mkdir()
+    prompt = f"my key is {BARE['anthropic-key'][0]}, use it"
+    box.prints("pi", "pi/1.5.2-bash")
+    words = ("-p", *STREAM, prompt)
+    first = box.claude(*words, SHIM_VENDOR="pi", SHIM_RECORD=str(into))
+    assert BARE["anthropic-key"][0].encode() not in b"".join(path.read_bytes() for path in into.iterdir())
+    second = box.claude(*words, SHIM_VENDOR=f"replay:{into}", SHIM_REPLAY_SPEED="0")
+    assert second.result["result"] == first.result["result"] != ""
+    done = box.shim("replay", str(into), "--check")
+    assert done.status == 0, done.stdout
+
+
+def test_yumes_run_with_an_approval_is_the_same_today(box):
+    chosen = environment(box, qwen_cast())
+    words = ["start", "--provider", "qwen", "--model", "m", "--cwd", str(box.cwd), "--session-id", "tab-1"]
+    words += ["--permission-mode", "interactive"]
+    with box.running(*words, door="yume-cli", stdin=subprocess.PIPE, environment=chosen) as running:
+        running.say({"type": "user", "content": "one"})
+        running.read_until(b'"type":"tool_use"')
+        running.say({"type": "tool_approval", "id": "c1", "approved": True})
+        running.read_until(b'"content":"first"')
+        running.say({"type": "user", "content": "two"})
+        running.read_until(b'"content":"second"')
+        running.hang_up()
+    path = kept(box, recorded(box), "yume.cast")
+    done = box.shim("replay", path, "--check")
+    assert done.status == 0, done.stdout

@@ -1,0 +1,105 @@
+"""Whatever stands in a recording: every export is well-formed or says that it is no cast, and a list has its row."""
+
+import json
+from pathlib import Path
+
+import pytest
+from atif_schema import check_trajectory
+from casting import cast_of_case
+from exporting import exported
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import FIXTURES, case
+
+from shim.commands.cast.summaries import run_of
+from shim.core.cast.records import CastError
+from shim.story.export import atif as export_atif
+from shim.story.export import ndjson as export_ndjson
+from shim.vendors import VENDORS
+from tests.story.export.test_export_otel import spans_of
+
+OLD = sorted((FIXTURES / "casts").rglob("*.cast"))
+CASES = ("pi/1.5.2-bash", "claude/2.1.327-tool-agent", "qwen/0.24.4-in-two-turns", "cake/2026-07-parallel")
+CASTS = [cast_of_case(case(name)) for name in CASES]
+SEEDS = [
+    data.encode()
+    for data in ('"', "null", "{}", "[]", "-1", "1e400", '"\\ud800"', "\x1b[31m", "\n", '"parent_tool_use_id":"x"')
+]
+
+
+def check(folder: Path, cast: bytes) -> None:
+    run = run_of(str(_written(folder, cast)))
+    json.dumps(run.report())
+    try:
+        exported(export_ndjson.export, folder, cast)
+    except CastError as error:
+        if run.state == "unreadable":
+            return
+        assert "was not given Claude's stream" in str(error)
+    for redact in (False, True):
+        check_trajectory(json.loads(exported(export_atif.export, folder, cast, redact=redact)))
+        spans_of(folder, cast, redact=redact, content=True)
+        if run.vendor in VENDORS:
+            exported(export_ndjson.export, folder, cast, redact=redact)
+
+
+def _written(folder: Path, cast: bytes) -> Path:
+    file = folder / "any.cast"
+    file.write_bytes(cast)
+    return file
+
+
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.name)
+def test_every_kept_cast_is_exported(path, tmp_path):
+    check(tmp_path, path.read_bytes())
+
+
+def test_there_are_kept_casts():
+    assert OLD
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_was_changed_in_a_cast_it_is_exported(data, tmp_path):
+    cast = bytearray(data.draw(st.sampled_from(CASTS)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(cast) - 1))
+        cast[at : at + data.draw(st.integers(0, 60))] = data.draw(st.sampled_from(SEEDS) | st.binary(max_size=4))
+    check(tmp_path, bytes(cast[: data.draw(st.just(len(cast)) | st.integers(0, len(cast)))]))
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["", "x", "\u202e", "a" * 99]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "id", "text", "x"]), inner),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_an_events_fields_hold_it_is_exported(data, tmp_path):
+    """A value somewhere in a line that the frontend saw is another one: of a real claude nobody knows them all."""
+    lines = data.draw(st.sampled_from(CASTS)).split(b"\n")
+    said = [number for number, line in enumerate(lines) if b'"O"' in line[:20]]
+    for _ in range(data.draw(st.integers(1, 3))):
+        number = data.draw(st.sampled_from(said))
+        moment = json.loads(lines[number])
+        event = json.loads(moment[2]) if moment[2].startswith("{") else {}
+        places = list(_places(event))
+        if places:
+            holder, key = data.draw(st.sampled_from(places))
+            holder[key] = data.draw(VALUES)
+        lines[number] = json.dumps([moment[0], moment[1], json.dumps(event)]).encode()
+    check(tmp_path, b"\n".join(lines))
+
+
+def _places(value):
+    """Every place in a value: what holds it, and its key there."""
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        yield value, key
+        if isinstance(item, dict | list):
+            yield from _places(item)

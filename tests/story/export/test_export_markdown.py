@@ -1,0 +1,157 @@
+"""A session as Markdown: one golden that a person has read, and what hostile words cannot do to a page of others'."""
+
+import json
+import re
+
+import pytest
+from casting import cast_of_case
+from fake_secrets import SECRETS
+from markdown_it import MarkdownIt
+from rich_session import Script, everything, long, markdown_of_everything
+from support import FIXTURES, as_parameters, fixture_cases
+
+from shim.story.export.markdown import BODY_CHARACTERS, LEFT_OUT, export
+from shim.story.export.neutral import fence, markdown, plain
+from tests.story.export.test_export_html import ESCAPES, hostile
+
+GOLDEN = FIXTURES / "exports" / "everything.md"
+
+# Words → what is left of them in a model's Markdown.
+UNWANTED = {
+    "<img src=x onerror=alert(1)>": "&#60;img src=x onerror=alert(1)>",
+    "</details><script>": "&#60;/details>&#60;script>",
+    "<!-- hidden": "&#60;!-- hidden",
+    "&#64;octocat &lt;b>": "&#38;#&#8203;64;octocat &#38;lt;b>",
+    "![a](https://e.example/pixel.png)": "&#33;[a](https://e.example/pixel.png)",
+    "[a](javascript:alert(1))": "[a]&#40;javascript:alert(1))",
+    "[a]( data:text/html,x)": "[a]&#40; data:text/html,x)",
+    "[a](<javascript:x>)": "[a]&#40;&#60;javascript:x>)",
+    "[a]: javascript:alert(1)": "[a]&#58; javascript:alert(1)",
+    "thanks @octocat and me@example.org": "thanks @&#8203;octocat and me@&#8203;example.org",
+    "fixes #12, o/r#3, GH-4": "fixes #&#8203;12, o/r#&#8203;3, GH&#8203;-4",
+    "closes https://github.com/o/r/issues/1": "closes https://redirect.github.com/o/r/issues/1",
+    "www.github.com/o/r/pull/2": "www.&#8203;github.com/o/r/pull/2",
+    r"\<b> \@octocat \\ \a \`x": "&#60;b> &#64;&#8203;octocat &#92; &#92;a &#96;x",
+    "an open ` tick and ``` three": "an open &#96; tick and &#96;&#96;&#96; three",
+}
+# What a model may write stays as it is.
+WANTED = [
+    '# A *title*\n\n1. one\n   - **two** `x = "<b>" @me #1`\n\n| a | b |\n| --- | --- |\n| 1 | ``a`b`` |',
+    "[the guide](https://example.org/a_b?c=1#d)",
+    "> quoted\n\n---\n\n~~gone~~ a > b",
+]
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """Export a cast as Markdown."""
+
+    def call(cast: bytes, *, redact: bool = True) -> str:
+        path = tmp_path / "run.cast"
+        path.write_bytes(cast)
+        said: list[bytes] = []
+        export(str(path), said.append, redact=redact)
+        return b"".join(said).decode()
+
+    return call
+
+
+def parsed(text):
+    """What a page makes of it: blocks, and what stands inside of them."""
+    blocks = MarkdownIt("commonmark").enable("table").parse(text)
+    return blocks, [child for block in blocks for child in block.children or ()]
+
+
+def test_one_of_everything_is_what_a_person_has_read():
+    assert markdown_of_everything() == GOLDEN.read_bytes()
+
+
+@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+def test_every_fixture_has_its_page(exported, case):
+    assert exported(cast_of_case(case)).startswith("# ")
+
+
+@pytest.mark.parametrize(("words", "left"), UNWANTED.items())
+def test_what_a_model_may_not_do_to_the_page_is_text(words, left):
+    assert markdown(words) == left
+
+
+@pytest.mark.parametrize("words", WANTED)
+def test_what_a_model_writes_otherwise_stays_as_it_is(words):
+    assert markdown(words) == words
+
+
+OURS = re.compile(r"</?(details|summary|b|code|sub)( open)?>")
+
+
+@pytest.mark.parametrize(
+    "words", [*UNWANTED, "```", "~~~~\n```\n</details>", "- a\n  ```\n b", "> ```\n", "a\n\n</details>\n\n", ESCAPES]
+)
+def test_hostile_words_leave_no_html_no_image_and_no_open_fence(exported, words):
+    said = exported(hostile(words))
+    blocks, inner = parsed(said)
+    for token in (*blocks, *inner):
+        assert token.type != "image"
+        if token.type.startswith("html"):
+            assert "<" not in OURS.sub("", token.content), token.content
+        if token.type == "link_open":
+            assert str(token.attrs["href"]).startswith("https://")
+    assert blocks[-1].type == "table_close", "the end stands inside of something"
+
+
+@pytest.mark.parametrize("words", ["@octocat", "#12", "GH-7", "closes https://github.com/o/r/issues/1"])
+def test_nobody_is_mentioned_and_nothing_is_closed(exported, words):
+    for token in parsed(exported(hostile(words)))[1]:
+        if token.type == "text":
+            assert not re.search(r"@\w|#\d|GH-\d|://(www\.)?github\.com", token.content), token.content
+
+
+@pytest.mark.parametrize("text", ["```", "````\n```", "a", "~~~", "``````` x"])
+def test_a_fence_is_longer_than_any_in_its_text(text):
+    (token,) = parsed(fence(text))[0]
+    assert (token.type, token.content) == ("fence", f"{text}\n")
+
+
+@pytest.mark.parametrize("text", ["*a* _b_ `c` [d](https://e.example)", "<b>", "a|b", "&amp;", "$x$", "\\*", "a\n\nb"])
+def test_a_plain_text_is_one_line_that_shows_itself(text):
+    _, inline, _ = MarkdownIt("commonmark").parse(plain(text))[:3]
+    shown = "".join(child.content for child in inline.children)
+    assert {child.type for child in inline.children} <= {"text", "text_special"}
+    assert shown.replace("\u200b", "") == " ".join(text.split())
+
+
+@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+def test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted(exported, kind, before, secret, behind):
+    cast = hostile(f"x {before}{secret}{behind} y")
+    said = exported(cast)
+    for form in (secret, json.dumps(secret)[1:-1]):
+        assert form not in said
+    assert "[REDACTED:" in said
+    assert (secret if "\n" not in secret else secret.split("\n")[1]) in exported(cast, redact=False)
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"])
+def test_a_character_that_is_obeyed_is_nowhere(exported, character):
+    assert character not in exported(hostile(f"a{character}b"))
+
+
+def test_a_long_session_fits_into_a_description_and_says_what_is_missing(exported):
+    said = exported(long().cast())
+    assert len(said) <= BODY_CHARACTERS
+    assert LEFT_OUT in said
+    assert said.endswith("|\n")
+
+
+def test_a_cast_that_was_cut_off_says_so(exported):
+    whole = everything().cast()
+    assert "> **Note:** The recording was cut off" in exported(whole[: len(whole) // 2])
+
+
+def test_an_agent_inside_an_agent_is_a_quotation_in_a_quotation(exported):
+    script = Script().prompt("x").init()
+    outer = script.call("Task", {"prompt": "a"})
+    inner = script.call("Task", {"prompt": "b"}, outer)
+    script.text("deep\n\n```\ncode\n```", inner)
+    script.result_of(inner, "done", outer).result_of(outer, "done")
+    said = exported(script.result("x").cast())
+    assert "> > deep\n> >\n> > ```\n> > code\n> > ```\n" in said

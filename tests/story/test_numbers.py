@@ -1,0 +1,250 @@
+"""The numbers of a recording are the same wherever they are said: drawn, listed, added up, exported."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from casting import Moment, cast_of, cast_of_case
+from exporting import exported
+from rich_session import everything
+from showing import conversation, drawn, line
+from support import case
+from telling import INIT, call, result, returned, said, text, user
+
+from shim.commands.cast.summaries import run_of
+from shim.commands.cast.summary import Statistic
+from shim.story.export import atif as export_atif
+from shim.story.export import html as export_html
+from shim.story.export import markdown as export_markdown
+from shim.story.export import ndjson as export_ndjson
+from shim.story.figures import calls, dollars, duration, tokens_in, tokens_out
+from tests.story.export.test_export_otel import spans_of
+
+CASES = (
+    "acai/2026-04-shellfail",
+    "cake/2026-07-parallel",
+    "claude/2.1.327-api-err529",
+    "claude/2.1.327-denied-bash",
+    "claude/2.1.327-in-two-msgs-sequential",
+    "claude/2.1.327-in-user-midturn",
+    "claude/2.1.327-tool-agent",
+    "cursor/handmade-tool-zoo",
+    "pi/1.5.2-bash-fail",
+    "pi/1.5.2-two-prompts",
+    "qwen/0.24.4-default-write",
+    "qwen/0.24.4-in-two-turns",
+    "qwen/handmade-subagent-foreground",
+    "torture/claude-numbers",
+)
+ARGV = ["-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
+USAGE = {
+    "input_tokens": 1200,
+    "output_tokens": 34,
+    "cache_read_input_tokens": 5000,
+    "cache_creation_input_tokens": 600,
+}
+DENIED = [{"tool_name": "Bash", "tool_use_id": "c", "tool_input": {}}]
+
+
+def talk(*moments: tuple[float, str, dict[str, Any]]) -> bytes:
+    lines: list[Moment] = [(at, letter, line(event)) for at, letter, event in moments]
+    return cast_of(lines, argv=ARGV)
+
+
+def queued() -> bytes:
+    """Two messages at once, a third in the middle of a turn; a call fails, one is denied, one has no answer."""
+    return talk(
+        (0.0, "i", user("one")),
+        (0.1, "i", user("two")),
+        (0.5, "O", INIT),
+        (2.0, "O", said(call("a"), call("b", "Read"), call("c"))),
+        (3.0, "O", returned("a", failed=True)),
+        (3.5, "O", returned("b")),
+        (4.0, "O", returned("c", failed=True)),
+        (10.0, "O", result(0.25, num_turns=2, usage=USAGE, permission_denials=DENIED)),
+        (12.0, "O", INIT),
+        (14.0, "i", user("three")),
+        (15.0, "O", said(call("a"))),
+        (20.0, "O", result(0.5, usage=USAGE, is_error=True, subtype="error_during_execution", errors=["no"])),
+        (21.0, "O", INIT),
+        (25.0, "O", said(text("three"))),
+        (26.0, "O", result(0.75, usage=USAGE)),
+    )
+
+
+CASTS = {"conversation": conversation, "queued": queued, "everything": lambda: everything().cast()}
+
+
+def _cast(name: str) -> bytes:
+    return CASTS[name]() if name in CASTS else cast_of_case(case(name))
+
+
+def _data(page: bytes) -> dict[str, Any]:
+    found = re.search(rb'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.fixture(params=[*CASTS, *CASES])
+def cast(request: pytest.FixtureRequest) -> bytes:
+    return _cast(request.param)
+
+
+@pytest.fixture
+def row(cast: bytes, tmp_path: Path) -> dict[str, Any]:
+    """What `shim cast list --json` says of it."""
+    (tmp_path / "row.cast").write_bytes(cast)
+    return run_of(str(tmp_path / "row.cast")).report()
+
+
+def test_a_statistic_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
+    statistic = Statistic()
+    statistic.add(run_of(str(tmp_path / "row.cast")))
+    told = statistic.report()
+    assert told["turns"]["count"] == row["turns"]
+    assert [told["calls"][name] for name in ("calls", "failed", "denied")] == _calls(row)
+    assert (told["tokens"], told["cost_usd"]) == (row["tokens"], pytest.approx(row["cost_usd"]))
+    assert sum(told["errors"].values()) == row["errors"]
+
+
+def test_a_page_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
+    totals = _data(exported(export_html.export, tmp_path, cast))["totals"]
+    assert [totals[name] for name in ("turns", "errors", "tokens")] == [
+        row[name] for name in ("turns", "errors", "tokens")
+    ]
+    assert [totals[name] for name in ("calls", "failed", "denied")] == _calls(row)
+    assert totals["cost"] == row["cost_usd"]
+    assert totals["duration"] == pytest.approx(1000 * row["duration_s"], abs=1)
+
+
+def test_a_page_and_its_steps_agree(cast: bytes, tmp_path: Path) -> None:
+    data = _data(exported(export_html.export, tmp_path, cast))
+    outcomes = [step["outcome"] for step in data["steps"] if step["kind"] == "call"]
+    assert len(outcomes) == data["totals"]["calls"]
+    assert [outcomes.count(word) for word in ("failed", "denied")] == [
+        data["totals"][word] for word in ("failed", "denied")
+    ]
+
+
+def test_a_pull_request_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
+    names, _, values = exported(export_markdown.export, tmp_path, cast).decode().strip().splitlines()[-3:]
+    foot = dict(zip(*(map(str.strip, cells.strip("|").split("|")) for cells in (names, values)), strict=True))
+    assert foot["turns"].split()[0] == str(row["turns"]) and foot["tool calls"] == calls(*_calls(row))
+    assert foot["tokens in"].split()[0] == f"{tokens_in(row['tokens']):,}"
+    assert foot["tokens out"] == f"{tokens_out(row['tokens']):,}"
+    assert foot["cost"] == (dollars(row["cost_usd"]) or "–") and foot["time"] == duration(row["duration_s"])
+
+
+def test_a_trajectory_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
+    metrics = json.loads(exported(export_atif.export, tmp_path, cast))["final_metrics"]
+    extra = metrics["extra"]
+    assert (extra["turns"], extra["errors"]) == (row["turns"], row["errors"])
+    assert [extra[name] for name in ("tool_calls", "failed_tool_calls", "denied_tool_calls")] == _calls(row)
+    assert metrics.get("total_prompt_tokens", 0) == tokens_in(row["tokens"])
+    assert metrics.get("total_completion_tokens", 0) == tokens_out(row["tokens"])
+    assert metrics.get("total_cost_usd", 0) == row["cost_usd"]
+    assert extra["duration_s"] == pytest.approx(row["duration_s"], abs=0.001)
+
+
+def test_spans_have_the_numbers_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
+    spans = [(span, _attributes(span)) for span in spans_of(tmp_path, cast)]
+    turns = [facts for span, facts in spans if "parentSpanId" not in span and facts.get("error.type") != "cut_off"]
+    tools = [facts for _, facts in spans if facts["gen_ai.operation.name"] == "execute_tool"]
+    assert len(turns) == row["turns"] and len(tools) == row["calls"]
+    assert sum("error.type" in facts for facts in turns) == row["errors"]
+    assert sum(int(facts.get("gen_ai.usage.input_tokens", 0)) for facts in turns) == tokens_in(row["tokens"])
+    assert sum(int(facts.get("gen_ai.usage.output_tokens", 0)) for facts in turns) == tokens_out(row["tokens"])
+
+
+def test_the_stream_has_the_results_of_the_list(cast: bytes, row: dict[str, Any], tmp_path: Path) -> None:
+    stream = exported(export_ndjson.export, tmp_path, cast).splitlines()
+    results = [json.loads(raw) for raw in stream if raw.startswith(b'{"type": "result"') or b'"type":"result"' in raw]
+    results = [event for event in results if event["type"] == "result"]
+    assert (len(results), sum(event["is_error"] for event in results)) == (row["turns"], row["errors"])
+
+
+def test_a_drawing_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any]) -> None:
+    shown = drawn(cast).splitlines()
+    ends = [each for each in shown if each.startswith(("✓ done", "✗ failed"))]
+    assert len(ends) == row["turns"] and sum(each.startswith("✗") for each in ends) == row["errors"]
+    if row["turns"] > 1 and row["duration_s"] >= 0.05:
+        (told,) = (each for each in shown if each.startswith("session: "))
+        assert f"{row['turns']} turns" in told and told.endswith(duration(row["duration_s"]))
+        assert not row["calls"] or f" · {calls(*_calls(row), 'calls')} · " in told
+        assert f" {tokens_out(row['tokens']):,} out" in told and f" {tokens_in(row['tokens']):,} tokens in" in told
+
+
+def _calls(row: dict[str, Any]) -> list[int]:
+    return [row["calls"], row["failed_calls"], row["denied_calls"]]
+
+
+def _attributes(span: dict[str, Any]) -> dict[str, Any]:
+    return {fact["key"]: next(iter(fact["value"].values())) for fact in span["attributes"]}
+
+
+# -- one turn ----------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_takes_from_its_question_or_from_the_end_of_the_one_before(tmp_path: Path) -> None:
+    """A message that came in the middle of a turn makes that one no shorter, and its own begins when it is free."""
+    took = [10.0, 10.0, 6.0]
+    (tmp_path / "one.cast").write_bytes(queued())
+    assert run_of(str(tmp_path / "one.cast")).turns.total == pytest.approx(sum(took))
+    ends = [each for each in drawn(queued()).splitlines() if each.startswith(("✓ done", "✗ failed"))]
+    assert [duration(seconds) in each for seconds, each in zip(took, ends, strict=True)] == [True] * 3
+    roots = [span for span in spans_of(tmp_path, queued()) if "parentSpanId" not in span]
+    assert [(int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9 for span in roots] == took
+
+
+def test_a_turn_that_nobody_asked_for_begins_with_its_work(tmp_path: Path) -> None:
+    cast = talk(
+        (1.0, "i", user("one")),
+        (3.0, "O", result()),
+        (60.0, "O", said(text("by itself"))),
+        (61.0, "O", result()),
+    )
+    (tmp_path / "one.cast").write_bytes(cast)
+    assert run_of(str(tmp_path / "one.cast")).turns.total == 3.0
+
+
+def test_the_tokens_of_a_turn_are_said_alike(tmp_path: Path) -> None:
+    """What a cache gave is input too, wherever it is said."""
+    cast = queued()
+    data = _data(exported(export_html.export, tmp_path, cast))
+    told = [dict(step["facts"])["tokens"] for step in data["steps"] if step["kind"] == "result"]
+    assert told == ["6,800 in (5,000 cached), 34 out"] * 3
+    assert drawn(cast).count("6,800 tokens in (5,000 cached), 34 out") == 3
+
+
+def _causes(cast: bytes, folder: Path) -> Iterator[str]:
+    (folder / "one.cast").write_bytes(cast)
+    yield run_of(str(folder / "one.cast")).outcome
+    steps = _data(exported(export_html.export, folder, cast))["steps"]
+    yield next(dict(step["facts"])["failed"] for step in steps if step["kind"] == "result")
+    yield next(each for each in drawn(cast).splitlines() if each.startswith("✗")).split()[2]
+    facts = [_attributes(span) for span in spans_of(folder, cast) if "parentSpanId" not in span]
+    yield facts[0]["error.type"]
+
+
+@pytest.mark.parametrize("name", ["claude/2.1.327-api-err529", "claude/2.1.327-max-turns-2", "pi/1.5.2-e401"])
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "a real claude's"])
+def test_why_a_turn_failed_is_one_word(name: str, ours: bool, tmp_path: Path) -> None:
+    cast = cast_of_case(case(name))
+    if not ours:  # without what only the shim says
+        cast = re.sub(rb'\\"shim\\":', rb'\\"shin\\":', cast)
+    words = set(_causes(cast, tmp_path))
+    assert len(words) == 1 and not words & {"success", "unknown", "completed", ""}
+
+
+def test_a_line_that_is_too_long_to_be_told_is_said_wherever_a_session_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shim.story.reading.LINE_BYTES", 1_000_000)
+    cast = talk((0.0, "O", said(text("x" * 3_000_000))), (1.0, "O", result()))
+    told = "1 line of the session could not be read, being too long"
+    assert told in drawn(cast)
+    assert told in exported(export_markdown.export, tmp_path, cast).decode()
+    assert any(told in note for note in _data(exported(export_html.export, tmp_path, cast))["notes"])

@@ -1,0 +1,347 @@
+"""What the tests of the shell share: a box with a home of its own, stand-ins for vendors, and the drop-in in it."""
+
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support import ROOT, Line, parse
+
+# -P keeps the working directory off sys.path, as -I does, and leaves PYTHONPATH to whoever breaks a copy of the code.
+SHIM = [sys.executable, "-P", "-m", "shim"]
+FAKE_CHILD = ROOT / "tests" / "support" / "fake_child.py"
+PATIENCE = 10.0  # no test takes so long unless something hangs
+
+STREAM = ("--output-format", "stream-json", "--verbose")
+ASK = ("-p", "hi", *STREAM)
+
+# A session of the demo vendor, the smallest vocabulary there is.
+START = {"type": "start", "session": "", "cwd": "/repo", "model": "m1", "tools": ["Read", "Bash"]}
+END = {"type": "end"}
+
+
+def text(words: str) -> Line:
+    """A piece of the reply."""
+    return {"type": "text", "text": words}
+
+
+def ndjson(*events: Line) -> str:
+    """Events as a child prints them."""
+    return "".join(json.dumps(event) + "\n" for event in events)
+
+
+ANSWER = ndjson(START, text("Hello."), END)
+
+
+class Lifeline:
+    """A FIFO held open by a child and its children: their words come through it, its end is their end."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = str(path)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self._said = b""
+        self.pids: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Let go of it; whoever is left is ended."""
+        if not self._ended(0):
+            for pid in self.pids.values():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    pass
+        os.close(self._descriptor)
+
+    def wait_for(self, word: str) -> int:
+        """The pid of the process that says `word`."""
+        while word not in self.pids:
+            assert self._more(PATIENCE), f"nobody said {word}"
+        return self.pids[word]
+
+    def gone(self) -> bool:
+        """Whether all who held it end, without being given up on."""
+        return self._ended(PATIENCE)
+
+    def never_or_gone(self) -> bool:
+        """The same for a child that may have been ended before it said a word."""
+        with open(self.path, "wb", buffering=0):  # so that there is an end to come
+            pass
+        return self.gone()
+
+    def _ended(self, patience: float) -> bool:
+        while select.select([self._descriptor], [], [], patience)[0]:
+            if not self._more(0):
+                return True
+        return False
+
+    def _more(self, patience: float) -> bool:
+        if not select.select([self._descriptor], [], [], patience)[0]:
+            return False
+        chunk = os.read(self._descriptor, 4096)
+        self._said += chunk
+        for line in self._said.decode().splitlines():
+            word, _, pid = line.partition(" ")
+            self.pids[word] = int(pid or 0)
+        return bool(chunk)
+
+
+@dataclass(frozen=True)
+class Done:
+    """A program that ended."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+    @property
+    def lines(self) -> list[Line]:
+        return parse(self.stdout)
+
+    @property
+    def init(self) -> Line:
+        (found,) = (line for line in self.lines if line.get("subtype") == "init")
+        return found
+
+    @property
+    def result(self) -> Line:
+        (found,) = (line for line in self.lines if line["type"] == "result")
+        return found
+
+    @property
+    def cause(self) -> str:
+        return str(self.result["shim"]["cause"])
+
+    @property
+    def terminator(self) -> Line | None:
+        last = self.lines[-1]
+        return None if last["type"] == "result" else last
+
+
+class Gate:
+    """A FIFO that a fake child waits at; opening it never blocks, whether or not somebody is there."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = str(path)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    def open(self) -> None:
+        """Let the fake child go on."""
+        os.write(self._descriptor, b".")
+
+    def close(self) -> None:
+        """Take it away."""
+        os.close(self._descriptor)
+
+
+class Running:
+    """The drop-in while it runs; its group ends with the test."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self._read = b""
+
+    def read_until(self, mark: bytes, at_once: int = 65536) -> bytes:
+        """Its stdout up to the chunk that has `mark`; `at_once` are the most bytes of a chunk."""
+        assert self.process.stdout is not None
+        descriptor = self.process.stdout.fileno()
+        while mark not in self._read:
+            assert select.select([descriptor], [], [], PATIENCE)[0], f"{mark!r} did not come: {self._read!r}"
+            chunk = os.read(descriptor, at_once)
+            assert chunk, f"{mark!r} did not come before the end: {self._read!r}"
+            self._read += chunk
+        return self._read
+
+    def line_with(self, mark: bytes) -> Line:
+        """The one line of its stdout that has `mark`, once it is whole."""
+        said = self.read_until(mark)
+        while not said.endswith(b"\n"):
+            said = self.read_until(b"\n" + said.rpartition(b"\n")[2])
+        (line,) = [line for line in said.splitlines() if mark in line]
+        found: Line = json.loads(line)
+        return found
+
+    def read_on(self) -> bytes:
+        """The next lines of its stdout, which are then forgotten."""
+        said, self._read = self.read_until(b"\n"), b""
+        return said
+
+    def say(self, *events: Line | str) -> None:
+        """Lines on its stdin."""
+        assert self.process.stdin is not None
+        for event in events:
+            line = event if isinstance(event, str) else json.dumps(event)
+            self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def wait_until_read(self) -> None:
+        """Until it has read all that was said to it."""
+        assert self.process.stdin is not None
+        waiting = bytearray(4)
+        for _ in range(int(PATIENCE / 0.01)):
+            fcntl.ioctl(self.process.stdin.fileno(), termios.FIONREAD, waiting)
+            if not any(waiting):
+                return
+            select.select([], [], [], 0.01)
+        raise AssertionError("it does not read its stdin")
+
+    def hang_up(self) -> Done:
+        """Close its stdin and read it to its end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.stdin = None
+        return self.finish()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, to it alone."""
+        self.process.send_signal(number)
+
+    def status(self) -> int:
+        """Its exit status, while nobody reads its stdout."""
+        return self.process.wait(timeout=PATIENCE)
+
+    def finish(self) -> Done:
+        """Read it to its end."""
+        stdout, stderr = self.process.communicate(timeout=PATIENCE)
+        return Done(self.process.returncode, self._read + (stdout or b""), (stderr or b"").decode())
+
+
+class Box:
+    """A home, a state folder, a working directory and a folder of programs, all in one temporary directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.home, self.cwd, self.bin = path / "home", path / "work", path / "bin"
+        self.state = self.home / ".local" / "state" / "shim"
+        self.config = self.home / ".config" / "shim" / "config.toml"
+        for folder in (self.home, self.cwd, self.bin):
+            folder.mkdir()
+        self._lifelines: list[Lifeline] = []
+        self._gates: list[Gate] = []
+        self._count = 0
+
+    def close(self) -> None:
+        """End what is left."""
+        for opened in (*self._lifelines, *self._gates):
+            opened.close()
+
+    def environment(self, **extra: str | None) -> dict[str, str]:
+        """An environment that leads nowhere outside of the box; None takes a name out."""
+        base = {
+            "HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(self.home / ".config"),
+            "SHIM_STATE": str(self.state),
+            "PATH": f"{self.bin}:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+        }
+        if "PYTHONPATH" in os.environ:
+            base["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        return {name: value for name, value in (base | extra).items() if value is not None}
+
+    def settings(self, toml: str) -> None:
+        """Write config.toml."""
+        self.config.parent.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(toml, encoding="utf-8")
+
+    def program(self, name: str, script: str, *, folder: Path | None = None) -> str:
+        """An executable shell script on the box's PATH; its path."""
+        path = (folder or self.bin) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\n" + script, encoding="utf-8")
+        path.chmod(0o755)
+        return str(path)
+
+    def prints(self, name: str, case: str) -> str:
+        """A program that prints a fixture's bytes, whatever it is asked; its path."""
+        return self.program(name, f"exec cat {ROOT / 'fixtures' / case / 'vendor.ndjson'}\n")
+
+    def fake(self, *steps: Sequence[Any], name: str | None = None) -> str:
+        """A program that does `steps` (fake_child.py), under a name on PATH or its own; its path."""
+        self._count += 1
+        plan = self.path / f"plan{self._count}.json"
+        plan.write_text(json.dumps(steps), encoding="utf-8")
+        return self.program(name or f"fake{self._count}", f'exec {sys.executable} -I -S {FAKE_CHILD} {plan} "$@"\n')
+
+    def fakes(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
+        """A program that does another plan each time it is started, the last one from then on; its path."""
+        self._count += 1
+        counter = self.path / f"started{self._count}"
+        counter.mkdir()
+        paths = " ".join(self.fake(*steps) for steps in plans)
+        script = f"""
+            set -- {paths} -- "$@"
+            for was in {counter}/*; do [ -e "$was" ] && [ "$2" != -- ] && shift; done
+            touch {counter}/$$
+            program=$1
+            while [ "$1" != -- ]; do shift; done
+            shift
+            exec "$program" "$@"
+        """
+        return self.program(name or f"fakes{self._count}", script)
+
+    def gate(self) -> Gate:
+        """A new gate."""
+        self._gates.append(Gate(self.path / f"gate{len(self._gates)}"))
+        return self._gates[-1]
+
+    def lifeline(self) -> Lifeline:
+        """A new FIFO."""
+        self._lifelines.append(Lifeline(self.path / f"lifeline{len(self._lifelines)}"))
+        return self._lifelines[-1]
+
+    def record(self) -> dict[str, Any]:
+        """What a fake child recorded under `recording`."""
+        facts: dict[str, Any] = json.loads(self.recording.read_text(encoding="utf-8"))
+        return facts
+
+    @property
+    def recording(self) -> Path:
+        return self.path / "recording.json"
+
+    def shim(self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: bytes = b"") -> Done:
+        """`shim ARGUMENTS`, to its end."""
+        done = subprocess.run(
+            [*SHIM, *arguments],
+            input=stdin,
+            capture_output=True,
+            env=self.environment() if environment is None else dict(environment),
+            cwd=self.cwd,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr.decode())
+
+    def claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
+        """`shim claude ARGUMENTS`, to its end."""
+        return self.shim("claude", *arguments, environment=self.environment(**environment), stdin=stdin)
+
+    @contextmanager
+    def running(self, *arguments: str, **options: Any) -> Iterator[Running]:
+        """`shim claude ARGUMENTS` while it runs; options of Popen, `environment`, and another `door` than claude."""
+        environment = self.environment(**options.pop("environment", {}))
+        door = options.pop("door", "claude")
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(
+            [*SHIM, door, *arguments], env=environment, cwd=self.cwd, start_new_session=True, **(pipes | options)
+        )
+        try:
+            yield Running(process)
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except OSError:
+                pass
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()

@@ -1,0 +1,699 @@
+"""What the tests of the core share: the fixtures, a Turn in a box, and the invariants of a stream."""
+
+import json
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import orjson
+from truth import check_truth
+
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_translation, parse_exit
+from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
+from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
+from shim.core.turn.result import Exit
+from shim.core.turn.speech import SAID_CHARACTERS
+from shim.core.turn.terms import SEEN_IDS, Conversation, Terms
+from shim.core.vendor.pump import Translation, kind_of_turn
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "fixtures"
+SEEDS = ("acai", "cake", "cursor", "pi", "qwen")
+
+Line = dict[str, Any]
+TERMINATOR: Line = {"type": "message_stop"}
+
+
+# -- fixtures ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """One folder of `fixtures/`: the vendor's bytes, and what case.toml says about them."""
+
+    name: str
+    folder: Path
+    vendor: str
+    facts: dict[str, Any] = field(hash=False, compare=False)
+
+    @cached_property
+    def data(self) -> bytes:
+        return (self.folder / "vendor.ndjson").read_bytes()
+
+    @property
+    def golden(self) -> Path:
+        return self.folder / "claude.ndjson"
+
+    @property
+    def partial(self) -> bool:
+        return bool(self.facts.get("partial", False))
+
+    @property
+    def stderr(self) -> str:
+        return str(self.facts.get("stderr", ""))
+
+    @property
+    def exit(self) -> Exit | None:
+        """How the program ended; None where nobody knows."""
+        value = self.facts.get("exit")
+        return None if value is None else parse_exit(str(value))
+
+    @property
+    def passthrough(self) -> bool:
+        return self.vendor == "claude"
+
+    def events(self) -> list[Any]:
+        """The vendor's own lines as objects, read without the shim; lines that are not JSON are left out."""
+        found = []
+        for line in self.data.split(b"\n"):
+            try:
+                found.append(json.loads(line.decode("utf-8", "replace"), strict=False))
+            except (ValueError, RecursionError):
+                continue
+        return found
+
+
+@cache
+def fixture_cases(*vendors: str) -> tuple[Case, ...]:
+    """Every fixture, by name; of `vendors` only, if any are named. Torture counts for the vendor that reads it.
+
+    What fuzzing found is not of a vendor: nobody's program printed it, so only what holds for any bytes is asked of it.
+    """
+    cases = []
+    for data in sorted(FIXTURES.glob("*/*/vendor.ndjson")):
+        folder = data.parent
+        facts = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
+        vendor = facts.get("vendor", folder.parent.name)
+        if not vendors or (vendor in vendors and not folder.name.startswith("fuzz-")):
+            cases.append(Case(f"{folder.parent.name}/{folder.name}", folder, vendor, facts))
+    return tuple(cases)
+
+
+@cache
+def case(name: str) -> Case:
+    """The fixture called `<vendor>/<case>`."""
+    (found,) = (case for case in fixture_cases() if case.name == name)
+    return found
+
+
+def as_parameters(cases: Iterable[Case]) -> dict[str, Any]:
+    """Arguments for `pytest.mark.parametrize` over cases."""
+    cases = list(cases)
+    return {"argnames": "case", "argvalues": cases, "ids": [case.name for case in cases]}
+
+
+class _FromCase:
+    """Stands for "as case.toml says", because None means something for an exit."""
+
+
+FROM_CASE = _FromCase()
+
+
+def translate_case(
+    case: Case,
+    partial: bool | None = None,
+    child_exit: Exit | _FromCase | None = FROM_CASE,
+    data: bytes | None = None,
+    chunks: Iterable[bytes] | None = None,
+    redact: bool = False,
+) -> tuple[bytes, Translation]:
+    """What the shim says for a case, with ids that count; every argument replaces what the case holds."""
+    partial = case.partial if partial is None else partial
+    translation = open_translation(case.vendor, partial=partial, stable=True, redact=redact)
+    if chunks is None:
+        chunks = (case.data if data is None else data,)
+    said = [translation.feed(chunk) for chunk in chunks]
+    ending = case.exit if isinstance(child_exit, _FromCase) else child_exit
+    said.append(translation.close(ending, case.stderr))
+    return b"".join(said), translation
+
+
+def bytewise(data: bytes) -> Iterator[bytes]:
+    """`data`, one byte after the other."""
+    return (data[position : position + 1] for position in range(len(data)))
+
+
+# -- a Turn without a vendor ------------------------------------------------------------------------------------
+
+
+class Stage:
+    """A Turn on Claude's pen with ids that count; `lines` are what was said since the last look."""
+
+    def __init__(
+        self, *, partial: bool = False, terminator: str = "message_stop", limit: int = 0, **terms: Any
+    ) -> None:
+        self.pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
+        self.account = Account()
+        self.conversation = Conversation()
+        self.terms = Terms(**({"vendor": "demo", "fresh_id": STABLE_SESSION} | terms))
+        self.turn = kind_of_turn(self.terms)(self.pen, self.terms, self.conversation, self.account)
+        self.bytes = b""
+
+    def lines(self) -> list[Line]:
+        data = self.pen.take()
+        self.bytes += data
+        return parse(data)
+
+    def brief(self) -> list[str]:
+        return brief(self.lines())
+
+    def finish(self, code: int | None = 0, stderr: str = "") -> list[str]:
+        """End the turn and give back, in short, all that was not looked at yet."""
+        self.turn.closed(None if code is None else Exit(code=code), stderr)
+        return self.brief()
+
+    def result(self, code: int | None = 0, stderr: str = "") -> Line:
+        """End the turn and give back its result line."""
+        self.turn.closed(None if code is None else Exit(code=code), stderr)
+        (found,) = (line for line in self.lines() if line["type"] == "result")
+        return found
+
+
+def parse(data: bytes) -> list[Line]:
+    """The lines of a stream as objects."""
+    return [json.loads(line) for line in data.decode("utf-8").split("\n") if line]
+
+
+def brief(lines: Iterable[Line]) -> list[str]:
+    """A stream in short, one word or sentence a line, to compare with a list that a person can read.
+
+    init, system:<subtype>, start, open:<kind>, +<text delta>, ~<thinking delta>, {input}, stop, done:<stop reason>,
+    text:…, think:…, call:<id> <name>, result:<id> …, failed:<id> …, user:…, error:…, end:<subtype> <text>,
+    and . for the terminator. A nested agent's lines begin with its parent's id and >.
+    """
+    return [word for line in lines if (word := _word(line))]
+
+
+def _word(line: Line) -> str:
+    kind = line["type"]
+    if kind == "message_stop":
+        return "."
+    if kind == "system":
+        return "init" if line["subtype"] == "init" else f"system:{line['subtype']}"
+    if kind == "result":
+        text = line["result"] if "result" in line else line["errors"][0]
+        return f"end:{line['subtype']}{'!' if line['is_error'] else ''} {text}".rstrip()
+    if kind == "stream_event":
+        return _stream_word(line["event"])
+    if kind not in ("assistant", "user"):
+        return kind
+    parent = line.get("parent_tool_use_id")
+    content = line["message"]["content"]
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    return (f"{parent}>" if parent else "") + " + ".join(_block_word(line, block) for block in blocks)
+
+
+def _block_word(line: Line, block: Line) -> str:
+    if block["type"] == "tool_use":
+        return f"call:{block['id']} {block['name']}"
+    if block["type"] == "tool_result":
+        return f"{'failed' if block.get('is_error') else 'result'}:{block['tool_use_id']} {block['content']}".rstrip()
+    if block["type"] == "thinking":
+        return f"think:{block['thinking']}"
+    who = "user" if line["type"] == "user" else "error" if line["message"]["model"] == "<synthetic>" else "text"
+    return f"{who}:{block['text']}"
+
+
+def _stream_word(event: Line) -> str:
+    kind = event["type"]
+    if kind == "content_block_start":
+        return f"open:{event['content_block']['type']}"
+    if kind == "content_block_delta":
+        delta = event["delta"]
+        if delta["type"] == "text_delta":
+            return f"+{delta['text']}"
+        return f"~{delta['thinking']}" if delta["type"] == "thinking_delta" else delta.get("partial_json", "")
+    if kind == "message_delta":
+        return f"done:{event['delta']['stop_reason']}"
+    return {"message_start": "start", "content_block_stop": "stop", "message_stop": ""}[kind]
+
+
+# -- what must hold for any stream ------------------------------------------------------------------------------
+
+SEPARATORS = ("\u2028", "\u2029", "\x85")
+CONVERSATION = ("assistant", "user", "stream_event", "result")
+INIT_KEYS = (
+    "cwd",
+    "session_id",
+    "tools",
+    "mcp_servers",
+    "model",
+    "permissionMode",
+    "slash_commands",
+    "apiKeySource",
+    "claude_code_version",
+    "output_style",
+    "agents",
+    "skills",
+    "plugins",
+    "analytics_disabled",
+    "product_feedback_disabled",
+    "uuid",
+    "fast_mode_state",
+)
+RESULT_KEYS = (
+    "subtype",
+    "is_error",
+    "duration_ms",
+    "duration_api_ms",
+    "num_turns",
+    "stop_reason",
+    "session_id",
+    "total_cost_usd",
+    "usage",
+    "modelUsage",
+    "permission_denials",
+    "uuid",
+)
+ERRORS = (
+    "authentication_failed",
+    "oauth_org_not_allowed",
+    "account_on_hold",
+    "verification_required",
+    "billing_error",
+    "rate_limit",
+    "overloaded",
+    "invalid_request",
+    "model_not_found",
+    "server_error",
+    "unknown",
+    "max_output_tokens",
+    "cloud_credential_error",
+)
+TASK_KEYS = {
+    "task_started": ("task_id", "description"),
+    "task_progress": ("task_id", "description", "usage"),
+    "task_notification": ("task_id", "status", "output_file", "summary"),
+    "compact_boundary": ("compact_metadata",),
+    "api_retry": ("attempt", "max_retries", "retry_delay_ms", "error_status", "error"),
+}
+
+
+def check_frames(data: bytes, *, limit: int = 0) -> list[list[Line]]:
+    """Assert what even a broken stream of a real claude keeps: good lines, and per turn one init, one result, an end.
+
+    Gives back the turns, cut at the terminator. No line is longer than `limit` bytes (0: whatever it is).
+    """
+    lines = _checked_lines(data, limit)
+    assert lines and lines[-1] == TERMINATOR, "the stream ends with the terminator"
+    turns: list[list[Line]] = [[]]
+    for line in lines:
+        turns[-1].append(line)
+        if line == TERMINATOR:
+            turns.append([])
+    assert turns.pop() == [], "nothing follows the last terminator"
+    for turn in turns:
+        _check_frame(turn)
+    return turns
+
+
+def check_turns(data: bytes, partial: bool, *, passthrough: bool = False, limit: int = 0) -> list[list[Line]]:
+    """Assert what every stream of ours keeps, whatever the vendor printed; gives back the turns.
+
+    Contract S1 to S18 where a machine can see them. With `passthrough` (a real claude's lines as they came) only
+    what does not depend on claude's own habits. `limit` as in `check_frames`.
+    """
+    turns = check_frames(data, limit=limit)
+    for turn in turns:
+        _check_pairs(turn)
+        if partial:
+            _check_stream(turn, passthrough)
+        else:
+            assert not any(line["type"] == "stream_event" for line in turn), "no stream_event unless asked for (S12)"
+        if not passthrough:
+            assert turn[-2]["type"] == "result", "the terminator follows the result"
+            check_truth(turn)
+            for line in turn:
+                _check_shape(line)
+    if not passthrough:
+        lines = [line for turn in turns for line in turn]
+        _check_ids(lines)
+        _check_messages(lines)
+    return turns
+
+
+def result_of(turn: Sequence[Line]) -> Line:
+    """The one result of a turn."""
+    (found,) = (line for line in turn if line["type"] == "result")
+    return found
+
+
+def check_account(account: Account) -> None:
+    """Assert that an account is bounded and fit to be shown, whatever was counted (threats: vendor output)."""
+    for counts in (account.repairs, account.unknown):
+        assert len(counts) <= KINDS_KEPT + (OVERFLOW in counts), "the account has so many kinds and no more"
+        assert all(len(kind) <= SAMPLE_CHARACTERS for kind in counts), "a kind is a name, not a text"
+        assert all(count > 0 for count in counts.values())
+    assert len(account.samples) <= 2 * (KINDS_KEPT + 1)
+    assert all(len(sample) <= SAMPLE_CHARACTERS for sample in account.samples.values()), "samples are short"
+    orjson.dumps(account.report())  # strict: no half of a character, nothing that is no JSON
+
+
+# Of any one table of a Turn, a conversation or a translator: the largest that has a name is `SEEN_IDS`.
+ENTRIES_REMEMBERED = SEEN_IDS
+TEXT_REMEMBERED = SAID_CHARACTERS
+# What the shell takes after every chunk is not memory.
+_TAKEN = frozenset({"asked", "observed", "outbox"})
+_TABLES = frozenset({dict, list, set, tuple})
+
+
+def check_memory(translation: Translation) -> None:
+    """Assert that what is remembered of a child is bounded, however many lines it printed (threats: vendor output)."""
+    turn = translation.turn
+    for part in (turn, turn.conversation, translation.account, translation._translator, translation._decoder):
+        fields = {name: getattr(part, name) for name in getattr(type(part), "__slots__", ())}
+        for name, value in (fields or vars(part)).items():
+            if value.__class__ not in _TABLES or name in _TAKEN or not value:
+                continue
+            where = f"{type(part).__name__}.{name}"
+            if name == "_parts":  # of the open block: bounded as a text is
+                assert sum(map(len, value)) <= TEXT_REMEMBERED, f"{where} is too long"
+            else:
+                assert len(value) <= ENTRIES_REMEMBERED, f"{where} has {len(value)} entries"
+
+
+def _checked_lines(data: bytes, limit: int) -> list[Line]:
+    data.decode("utf-8")  # strict: one bad byte kills a frontend
+    assert data.endswith(b"\n"), "whole lines only"
+    assert not any(separator.encode() in data for separator in SEPARATORS), "separators are escaped (hostile-input 2)"
+    assert b"\r" not in data
+    found = []
+    for raw in data.split(b"\n")[:-1]:
+        assert not limit or len(raw) <= limit, f"a line of {len(raw)} bytes, where {limit} are allowed (P12)"
+        try:
+            line = orjson.loads(raw)  # strict: no NaN, no lone surrogate, no raw control character
+        except orjson.JSONDecodeError as error:
+            raise AssertionError(f"{error}: {raw[:2000]!r}") from None
+        assert isinstance(line, dict) and isinstance(line.get("type"), str), raw
+        found.append(line)
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def _check_ids(lines: Sequence[Line]) -> None:
+    sessions = {str(line["session_id"]) for line in lines if "session_id" in line}
+    assert len(sessions) <= 1, f"one session id on every line (S3), not {sessions}"
+    uuids = [line["uuid"] for line in lines if "uuid" in line]
+    assert len(set(uuids)) == len(uuids), "every line has its own uuid"
+
+
+def _check_frame(turn: Sequence[Line]) -> None:
+    conversation = [line for line in turn if _in_conversation(line)]
+    assert conversation, "a turn says something"
+    assert _is_init(conversation[0]), f"init comes first (S1), not {conversation[0]['type']}"
+    assert sum(map(_is_init, turn)) == 1, "one init (S1)"
+    assert sum(line["type"] == "result" for line in turn) == 1, "one result (S1)"
+    assert conversation[-1]["type"] == "result", "nothing of the conversation follows the result (S16b)"
+
+
+def _is_init(line: Line) -> bool:
+    return line["type"] == "system" and line.get("subtype") == "init"
+
+
+def _in_conversation(line: Line) -> bool:
+    return line["type"] in CONVERSATION or _is_init(line)
+
+
+def _blocks(line: Line) -> list[Line]:
+    if line["type"] not in ("assistant", "user"):
+        return []
+    content = line["message"]["content"]
+    return content if isinstance(content, list) else []
+
+
+def _check_pairs(turn: Sequence[Line]) -> None:
+    """Every call has one result, behind it, with the same parent (S7, S16c)."""
+    waiting: dict[str, object] = {}
+    seen = _Ids()
+    for line in turn:
+        for block in _blocks(line):
+            if block["type"] == "tool_use":
+                seen.add(block["id"])
+                waiting[block["id"]] = line.get("parent_tool_use_id")
+            elif block["type"] == "tool_result":
+                identity = block["tool_use_id"]
+                assert identity in waiting, f"a result for {identity!r}, which is not open"
+                assert waiting.pop(identity) == line.get("parent_tool_use_id"), "call and result have one parent"
+    assert not waiting, f"calls without a result: {list(waiting)}"
+
+
+class _Ids:
+    """The ids of calls, each new as far as ids are remembered: the last half of SEEN_IDS for certain."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._count = 0
+
+    def add(self, identity: str) -> None:
+        before = self._last.get(identity)
+        assert before is None or self._count - before > SEEN_IDS // 2, f"tool id {identity!r} used twice"
+        self._last[identity] = self._count
+        self._count += 1
+
+
+def _check_messages(lines: Sequence[Line]) -> None:
+    """A reply is over when one of its calls has a result; tool ids are not used again in a session (S4, S7)."""
+    ended: set[str] = set()
+    caller: dict[str, str] = {}
+    said: set[str] = set()
+    seen = _Ids()
+    for line in lines:
+        if line["type"] == "result":
+            ended |= said
+        for block in _blocks(line):
+            if block["type"] == "tool_result":
+                ended.add(caller[block["tool_use_id"]])
+            if line["type"] != "assistant":
+                continue
+            identity = line["message"]["id"]
+            assert identity not in ended, f"message id {identity} comes again"
+            said.add(identity)
+            if block["type"] == "tool_use":
+                seen.add(block["id"])
+                caller[block["id"]] = identity
+
+
+def _check_shape(line: Line) -> None:
+    kind = line["type"]
+    if line == TERMINATOR:
+        return
+    assert kind in ("system", "assistant", "user", "stream_event", "result"), f"a line of type {kind}"
+    assert isinstance(line["uuid"], str) and len(line["uuid"]) == 36, line["uuid"]
+    assert isinstance(line["session_id"], str)
+    _SHAPES[kind](line)
+
+
+def _system_shape(line: Line) -> None:
+    for key in TASK_KEYS.get(line["subtype"], ()):
+        assert key in line, f"{line['subtype']} has {key} (5.14)"
+    if _is_init(line):
+        assert not [key for key in INIT_KEYS if key not in line], "init is complete (5.1)"
+        assert all(isinstance(line[key], str) for key in ("cwd", "model", "permissionMode", "session_id"))
+        for key in ("tools", "slash_commands", "agents"):
+            assert isinstance(line[key], list) and all(isinstance(name, str) for name in line[key]), f"{key} are names"
+        assert isinstance(line["mcp_servers"], list) and all(isinstance(server, dict) for server in line["mcp_servers"])
+
+
+def _assistant_shape(line: Line) -> None:
+    message = line["message"]
+    assert "parent_tool_use_id" in line
+    for key in ("id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"):
+        assert key in message, f"an assistant message has {key} (S5)"
+    assert isinstance(message["model"], str) and isinstance(message["id"], str)
+    _check_usage(message["usage"])
+    (block,) = message["content"]
+    assert block["type"] in ("text", "thinking", "tool_use")
+    if block["type"] == "tool_use":
+        assert isinstance(block["id"], str) and isinstance(block["name"], str), "id and name are strings (S6)"
+        assert isinstance(block["input"], dict), "a call's input is an object (S6)"
+    else:
+        assert isinstance(block[block["type"]], str)
+        assert block["type"] == "text" or isinstance(block["signature"], str), "thinking has a signature (S6)"
+    if message["model"] == "<synthetic>":
+        assert line.get("error") in ERRORS, f"{line.get('error')} is an error that clients know (5.3)"
+
+
+def _user_shape(line: Line) -> None:
+    assert "parent_tool_use_id" in line
+    (block,) = line["message"]["content"]
+    assert block["type"] in ("text", "tool_result")
+    if block["type"] == "tool_result":
+        assert isinstance(block["tool_use_id"], str) and isinstance(block["is_error"], bool)
+        assert isinstance(block["content"], str | list), "a result's content is text or blocks (S7)"
+    else:
+        assert isinstance(block["text"], str)
+
+
+def _stream_shape(line: Line) -> None:
+    assert line["parent_tool_use_id"] is None, "stream_event has a null parent (S13)"
+    event = line["event"]
+    if event["type"] == "message_start":
+        _check_usage(event["message"]["usage"])
+        assert isinstance(event["message"]["model"], str)
+    elif event["type"] == "message_delta":
+        _check_usage(event["usage"])
+
+
+def _result_shape(line: Line) -> None:
+    assert not [key for key in RESULT_KEYS if key not in line], "result is complete (S9)"
+    assert isinstance(line["is_error"], bool)
+    for key in ("duration_ms", "duration_api_ms", "num_turns"):
+        assert isinstance(line[key], int) and not isinstance(line[key], bool) and line[key] >= 0, key
+    assert isinstance(line["total_cost_usd"], int | float)
+    _check_usage(line["usage"])
+    for usage in line["modelUsage"].values():
+        assert all(isinstance(value, int | float) for value in usage.values())
+    assert isinstance(line["permission_denials"], list)
+    if line["subtype"] == "success":
+        assert isinstance(line["result"], str) and "errors" not in line, "success has a result (S9)"
+    else:
+        assert line["is_error"], "only errors have another subtype"
+        assert line["errors"] and all(isinstance(text, str) for text in line["errors"]), "errors are told (S9)"
+        assert "result" not in line, "no result key (S10)"
+    assert line["subtype"] == "success" or line.get("structured_output") is None, "only a success has an answer"
+
+
+_SHAPES = {
+    "system": _system_shape,
+    "assistant": _assistant_shape,
+    "user": _user_shape,
+    "stream_event": _stream_shape,
+    "result": _result_shape,
+}
+
+
+def _check_usage(usage: Line) -> None:
+    for key in NO_USAGE:
+        assert isinstance(usage[key], int) and not isinstance(usage[key], bool), f"usage has {key} as a number (S5)"
+
+
+def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
+    """message and block events are nested, numbered, and say what the assistant lines say (S11, S14).
+
+    Lines of a nested agent and the synthetic line of an API error are whole: their messages are never streamed.
+    """
+    events = [line["event"] for line in turn if line["type"] == "stream_event"]
+    streamed = {event["message"]["id"] for event in events if event["type"] == "message_start"}
+    message: str | None = None
+    next_index, open_index, kind, said = 0, None, "", ""
+    closed_by: Line | None = None
+    for line in turn:
+        if line["type"] == "assistant" and line["message"]["id"] in streamed:
+            if open_index is None:
+                assert passthrough, "every block of a streamed message is streamed"
+                continue
+            assert closed_by is None, "one assistant line for each block (S4)"
+            closed_by = _blocks(line)[0]
+            assert line["message"]["id"] == message, "the block's line has the id of its message (S4)"
+            assert closed_by["type"] == kind
+            if kind in ("text", "thinking"):
+                assert closed_by[kind] == said, "the deltas are the block (S14)"
+            elif not passthrough:
+                assert closed_by["input"] == json.loads(said), "the fragments are the input"
+        if line["type"] != "stream_event":
+            continue
+        event = line["event"]
+        what = event["type"]
+        if what == "message_start":
+            assert message is None, "messages do not overlap"
+            message, next_index = event["message"]["id"], 0
+        elif what == "content_block_start":
+            assert message is not None and open_index is None, "blocks do not overlap"
+            assert event["index"] == next_index, "indices count 0, 1, 2 …"
+            open_index, kind, said, closed_by = event["index"], event["content_block"]["type"], "", None
+        elif what == "content_block_delta":
+            assert passthrough or event["index"] == open_index, "a delta belongs to the open block"
+            delta = event["delta"]
+            said += delta.get("text") or delta.get("thinking") or delta.get("partial_json") or ""
+        elif what == "content_block_stop":
+            assert event["index"] == open_index, "the stop belongs to the open block"
+            assert passthrough or closed_by is not None, "the assistant line comes before its stop (S11)"
+            open_index, next_index = None, next_index + 1
+        elif what == "message_stop":
+            assert message is not None and open_index is None, "a message ends when its blocks did"
+            message = None
+        else:
+            assert what == "message_delta" or passthrough, f"a stream event {what}"
+            assert message is not None and open_index is None
+    assert message is None and open_index is None, "everything opened is closed before the result"
+
+
+# -- pass-through -----------------------------------------------------------------------------------------------
+
+
+def ours(line: bytes) -> bool:
+    """Whether a line of a pass-through stream was written by the shim, not by claude."""
+    return line == TERMINATORS["message_stop"].strip() or b'"uuid":"' + STABLE_IDENTITY.encode() in line
+
+
+def check_passed(came: bytes, said: bytes, partial: bool) -> None:
+    """Every line that came as valid JSON is in the output byte for byte, in order, but for what must not pass.
+
+    Not passed: what no client can read, a second init, a second result, results of calls that nobody made, conversation
+    behind a result, and stream events that nobody asked for. What is not a line of `came` is ours, or a line that had
+    to be repaired. Characters that split lines in Node and Python are written as escapes.
+    """
+    for separator in SEPARATORS:
+        came = came.replace(separator.encode(), f"\\u{ord(separator):04x}".encode())
+    whole = [line.rstrip(b"\r") for line in came.split(b"\n") if line.strip()]
+    valid = [line for line in whole if _valid(line)]
+    known = set(valid)
+    passed = [line for line in said.split(b"\n") if line in known or (line and not ours(line))]
+    assert len(valid) < len(whole) or known.issuperset(passed), "nothing is invented"
+    passed = [line for line in passed if line in known]
+    for results in (True, False):  # a result may wait, so it is compared by itself
+        kept = [line for line in passed if (_type(line) == "result") == results]
+        assert _is_subsequence(kept, valid), "lines keep their order"
+    behind = _behind_results(valid)
+    missing = list(valid)
+    for line in passed:
+        missing.remove(line)
+    for line in missing:
+        event = json.loads(line)
+        kind = event["type"]
+        allowed = (
+            kind == "result"
+            or _is_init(event)
+            or (kind == "stream_event" and not partial)
+            or (kind == "user" and any(block["type"] == "tool_result" for block in _blocks(event)))
+            or line in behind
+            or (kind == "rate_limit_event" and "rate_limit_info" not in event)  # the Python SDK ends on it
+        )
+        assert allowed, f"lost: {line[:200]!r}"
+
+
+def _valid(line: bytes) -> bool:
+    try:
+        event = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        json.dumps(event, ensure_ascii=False).encode("utf-8")
+    except (ValueError, AssertionError, RecursionError):
+        return False
+    return isinstance(event, dict) and isinstance(event.get("type"), str)
+
+
+def _type(line: bytes) -> str:
+    return str(json.loads(line)["type"])
+
+
+def _is_subsequence(some: Sequence[bytes], all_lines: Sequence[bytes]) -> bool:
+    remaining = iter(all_lines)
+    return all(line in remaining for line in some)
+
+
+def _behind_results(valid: Sequence[bytes]) -> set[bytes]:
+    behind, ended = set(), False
+    for line in valid:
+        event = json.loads(line)
+        if _is_init(event):
+            ended = False
+        elif event["type"] == "result":
+            ended = True
+        elif ended and event["type"] in CONVERSATION:
+            behind.add(line)
+    return behind

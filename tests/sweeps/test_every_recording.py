@@ -1,0 +1,273 @@
+"""Every recording of every vendor: the invariants, the text whole and once, the calls with their arguments, the usage.
+
+The fixtures are always looked at. SHIM_RECORDINGS names a folder of further ones, laid out alike (`VENDOR/CASE/` with
+`vendor.ndjson` and `case.toml`):
+
+    SHIM_RECORDINGS=~/recordings pytest tests/sweeps/test_every_recording.py
+
+What a vendor said is read here without the shim, as simply as its page allows; a vendor of the folder that nobody here
+translates is left out, and named at the end.
+"""
+
+import os
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import Case, as_parameters, check_frames, check_turns, fixture_cases, translate_case
+
+from shim.vendors import VENDORS
+
+Event = dict[str, Any]
+NO_VENDORS = ("claude-clients",)  # what was said to a claude, and by whom
+NOT_YET = frozenset(("auggie",))  # of a folder of recordings; its only one is a line of text without a login
+
+# Where what holds for all others does not, and why. Names of a folder's recordings may lack a fixture's version.
+TEXT_OTHERWISE = {
+    "claude/2.1.327-fmt-json": "its answer is in its result alone",
+    "claude/2.1.327-json-schema-ok": "its answer is structured",
+    "claude/2.1.327-tool-agent": "its subagent says the same",
+    "pi/1.5.2-rpc-steer": "two answers of the same words in one run",
+    "pi/1.5.2-two-prompts": "two answers of the same words in one run",
+    "qwen/0.15.10-http401": "it says an error as its answer, we say it as an error",
+    "qwen/0.24.4-schema": "its answer is structured",
+    "qwen-rfc/handmade-session-finished": "it says more behind its end",
+}
+PIECES_OTHERWISE = {"torture/pi-deep-nesting-3000": "a fragment is read where its whole text is too deep to be"}
+CALLS_OTHERWISE = {
+    "acai/0.1.0-badargs": "the model's arguments are no JSON",
+    "codex/0.169.0-applypatch": "it does not print what it wrote (README, Limits)",
+    "codex/applypatch": "the same",
+    "qwen-rfc/handmade-arguments-not-json": "the model's arguments are no JSON",
+}
+WITHOUT_USAGE = frozenset(("copilot",))  # numbers of tokens, but none of what the model was asked
+
+
+def recordings(folder: str) -> Iterator[Case]:
+    """The recordings of a folder whose vendor is known here."""
+    for data in sorted(Path(folder).glob("*/*/vendor.ndjson")):
+        facts = tomllib.loads((data.parent / "case.toml").read_text(encoding="utf-8"))
+        vendor = facts.get("vendor", data.parent.parent.name)
+        if vendor == "torture":
+            vendor = data.parent.name.partition("-")[0]
+        if vendor not in NO_VENDORS:
+            yield Case(f"{data.parent.parent.name}/{data.parent.name}*", data.parent, vendor, facts)
+
+
+def found() -> tuple[list[Case], list[str]]:
+    """All that are looked at, and the names of those that nobody can translate."""
+    cases = [case for case in fixture_cases() if "fuzz-" not in case.name]
+    folder = os.environ.get("SHIM_RECORDINGS")
+    more = list(recordings(folder)) if folder else []
+    unknown = [case.name for case in more if case.vendor not in VENDORS]
+    return cases + [case for case in more if case.vendor in VENDORS], unknown
+
+
+CASES, UNKNOWN = found()
+
+
+# -- what the vendor said, without the shim ---------------------------------------------------------------------------
+
+
+def _content(message: Event, kind: str = "text") -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(it.get(kind, "") for it in content or () if isinstance(it, dict) and it.get("type") == kind)
+
+
+def _result(events: list[Event]) -> str:
+    """The `result` of its last `result` event, unless that is an error."""
+    last = [event for event in events if event.get("type") == "result"][-1:]
+    said = last[0].get("result") if last and not last[0].get("is_error") else ""
+    return said if isinstance(said, str) else ""
+
+
+def _pi(events: list[Event]) -> str:
+    ends = [event["message"] for event in events if event.get("type") == "message_end"]
+    replies = [it for it in ends if isinstance(it, dict) and it.get("role") == "assistant"]
+    return _content(replies[-1]) if replies and replies[-1].get("stopReason") == "stop" else ""
+
+
+def _codex(events: list[Event]) -> str:
+    items = [event.get("item") or {} for event in events if event.get("type") == "item.completed"]
+    return "".join(str(it.get("text")) for it in [it for it in items if it.get("type") == "agent_message"][-1:])
+
+
+def _gemini(events: list[Event]) -> str:
+    said = ""
+    for event in events:
+        if event.get("type") == "message" and event.get("role") == "assistant":
+            said += str(event.get("content"))
+        elif event.get("type") in ("tool_use", "message"):
+            said = ""
+    return said
+
+
+def _opencode(events: list[Event]) -> str:
+    parts = [event.get("part") or {} for event in events if event.get("type") == "text"]
+    return "".join(str(part.get("text")) for part in parts[-1:])
+
+
+def _copilot(events: list[Event]) -> str:
+    messages = [event.get("data") or {} for event in events if event.get("type") == "assistant.message"]
+    return "".join(str(it.get("content") or "") for it in messages[-1:])
+
+
+def _droid(events: list[Event]) -> str:
+    ends = [event for event in events if event.get("type") == "completion"]
+    return str(ends[-1].get("finalText") or "") if ends else ""
+
+
+def _cline(events: list[Event]) -> str:
+    ends = [event for event in events if event.get("type") == "run_result"]
+    return str(ends[-1].get("text") or "") if ends else ""
+
+
+def _kimi(events: list[Event]) -> str:
+    replies = [event for event in events if event.get("role") == "assistant"]
+    return _content(replies[-1]) if replies else ""
+
+
+def _vibe(events: list[Event]) -> str:
+    replies = [event for event in events if event.get("type") == "message" and event.get("role") == "assistant"]
+    return _content(replies[-1]) if replies and not replies[-1].get("outcome") else ""
+
+
+def _rfc(events: list[Event]) -> str:
+    choices = [event["choices"][0] for event in events if event.get("choices") and event.get("object")]
+    messages = [it["message"] for it in choices if isinstance(it.get("message"), dict)]
+    replies = [it for it in messages if it.get("role") == "assistant"]
+    return _content(replies[-1]) if replies else ""
+
+
+SAID: dict[str, Callable[[list[Event]], str]] = {
+    **dict.fromkeys(("acai", "cake", "amp", "claude", "cursor", "qwen"), _result),
+    **{"pi": _pi, "codex": _codex, "gemini": _gemini, "opencode": _opencode, "kilo": _opencode},
+    **{"qwen-rfc": _rfc, "copilot": _copilot, "droid": _droid, "cline": _cline, "kimi": _kimi, "vibe": _vibe},
+}
+
+# What a call of Claude's cannot do without.
+NEEDED = {
+    "Bash": ("command",),
+    "Read": ("file_path",),
+    "Write": ("file_path", "content"),
+    "Edit": ("file_path",),
+    "Glob": ("pattern",),
+    "Grep": ("pattern",),
+    "WebFetch": ("url",),
+    "TodoWrite": ("todos",),
+}
+ONCE_CHARACTERS = 12  # a shorter text may well stand in another one
+COUNTED = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def name_of(case: Case) -> str:
+    """Its name, whether it is a fixture or of a folder."""
+    return case.name.removesuffix("*")
+
+
+def events_of(case: Case) -> list[Event]:
+    """The vendor's own lines that are objects, those of a list too."""
+    flat: list[Any] = []
+    for event in case.events():
+        flat += event if isinstance(event, list) else [event]
+    return [event for event in flat if isinstance(event, dict)]
+
+
+def blocks_of(turn: list[Event], kind: str) -> list[Event]:
+    """The blocks of a kind that the main agent said in a turn."""
+    lines = [line for line in turn if line["type"] == "assistant" and not line.get("parent_tool_use_id")]
+    return [block for line in lines for block in line["message"]["content"] if block["type"] == kind]
+
+
+def turns_of(case: Case, partial: bool) -> list[list[Event]]:
+    """What we say for it, under all invariants."""
+    said, translation = translate_case(case, partial)
+    bad = {kind for kind in translation.account.repairs if kind.startswith("malformed")}
+    assert not bad or case.name.startswith("torture/"), f"our own mistake: {translation.account.report()}"
+    return check_frames(said) if case.passthrough else check_turns(said, partial)
+
+
+# -- what holds for each ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+def test_a_recording_is_said_under_all_invariants_with_and_without_fragments(case):
+    whole, pieces = turns_of(case, False), turns_of(case, True)
+    assert len(whole) == len(pieces) >= 1
+    if case.passthrough or name_of(case) in PIECES_OTHERWISE:
+        return
+    texts = [["".join(it["text"] for it in blocks_of(turn, "text")) for turn in turns] for turns in (whole, pieces)]
+    assert texts[0] == texts[1]
+    ends = [[turn_result(turn) for turn in turns] for turns in (whole, pieces)]
+    assert ends[0] == ends[1]
+
+
+def turn_result(turn: list[Event]) -> Any:
+    """What a turn's result says of its end."""
+    (line,) = (line for line in turn if line["type"] == "result")
+    return [line.get(key) for key in ("subtype", "is_error", "result", "errors", "num_turns", "usage")]
+
+
+@pytest.mark.parametrize(**as_parameters(case for case in CASES if case.vendor in SAID))
+def test_the_last_text_of_a_recording_is_said_whole_and_once(case):
+    said = SAID[case.vendor](events_of(case)).strip()
+    if len(said) < ONCE_CHARACTERS or name_of(case) in TEXT_OTHERWISE:
+        return
+    said = said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half a character cannot be said
+    texts = ["".join(block["text"] for block in blocks_of(turn, "text")) for turn in turns_of(case, False)]
+    assert [text.count(said) for text in texts if text][-1:] == [1]
+
+
+@pytest.mark.parametrize(**as_parameters(case for case in CASES if not case.passthrough))
+def test_the_calls_of_a_recording_have_what_a_frontend_needs_to_show_them(case):
+    for turn in turns_of(case, False):
+        failed = {
+            block["tool_use_id"]
+            for line in turn
+            if line["type"] == "user"
+            for block in line["message"]["content"]
+            if block["type"] == "tool_result" and block.get("is_error")
+        }
+        for block in blocks_of(turn, "tool_use"):
+            missing = [key for key in NEEDED.get(block["name"], ()) if key not in block["input"]]
+            known = block["id"] in failed or name_of(case) in CALLS_OTHERWISE
+            assert not missing or known, f"{block['name']} without {missing}: {block['input']}"
+
+
+@pytest.mark.parametrize(**as_parameters(case for case in CASES if not case.passthrough))
+def test_the_usage_of_a_recording_is_counted(case):
+    """Of a whole turn whose vendor says numbers of tokens, in whatever words."""
+    numbers = [number for event in events_of(case) for number in tokens(event)]
+    for turn in turns_of(case, False)[-1:]:
+        (line,) = (line for line in turn if line["type"] == "result")
+        counted = sum(line["usage"][name] for name in COUNTED)
+        silent = line["is_error"] or case.vendor in WITHOUT_USAGE or not any(numbers)
+        assert counted or silent, f"it says {sorted(set(numbers))[-5:]}"
+        assert not counted or any(numbers) or case.name.startswith("torture/")  # broken lines are not read here
+
+
+def tokens(value: Any, inside: bool = False) -> Iterator[int]:
+    """All numbers under a key that is about tokens or usage."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            about = any(word in str(key).lower() for word in ("token", "usage"))
+            yield from tokens(inner, inside or about)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from tokens(inner, inside)
+    elif inside and isinstance(value, int) and not isinstance(value, bool):
+        yield value
+
+
+def test_what_nobody_translates_is_known():
+    assert {name.partition("/")[0] for name in UNKNOWN} <= NOT_YET
+
+
+def test_every_vendor_that_has_a_recording_is_looked_at():
+    looked_at = {case.vendor for case in CASES}
+    assert looked_at <= set(SAID) | {"demo"}, "its last text is read nowhere"
+    assert {"acai", "claude", "codex", "cursor", "gemini", "opencode", "pi", "qwen"} <= looked_at

@@ -1,0 +1,222 @@
+"""Yume's dialect over every fixture: its ten golden scenarios, and what holds whatever a vendor prints."""
+
+import json
+
+import pytest
+from flat import SCENARIOS, FlatStage, check_flat, short, translate_flat
+from hypothesis import given
+from hypothesis import strategies as st
+from support import FIXTURES, SEEDS, as_parameters, bytewise, fixture_cases, parse, translate_case
+
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.claude.policy import Policy
+from shim.core.turn.result import Exit
+from shim.core.yume import order
+from tests.sweeps.test_properties import CASES, EXITS, VERBS, examples, line_ends, perform
+
+GOLDEN = [case for case in CASES if "yume" in case.facts]
+
+
+# -- the ten scenarios ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(**as_parameters(GOLDEN))
+def test_the_shim_says_exactly_the_flat_golden(case):
+    said, _ = translate_flat(case)
+    golden = case.folder / "yume.ndjson"
+    assert golden.exists(), f"{case.name} has no yume.ndjson: run `make accept` and read what it wrote"
+    assert parse(said) == parse(golden.read_bytes()), f"{case.name} says something else"
+    assert said == golden.read_bytes()
+
+
+@pytest.mark.parametrize("vendor", [*SEEDS, "claude"])
+def test_every_seed_vendor_has_the_ten_scenarios(vendor):
+    found = [case.facts["yume"] for case in GOLDEN if case.folder.parent.name == vendor]
+    assert sorted(found) == sorted(SCENARIOS)
+
+
+@pytest.mark.parametrize(**as_parameters(GOLDEN))
+def test_a_scenario_shows_what_its_name_says(case):
+    turns = check_flat(translate_flat(case)[0])
+    lines = [line for turn in turns for line in turn]
+    kinds = [line["type"] for line in lines]
+    calls = kinds.count("tool_use")
+    failures = [line for line in lines if line["type"] == "tool_result" and line["is_error"]]
+    codes = [line["code"] for line in lines if "code" in line]
+    shown = {
+        "text-only": "text" in kinds and not calls,
+        "single-tool": calls == 1 and not failures,
+        "multi-tool": calls > 1,
+        "parallel-tool": calls > 1,
+        "tool-error": bool(failures) and not turns[-1][-2]["is_error"],
+        "interrupt": "interrupt" in kinds,
+        "auth-failure": codes == ["AUTH"],
+        "rate-limit": codes == ["RATE_LIMIT"],
+        "session-resume": "text" in kinds and not codes,
+        "stream-disconnect": "text" in kinds and codes in ([], ["STREAM_DISCONNECT"]),
+    }
+    assert shown[case.facts["yume"]], short(lines)
+
+
+def test_no_flat_golden_stands_without_its_scenario():
+    marked = {case.folder for case in GOLDEN}
+    assert {path.parent for path in FIXTURES.glob("*/*/yume.ndjson")} == marked
+
+
+# -- every fixture ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+def test_every_fixture_keeps_every_rule(case):
+    """R1, R3, R4, R5, R6, R7, R9, R10"""
+    check_flat(translate_flat(case)[0])
+
+
+# Without those that the tests interrupt in one dialect only.
+UNCUT = [one for one in fixture_cases(*SEEDS, "demo") if one.facts.get("yume") != "interrupt"]
+
+
+@pytest.mark.parametrize(**as_parameters(UNCUT))
+def test_nothing_of_the_conversation_is_lost_on_the_way(case):
+    """The texts, the calls and the results of Claude's dialect are those of Yume's."""
+    claude = parse(translate_case(case, True)[0])
+    flat = parse(translate_flat(case)[0])
+    assert said(flat) == said_by_claude(claude)
+    for kind, member in (("tool_use", "id"), ("tool_result", "tool_use_id")):
+        mine = sorted(line[member] for line in flat if line["type"] == kind)
+        blocks = [block for line in claude for block in content(line) if block["type"] == kind]
+        assert mine == sorted(block[member] for block in blocks)
+
+
+@pytest.mark.parametrize(**as_parameters(one for one in fixture_cases("claude") if one.folder.parent.name == "claude"))
+def test_nothing_that_a_real_claude_said_is_lost(case):
+    lines = [line for line in case.events() if isinstance(line, dict)]
+    blocks = [(line, block) for line in lines for block in content(line)]
+    flat = parse(translate_flat(case)[0])
+    for kind, member in (("tool_use", "id"), ("tool_result", "tool_use_id")):
+        came = sorted(block[member] for _, block in blocks if block["type"] == kind)
+        mine = [line[member] for line in flat if line["type"] == kind]
+        assert not set(came) - set(mine), "but a call that it left open is answered by us"
+    whole = [
+        block["text"]
+        for line, block in blocks
+        if line["type"] == "assistant" and block["type"] == "text" and line["message"]["model"] != "<synthetic>"
+        and not line["parent_tool_use_id"]
+    ]  # fmt: skip
+    assert not whole or said(flat)[0] == "".join(whole)
+
+
+def said(flat):
+    own = [line for line in flat if "parent_tool_use_id" not in line]
+    texts = "".join(line["content"] for line in own if line["type"] == "text")
+    return texts, "".join(line["thought"] for line in own if line["type"] == "thinking")
+
+
+def content(line):
+    message = line.get("message")
+    return message["content"] if isinstance(message, dict) and isinstance(message.get("content"), list) else []
+
+
+def said_by_claude(lines):
+    """What the model said; where a turn said nothing its result may be the only text."""
+    found = {"text": "", "thinking": ""}
+    spoke = False
+    for line in lines:
+        if line["type"] == "assistant" and not line["parent_tool_use_id"]:
+            for block in content(line):
+                if block["type"] in found and line["message"]["model"] != "<synthetic>":
+                    found[block["type"]] += block[block["type"]]
+                    spoke = spoke or block["type"] == "text"
+        if line["type"] == "result":
+            if not spoke and not line["is_error"] and "structured_output" not in line:
+                found["text"] += line["result"]
+            spoke = False
+    return found["text"], found["thinking"]
+
+
+@pytest.mark.parametrize(**as_parameters(case for case in GOLDEN if len(case.data) < 20_000))
+def test_a_byte_at_a_time_says_the_same_lines(case):
+    assert translate_flat(case, chunks=bytewise(case.data))[0] == translate_flat(case)[0]
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+def test_a_stream_cut_behind_any_line_ends_in_a_result(case):
+    for number, cut in enumerate(line_ends(case.data, 4)):
+        check_flat(translate_flat(case, EXITS[number % len(EXITS)], case.data[:cut])[0])
+
+
+@pytest.mark.parametrize(**as_parameters(case for case in CASES if case.data))
+@examples(1)
+@given(data=st.data())
+def test_broken_and_shuffled_lines_break_no_rule(case, data):
+    lines = case.data.split(b"\n")
+    for _ in range(data.draw(st.integers(1, 8))):
+        here, there = (data.draw(st.integers(0, len(lines) - 1)) for _ in range(2))
+        if data.draw(st.booleans()):
+            lines.insert(there, lines[here])
+        else:
+            lines[here], lines[there] = lines[there], lines[here]
+    broken = bytearray(b"\n".join(lines))
+    for _ in range(data.draw(st.integers(0, 6))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    check_flat(translate_flat(case, data=bytes(broken))[0])
+
+
+# -- any order of verbs -----------------------------------------------------------------------------------------
+
+EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"]))
+
+
+@examples(400, shrink=True)
+@given(
+    verbs=st.lists(st.one_of(VERBS, EXPOSED), max_size=30),
+    policy=st.sampled_from([None, Policy(denied=["Denied"], hidden=["Hidden"])]),
+    code=st.sampled_from([0, 1, None]),
+)
+def test_any_order_of_verbs_breaks_no_rule(verbs, policy, code):
+    stage = FlatStage(policy=policy)
+    for verb, arguments in verbs:
+        if verb == "expose":
+            stage.pen.expose(arguments)
+        else:
+            perform(stage, verb, arguments)
+    stage.finish(code)
+    check_flat(stage.bytes, exposed=True)
+
+
+@examples(200, shrink=True)
+@given(verbs=st.lists(VERBS, max_size=30), limit=st.sampled_from([0, 60, 400]))
+def test_no_order_is_lost_when_too_much_waits(verbs, limit):
+    """What waits is bounded; what is said about a call that is given up on keeps the rules."""
+    before, order.HELD_BYTES = order.HELD_BYTES, limit
+    try:
+        stage = FlatStage()
+        for verb, arguments in verbs:
+            perform(stage, verb, arguments)
+        stage.turn.closed(Exit(code=0), "")
+        stage.lines()
+    finally:
+        order.HELD_BYTES = before
+    check_flat(stage.bytes)
+    assert all(json.loads(line) for line in stage.bytes.splitlines())
+
+
+def test_a_real_claudes_reply_that_was_cut_and_comes_again_is_said_once():
+    inner = [
+        {"type": "message_start", "message": {"model": "m"}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    ]
+    events = [{"type": "stream_event", "event": one} for one in inner]
+    words = [
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+        for text in ("Hel", "Hello.")
+    ]
+    cut, whole = ({"type": "stream_event", "event": one} for one in words)
+    retry = {"type": "system", "subtype": "api_retry", "attempt": 1}
+    result = {"type": "result", "subtype": "success", "is_error": False, "result": "Hello."}
+    translation = open_translation("claude", dialect="yume", stable=True)
+    said = b""
+    for event in (*events, cut, retry, *events, whole, result):
+        said += translation.feed(json.dumps(event).encode() + b"\n")
+    flat = parse(said + translation.close(Exit(code=0)))
+    assert "".join(line["content"] for line in flat if line["type"] == "text") == "Hello."

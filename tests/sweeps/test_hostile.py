@@ -1,0 +1,84 @@
+"""Whatever the child prints: the text that reached us reaches the frontend, and what was repaired is accounted for."""
+
+import pytest
+from hostile import LOSSY, REPAIRABLE, clean_lines, damaged, pieces, stream, told
+from hypothesis import given
+from hypothesis import strategies as st
+from support import as_parameters, case, check_frames, check_turns, fixture_cases, translate_case
+
+from tests.sweeps.test_properties import examples
+
+CASES = [case for case in fixture_cases() if case.data.startswith(b"{") and len(case.data) < 60_000]
+# One of each vendor, and of each of its ways to speak.
+CHOSEN = [
+    "acai/0.1.0-parallel",
+    "acai/2026-04-files",
+    "cake/2026-07-files",
+    "claude/2.1.327-tool-bash-partial",
+    "cursor/shape-2026.08-partial-with-tool",
+    "cursor/handmade-tool-zoo",
+    "pi/0.73.1-parallel",
+    "pi/1.5.2-think-tool",
+    "pi/1.5.2-unicode",
+    "qwen/0.24.4-partial-tool",
+    "qwen/0.24.4-unicode",
+]
+# Nothing that anybody reads has to be repaired.
+QUIET = ("carriage returns", "key twice", "separators", "nul padding", "blank lines", "long integer")
+# Most of pi's lines are never read, and another event on such a line is only looked for right behind it.
+UNSEEN = "ten with something between"
+
+
+def checked(case, said, partial):
+    return check_frames(said) if case.passthrough else check_turns(said, partial)
+
+
+def positions(lines, count=4):
+    """The first and the last line, and some between."""
+    return sorted({0, len(lines) - 1, *range(0, len(lines), max(1, len(lines) // count))})
+
+
+# Behind a line of pi's that nobody reads only what is glued directly is looked for: the search costs every line.
+REPAIRED = [(name, damage) for name in CHOSEN for damage in REPAIRABLE if (case(name).vendor, damage) != ("pi", UNSEEN)]
+
+
+@pytest.mark.parametrize(("name", "damage"), REPAIRED)
+def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
+    chosen = case(name)
+    lines = clean_lines(chosen.data)
+    whole = [told(translate_case(chosen, partial)[0]) for partial in (False, True)]
+    for number, at in enumerate(positions(lines)):
+        partial = bool(number % 2)
+        bad = stream(REPAIRABLE[damage](lines, at))
+        said, translation = translate_case(chosen, partial, data=bad)
+        checked(chosen, said, partial)
+        assert told(said) == whole[partial], f"{damage} at line {at}"
+        report = translation.account.report()
+        for entry in (report["repairs"] | report["unknown_events"]).values():
+            assert entry.get("first"), f"{report} has the first of each"
+        if bad != chosen.data and damage not in QUIET and b"hostile" in bad:
+            assert report["repairs"] or chosen.vendor == "pi", "pi's lines that nobody reads need no repair"
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+@examples(2)
+@given(data=st.data())
+def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case, data):
+    partial = data.draw(st.booleans(), label="partial")
+    glued = ("two on a line", "ten on a line", UNSEEN) if case.vendor == "pi" else ()
+    kinds = {name: damage for name, damage in REPAIRABLE.items() if name not in glued}
+    bad = data.draw(damaged(case.data, kinds), label="stream")
+    said, _ = translate_case(case, partial, chunks=data.draw(pieces(bad), label="pieces"))
+    checked(case, said, partial)
+    whole = told(translate_case(case, partial)[0])
+    if b'"control_re' not in case.data:  # a question is never taken from a repaired line
+        assert told(said) == whole
+
+
+@pytest.mark.parametrize(**as_parameters(CASES))
+@examples(2)
+@given(data=st.data())
+def test_damage_that_cannot_be_repaired_breaks_no_rule(case, data):
+    partial = data.draw(st.booleans(), label="partial")
+    bad = data.draw(damaged(case.data, REPAIRABLE | LOSSY), label="stream")
+    checked(case, translate_case(case, partial, data=bad)[0], partial)

@@ -1,0 +1,438 @@
+"""The truth contract: what a turn says of its end agrees with itself and with what happened, whatever happened."""
+
+import json
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import pytest
+from box import ASK, END, SHIM, START, Box, Done, ndjson, text
+from hypothesis import given
+from hypothesis import strategies as st
+from support import SEEDS, Stage, check_turns, fixture_cases, parse, result_of
+from truth import AGREEMENTS, check_truth
+
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.api_errors import KINDS
+from shim.core.errors import CAUSES
+from shim.core.turn.result import Exit
+from tests.sweeps.test_properties import examples
+
+CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
+RESULT = {"type": "result", "id": "c1", "output": "ok"}
+
+
+def test_every_cause_has_its_agreement_and_there_is_no_other():
+    assert set(AGREEMENTS) == CAUSES
+    assert {kind.cause for kind in KINDS.values()} <= CAUSES
+
+
+# -- a good end that is none -----------------------------------------------------------------------------------------
+
+
+def test_a_good_end_behind_calls_that_nothing_came_of_is_truncated():
+    """Hostile input, demand 3: stop_reason tool_use, an empty result, success."""
+    stage = Stage()
+    stage.turn.say("I'll look.")
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.ended(result="")
+    line = stage.result()
+    assert (line["shim"]["cause"], line["is_error"]) == ("truncated", True)
+    assert line["errors"] == ["demo said that it was done, but these calls of its last reply have no result: Bash"]
+
+
+def test_a_good_end_with_many_calls_open_names_some():
+    stage = Stage()
+    for number in range(10):
+        stage.turn.tool_use(f"t{number}", "Bash", {})
+    stage.turn.ended()
+    (words,) = stage.result()["errors"]
+    assert words.endswith(" have no result: Bash, Bash, Bash, Bash, Bash, Bash, Bash, Bash and 2 more")
+
+
+def test_a_model_may_have_nothing_to_add_to_what_its_call_returned():
+    """The acai page, section 1: an empty reply is a success without a message."""
+    stage = Stage()
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.tool_result("t", "ok")
+    stage.turn.ended()
+    assert stage.result()["shim"]["cause"] == "clean"
+
+
+@pytest.mark.parametrize("facts", [{"result": "I left a plan."}, {"structured_output": {"a": 1}}])
+def test_a_vendor_that_gives_a_result_of_its_own_means_its_good_end(facts):
+    stage = Stage()
+    stage.turn.tool_use("t", "ExitPlanMode", {})
+    stage.turn.ended(**facts)
+    assert stage.result()["shim"]["cause"] == "clean"
+
+
+def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end():
+    """codex#14691: the vendor went on without it, and answered."""
+    stage = Stage()
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.say("Never mind.")
+    stage.turn.ended()
+    assert stage.result()["shim"]["cause"] == "clean"
+
+
+# -- what it printed is not what it was started to print -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "printed", [b"Usage: pi [OPTIONS]\n", b'{"hello":"world"}\n', b"[1]\n42\n", b'{"type":"banner"}\n'], ids=repr
+)
+def test_a_good_exit_of_a_child_that_said_nothing_of_its_protocol_says_so(printed):
+    translation = open_translation("pi", partial=False, stable=True)
+    said = translation.feed(printed) + translation.close(Exit(code=0), "")
+    (turn,) = check_turns(said, partial=False)
+    assert check_truth(turn) == "protocol"
+
+
+def test_a_child_that_said_nothing_at_all_is_not_called_wrong():
+    translation = open_translation("pi", partial=False, stable=True)
+    (turn,) = check_turns(translation.feed(b"\n\n") + translation.close(Exit(code=0), ""), partial=False)
+    assert check_truth(turn) == "truncated"
+
+
+# -- what comes behind the end ---------------------------------------------------------------------------------------
+
+
+def late_verbs(stage: Stage) -> None:
+    """Everything that a vendor may still say."""
+    turn = stage.turn
+    turn.message(model="other")
+    turn.text("late")
+    turn.thinking("late")
+    turn.say("late")
+    turn.text_snapshot("late", 0)
+    turn.tool_use("late", "Bash", {})
+    turn.tool_result("late", "late")
+    turn.tool_result("t", "late")
+    turn.tool_result("invented", "late", name="Bash")
+    turn.retract()
+    turn.child("t").text("late")
+    turn.child("t").tool_use("n2", "Bash", {})
+    turn.child("t").tool_result("n1", "late")
+    turn.fill_results("late")
+    turn.message_end()
+    turn.failed("late")
+    turn.ended(result="late")
+    turn.settle()
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_what_comes_behind_the_vendors_end_is_counted_and_not_said(partial):
+    """Time: the verdict stands; a late event is counted, not printed."""
+    stage = Stage(partial=partial)
+    stage.turn.tool_use("t", "Task", {})
+    stage.turn.child("t").tool_use("n1", "Bash", {})
+    stage.turn.text("Done.")
+    stage.turn.ended()
+    stage.turn.settle()
+    late_verbs(stage)
+    line = stage.result()
+    assert b"late" not in stage.bytes.replace(b"late_event", b"")
+    assert (line["result"], line["shim"]["cause"]) == ("Done.", "clean")
+    assert line["shim"]["repairs"]["late_event"] > 10
+    check_turns(stage.bytes, partial)
+
+
+def test_a_second_verdict_is_too_late():
+    stage = Stage()
+    stage.turn.failed("it broke")
+    stage.turn.settle()
+    stage.turn.ended(result="all is well")
+    stage.turn.interrupted()
+    assert stage.result()["shim"]["cause"] == "vendor_error"
+
+
+def test_what_is_beside_the_conversation_may_come_until_the_result():
+    """The cursor page, section 6: late system events."""
+    stage = Stage()
+    stage.turn.say("Done.")
+    stage.turn.ended()
+    stage.turn.settle()
+    stage.turn.system("note")
+    assert stage.finish() == ["init", "text:Done.", "system:note", "end:success Done.", "."]
+
+
+def test_a_vendor_that_is_done_without_a_word_how_may_go_on():
+    """pi's `agent_settled`: the last reply says how, and it may come after it."""
+    stage = Stage()
+    stage.turn.say("One.")
+    stage.turn.settle()
+    stage.turn.say("Two.")
+    stage.turn.ended()
+    assert stage.result()["result"] == "Two."
+
+
+def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
+    """pi settles after an interrupt too, and what it had said of the reply is read at its end."""
+    stage = Stage()
+    stage.turn.message()
+    stage.turn.interrupted()
+    stage.turn.settle()
+    stage.turn.say("Half a")
+    assert "text:Half a" in stage.finish(None)
+
+
+# -- who ended it ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["failed", "interrupted", "ended"])
+def test_what_a_vendor_says_while_we_end_it_is_not_the_reason(verb):
+    stage = Stage()
+    stage.turn.say("hi")
+    stage.turn.stopped("too long", "stall")
+    getattr(stage.turn, verb)(**({"message": "429 Too many requests"} if verb == "failed" else {}), duration_ms=9)
+    line = stage.result(None)
+    assert (line["shim"]["cause"], line["errors"], line["duration_ms"]) == ("stall", ["too long"], 9)
+
+
+def test_an_interrupt_of_the_frontend_is_the_reason_whatever_we_do_then():
+    stage = Stage()
+    stage.turn.say("hi")
+    stage.turn.interrupted()
+    stage.turn.stopped("too long", "stall")
+    assert stage.result(None)["shim"]["cause"] == "interrupted"
+
+
+@pytest.mark.parametrize("api", [True, False])
+def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
+    """Contract S10: a rate limit is said as an API failure, or it is none."""
+    stage = Stage()
+    stage.turn.failed("429 Too many requests", api=api)
+    stage.turn.closed(Exit(code=1), "")
+    assert check_truth(stage.lines()) == ("rate_limit" if api else "vendor_error")
+
+
+@pytest.mark.parametrize(
+    ("child_exit", "noted"),
+    [
+        (Exit(code=0), {}),
+        (None, {}),
+        (Exit(code=7), {"exit_code": 7}),
+        (Exit(code=1), {"exit_code": 1}),
+        (Exit(signal="SIGSEGV"), {"signal": "SIGSEGV"}),
+    ],
+)
+@pytest.mark.parametrize("good", [True, False])
+def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
+    """Also where the vendor's page says that it is no error."""
+    stage = Stage(clean_exits=frozenset({0, 7}))
+    stage.turn.say("hi")
+    (stage.turn.ended if good else lambda: stage.turn.failed("it broke"))()
+    stage.turn.closed(child_exit, "")
+    shim = stage.lines()[-2]["shim"]
+    assert {name: shim[name] for name in ("exit_code", "signal") if name in shim} == noted
+
+
+# -- any events, any exit --------------------------------------------------------------------------------------------
+
+EXITS = st.one_of(
+    st.none(),
+    st.sampled_from([Exit(code=0), Exit(code=0), Exit(code=0), Exit(code=1), Exit(code=130)]),
+    st.integers(0, 255).map(lambda code: Exit(code=code)),
+    st.sampled_from(["SIGTERM", "SIGKILL", "SIGINT", "SIGSEGV", "SIGPIPE"]).map(lambda name: Exit(signal=name)),
+)
+STDERR = st.sampled_from(
+    [
+        "",
+        "",
+        "some warning\n",
+        "Error: Invalid API key",
+        "429 Too many requests",
+        "prompt is too long",
+        "Reached max session turns for this session.",
+        "Operation cancelled.",
+        "⚠ Workspace Trust Required",
+        "credit balance is too low",
+        "\x1b[31mpanicked\x1b[0m",
+        "x" * 30_000,
+    ]
+)
+
+
+@cache
+def pool(vendor: str) -> tuple[bytes, ...]:
+    """Every different line of a vendor's fixtures that is not too long to be shuffled about."""
+    lines = {line for case in fixture_cases(vendor) for line in case.data.split(b"\n") if line and len(line) < 4000}
+    return tuple(sorted(lines))
+
+
+@cache
+def verdicts(vendor: str) -> tuple[bytes, ...]:
+    """Those of them that say how a turn or a reply ended, good and bad: they are few, and what this is about."""
+    marks = (b'"type":"result"', b'"type":"task_complete"', b'"stopReason":"', b'"type":"agent_settled"')
+    found = [line for line in pool(vendor) if any(mark in line.replace(b": ", b":") for mark in marks)]
+    good = [line for line in found if good_ends(vendor, read([line]))]
+    bad = [line for line in found if line not in good]
+    return tuple(good + bad * (1 + len(good) // max(1, len(bad))))
+
+
+def good_ends(vendor: str, events: list[Any]) -> list[Any]:
+    """The events with which a vendor says that its turn ended well (vendor pages)."""
+    objects = [event for event in events if isinstance(event, dict)]
+    return [] if vendor == "pi" and _pi_failed(objects) else [event for event in objects if _is_good_end(vendor, event)]
+
+
+def _pi_failed(events: list[dict[str, Any]]) -> bool:
+    """Whether pi's last reply is one that failed; a compaction takes the place of the reply before it."""
+    failed = False
+    for event in events:
+        message = event.get("message") or {}
+        if event.get("type") == "message_end" and message.get("role") == "assistant":
+            failed = message.get("stopReason") in ("error", "aborted")
+        elif event.get("type") in ("compaction_end", "auto_compaction_end") and event.get("result"):
+            failed = False
+    return failed
+
+
+def _is_good_end(vendor: str, event: dict[str, Any]) -> bool:
+    kind = event.get("type")
+    if vendor == "pi":
+        message = event.get("message") or {}
+        said = kind == "message_end" and message.get("role") in ("assistant", "custom")
+        return kind == "agent_settled" or (said and message.get("stopReason") not in ("error", "aborted"))
+    if vendor in ("acai", "cake"):
+        failed = event.get("is_error", not event.get("success"))
+        return kind in ("result", "task_complete") and not failed
+    text = str(event.get("result") or "")
+    good = kind == "result" and not event.get("is_error") and not text.startswith("[API Error: ")
+    return good and (vendor != "cursor" or event.get("subtype") == "success")
+
+
+def read(lines: list[bytes]) -> list[Any]:
+    """The lines as objects; a list of events is each of them."""
+    found: list[Any] = []
+    for line in lines:
+        try:
+            event = json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"), strict=False)
+        except (ValueError, RecursionError):
+            continue
+        found += event if isinstance(event, list) else [event]
+    return found
+
+
+def plain(line: bytes) -> bool:
+    """Whether a line can be read here: of one that has to be repaired it is not known what it says."""
+    return not line.strip() or (line.lstrip().startswith(b"{") and bool(read([line])))
+
+
+@pytest.mark.parametrize("vendor", SEEDS)
+@examples(70)
+@given(data=st.data())
+def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
+    """The truth contract, for every vendor."""
+    drawn = st.one_of(st.sampled_from(pool(vendor)), st.sampled_from(verdicts(vendor)))
+    lines = data.draw(st.lists(drawn, max_size=8), label="lines")
+    if data.draw(st.booleans(), label="fixture"):
+        case = data.draw(st.sampled_from(fixture_cases(vendor)))
+        whole = [line for line in case.data.split(b"\n") if len(line) < 4000][:60]
+        cut = data.draw(st.one_of(st.just(len(whole)), st.integers(0, len(whole))))
+        lines = whole[:cut] + lines[: data.draw(st.integers(0, 3))]
+    child_exit, stderr = data.draw(EXITS, label="exit"), data.draw(STDERR, label="stderr")
+    partial = data.draw(st.booleans(), label="partial")
+    translation = open_translation(vendor, partial=partial, stable=True)
+    said = b"".join(translation.feed(line + b"\n") for line in lines) + translation.close(child_exit, stderr)
+    turns = check_turns(said, partial)
+    cause, result = check_truth(turns[-1]), result_of(turns[-1])
+    bad_exit = child_exit is not None and (child_exit.code != 0 or child_exit.signal is not None)
+    if cause == "clean":
+        assert not bad_exit, "a non-zero exit is an error: no page of these vendors says otherwise"
+        told = good_ends(vendor, read(lines)) or not all(map(plain, lines))
+        assert told, "no success without a word about the end"
+    if bad_exit:
+        assert result["shim"].get("exit_code") == child_exit.code
+        assert result["shim"].get("signal") == child_exit.signal
+    if cause in ("exit_code", "protocol"):
+        assert child_exit is not None and child_exit.signal is None
+    if cause == "signal":
+        assert child_exit is not None and child_exit.signal is not None
+    assert cause not in ("stall", "not_found", "internal"), "the child alone cannot be the reason"
+
+
+# -- the real drop-in ------------------------------------------------------------------------------------------------
+
+GOOD = (START, text("Hello."), END)
+CUT = (START, text("Hel"))
+IN_CALL = (START, CALL)
+EMPTY_HANDED = (START, CALL, END)
+NOTHING_TO_ADD = (START, CALL, RESULT, END)
+AUTH = "Error: Invalid API key\n"
+# What the child prints, how it ends, its stderr → the cause, and a word of its stderr that the frontend must see.
+PROCESSES: list[tuple[Any, Any, str, str, str]] = [
+    (GOOD, 0, "", "clean", ""),
+    (GOOD, 0, "some warning\n", "clean", ""),
+    (GOOD, 0, AUTH, "clean", ""),
+    (GOOD, 1, "", "exit_code", ""),
+    (GOOD, 7, "the disk is full\n", "exit_code", "the disk is full"),
+    (GOOD, 255, AUTH, "exit_code", "Invalid API key"),
+    (GOOD, "SIGKILL", "", "signal", ""),
+    (GOOD, "SIGSEGV", "core dumped\n", "signal", "core dumped"),
+    (CUT, 0, "", "truncated", ""),
+    (CUT, 0, "some warning\n", "truncated", "some warning"),
+    (CUT, 1, "", "exit_code", ""),
+    (CUT, 3, "why\n", "exit_code", "why"),
+    (CUT, 1, AUTH, "auth", "Invalid API key"),
+    (CUT, 0, "429 Too many requests\n", "rate_limit", "Too many requests"),
+    (CUT, "SIGTERM", AUTH, "signal", "Invalid API key"),
+    (CUT, "SIGABRT", "", "signal", ""),
+    (IN_CALL, 0, "", "truncated", ""),
+    (IN_CALL, 2, "", "exit_code", ""),
+    (IN_CALL, "SIGKILL", "", "signal", ""),
+    (EMPTY_HANDED, 0, "", "truncated", "Bash"),
+    (EMPTY_HANDED, 1, "", "exit_code", ""),
+    (NOTHING_TO_ADD, 0, "", "clean", ""),
+    ((), 0, "", "truncated", ""),
+    ((), 0, "only a word\n", "truncated", "only a word"),
+    ((), 1, "no such option\n", "exit_code", "no such option"),
+    ((), 2, AUTH, "auth", "Invalid API key"),
+    ((), 127, "", "exit_code", ""),
+    ((), "SIGKILL", "", "signal", ""),
+    ("Usage: demo [OPTIONS]\n", 0, "", "protocol", "Usage: demo"),
+    ("Usage: demo [OPTIONS]\n", 1, "", "exit_code", "Usage: demo"),
+    ('{"type":"start"\n', 0, "", "protocol", ""),
+]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
+    """Every process of the table, to its end; a few at a time."""
+
+    def run(number: int) -> Done:
+        printed, ending, stderr, _, _ = PROCESSES[number]
+        folder = tmp_path_factory.mktemp(f"truth{number}")
+        place = Box(folder)
+        steps = [["out", printed if isinstance(printed, str) else ndjson(*printed)], ["complain", stderr]]
+        steps.append(["die", ending] if isinstance(ending, str) else ["leave", ending])
+        done = subprocess.run(
+            [*SHIM, "claude", *ASK],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=place.environment(SHIM_VENDOR="demo", SHIM_BIN=place.fake(*steps)),
+            cwd=place.cwd,
+            timeout=60,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr.decode())
+
+    with ThreadPoolExecutor(min(4, (os.cpu_count() or 1) + 1)) as pool:
+        return list(pool.map(run, range(len(PROCESSES))))
+
+
+@pytest.mark.parametrize("number", range(len(PROCESSES)), ids=[f"{row[1]}-{row[3]}" for row in PROCESSES])
+def test_our_exit_status_says_what_the_result_says(ran, number):
+    """P13, P14"""
+    _, ending, _, cause, word = PROCESSES[number]
+    done = ran[number]
+    lines = parse(done.stdout)
+    assert check_truth(lines, done.status) == cause
+    assert done.stderr == "", "what there is to say stands in the result"
+    result = result_of(lines)
+    assert word in (result["result"] if "result" in result else result["errors"][0])
+    noted = {"signal": ending} if isinstance(ending, str) else {"exit_code": ending} if ending else {}
+    assert {name: result["shim"][name] for name in ("exit_code", "signal") if name in result["shim"]} == noted

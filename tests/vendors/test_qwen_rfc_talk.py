@@ -1,0 +1,426 @@
+"""Conversations with a child of the Qwen RFC: a stand-in, for no program speaks it (lines as the page has them)."""
+
+import json
+import subprocess
+
+import pytest
+from box import ASK, ndjson
+
+from tests.conversation.test_conversation import CONVERSE, causes, responses, results, stdin, user
+from tests.conversation.test_conversation import request as control
+from tests.conversation.test_two_way import ASKING, answer, question, told, user_texts
+
+OWN = "session-7"
+HELLO = {
+    "object": "chat.completion",
+    "id": f"chatcmpl-{OWN}",
+    "model": "qwen-coder",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}],
+    "metadata": {"protocol_version": 1, "session_id": OWN, "cwd": "/repo", "tools": ["run_shell_command"]},
+}
+USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+FINISHED = {"type": "x-qwen-session-event", "event": "Finished", "message": "Finished"}
+BEAT = {"type": "result/heartbeat", "session_id": OWN, "status": "ok", "ts": 1739430123}
+
+
+def reply(message, finish="stop", usage=None):
+    line = {"object": "chat.completion", "id": f"chatcmpl-{OWN}", "model": "qwen-coder"}
+    line["choices"] = [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}]
+    return line | ({"usage": usage} if usage else {})
+
+
+def says(words, usage=USAGE):
+    return reply({"content": words}, usage=usage)
+
+
+def calls(identity="tool-1", command="touch x"):
+    function = {"name": "run_shell_command", "arguments": json.dumps({"command": command})}
+    return reply({"tool_calls": [{"id": identity, "type": "function", "function": function}]}, "tool_calls")
+
+
+def asks(command="touch x", question="req-1"):
+    tool = {"name": "run_shell_command", "arguments": {"command": command}}
+    asked = {"type": "control_request", "request_id": question, "subtype": "can_use_tool", "session_id": OWN}
+    return asked | {"tool": tool}
+
+
+def shows(text, status="success", identity="call_tool-1"):
+    shown = {"kind": "string", "text": text}
+    return {"type": "x-qwen-tool-display", "tool_call_id": identity, "status": status, "result_display": shown}
+
+
+@pytest.fixture
+def talk(box):
+    def start(child, *flags, **environment):
+        environment = {"SHIM_VENDOR": "qwen-rfc", "SHIM_BIN": child} | environment
+        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
+
+    return start
+
+
+def texts(done):
+    return [line["result"] for line in results(done)]
+
+
+def without_heartbeats(lines):
+    return [line for line in lines if line.get("type") != "heartbeat_request"]
+
+
+def test_two_messages_are_two_requests_of_one_session(box, talk):
+    child = box.fake(
+        ["hear", "one"],
+        ["out", ndjson(HELLO, says("First."), FINISHED)],
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", ndjson(says("Second."), FINISHED)],
+        ["hear", "never"],
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        done = running.hang_up()
+    assert (done.status, texts(done)) == (0, ["First.", "Second."])
+    first, second = without_heartbeats(told(box))
+    assert (first["session_id"], first["input"]["parts"]) == ("_new", [{"type": "text", "text": "one"}])
+    assert (second["session_id"], second["prompt_id"]) == (OWN, f"{OWN}########2")
+    assert [line["usage"]["input_tokens"] for line in results(done)] == [100, 100]
+
+
+def test_a_reply_that_stopped_is_the_end_once_nothing_follows_it(box, talk):
+    """The RFC has no end of a turn: an intermediate reply stops too, with its usage."""
+    box.settings("end_grace = 0.2\n")
+    child = box.fake(["hear", "one"], ["out", ndjson(HELLO, says("Looking."), says("There."))], ["hear", "never"])
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert (done.status, texts(done)) == (0, ["There."])
+
+
+def test_what_follows_a_reply_that_stopped_belongs_to_its_turn(box, talk):
+    box.settings("end_grace = 30\n")
+    gate = box.gate()
+    steps = [["hear", "one"], ["out", ndjson(HELLO, says("Looking."), BEAT)], ["wait", gate.path]]
+    steps += [["out", ndjson(calls(), shows("a.txt"), says("There."), FINISHED)], ["hear", "never"]]
+    with talk(box.fake(*steps)) as running:
+        running.say(user("one"))
+        running.read_until(b"Looking.")
+        gate.open()
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert (done.status, texts(done)) == (0, ["There."])
+    assert user_texts(done) == ["a.txt"]
+
+
+def test_an_allowed_call_runs(box, talk):
+    child = box.fake(
+        ["hear", "go"],
+        ["out", ndjson(HELLO, calls(), asks())],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(shows("done"), says("After."), FINISHED)],
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert (asked["request"]["tool_name"], asked["request"]["tool_use_id"]) == ("Bash", "tool-1")
+    approved = {"subtype": "success", "result": {"behavior": "approve", "message": ""}}
+    assert without_heartbeats(told(box))[-1] == {
+        "type": "control_response",
+        "request_id": "req-1",
+        "response": approved,
+    }
+    assert (done.status, user_texts(done), done.result["permission_denials"]) == (0, ["done"], [])
+
+
+def test_a_denied_call_says_the_users_words(box, talk):
+    child = box.fake(
+        ["hear", "go"],
+        ["out", ndjson(HELLO, calls(), asks())],
+        ["hear", '"deny"'],
+        ["out", ndjson(shows("Canceled.", "Canceled"), says("Then not."), FINISHED)],
+        ["hear", "never"],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="deny", message="no way"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert (texts(done), user_texts(done)) == (["Then not."], ["no way"])
+    assert [denial["tool_use_id"] for denial in done.result["permission_denials"]] == ["tool-1"]
+
+
+def test_where_nobody_can_be_asked_the_answer_is_no(box, talk):
+    """The RFC's own default; a mode is no answer."""
+    child = box.fake(
+        ["hear", "go"],
+        ["out", ndjson(HELLO, calls(), asks())],
+        ["hear", '"deny"'],
+        ["out", ndjson(says("Then not."), FINISHED)],
+        ["hear", "never"],
+    )
+    with talk(child) as running:
+        running.say(user("go"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    (said,) = [line for line in done.lines if line["type"] == "user"]
+    assert said["message"]["content"][0]["is_error"] is True
+    assert len(done.result["permission_denials"]) == 1
+
+
+def test_an_interrupt_is_a_cancel_and_the_child_stays(box, talk):
+    box.settings("end_grace = 30\n")
+    cancelled = {"type": "result/cancel", "session_id": OWN, "status": "ok", "message": "Request cancelled."}
+    child = box.fake(
+        ["hear", "go"],
+        ["out", ndjson(HELLO, says("I am", None))],
+        ["hear", "control/cancel"],
+        ["record", str(box.recording)],
+        ["out", ndjson(cancelled)],
+        ["hear", "again"],
+        ["out", ndjson(says("Hello."), FINISHED)],
+        ["hear", "never"],
+    )
+    with talk(child) as running:
+        running.say(user("go"))
+        running.read_until(b"I am")
+        running.say(control("i1", "interrupt"))
+        running.read_until(b'"type":"result"')
+        running.say(user("again"))
+        running.read_until(b"Hello.")
+        done = running.hang_up()
+    first, second = results(done)
+    assert (first["shim"]["cause"], second["result"]) == ("interrupted", "Hello.")
+    assert responses(done)["i1"]["subtype"] == "success"
+    assert without_heartbeats(told(box))[-1] == {
+        "type": "control/cancel",
+        "session_id": OWN,
+        "reason": "escape",
+    }
+
+
+def test_a_slash_command_is_declared_and_its_message_is_the_answer(box, talk):
+    done_it = {"type": "message", "level": "info", "content": "There are 3 records."}
+    child = box.fake(
+        ["hear", '"path":["chat","list"]'],
+        ["out", ndjson(HELLO, {"type": "result/command", "session_id": OWN, "result": done_it})],
+        ["hear", "never"],
+    )
+    with talk(child) as running:
+        running.say(user("/chat list"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    (result,) = results(done)
+    assert (result["result"], result["num_turns"], done.status) == ("There are 3 records.", 0, 0)
+
+
+def test_silence_behind_a_heartbeat_is_a_stall_and_nobody_is_started_again(box):
+    box.settings("idle_timeout = 300\n[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
+    lifeline = box.lifeline()
+    child = box.fakes(
+        [["say", lifeline.path, "child"], ["hear", "go"], ["out", ndjson(HELLO, says("Hm.", None), BEAT)], ["hang"]],
+        [["out", ndjson(HELLO, says("Once more."), FINISHED)]],
+    )
+    done = box.claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
+    assert lifeline.gone()
+    (line,) = results(done)
+    assert (done.status, line["shim"]["cause"]) == (1, "stall")
+    assert line["errors"] == ["qwen-rfc said nothing for 0.3 s (heartbeat_timeout)"]
+    assert b"Once more." not in done.stdout
+
+
+def test_silence_behind_a_heartbeat_is_a_stall_for_one_message_too(box):
+    box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 0.3\n")
+    child = box.fake(["out", ndjson(HELLO, calls(), BEAT)], ["hang"])
+    done = box.claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
+    assert (done.status, done.cause) == (1, "stall")
+    assert done.result["errors"] == [
+        "qwen-rfc said nothing for 0.3 s (heartbeat_timeout) while these calls were open: Bash"
+    ]
+
+
+def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(box, talk):
+    """It is asked a few times in each limit; the fourth answer comes well behind the first limit."""
+    box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
+    beats = [step for _ in range(4) for step in (["hear", "heartbeat_request"], ["out", ndjson(BEAT)])]
+    child = box.fake(
+        ["hear", "go"],
+        ["out", ndjson(HELLO, calls())],
+        *beats,
+        ["record", str(box.recording)],
+        ["out", ndjson(shows("done"), says("After."), FINISHED)],
+        ["hear", "never"],
+    )
+    with talk(child) as running:
+        running.say(user("go"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert texts(done) == ["After."]
+    asked = [line for line in told(box) if line.get("type") == "heartbeat_request"]
+    assert len(asked) >= 4 and asked[0]["session_id"] == OWN
+
+
+def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
+    child = box.fakes(
+        [["hear", "one"], ["out", ndjson(HELLO, says("First."), FINISHED)], ["hear", "never"]],
+        [
+            ["hear", "two"],
+            ["record", str(box.recording)],
+            ["out", ndjson(HELLO, says("Second."), FINISHED)],
+            ["hear", "never"],
+        ],
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(control("m1", "set_permission_mode", mode="plan"), user("two"))
+        running.read_until(b"Second.")
+        done = running.hang_up()
+    assert texts(done) == ["First.", "Second."]
+    arguments = box.record()["arguments"]
+    assert arguments[arguments.index("--approval-mode") + 1] == "plan"
+    assert without_heartbeats(told(box))[0]["session_id"] == OWN
+
+
+def test_a_system_prompt_stands_before_the_first_message(box, talk):
+    child = box.fake(
+        ["hear", "one"],
+        ["out", ndjson(HELLO, says("First."), FINISHED)],
+        ["hear", "two"],
+        ["record", str(box.recording)],
+        ["out", ndjson(says("Second."), FINISHED)],
+        ["hear", "never"],
+    )
+    with talk(child, "--append-system-prompt", "Be brief.") as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        running.read_until(b"Second.")
+        running.hang_up()
+    said = [line["input"]["parts"][0]["text"] for line in without_heartbeats(told(box))]
+    assert said == ["Be brief.\n\none", "two"]
+
+
+def test_one_message_is_asked_and_answered_by_one_process(box):
+    child = box.fake(["read"], ["record", str(box.recording)], ["out", ndjson(HELLO, says("Looking."), says("There."))])
+    done = box.claude(*ASK, SHIM_VENDOR="qwen-rfc", SHIM_BIN=child)
+    assert (done.status, done.result["result"], done.init["tools"]) == (0, "There.", ["Bash"])
+    (request,) = told(box)
+    assert request["input"] == {"origin": "user", "parts": [{"type": "text", "text": "hi"}], "command": None}
+
+
+def test_the_list_of_vendors_says_that_no_released_program_speaks_it(box):
+    box.program("qwen", "echo 0.24.4\n")
+    rows = {row["name"]: row for row in json.loads(box.shim("vendors", "--json", environment=box.environment()).stdout)}
+    assert rows["qwen-rfc"]["program"] is None and rows["qwen"]["program"]
+    assert "no released program speaks it" in rows["qwen-rfc"]["note"]
+    assert not rows["qwen"]["note"]
+    assert b"no released program speaks it" in box.shim("vendors", environment=box.environment()).stdout
+
+
+def test_a_recorded_conversation_is_played_again(box, talk):
+    """Its messages have no type, and questions for a sign of life are asked by the clock: nothing waits for one."""
+    cast = str(box.path / "talk.cast")
+    recorded = box.fake(
+        ["hear", "one"],
+        ["out", ndjson(HELLO, calls(), asks())],
+        ["hear", "control_response"],
+        ["hear", "heartbeat_request"],
+        ["out", ndjson(BEAT, shows("done"), says("First."), FINISHED)],
+        ["hear", "two"],
+        ["out", ndjson(says("Second."), FINISHED)],
+        ["hear", "never"],
+    )
+    box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
+    for environment in ({"SHIM_RECORD": cast}, {"SHIM_VENDOR": f"replay:{cast}"}):
+        with talk(recorded, *ASKING, **environment) as running:
+            running.say(user("one"))
+            asked = question(running)
+            running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+            running.read_until(b'"type":"result"')
+            running.say(user("two"))
+            running.read_until(b"Second.")
+            assert texts(running.hang_up()) == ["First.", "Second."]
+
+
+def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
+    """A silence ends the first turn; the second one's is another."""
+    box.settings("end_grace = 0.05\n")
+    gate, heard = box.gate(), box.lifeline()
+    child = box.fake(
+        ["hear", "one"],
+        ["out", ndjson(HELLO, says("First."))],
+        ["hear", "two"],
+        ["say", heard.path, "heard"],
+        ["wait", gate.path],
+        ["out", ndjson(says("Second."), FINISHED)],
+        ["hear", "never"],
+    )
+    with talk(child) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"), control("r", "mcp_status"))
+        heard.wait_for("heard")
+        running.read_until(b'"request_id":"r"')
+        gate.open()
+        done = running.hang_up()
+    assert texts(done) == ["First.", "Second."]
+
+
+def test_an_interrupt_while_a_child_of_another_mode_is_ended_is_heard(box, talk):
+    first = [
+        ["ignore", "SIGTERM"],
+        ["hear", "one"],
+        ["out", ndjson(HELLO, says("First."), FINISHED)],
+        ["hang"],
+    ]
+    second = [["hear", "two"], ["out", ndjson(says("Second."), FINISHED)], ["hear", "never"]]
+    with talk(box.fakes(first, second)) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(control("p", "set_permission_mode", mode="plan"))
+        running.read_until(b'"status":null')
+        running.say(user("two"), control("stop", "interrupt"))
+        done = running.hang_up()
+    assert causes(done) == ["clean", "interrupted"]
+
+
+def test_a_model_that_was_set_while_no_child_was_there_is_the_next_ones(box, talk):
+    first = [
+        ["hear", "one"],
+        ["out", ndjson(HELLO, says("First."), FINISHED)],
+        ["hear", "two"],
+        ["out", ndjson(says("Sec", None))],
+        ["die", "SIGKILL"],
+    ]
+    second = [["hear", "three"], ["record", str(box.recording)], ["out", ndjson(HELLO, says("Third."), FINISHED)]]
+    with talk(box.fakes(first, [*second, ["hear", "never"]])) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(control("a", "set_model", model="model-a"), user("two"))
+        running.read_until(b'"is_error":true')
+        running.say(control("b", "set_model", model="model-b"))
+        running.read_until(b'"request_id":"b"')
+        running.say(user("three"))
+        running.hang_up()
+    (prompt,) = [line for line in told(box) if "three" in json.dumps(line)]
+    assert prompt["model"] == "model-b"
+
+
+def test_a_session_that_never_began_was_told_no_system_prompt(box, talk):
+    lifeline = box.lifeline()
+    answering = [["hear", "two"], ["record", str(box.recording)], ["out", ndjson(HELLO, says("Hi."), FINISHED)]]
+    child = box.fakes([["say", lifeline.path, "child"], ["hang"]], [*answering, ["hear", "never"]])
+    with talk(child, "--append-system-prompt", "Be brief.") as running:
+        running.say(user("one"))
+        lifeline.wait_for("child")
+        running.say(control("stop", "interrupt"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        running.hang_up()
+    assert "Be brief." in box.record()["stdin"]
