@@ -26,7 +26,7 @@ from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
 from shim.core.turn.result import bare
 from shim.core.turn.terms import Terms
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.core.vendor.translator import Translator
 from shim.process.environment import working_directory
 from shim.process.exit_status import signal_name

@@ -20,7 +20,7 @@ from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.machine import CLOSED, NEW
 from shim.core.turn.result import open_calls
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.process import strays
 from shim.process.child import Child
 

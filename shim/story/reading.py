@@ -12,7 +12,7 @@ from shim.core.claude.argv import Invocation, parse
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.head_and_tail import Tail
 from shim.core.turn.result import Exit
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.story.story import Change, Story
 from shim.vendors import find
 

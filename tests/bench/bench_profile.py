@@ -22,7 +22,7 @@ from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_S
 from shim.core.claude.pen import ClaudePen
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor
 from shim.vendors import find
 

@@ -21,7 +21,7 @@ from shim.core.claude.permissions import Permission
 from shim.core.claude.policy import Policy
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Structured, Terms
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor
 from shim.vendors import VENDORS
 

@@ -8,8 +8,8 @@ from support import as_parameters, check_turns, fixture_cases
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.turn.terms import Terms
-from shim.core.vendor.pump import Translation
 from shim.core.vendor.tools import translate
+from shim.core.vendor.translation import Translation
 from shim.vendors import find
 
 BY_HAND = {"acai": ACAI, "cake": CAKE}

@@ -11,7 +11,7 @@ from shim.core.reading.account import Account
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Conversation, Terms
 from shim.core.turn.turn import Turn
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.core.yume.pen import YumePen
 
 SCENARIOS = (

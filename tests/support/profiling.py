@@ -9,7 +9,7 @@ from support import Line, brief, parse
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_pen
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor
 from shim.profiles.compile.toml_errors import Source
 from shim.profiles.profile import build

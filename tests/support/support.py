@@ -17,7 +17,7 @@ from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, A
 from shim.core.turn.result import Exit
 from shim.core.turn.speech import SAID_CHARACTERS
 from shim.core.turn.terms import SEEN_IDS, Conversation, Terms
-from shim.core.vendor.pump import Translation, kind_of_turn
+from shim.core.vendor.translation import Translation, kind_of_turn
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "fixtures"

@@ -29,7 +29,7 @@ from shim.core.reading.json_text import dump
 from shim.core.turn import machine, nested, passed_lines, said_blocks, speech, terms, tool_calls
 from shim.core.turn.result import Exit
 from shim.core.vendor import translator
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.vendors import claude_flat, cursor, find, qwen
 
 LINE_BYTES = 10_000  # the smallest limit that can be set

@@ -113,7 +113,7 @@ def _raising(monkeypatch):
 
 
 def _by_chunks(monkeypatch):
-    from shim.core.vendor.pump import Translation
+    from shim.core.vendor.translation import Translation
 
     feed = Translation.feed
 

@@ -14,7 +14,7 @@ from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_S
 from shim.core.claude.policy import Policy
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.process.vendor_home import Home
 from shim.vendors import find
 from shim.vendors.codex_record import DAYS, LOOKS, Record, hunks

@@ -13,7 +13,7 @@ from shim.core.cast.records import Header
 from shim.core.errors import ShimError
 from shim.core.reading.account import OVERFLOW, SAMPLE_CHARACTERS, printable
 from shim.core.reading.lines import LineSplitter
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.recording.folders import cast_paths
 from shim.story.reading import Cast
 from shim.vendors import find

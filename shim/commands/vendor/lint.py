@@ -18,7 +18,7 @@ from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor
 from shim.profiles.compile.tools import RuledTool
 

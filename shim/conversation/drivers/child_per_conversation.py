@@ -14,7 +14,7 @@ from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import STOPPED, Decision, Permission
 from shim.core.errors import ShimError
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.process.child import Child
 
 OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended

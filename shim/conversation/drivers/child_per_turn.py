@@ -9,7 +9,7 @@ from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ShimError
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.process.child import Child
 
 

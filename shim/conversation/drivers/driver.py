@@ -19,7 +19,7 @@ from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import PASSED_OVER, ModeError, ShimError, Tried, VendorError, tried
 from shim.core.turn.result import UNANSWERED_CAUSES, Exit, open_calls
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.process import strays
 from shim.process.child import Child
 

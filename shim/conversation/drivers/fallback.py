@@ -14,7 +14,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import Tried
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 
 
 class Fallback:

@@ -15,7 +15,7 @@ from shim.core.errors import FrontendError, ShimError, Tried
 from shim.core.ids import parse_uuid
 from shim.core.reading.head_and_tail import Tail
 from shim.core.turn.terms import NO_THREAD, Structured, Terms
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Launch, Request, Vendor
 from shim.process.environment import child_environment, extra_arguments, launch_environment, old_sdk
 from shim.process.find_program import find_launcher, find_program, unheard

@@ -11,7 +11,7 @@ from shim.core.reading.limits import Keep
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.process.exit_status import signal_name
 from shim.state.config import LINE_BYTES
 from shim.state.files import aside_for

@@ -11,7 +11,7 @@ from shim.core.claude.pen import ClaudePen
 from shim.core.errors import REASON_CHARACTERS, listed, read_tried, tried
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.core.vendor.translator import Translator
 from shim.core.yume.pen import YumePen
 

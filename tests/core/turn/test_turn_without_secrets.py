@@ -12,7 +12,7 @@ from support import Line, Stage, as_parameters, check_turns, fixture_cases, pars
 
 from shim.core.turn.result import Exit
 from shim.core.turn.turn_without_secrets import RedactedTurn
-from shim.core.vendor.pump import kind_of_turn
+from shim.core.vendor.translation import kind_of_turn
 from tests.sweeps.test_properties import examples
 
 GITHUB = f"ghp_{random(36)}"

@@ -10,7 +10,7 @@ from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_S
 from shim.core.claude.policy import Policy
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.profiles.compile.parts import CALLS, CHARACTERS
 from shim.profiles.compile.toml_errors import Source
 from shim.profiles.files import packaged

@@ -16,7 +16,7 @@ from shim.core.claude.pen import ClaudePen
 from shim.core.errors import FrontendError
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
-from shim.core.vendor.pump import Translation
+from shim.core.vendor.translation import Translation
 from shim.profiles.bundled import PROFILES
 from shim.profiles.compile.toml_errors import Source
 from shim.profiles.profile import build

@@ -1,4 +1,4 @@
-"""The pump: a child's bytes in, Claude's bytes out. Pure; the session and `shim translate` both drive it."""
+"""The translation: a child's bytes in, Claude's bytes out. It is pure: drivers and `shim translate` feed it."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
