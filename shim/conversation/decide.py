@@ -343,7 +343,7 @@ class Start:
         driver = self.settings.of(name).driver or DRIVERS[0]
         if driver not in DRIVERS:
             raise FrontendError(f"vendors.{name}.driver is {driver!r}, it must be one of {', '.join(DRIVERS)}")
-        return vendor.speech is not None and driver == "two-way"
+        return bool(vendor.speaks) and driver == "two-way"
 
     def _transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""

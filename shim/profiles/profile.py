@@ -226,7 +226,7 @@ def build(
     return Vendor(
         name=name,
         programs=made.programs,
-        translator=translator,
+        translates=lambda: translator,
         launch=made.start,
         modes=_modes(launch.at("permission_args")),
         tools=listed_tools,

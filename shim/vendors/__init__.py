@@ -67,4 +67,4 @@ def find_recorded(
     from shim.vendors.replay import stand_in
 
     recorded = find(name, flat=flat)
-    return stand_in(recorded if listens else recorded._replace(speech=None), launch, place)
+    return stand_in(recorded if listens else recorded._replace(speaks=""), launch, place)

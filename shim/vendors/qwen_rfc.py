@@ -131,7 +131,7 @@ def launch(request: Request) -> Launch:
 VENDOR = Vendor(
     name="qwen-rfc",
     programs=("qwen",),
-    translator=RfcTranslator,
+    translates=lambda: RfcTranslator,
     launch=launch,
     modes={
         "default": ("--approval-mode", "default"),
@@ -145,7 +145,7 @@ VENDOR = Vendor(
     resumes=True,
     timeouts={"heartbeat_timeout": HEARTBEAT_SECONDS},
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
-    speech=RfcSpeech,
+    speaks=RfcSpeech,
     prefixes=True,
     unreleased="no released program speaks it; translated as its RFC says (2025-10)",
 )

@@ -49,7 +49,8 @@ def test_a_turn_imports_nothing_for_people(box, look):
     modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
     assert {"shim.conversation.message_loop", "anyio"} <= modules, "a turn was run"
     assert not HEAVY & modules
-    assert {name for name in ours(modules) if name.startswith("shim.vendors.")} == {"shim.vendors.demo"}
+    own = {name for name in ours(modules) if name.startswith("shim.vendors.")}
+    assert own == {"shim.vendors.demo", "shim.vendors.demo_stream"}
 
 
 @pytest.mark.parametrize("word", ["--version", "-v"])

@@ -154,7 +154,7 @@ def _vendor(name: str) -> Vendor:
     return Vendor(
         name=name,
         programs=(name,),
-        translator=AcaiTranslator,
+        translates=lambda: AcaiTranslator,
         launch=lambda request: Launch(()),
         modes={},
         tools=TOOLS,

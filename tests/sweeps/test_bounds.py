@@ -30,7 +30,7 @@ from shim.core.turn import machine, nested, passed_lines, said_blocks, speech, t
 from shim.core.turn.result import Exit
 from shim.core.vendor import translator
 from shim.core.vendor.translation import Translation
-from shim.vendors import claude_flat, cursor, find, qwen
+from shim.vendors import claude_flat_stream, cursor_stream, find, qwen_stream
 
 LINE_BYTES = 10_000  # the smallest limit that can be set
 FEW = 40  # of everything that is counted, so that a flood is over soon
@@ -84,15 +84,15 @@ LIMITS = [
     (control, "HOOKS_OPEN"),
     (passed_lines, "FOLLOWED"),
     (translator, "STREAMED_BLOCKS"),
-    (qwen, "REQUESTS"),
-    (cursor, "TODOS_KEPT"),
+    (qwen_stream, "REQUESTS"),
+    (cursor_stream, "TODOS_KEPT"),
 ]
 BYTES = [
     (speech, "SAID_CHARACTERS"),
     (said_blocks, "SPOKEN_CHARACTERS"),
     (tool_calls, "OPEN_BYTES"),
-    (cursor, "PENDING_CHARACTERS"),
-    (qwen, "ERROR_CHARACTERS"),
+    (cursor_stream, "PENDING_CHARACTERS"),
+    (qwen_stream, "ERROR_CHARACTERS"),
 ]
 
 
@@ -543,7 +543,7 @@ def test_the_long_integers_of_a_line_are_looked_for_once(monkeypatch):
 
 def test_the_streamed_blocks_of_a_message_are_not_remembered_without_end(monkeypatch):
     monkeypatch.setattr(translator, "STREAMED_BLOCKS", FEW)
-    flat = claude_flat.FlatClaudeTranslator(Stage().turn)
+    flat = claude_flat_stream.FlatClaudeTranslator(Stage().turn)
     inner = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}
     for _ in range(FLOOD):
         flat.on_stream_event({"event": {"type": "content_block_start"}})

@@ -28,7 +28,7 @@ def abilities(vendor: Vendor) -> dict[str, str]:
         "resume": YES if vendor.resumes else NO,
         "fork": YES if vendor.resumes and _forks(vendor) else NO,
         "interrupt": YES,
-        "permission requests": YES if vendor.speech is not None or vendor.passthrough else NO,
+        "permission requests": YES if vendor.speaks or vendor.passthrough else NO,
         "tool limits": YES if vendor.limits_tools else HELPED,
         "turn limit": YES if vendor.limits_turns else HELPED,
         "model": _passed(vendor, model="name"),

@@ -68,5 +68,5 @@ _ABLE = {"can": YES, "emulated": HELPED, "cannot": NO}
 
 def driven(vendor: Vendor, own: VendorSettings) -> str:
     """How many messages one process of it answers."""
-    two_way = vendor.speech is not None and own.driver != "one-way"
+    two_way = bool(vendor.speaks) and own.driver != "one-way"
     return "one process a conversation" if two_way or vendor.passthrough else "one process a message"

@@ -29,7 +29,7 @@ class TwoWay(ChildDriver):
 
     def __init__(self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup) -> None:
         super().__init__(launcher, output, control)
-        assert launcher.vendor.speech is not None
+        assert launcher.vendor.speaks
         self._speech = launcher.vendor.speech()
         self._tasks: TaskGroup = tasks
         self._questions = control

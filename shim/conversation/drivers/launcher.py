@@ -117,7 +117,7 @@ class Launcher:
 
         invocation, vendor = self._invocation, self.vendor
         talks = invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
-        if vendor.structures and not (talks and vendor.speech is not None):
+        if vendor.structures and not (talks and vendor.speaks):
             structured.parsed(schema)
         else:
             self._schema_reader = structured.reader(schema)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import orjson
 
@@ -10,8 +10,10 @@ from shim.core.claude.argv import Invocation
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ModeError
 from shim.core.vendor.tools import Tools, vendor_names
-from shim.core.vendor.translator import Translator
 from shim.core.vendor.versions import VersionProbe
+
+if TYPE_CHECKING:
+    from shim.core.vendor.translator import Translator
 
 # Linux refuses a single argument of 128 KiB; the rest of the command line needs room too.
 ARGUMENT_BYTES = 100_000
@@ -49,7 +51,7 @@ class Request(NamedTuple):
     session that goes on, `variant` the vendor's dialect if it has several, `trust` whether its trust gate may be
     opened, `knows` tells whether the installed program has a flag, `removed` are Claude's names of the tools that are
     denied as a whole.
-    `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speech`).
+    `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speaks`).
     `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
     `unheard`: why the program may not obey a file of ours that lies beside the profiles, "" where it does.
     `report_folder` is where it may write its `Vendor.report`, None where nobody would read that.
@@ -130,6 +132,7 @@ class Vendor(NamedTuple):
     """A vendor.
 
     programs      names on PATH, the first that exists is started
+    translates    who translates its lines: "module:Class", or what gives the class; loaded once its child runs
     modes         Claude's permission mode → the vendor's arguments for it; a mode that is missing is refused
     tools         its tools in Claude's words
     listed        Claude's names of what it can run, where its own stream does not say
@@ -149,7 +152,8 @@ class Vendor(NamedTuple):
     bundled       the module of ours that is its program
     keys          the ANTHROPIC_* variables that it may see
     gate          what its stderr says when its trust gate is closed; `trust = true` opens it
-    speech        what a child that stays for the conversation is told through its stdin; None: a child a turn
+    speaks        who tells a child that stays for the conversation what is asked of it: as `translates`; "": a child
+                  a turn
     structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is read
     prices        it says what a reply cost, so `--max-budget-usd` can be kept
     login         how a person logs in with it, said when nobody is logged in
@@ -168,7 +172,7 @@ class Vendor(NamedTuple):
 
     name: str
     programs: tuple[str, ...]
-    translator: type[Translator]
+    translates: "str | Callable[[], type[Translator]]"
     launch: Callable[[Request], Launch]
     modes: Mapping[str, tuple[str, ...]]
     tools: Tools = MappingProxyType({})
@@ -202,10 +206,21 @@ class Vendor(NamedTuple):
     prefixes: bool = False
     unreleased: str = ""
     chooses: Callable[[Request], tuple[str, ...]] | None = None
-    speech: Callable[[], Speech] | None = None
+    speaks: str | Callable[[], Speech] = ""
     version: VersionProbe = VersionProbe()
     plays: str = ""
     place: Callable[[], str] | None = None
+
+    @property
+    def translator(self) -> "type[Translator]":
+        """The class that translates its lines. Its module is imported here and not before: the child starts first."""
+        found: type[Translator] = _loaded(self.translates) if isinstance(self.translates, str) else self.translates()
+        return found
+
+    def speech(self) -> Speech:
+        """What one child that stays is told; only for a vendor that `speaks`."""
+        made: Speech = _loaded(self.speaks)() if isinstance(self.speaks, str) else self.speaks()
+        return made
 
     @property
     def shown(self) -> str:
@@ -245,6 +260,14 @@ class Vendor(NamedTuple):
     def own_names(self, names: tuple[str, ...]) -> list[str]:
         """Its own names of the tools that Claude calls `names`."""
         return vendor_names(self.tools, names)
+
+
+def _loaded(place: str) -> Any:
+    """The class that "module:Class" names."""
+    from importlib import import_module
+
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _reachable(config: str) -> str:

@@ -9,7 +9,7 @@ from torture import DONE, INIT, PI_HEAD, PI_TAIL, claude, line, pi_delta, pi_end
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.process.environment import old_sdk
-from shim.vendors.claude import ClaudeTranslator
+from shim.vendors.claude_stream import ClaudeTranslator
 
 COMPACTION = line({"type": "compaction_start", "reason": "threshold"})
 COMPACTED = line({"type": "compaction_end", "reason": "threshold", "result": {"tokensBefore": 5}, "willRetry": True})
