@@ -4,7 +4,7 @@ How a file is read is the caller's affair: bundled ones come from this package, 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from shim.core.errors import FrontendError
 from shim.core.vendor.translator import Translator
 from shim.core.vendor.vendor import Vendor
-from shim.profiles.bundled import PROFILES
 from shim.profiles.compile.toml_errors import Source, Spot
 from shim.profiles.profile import Trace, build, merged
 
@@ -61,27 +60,29 @@ def bundled_module(name: str) -> ModuleType:
     return import_module(f"shim.vendors.{name}")
 
 
-def vendor(name: str, place: str, read: Read, trace: Trace | None = None) -> Vendor:
-    """The vendor that the profile at `place` describes; `trace` as `build` has it."""
+def vendor(name: str, place: str, read: Read, bases: Collection[str], trace: Trace | None = None) -> Vendor:
+    """The vendor that the profile at `place` describes.
+
+    `bases` are the bundled profiles, which it may extend; `trace` as `build` has it.
+    """
     file = read(place)
     spot = Spot(file.source, file.table)
-    table, adapter = _whole(file, read, ())
+    table, adapter = _whole(file, read, bases)
     found = table.get("adapter")
     named = None if found is None else _adapter(spot.at("adapter"), found, adapter)
     return build(name, table, file.source, named, trace)
 
 
-def _whole(file: File, read: Read, under: tuple[str, ...]) -> tuple[Mapping[str, Any], File]:
+def _whole(file: File, read: Read, bases: Collection[str]) -> tuple[Mapping[str, Any], File]:
     """A file's table over that of the bundled profile which it extends, and the file that names the adapter."""
     spot = Spot(file.source, file.table)
     if not spot.at("extends"):
         return spot.table(), file
     base, own = spot.at("extends").text(), dict(spot.table())
-    known = [name for name in PROFILES if name not in under]
-    if base not in known:
-        raise spot.at("extends").refused(f"a bundled profile: {', '.join(known)}")
+    if base not in bases:
+        raise spot.at("extends").refused(f"a bundled profile: {', '.join(bases)}")
     del own["extends"]
-    table, adapter = _whole(read(f"{base}.toml"), read, (*under, base))
+    table, adapter = _whole(read(f"{base}.toml"), read, [name for name in bases if name != base])
     return merged(table, own), file if spot.at("adapter") else adapter
 
 

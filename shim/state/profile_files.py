@@ -27,7 +27,7 @@ CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may tak
 
 def vendor(name: str, place: str, environment: Mapping[str, str], trace: Trace | None = None) -> Vendor:
     """The vendor of a profile: of a user's at a whole path, of a bundled one by the name of its file."""
-    return files.vendor(name, place, lambda one: _file(one, environment), trace)
+    return files.vendor(name, place, lambda one: _file(one, environment), vendors.PROFILES, trace)
 
 
 def _file(place: str, environment: Mapping[str, str]) -> File:

@@ -6,25 +6,31 @@ from importlib import import_module
 from shim.core.errors import FrontendError
 from shim.core.ids import vendor_name
 from shim.core.vendor.vendor import Launch, Request, Vendor
-from shim.profiles.bundled import PROFILES
 
-PROFILE = ".toml"
 # A module with the name of its `Vendor`, or the profile that describes it: a file of this folder, or, where the shell
 # was told of one (`own_vendors`), the whole path of a user's own.
-VENDORS = dict(
-    sorted(
-        {
-            "claude": "claude:VENDOR",
-            "cursor": "cursor:VENDOR",
-            "demo": "demo:VENDOR",
-            "pi": "pi:VENDOR",
-            "qwen": "qwen:VENDOR",
-            "qwen-rfc": "qwen_rfc:VENDOR",
-            **{name: name + PROFILE for name in PROFILES},
-        }.items()
-    )
-)
-
+VENDORS = {
+    "acai": "acai.toml",
+    "amp": "amp.toml",
+    "cake": "cake.toml",
+    "claude": "claude:VENDOR",
+    "cline": "cline.toml",
+    "codex": "codex.toml",
+    "copilot": "copilot.toml",
+    "cursor": "cursor:VENDOR",
+    "demo": "demo:VENDOR",
+    "droid": "droid.toml",
+    "gemini": "gemini.toml",
+    "kilo": "kilo.toml",
+    "kimi": "kimi.toml",
+    "opencode": "opencode.toml",
+    "pi": "pi:VENDOR",
+    "qwen": "qwen:VENDOR",
+    "qwen-rfc": "qwen_rfc:VENDOR",
+    "vibe": "vibe.toml",
+}
+PROFILE = ".toml"
+PROFILES = tuple(name for name, place in VENDORS.items() if place.endswith(PROFILE))  # bundled, which others extend
 
 # Where the lines of a vendor must not pass as they are: the same vendor, translated like any other.
 FLAT = {"claude": "claude_flat:VENDOR"}
@@ -34,7 +40,7 @@ def _packaged(name: str, place: str) -> Vendor:
     """The vendor of a bundled profile, without the shell: read as a module is, by the loader of this package."""
     from shim.profiles.files import packaged, vendor
 
-    return vendor(name, place, packaged)
+    return vendor(name, place, packaged, PROFILES)
 
 
 # What reads a profile; the shell puts another one here, which knows a user's own and remembers what it parsed.

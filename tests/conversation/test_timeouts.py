@@ -197,7 +197,18 @@ def test_a_limit_that_is_no_time_is_refused(box, key, value):
         load(parse(["-p", "hi"]), box.environment())
 
 
-@pytest.mark.parametrize("module", ["drivers", "one_way", "two_way", "session", "loop", "child", "relay"])
+WAITS = [
+    "conversation.drivers.driver",
+    "conversation.drivers.child_per_turn",
+    "conversation.drivers.child_per_conversation",
+    "conversation.message_loop",
+    "conversation.passthrough_loop",
+    "conversation.loop",
+    "process.child",
+]
+
+
+@pytest.mark.parametrize("module", WAITS)
 def test_a_step_of_the_clock_is_no_silence(module):
     """What waits looks at the loop's clock, which no person and no server sets (hostile input, 16)."""
     assert "time" not in imports(MODULES[module])

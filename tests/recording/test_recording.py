@@ -562,6 +562,16 @@ def test_nothing_is_blanked_where_nobody_wants_it(box, ask, casts):
 # -- off ----------------------------------------------------------------------------------------------------------
 
 
+WRITES = (
+    "recording.recorder",
+    "recording.open_recorder",
+    "recording.rewrite",
+    "core.cast.records",
+    "core.cast.clean",
+    "core.secrets.redactor",
+)
+
+
 def test_a_run_that_is_not_recorded_imports_nothing_for_it(box):
     code = "import sys; from shim.__main__ import main\ntry: main()\nfinally: sys.stderr.write(' '.join(sys.modules))"
     environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
@@ -569,5 +579,5 @@ def test_a_run_that_is_not_recorded_imports_nothing_for_it(box):
         done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment | extra, cwd=box.cwd,
                               capture_output=True, text=True, timeout=PATIENCE, check=True)  # fmt: skip
         modules = set(done.stderr.split())
-        for name in ("casts.recorder", "casts.recording", "casts.cast", "casts.clean", "casts.redact", "redact"):
+        for name in WRITES:
             assert (f"shim.{name}" in modules) is there, name

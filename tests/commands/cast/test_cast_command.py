@@ -394,9 +394,9 @@ def test_what_is_cut_obeys_nothing(watched, hostile, box):
 
 
 def test_nothing_for_people_is_imported_before_it_is_needed():
-    text = (ROOT / "shim" / "casts" / "command.py").read_text(encoding="utf-8")
+    text = (ROOT / "shim" / "commands" / "cast" / "command.py").read_text(encoding="utf-8")
     head = text[: text.index("\napp = ")]
-    assert "casts.files" not in head and "casts.verify" not in head
+    assert "recording.folders" not in head and "cast.verify" not in head
 
 
 # -- who reads what is said --------------------------------------------------------------------------------------

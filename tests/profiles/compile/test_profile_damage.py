@@ -17,9 +17,9 @@ from shim.core.errors import FrontendError
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
-from shim.profiles.bundled import PROFILES
 from shim.profiles.compile.toml_errors import Source
 from shim.profiles.profile import build
+from shim.vendors import PROFILES
 
 NAMES = [name for name in PROFILES if name not in ("acai", "kilo")]  # these say only what is different
 TEXTS = {name: (ROOT / "shim" / "vendors" / f"{name}.toml").read_text(encoding="utf-8") for name in NAMES}

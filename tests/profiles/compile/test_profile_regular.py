@@ -2,9 +2,9 @@
 
 import pytest
 
-from shim.profiles.bundled import PROFILES
 from shim.profiles.compile.regular import CUT, SHARED, fault
 from shim.profiles.files import packaged
+from shim.vendors import PROFILES
 
 
 @pytest.mark.parametrize(

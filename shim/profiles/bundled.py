@@ -1,4 +1,0 @@
-"""The vendors that this package describes in TOML; others may extend them."""
-
-# Each is `shim/vendors/NAME.toml`.
-PROFILES = ("acai", "amp", "cake", "cline", "codex", "copilot", "droid", "gemini", "kilo", "kimi", "opencode", "vibe")
