@@ -19,9 +19,10 @@ from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import draw_vendors
 from shim.commands.vendor.command import app as vendor_app
 from shim.conform.command import check_conformance
-from shim.conversation.drivers.open_translation import STDERR_BYTES, open_translation, parse_exit, translate
+from shim.conversation.drivers.open_translation import STDERR_BYTES, open_translation, translate
 from shim.core.errors import ShimError
 from shim.core.reading.account import printable
+from shim.process.exit_status import parse_exit
 from shim.process.install import DEFAULT_DIRECTORY, found_first, install, uninstall
 from shim.state.config import CHOICES
 from shim.state.own_vendors import learn

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shim.channels import early_signals
 from shim.channels.raw_output import GONE, insist, tell
 from shim.conversation.decide import Start, terminator
-from shim.conversation.drivers.open_translation import fresh_identity, open_pen, write_all
+from shim.conversation.drivers.open_translation import fresh_identity, open_pen
 from shim.core.claude import argv
 from shim.core.claude.argv import Invocation
 from shim.core.claude.pen import CLAUDE_VERSION, TERMINATORS
@@ -31,6 +31,7 @@ from shim.core.vendor.translator import Translator
 from shim.process.environment import working_directory
 from shim.process.exit_status import signal_name
 from shim.state import config
+from shim.state.files import write_all
 
 if TYPE_CHECKING:
     from shim.recording.recorder import Recorder

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from shim.channels.raw_output import GONE
 from shim.core.claude.argv import Invocation, parse
 from shim.core.errors import FrontendError
+from shim.state.files import write_all
 
 
 class Answer(NamedTuple):
@@ -40,15 +41,10 @@ def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
 
         said = Answer(manual())
     try:
-        _write(1 if said.status == 0 else 2, said.text.encode("utf-8", "replace"))
+        write_all(1 if said.status == 0 else 2, said.text.encode("utf-8", "replace"))
     except OSError as error:  # nobody reads it, unless the disk is full
         return said.status or int(error.errno not in GONE)
     return said.status
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
 
 
 def _answer(invocation: Invocation, installed: Mapping[str, str]) -> Answer:

@@ -1,11 +1,31 @@
-"""How a process ended, in words."""
+"""How a process ended: a signal's name for its number, and an exit status that a person wrote."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shim.core.turn.result import Exit
 
 
 def signal_name(number: int) -> str:
-    """SIGTERM for 15; the number itself for one without a name."""
+    """SIGTERM for 15; a number without a name is called "signal 40"."""
     import signal
 
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def parse_exit(text: str) -> "Exit":
+    """An exit code, minus the number of a signal, or its name with or without SIG. ValueError for anything else."""
+    import signal
+
+    from shim.core.turn.result import Exit
+
+    if text.lstrip("-").isdigit():
+        code = int(text)
+        return Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
+    name = "SIG" + text.upper().removeprefix("SIG")
+    if name not in signal.Signals.__members__:
+        raise ValueError(f"{text!r} is neither an exit code nor the name of a signal")
+    return Exit(signal=signal.Signals[name].name)

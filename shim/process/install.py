@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from shim.core.errors import FrontendError
 from shim.process.find_program import BACKUP_SUFFIX, MARKER, is_ours
+from shim.state.files import replace, write_all
 
 NAMES = ("claude", "yume-cli")
 ENTRY = "from shim.__main__ import main; main()"
@@ -44,13 +45,8 @@ def install(directory: str, name: str, installed: Mapping[str, str], *, force: b
         if os.path.lexists(kept):
             raise FrontendError(f"{kept} is there already", hint="move it away first; it may be your real claude")
         os.rename(path, kept)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o755)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(script(installed, name))
-        os.fchmod(file.fileno(), 0o755)
-    os.replace(temporary, path)
+    replace(path, lambda file: write_all(file, script(installed, name)), 0o755)
+    os.chmod(path, 0o755)  # whatever the umask says: anybody's frontend may start it
     return path, kept
 
 

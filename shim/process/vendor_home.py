@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from shim.core.vendor.vendor import Vendor
-from shim.state.files import regular_file
+from shim.state.files import open_regular
 
 ENTRIES = 10_000  # of a folder that are looked through: as many sessions as a day never has
 TAIL_BYTES = 4 * 1024 * 1024  # of a record: what was written last is looked for, and a change of a file is smaller
@@ -45,8 +45,11 @@ class Home:
     def tail(self, path: str, start: int = 0) -> tuple[int, bytes]:
         """What a file in it has behind `start`, the last TAIL_BYTES at most, and where that begins."""
         place = self._inside(path)
-        descriptor = None if place is None else regular_file(place)
-        if descriptor is None:
+        if place is None:
+            return start, b""
+        try:
+            descriptor = open_regular(place, follow=False)
+        except OSError:
             return start, b""
         try:
             begin = max(os.fstat(descriptor).st_size - TAIL_BYTES, start)

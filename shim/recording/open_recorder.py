@@ -15,9 +15,9 @@ from shim.core.reading.account import printable
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.recording.recorder import Limits, Recorder
 from shim.state.config import Settings
+from shim.state.files import create
 
 TRIES = 5  # for a name that nobody else has; its random part has 65,536 values for a process in a millisecond
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # What of our environment a cast may hold; of what is ours, the names alone (threats: environment).
 SHOWN = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
@@ -96,13 +96,13 @@ def _make(path: str, vendor: str, now: float) -> tuple[int, str]:
     """A new file, and its path. OSError when it cannot be made."""
     if not path.endswith(os.sep) and not os.path.isdir(path):
         _folders(os.path.dirname(path))
-        return os.open(path, _FLAGS, 0o600), path
+        return create(path), path
     _folders(path)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{_milliseconds(now):03d}Z"
     for _ in range(TRIES):
         name = f"{stamp}-{vendor}-{os.getpid()}-{os.urandom(2).hex()}{SUFFIX}"
         with contextlib.suppress(FileExistsError):
-            return os.open(os.path.join(path, name), _FLAGS, 0o600), os.path.join(path, name)
+            return create(os.path.join(path, name)), os.path.join(path, name)
     raise FileExistsError
 
 

@@ -6,7 +6,6 @@ line keeps its moment; the checkpoints are those of the new bytes.
 
 import contextlib
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from shim.core.cast.clean import Cleaner, Edit, Search, edited
 from shim.core.cast.records import LINE_BYTES, STREAMS, CastError, Chain, coded, data_of, read_header
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import redact_argv
+from shim.state.files import open_regular, replace, write_all, write_new
 
 CHUNK_BYTES = 256 * 1024
 LINES, WRITTEN_BYTES = 1000, 1024 * 1024  # that are written at once
@@ -211,38 +211,27 @@ def _copy(
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[int]:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_regular(path, follow=False)
+        try:
+            yield file
+        finally:
+            os.close(file)
     except OSError as error:
         raise CastError(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise CastError(f"{path} is no regular file, so it is no cast")
-        yield file
-    except OSError as error:
-        raise CastError(f"{path} cannot be read: {error.strerror}") from None
-    finally:
-        os.close(file)
 
 
 def _write(source: str, target: str | None, parts: Iterator[bytes]) -> None:
-    """The parts into a new file, which then takes its place; what was begun is removed when that fails."""
-    path = target or f"{source}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    """The parts into a new file, or in the place of the old one."""
+
+    def fill(file: int) -> None:
+        for part in parts:
+            write_all(file, part)
+
     try:
-        file = os.open(path, flags, 0o600)
-    except OSError as error:
-        raise CastError(f"{path} cannot be made: {error.strerror}") from None
-    try:
-        with os.fdopen(file, "wb", buffering=0) as writing:
-            for part in parts:
-                view = memoryview(part)
-                while view:
-                    view = view[writing.write(view) or 0 :]
         if target is None:
-            os.replace(path, source)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-        if isinstance(error, OSError):
-            raise CastError(f"{path} cannot be written: {error.strerror}") from None
-        raise
+            replace(source, fill)
+        else:
+            write_new(target, fill)
+    except OSError as error:
+        doing = f"{source} cannot be written" if target is None else f"{target} cannot be made"
+        raise CastError(f"{doing}: {error.strerror}") from None

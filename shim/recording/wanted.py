@@ -1,11 +1,11 @@
 """What of a recording is to be played, as data and as the words of a command line; and the file that it is in."""
 
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shim.core.cast.records import CastError, Reader, Record
+from shim.state.files import open_regular
 
 CHUNK_BYTES = 256 * 1024
 
@@ -32,13 +32,11 @@ class Wanted(NamedTuple):
 def open_cast(path: str) -> int:
     """A descriptor of a recording: a file and nothing else, so that no pipe or device is waited for."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        return open_regular(path)
     except (OSError, ValueError) as error:
-        raise CastError(f"{path!r} cannot be read: {getattr(error, 'strerror', error)}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise CastError(f"{path!r} is no file", hint="a cast is a file; `shim claude --shim-record FILE` makes one")
-    return descriptor
+        why = getattr(error, "strerror", None) or str(error)
+        hint = "a cast is a file; `shim claude --shim-record FILE` makes one"
+        raise CastError(f"{path!r} cannot be read: {why}", hint=hint) from None
 
 
 def records_of(path: str) -> Iterator[Record]:

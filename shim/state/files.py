@@ -1,12 +1,16 @@
-"""Small files in the state directory: ours alone, replaced whole, never through a link.
+"""Files that are safe to write and to read, and the small ones that are kept in the state directory.
 
-A directory must be ours and 0700, files are created with O_EXCL and O_NOFOLLOW and 0600, then renamed over the old
-one (threats: settings of another user, symlinks). Where that cannot be had nothing is kept; there is no fallback.
+A new file never takes the place of another one and is never written through a link; it is renamed over an old one when
+it is whole. Only regular files are read, so that nobody waits at a pipe or a device.
+
+The state directory must be ours and 0700 (threats: settings of another user, symlinks). If it is not, nothing is kept
+there; there is no fallback.
 """
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from errno import EINVAL
 from io import BytesIO
 
 from shim.channels.raw_output import tell
@@ -54,31 +58,85 @@ def fault(path: str) -> str:
         return os.path.dirname(path)
 
 
+# -- any file -----------------------------------------------------------------------------------------------------
+
+
+def create(path: str, mode: int = 0o600) -> int:
+    """A descriptor to write a new file. OSError, also if something has that name already."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data` to a blocking descriptor. OSError when that fails."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def write_new(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None:
+    """Make a file and have its descriptor filled; if that fails, nothing is left of it.
+
+    OSError, and whatever `fill` raises.
+    """
+    descriptor = create(path, mode)
+    try:
+        try:
+            fill(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        remove(path)
+        raise
+
+
+def replace(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None:
+    """`write_new` beside `path`, then rename: whatever is there stays until the new file is whole."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    remove(temporary)  # a killed process that had our number may have left one
+    write_new(temporary, fill, mode)
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        remove(temporary)
+        raise
+
+
+def open_regular(path: str, *, follow: bool = True) -> int:
+    """A descriptor to read a regular file. OSError for anything else, and for a link unless `follow`."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(EINVAL, "it is not a regular file", path)
+
+
+def remove(path: str) -> bool:
+    """Remove a file; False if that fails, and nothing else stops over it."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
+# -- files in the state directory ---------------------------------------------------------------------------------
+
+
 def read_file(directory: str, name: str, limit: int) -> bytes | None:
     """The first `limit` bytes of a file of ours, None when there is none."""
     return _read(os.path.join(directory, name), limit) if usable(directory) else None
 
 
 def _read(path: str, limit: int) -> bytes | None:
-    descriptor = regular_file(path)
-    if descriptor is None:
+    try:
+        descriptor = open_regular(path, follow=False)
+    except OSError:
         return None
     try:
         return os.read(descriptor, limit)
     finally:
         os.close(descriptor)
-
-
-def regular_file(path: str) -> int | None:
-    """A descriptor to read a file with; None for what is none, a link or a pipe, at which nobody waits."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    return None
 
 
 def newest_files(directory: str, suffix: str, count: int, limit: int) -> Iterator[tuple[str, bytes]]:
@@ -102,36 +160,13 @@ def newest_files(directory: str, suffix: str, count: int, limit: int) -> Iterato
             yield name, data
 
 
-def remove(path: str) -> bool:
-    """Remove a file of ours; False when that cannot be, and nothing else stops over it."""
-    try:
-        os.unlink(path)
-    except OSError:
-        return False
-    return True
-
-
 def write_file(directory: str, name: str, data: bytes) -> bool:
-    """Replace a file of ours; False when it could not be kept."""
+    """Replace a file of ours; False if it could not be kept."""
     if not usable(directory):
         return False
-    path = os.path.join(directory, name)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        try:
-            descriptor = os.open(temporary, flags, 0o600)
-        except FileExistsError:  # of a process that had our number and was killed while it wrote
-            os.unlink(temporary)
-            descriptor = os.open(temporary, flags, 0o600)
+        replace(os.path.join(directory, name), lambda file: write_all(file, data))
     except OSError:
-        return False
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError:
-        remove(temporary)
         return False
     return True
 
@@ -139,7 +174,7 @@ def write_file(directory: str, name: str, data: bytes) -> bool:
 def aside_for(limit: int) -> Aside:
     """Where a long line waits for its end, which may never come: a file that nobody else can find.
 
-    Who raised the limit has the memory for it, and would wait for the disk.
+    A user who raised the limit has the memory for such lines, and would wait for the disk.
     """
     return BytesIO if limit > INBOUND_BYTES else _aside_file
 

@@ -1,16 +1,18 @@
 """Casts in files: read in pieces, and told as a story from what the frontend saw, or from what the child said."""
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.cast.records import CastError, Header, Reader, Record
+from shim.core.cast.records import STREAMS, CastError, Header, Reader, Record
 from shim.core.claude.argv import Invocation, parse
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.head_and_tail import Tail
+from shim.core.reading.lines import LineSplitter
 from shim.core.turn.result import Exit
 from shim.core.vendor.translation import Translation
 from shim.story.story import Change, Story
@@ -20,7 +22,7 @@ CHUNK_BYTES = 256 * 1024
 PROMPT_BYTES = 1024 * 1024  # of a prompt that came on stdin as text; nobody reads more of it
 LINE_BYTES = 16 * 1024 * 1024  # of a line that came in pieces: 16 times what the drop-in writes to an SDK
 TOO_LONG = "could not be read, being too long"
-_LEFT_OUT = b"\0"  # stands before the rest of a line that is too long, which begins no object then
+_SIGNAL = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # what a recorder calls one
 RETOLD_BYTES = 1_000_000  # of a line of what is translated anew: what an SDK would have got
 
 
@@ -114,12 +116,11 @@ class Teller:
     """Makes the changes of a story from the records of a cast.
 
     What the frontend saw is told where that was Claude's stream; else the child's output is translated anew, and where
-    nobody here can read that, what the frontend saw is told as text. `skipped` counts lines that were too long.
+    nobody here can read that, what the frontend saw is told as text.
     """
 
     def __init__(self, header: Header) -> None:
         self.story = Story()
-        self.skipped = 0
         self._header = header
         self._invocation = invocation_of(header)
         stream = self._invocation.output_format == "stream-json" and header.dialect == "claude"
@@ -128,11 +129,16 @@ class Teller:
         self._asked = self._messages
         self._stdin = bytearray()
         self._heard = 0.0
-        self._rests: dict[str, list[bytes]] = {}
+        self._splitters = {letter: LineSplitter(LINE_BYTES) for letter in STREAMS}
         self._translation: Translation | None = None
         self._readable = False  # a child was started whose output can be translated
         self._stderr = Tail()
         self._at = 0.0
+
+    @property
+    def skipped(self) -> int:
+        """How many lines were too long to be read."""
+        return sum(splitter.skipped for splitter in self._splitters.values())
 
     def feed(self, record: Record) -> list[Change]:
         """The changes that a record makes."""
@@ -157,6 +163,8 @@ class Teller:
     def close(self) -> list[Change]:
         """The cast is at its end."""
         changes = [] if self._asked else self._ask()
+        for splitter in self._splitters.values():
+            splitter.close()
         if self._translation is not None and not self._translation.finished:
             changes += self._events(self._at, self._translation.close(None, self._stderr.text()))
         return changes + self.story.close(self._at)
@@ -196,15 +204,7 @@ class Teller:
 
     def _line(self, record: Record) -> bytes:
         """The whole line that a record completes."""
-        parts = self._rests.setdefault(record.letter, [])
-        parts.append(record.data)
-        if not record.data.endswith(b"\n"):
-            if sum(map(len, parts)) > LINE_BYTES:
-                self.skipped += parts[0] != _LEFT_OUT
-                parts[:] = [_LEFT_OUT]
-            return b""
-        del self._rests[record.letter]
-        return b"".join(parts)
+        return b"\n".join(self._splitters[record.letter].feed(record.data))
 
     def _translated(self, record: Record) -> bytes:
         if record.letter == "s":
@@ -216,7 +216,7 @@ class Teller:
         if translation is None:
             return b""
         if record.letter == "x":
-            return b"" if translation.finished else translation.close(_exit(record.fact), self._stderr.text())
+            return b"" if translation.finished else translation.close(child_exit(record.fact), self._stderr.text())
         if translation.finished and self._messages:
             translation.begin()
         said = translation.feed(record.data)
@@ -253,9 +253,9 @@ def _objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
             yield event
 
 
-def _exit(fact: Mapping[str, Any]) -> Exit | None:
-    """How a child ended; None where nobody knows."""
+def child_exit(fact: Mapping[str, Any]) -> Exit | None:
+    """How a child ended, from the fact of its `x` record; None where the recording does not know."""
     code, signal = fact.get("code"), fact.get("signal")
-    if isinstance(signal, str):
+    if isinstance(signal, str) and _SIGNAL.match(signal):
         return Exit(signal=signal)
-    return Exit(code=code) if isinstance(code, int) else None
+    return Exit(code=code) if signal is None and code.__class__ is int else None

@@ -67,7 +67,7 @@ def test_a_child_that_was_not_there_is_a_sentence_too(box):
 def test_a_pipe_in_the_place_of_a_cast_is_not_waited_for(box):
     os.mkfifo(box.path / "pipe")
     done = box.shim("replay", str(box.path / "pipe"))
-    assert done.status == 1 and "no file" in done.stderr
+    assert done.status == 1 and "not a regular file" in done.stderr
 
 
 @pytest.mark.parametrize("words", [["--as", "frontend"], ["--speed", "-1"], ["--child", "0"]])

@@ -11,13 +11,14 @@ from typing import Any
 import orjson
 from truth import check_truth
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_translation, parse_exit
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_translation
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
 from shim.core.turn.result import Exit
 from shim.core.turn.speech import SAID_CHARACTERS
 from shim.core.turn.terms import SEEN_IDS, Conversation, Terms
 from shim.core.vendor.translation import Translation, kind_of_turn
+from shim.process.exit_status import parse_exit
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "fixtures"

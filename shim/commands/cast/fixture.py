@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_translation, parse_exit
+from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_translation
 from shim.core.cast.records import CastError, Header, Record
 from shim.core.errors import FrontendError
 from shim.core.ids import vendor_id, vendor_name
@@ -20,7 +20,8 @@ from shim.core.secrets.redactor import summary
 from shim.core.turn.result import Exit
 from shim.recording.folders import verify_cast
 from shim.recording.rewrite import rewrite
-from shim.story.reading import Cast, header_of, invocation_of
+from shim.state.files import create, open_regular, remove
+from shim.story.reading import Cast, child_exit, header_of, invocation_of
 
 STDIN_BYTES = 256 * 1024  # of what the child was told; a longer one is no example for a person to read
 CHILDREN_NAMED = 20  # in an error about too many
@@ -69,7 +70,7 @@ class Facts:
             if self._told_bytes <= STDIN_BYTES:
                 self._told.append(record.data)
         elif record.letter == "x":
-            self.ended = _exit(record.fact)
+            self.ended = child_exit(record.fact)
 
     def case(self, header: Header, vendor: str, run: Run, partial: bool) -> str:
         """case.toml."""
@@ -174,7 +175,7 @@ def _golden(folder: str, vendor: str, partial: bool, facts: Facts) -> bool:
         translation = open_translation(vendor, partial=partial, stable=True)
     except FrontendError:
         return False
-    source = os.open(os.path.join(folder, BYTES), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    source = open_regular(os.path.join(folder, BYTES), follow=False)
     try:
         with _create(folder, GOLDEN) as file:
             while chunk := os.read(source, CHUNK_BYTES):
@@ -186,18 +187,13 @@ def _golden(folder: str, vendor: str, partial: bool, facts: Facts) -> bool:
 
 
 def _create(folder: str, name: str) -> BinaryIO:
-    """A new file: never one that is there, never through a link."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(os.path.join(folder, name), flags, 0o644), "wb")
+    return os.fdopen(create(os.path.join(folder, name), 0o644), "wb")
 
 
 def _remove(folder: str) -> None:
     """What was made of a folder that could not be finished."""
     for name in (BYTES, FACTS, GOLDEN, REDACTED):
-        try:
-            os.unlink(os.path.join(folder, name))
-        except OSError:
-            pass
+        remove(os.path.join(folder, name))
     try:
         os.rmdir(folder)
     except OSError:
@@ -240,15 +236,6 @@ def _chosen(path: str, runs: list[Run], child: int | None, turn: int | None) -> 
     named = ", ".join(map(str, runs[:CHILDREN_NAMED])) + (", …" if len(runs) > CHILDREN_NAMED else "")
     found = f"{len(fit)} of its children fit" if fit else "none of its children fits"
     raise CastError(f"{path}: {found}; it has {named}", hint="choose one with --child N or --turn N")
-
-
-def _exit(fact: Mapping[str, Any]) -> Exit | None:
-    """How a child ended, in words that `parse_exit` takes; None where nobody knows."""
-    code, signal = fact.get("code"), fact.get("signal")
-    try:
-        return parse_exit(signal if isinstance(signal, str) else str(code))
-    except ValueError:
-        return None
 
 
 def _stdin(data: bytes) -> str | list[str]:

@@ -1,15 +1,13 @@
 """Captured output in files: lines as a program printed them, or casts, of which every child's stdout is taken."""
 
 import os
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
-from shim.conversation.drivers.open_translation import parse_exit
 from shim.core.cast.records import SUFFIX, Record
 from shim.core.errors import FrontendError
 from shim.core.reading.head_and_tail import Tail
 from shim.core.turn.result import Exit
-from shim.story.reading import Cast
+from shim.story.reading import Cast, child_exit
 
 CHUNK_BYTES = 256 * 1024
 FILE_BYTES = 1024 * 1024 * 1024  # of one file: as much as a cast may have
@@ -87,14 +85,6 @@ def _record(record: Record, sink: Sink, stderr: Tail) -> Tail | None:
     elif record.letter == "e":
         stderr.add(record.data)
     elif record.letter == "x":
-        sink.end(_exit(record.fact), stderr.text())
+        sink.end(child_exit(record.fact), stderr.text())
         return None
     return stderr
-
-
-def _exit(fact: Mapping[str, Any]) -> Exit | None:
-    code, signal = fact.get("code"), fact.get("signal")
-    try:
-        return parse_exit(signal if isinstance(signal, str) else str(code))
-    except ValueError:
-        return None

@@ -12,9 +12,8 @@ from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
-from shim.process.exit_status import signal_name
 from shim.state.config import LINE_BYTES
-from shim.state.files import aside_for
+from shim.state.files import aside_for, write_all
 from shim.vendors import find
 
 if TYPE_CHECKING:
@@ -113,31 +112,9 @@ def _kept(session: str) -> Keep:
     return keep
 
 
-def parse_exit(text: str) -> Exit:
-    """`--exit`: a code or a signal's name, with or without SIG. Raises ValueError."""
-    if text.lstrip("-").isdigit():
-        code = int(text)
-        return Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
-    import signal
-
-    name = text.upper() if text.upper().startswith("SIG") else "SIG" + text.upper()
-    return Exit(signal=signal.Signals[name].name) if name in signal.Signals.__members__ else _no_exit(text)
-
-
-def _no_exit(text: str) -> Exit:
-    raise ValueError(f"{text!r} is neither an exit code nor the name of a signal")
-
-
 def translate(translation: Translation, source: int, sink: int, child_exit: Exit, stderr: str) -> None:
     """Pump file descriptor `source` into `sink`, chunk by chunk, until its end."""
     while chunk := os.read(source, CHUNK_BYTES):
         if said := translation.feed(chunk):
             write_all(sink, said)
     write_all(sink, translation.close(child_exit, stderr))
-
-
-def write_all(sink: int, data: bytes) -> None:
-    """Write all of `data` to a blocking file descriptor."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(sink, view) :]

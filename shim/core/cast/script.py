@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import orjson
 
+from shim.core.bounded import Bounded
 from shim.core.cast.records import Record
 from shim.core.cast.words import ANSWERS, INTERRUPTS, REPORT, Word, read_word
 
@@ -77,7 +78,7 @@ class Script:
         self._closed = False
         self._pair = b""  # of a recorded line, what was read of it
         self._waiting: Word | None = None  # the recorded line that is waited for
-        self._ids: dict[bytes, bytes] = {}
+        self._ids = Bounded[bytes, bytes](IDS)
         self._unasked: set[bytes] = set()
         self._answers = deque[bytes]()  # ours, to what the recording was never asked
         self._protocol = self._busy = False
@@ -308,8 +309,6 @@ class Script:
             return self._end
         if told.identity and word.identity != told.identity and 0 < len(word.identity) <= IDENTITY_CHARACTERS:
             self._ids[_quoted(told.identity)] = _quoted(word.identity)
-            if len(self._ids) > IDS:
-                del self._ids[next(iter(self._ids))]
         return None
 
     def _answer(self, word: Word) -> None:

@@ -20,13 +20,20 @@ Keep = Callable[[str], str | None]  # stores a whole text, gives back where
 
 def pieces(text: str, room: int) -> Iterator[str]:
     """`text` in pieces of at most `room` bytes each."""
-    start, size = 0, max(room - 2, 1)
+    start, most = 0, max(room - 2, 1)
     while start < len(text):
-        count = min(size, len(text) - start)
-        while (dumped := len(dump(text[start : start + count]))) > room and count > 1:
-            count = max(1, min(count - 1, count * room // dumped - 8))
-        yield text[start : start + count]
-        start += count
+        piece = _fitting(text[start : start + most], room)
+        yield piece
+        start += len(piece)
+
+
+def _fitting(text: str, room: int, *, tail: bool = False) -> str:
+    """The beginning of a text, or its end, that fits `room` bytes; one character at least."""
+    part, count = text, len(text)
+    while (dumped := len(dump(part))) > room and count > 1:
+        count = max(1, min(count - 1, count * room // dumped - 8))
+        part = text[-count:] if tail else text[:count]
+    return part
 
 
 def cut(text: str, room: int, keep: Keep | None = None) -> str:
@@ -36,16 +43,9 @@ def cut(text: str, room: int, keep: Keep | None = None) -> str:
     path = keep(text) if keep is not None else None
     half = max((room - NOTE_BYTES) // 2, 1)
     head = next(pieces(text[: half + 1], half))
-    tail = _tail(text, half)
+    tail = _fitting(text[-half:], half, tail=True)
     count = len(text) - len(head) - len(tail)
     return head + NOTE.format(count=count, where=f"; the whole is in {path}" if path else "") + tail
-
-
-def _tail(text: str, room: int) -> str:
-    count = min(room, len(text))
-    while (dumped := len(dump(text[len(text) - count :]))) > room and count > 1:
-        count = max(1, min(count - 1, count * room // dumped - 8))
-    return text[len(text) - count :]
 
 
 def fit(value: Any, room: int, keep: Keep | None = None) -> Any:

@@ -13,6 +13,7 @@ of a message, is heard and means nothing. A frame that cannot be read is skipped
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shim.core.bounded import Bounded
 from shim.core.claude.control import KIND_CHARACTERS, Control, Decided, Interrupt, ModeChosen, Wish, read_line
 from shim.core.claude.control_answers import Facts
 from shim.core.claude.hooks import Seen
@@ -52,7 +53,9 @@ class YumeControl(Control):
         self._pen = pen
         self.facts.unattended = unattended
         self._early: dict[str, Decision] = {}
-        self._decided: dict[str, None] = {}  # calls of this turn: who approves twice approves no later question
+        self._decided = Bounded[str, None](
+            EARLY_APPROVALS
+        )  # calls of this turn: who approves twice approves no later question
 
     def take(self) -> bytes:
         """What there is to say is the pen's."""
@@ -114,8 +117,6 @@ class YumeControl(Control):
 
     def _decide(self, call: str) -> None:
         self._decided[call] = None
-        if len(self._decided) > EARLY_APPROVALS:
-            del self._decided[next(iter(self._decided))]
 
     def _give_up(self, message: str) -> list[Wish]:
         asked, self._asked = self._asked, {}

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from shim.core.errors import FrontendError, MachineError
+from shim.state.files import replace, write_all, write_new
 
 # Each has `export(path, write, *, redact)` and is imported when it is asked for.
 FORMATS = {
@@ -63,33 +64,20 @@ def export_cast(
 
 def _to_stdout(export: Callable[..., None], cast: str, redact: bool) -> None:
     try:
-        export(cast, lambda data: _write(1, data), redact=redact)
+        export(cast, functools.partial(write_all, 1), redact=redact)
     except BrokenPipeError:  # whoever read it has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _to_file(export: Callable[..., None], cast: str, redact: bool, path: str, force: bool) -> None:
     """A failed export leaves no file behind, and what was there as it was."""
-    target = f"{path}.{os.getpid()}.part" if force else path
+
+    def fill(file: int) -> None:
+        export(cast, functools.partial(write_all, file), redact=redact)
+
     try:
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)  # made to be shared
-        try:
-            try:
-                export(cast, lambda data: _write(descriptor, data), redact=redact)
-            finally:
-                os.close(descriptor)
-            if force:
-                os.replace(target, path)
-        except BaseException:
-            os.unlink(target)
-            raise
+        (replace if force else write_new)(path, fill, 0o666)  # made to be shared
     except FileExistsError:
-        hint = "another name, or --force to replace it"
-        raise FrontendError(f"{target} is there already", hint="" if force else hint) from None
+        raise FrontendError(f"{path} is there already", hint="another name, or --force to replace it") from None
     except OSError as error:
         raise MachineError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]

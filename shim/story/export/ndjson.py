@@ -11,6 +11,7 @@ import orjson
 
 from shim.core.cast.records import CastError
 from shim.core.errors import ShimError
+from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.lines import RedactedLines
 from shim.core.secrets.redactor import Redactor
 from shim.story.reading import Cast, Teller, invocation_of
@@ -67,24 +68,19 @@ class _Clean:
 
     def __init__(self, write: Write) -> None:
         self._write = write
-        self._rest: list[bytes] = []
+        self._splitter = LineSplitter(_NO_ROOM)
         self._redactor = Redactor()
         self._minted = 0
         self._lines = RedactedLines(self._redactor, self._mint, _NO_ROOM, _as_it_is)
 
     def feed(self, chunk: bytes) -> None:
         """Bytes of the stream: a whole line, or a piece of one."""
-        self._rest.append(chunk)
-        if not chunk.endswith(b"\n"):
-            return
-        whole = b"".join(self._rest)
-        self._rest.clear()
-        for line in whole[:-1].split(b"\n"):
+        for line in self._splitter.feed(chunk):
             self._line(line)
 
     def close(self) -> None:
         """The stream is at its end."""
-        if rest := b"".join(self._rest):
+        for rest in self._splitter.close():
             self._line(rest, end=b"")
         for line, _ in self._lines.rest():
             self._write(line + b"\n")

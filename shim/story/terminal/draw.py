@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from shim.core.bounded import Bounded
 from shim.core.reading.account import printable
 from shim.story.edits import Line, edit_of
 from shim.story.remarks import remark
@@ -51,7 +52,7 @@ class Drawing:
         self._thinking = thinking
         self._full = full
         self._depths: dict[str, int] = {}
-        self._running: dict[int, str] = {}
+        self._running = Bounded[int, str](NESTED)
         self._asked: dict[str, float] = {}
         self._last: tuple[str, int] = "", 0  # what was drawn last: its kind, its step
         self._cost = 0.0
@@ -154,8 +155,6 @@ class Drawing:
             self._todos(step, indent + INDENT)
         self._last = "call", step.number
         self._running[step.number] = _name(step)
-        if len(self._running) > NESTED:
-            self._running.pop(next(iter(self._running)))
         self._wait()
 
     def _arguments(self, step: Step) -> tuple[list[str], list[str]]:

@@ -10,14 +10,13 @@ from shim.conversation.drivers.open_translation import (
     STABLE_SESSION,
     fresh_identity,
     open_translation,
-    parse_exit,
     translate,
-    write_all,
 )
 from shim.core.errors import FrontendError
 from shim.core.ids import parse_uuid
 from shim.core.turn.result import Exit
-from shim.process.exit_status import signal_name
+from shim.process.exit_status import parse_exit, signal_name
+from shim.state.files import write_all
 
 
 @pytest.mark.parametrize(

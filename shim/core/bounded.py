@@ -1,0 +1,19 @@
+"""A dictionary that does not grow for ever."""
+
+from typing import TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Bounded(dict[Key, Value]):
+    """Keeps the last `most` keys that were set: a further one takes the place of the oldest."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        super().__setitem__(key, value)
+        if len(self) > self._most:
+            del self[next(iter(self))]
