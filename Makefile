@@ -1,6 +1,6 @@
 # Two commands are enough: `make run` shows a turn, `make test` proves it.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test e2e bench fuzz accept lint clean
+.PHONY: help setup run test e2e bench fuzz accept picture lint clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -60,6 +60,9 @@ fuzz: $(VENV)/.fuzz ## two fuzzers over every vendor and dialect for FUZZ_SECOND
 
 accept: setup ## rewrite the goldens; read the diff before you commit it
 	@$(BIN)/python tests/accept.py
+
+picture: setup ## draw the README's picture of `shim demo` again
+	@$(BIN)/python tests/picture.py
 
 clean:
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz

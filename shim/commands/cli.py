@@ -17,6 +17,7 @@ from shim.commands.cast.replay_command import replay
 from shim.commands.doctor.capabilities import ASKS_NOBODY, describe_all
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import draw_vendors
+from shim.commands.topics import show_help
 from shim.commands.vendor.command import app as vendor_app
 from shim.conform.command import check_conformance
 from shim.conversation.drivers.open_translation import STDERR_BYTES, open_translation, translate
@@ -39,13 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(cast_app)
-app.add_typer(vendor_app)
-
-
-app.command("replay")(replay)
-app.command("doctor")(doctor)
-app.command("conform", context_settings={"allow_interspersed_args": False})(check_conformance)
 
 
 def run(arguments: list[str]) -> None:
@@ -55,9 +49,9 @@ def run(arguments: list[str]) -> None:
         app(arguments, prog_name="shim")
     except ShimError as error:
         _complain(str(error), error.hint)
-    except OSError as error:  # of a file that is read or made, somebody has said it already
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter tries again, and complains
-        _complain(f"{error.filename or 'what was asked for cannot be written'}: {error.strerror}")
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter writes to stdout again, and complains
+        _complain(f"{error.filename or 'the output cannot be written'}: {error.strerror}")
 
 
 def _complain(text: str, hint: str = "") -> None:
@@ -69,7 +63,7 @@ def _complain(text: str, hint: str = "") -> None:
 
 
 def _open_standard_files() -> None:
-    """Who has closed one of them wants nothing of it: no file that is opened later takes its place."""
+    """Open the null device in place of each closed standard file, so that no file opened later takes its number."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
@@ -97,24 +91,22 @@ def main(
     learn(os.environ)
 
 
-@app.command()
 def demo() -> None:
-    """Watch a turn of the bundled demo vendor, through the real drop-in.
+    """Watch a turn of the bundled demo vendor through the real drop-in. It needs no key and no network.
 
     Example: shim demo
     """
     raise typer.Exit(_draw(["--shim-vendor", "demo"], "make greet.py nicer"))
 
 
-@app.command("run")
 def run_turn(
-    prompt: Annotated[str, typer.Argument(help="What the agent is asked.")],
-    vendor: Annotated[str | None, typer.Option("--vendor", "-v", help="Who answers; else as the drop-in finds it.")] = (
-        None
-    ),
-    model: Annotated[str | None, typer.Option(help="The vendor's name of a model.")] = None,
+    prompt: Annotated[str, typer.Argument(help="What to ask the agent.")],
+    vendor: Annotated[
+        str | None, typer.Option("--vendor", "-v", help="The vendor; by default the one the drop-in would choose.")
+    ] = (None),
+    model: Annotated[str | None, typer.Option(help="The model, in the vendor's words.")] = None,
 ) -> None:
-    """Run one turn and draw it live.
+    """Run one turn and draw it as it happens.
 
     Example: shim run -v qwen "what does this project do?"
     """
@@ -123,7 +115,7 @@ def run_turn(
 
 
 def _draw(flags: list[str], prompt: str) -> int:
-    """Start the drop-in and draw its stream; its exit status."""
+    """Start the drop-in and draw its stream. Returns its exit status."""
     command = [sys.executable, "-I", "-m", "shim", "claude", "-p", "--output-format", "stream-json", "--verbose"]
     command += ["--include-partial-messages", "--shim-dialect", "claude", *flags, "--", prompt]
     # The terminal sends an interrupt to both; the drop-in ends the turn and says so, and we draw it.
@@ -131,23 +123,27 @@ def _draw(flags: list[str], prompt: str) -> int:
     return draw_run(command, prompt, open_console())
 
 
-app.command("show")(show_cast)
-
-
-@app.command("translate")
 def translate_file(
-    vendor: Annotated[str, typer.Argument(help="Whose output it is.")],
-    file: Annotated[str, typer.Argument(help="The child's stdout; - is stdin.")] = "-",
-    partial: Annotated[bool, typer.Option("--partial", help="With partial messages.")] = False,
-    dialect: Annotated[str, typer.Option(help="claude or yume.")] = "claude",
-    terminator: Annotated[str, typer.Option(help="message_stop, dollar or none.")] = "message_stop",
-    child_exit: Annotated[str, typer.Option("--exit", help="Its exit code, or the signal that ended it.")] = "0",
-    stderr: Annotated[str | None, typer.Option(help="A file with the child's stderr.")] = None,
-    session_id: Annotated[str | None, typer.Option(help="The session id to say.")] = None,
-    stable_ids: Annotated[bool, typer.Option("--stable-ids", help="Ids that count, clock 0.")] = False,
-    account: Annotated[bool, typer.Option("--account", help="The account of repairs, as JSON on stderr.")] = False,
+    vendor: Annotated[str, typer.Argument(help="The vendor that printed it.")],
+    file: Annotated[str, typer.Argument(help="The recorded stdout; - reads stdin.")] = "-",
+    partial: Annotated[bool, typer.Option("--partial", help="Write partial messages too.")] = False,
+    dialect: Annotated[str, typer.Option(help="The format of the output: claude or yume.")] = "claude",
+    terminator: Annotated[
+        str, typer.Option(help="The line after each result: message_stop, dollar or none.")
+    ] = "message_stop",
+    child_exit: Annotated[
+        str, typer.Option("--exit", help="The exit code of the vendor, or the signal that ended it.")
+    ] = "0",
+    stderr: Annotated[str | None, typer.Option(help="A file with the recorded stderr.")] = None,
+    session_id: Annotated[str | None, typer.Option(help="The session id to write.")] = None,
+    stable_ids: Annotated[
+        bool, typer.Option("--stable-ids", help="Count the ids and stop the clock: each run gives the same bytes.")
+    ] = False,
+    account: Annotated[
+        bool, typer.Option("--account", help="Write the account of repairs to stderr, as JSON.")
+    ] = False,
 ) -> None:
-    """Say a child's recorded stdout as Claude's stream-json.
+    """Translate a vendor's recorded stdout to Claude's stream-json.
 
     Example: shim translate pi run.ndjson --exit 0 --partial
     """
@@ -156,9 +152,13 @@ def translate_file(
 
     find(vendor)
     if dialect not in CHOICES["dialect"]:
-        raise typer.BadParameter(f"{dialect!r} is none of {', '.join(CHOICES['dialect'])}", param_hint="--dialect")
+        raise typer.BadParameter(
+            f"{dialect!r} is unknown: use {' or '.join(CHOICES['dialect'])}", param_hint="--dialect"
+        )
     if terminator not in TERMINATORS:
-        raise typer.BadParameter(f"{terminator!r} is none of {', '.join(TERMINATORS)}", param_hint="--terminator")
+        raise typer.BadParameter(
+            f"{terminator!r} is unknown: use one of {', '.join(TERMINATORS)}", param_hint="--terminator"
+        )
     if session_id is not None and parse_uuid(session_id) is None:
         raise typer.BadParameter(f"{session_id!r} is not a UUID", param_hint="--session-id")
     try:
@@ -193,12 +193,8 @@ def _read(path: str) -> str:
         return file.read(STDERR_BYTES).decode("utf-8", "replace")
 
 
-app.command("export")(export_cast)
-
-
-@app.command()
-def vendors(as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False) -> None:
-    """List the vendors: where they are, what they can do, what is refused.
+def vendors(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the vendors: where each was found, what it can do, and what is refused.
 
     Example: shim vendors --json
     """
@@ -209,27 +205,28 @@ def vendors(as_json: Annotated[bool, typer.Option("--json", help="For a program.
     draw_vendors(rows)
 
 
-@app.command("install")
 def install_dropin(
-    vendor: Annotated[str | None, typer.Option(help="Who answers, unless a session says otherwise.")] = None,
-    name: Annotated[str, typer.Option("--as", help="claude or yume-cli.")] = "claude",
-    to: Annotated[str, typer.Option(help="The folder.")] = DEFAULT_DIRECTORY,
+    vendor: Annotated[str | None, typer.Option(help="The vendor that answers by default.")] = None,
+    name: Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")] = "claude",
+    to: Annotated[str, typer.Option(help="The folder of the file.")] = DEFAULT_DIRECTORY,
     record: Annotated[str | None, typer.Option(help="Record every run into this folder.")] = None,
-    dialect: Annotated[str | None, typer.Option(help="claude or yume.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Keep an existing claude as claude.before-shim.")] = False,
+    dialect: Annotated[str | None, typer.Option(help="The format of the output: claude or yume.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Rename an existing claude to claude.before-shim.")] = False,
 ) -> None:
-    """Put the drop-in `claude` on the PATH.
+    """Write the drop-in `claude`, and say which `claude` your PATH finds.
 
     Example: shim install --vendor qwen
     """
     if dialect not in (None, *CHOICES["dialect"]):
-        raise typer.BadParameter(f"{dialect!r} is none of {', '.join(CHOICES['dialect'])}", param_hint="--dialect")
+        raise typer.BadParameter(
+            f"{dialect!r} is unknown: use {' or '.join(CHOICES['dialect'])}", param_hint="--dialect"
+        )
     chosen = find(vendor) if vendor else None
     baked = {"vendor": vendor, "record": record and os.path.abspath(record), "dialect": dialect}
     path, kept = install(to, name, {key: value for key, value in baked.items() if value}, force=force)
     _say(f"wrote {path}")
     if kept:
-        _say(f"kept what was there as {kept}; `shim uninstall` puts it back")
+        _say(f"kept the file that was there as {kept}; `shim uninstall` restores it")
     if chosen and chosen.unattended:
         _say(ASKS_NOBODY.format(name=chosen.name))
     first = found_first(name, os.environ.get("PATH", ""))
@@ -241,20 +238,39 @@ def install_dropin(
         _say(f"PATH finds {first}")
 
 
-@app.command("uninstall")
 def uninstall_dropin(
-    name: Annotated[str, typer.Option("--as", help="claude or yume-cli.")] = "claude",
-    to: Annotated[str, typer.Option(help="The folder.")] = DEFAULT_DIRECTORY,
+    name: Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")] = "claude",
+    to: Annotated[str, typer.Option(help="The folder of the file.")] = DEFAULT_DIRECTORY,
 ) -> None:
-    """Remove the drop-in, and put back what was there before.
+    """Remove the drop-in, and restore the `claude` that was there before.
 
     Example: shim uninstall
     """
     path, restored = uninstall(to, name)
-    _say(f"removed {path}" + ("; what was there before is back" if restored else ""))
+    _say(f"removed {path}" + ("; the file that was there before is back" if restored else ""))
     first = shutil.which(name)
     _say(f"PATH finds {first}" if first else f"PATH finds no {name}")
 
 
 def _say(text: str) -> None:
     Console(highlight=False).print(Text(printable(text)), soft_wrap=True)
+
+
+# `shim --help` lists them in this order, and then the groups.
+for name, command in (
+    ("demo", demo),
+    ("run", run_turn),
+    ("install", install_dropin),
+    ("uninstall", uninstall_dropin),
+    ("vendors", vendors),
+    ("doctor", doctor),
+    ("show", show_cast),
+    ("replay", replay),
+    ("export", export_cast),
+    ("translate", translate_file),
+):
+    app.command(name)(command)
+app.command("conform", context_settings={"allow_interspersed_args": False})(check_conformance)
+app.command("help")(show_help)
+app.add_typer(cast_app)
+app.add_typer(vendor_app)

@@ -1,0 +1,67 @@
+"""`make picture`: draw what `shim demo` draws, as the SVG that the README shows.
+
+The demo vendor's events go through the real translator, and their pauses through a clock of our own: the picture is the
+same on every machine. Fonts are left to the reader's browser, so that the picture loads nothing from a network.
+"""
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import orjson
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+
+from shim.commands.demo_child import PAUSE, THOUGHT, session
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.turn.result import Exit
+from shim.story.story import Story
+from shim.story.terminal.draw import Drawing
+
+PICTURE = Path(__file__).resolve().parent.parent / "shim" / "manual" / "demo.svg"
+PROMPT, FOLDER = "make greet.py nicer", "/home/you/hello"
+WIDTH = 84  # columns
+
+
+def drawn() -> Console:
+    """The console with the whole demo on it."""
+    console = Console(
+        file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor", highlight=False
+    )
+    translation = open_translation("demo", partial=True, terminator="none", stable=True)
+    story, clock = Story(), 0.0
+    drawing = Drawing(console, story)
+    for change in story.prompt(clock, PROMPT):
+        drawing.change(change)
+    for event in session(PROMPT, FOLDER, "demo"):
+        clock += {"thinking": PAUSE, "text": PAUSE, "start": THOUGHT, "result": THOUGHT}.get(event["type"], 0.0)
+        for line in translation.feed(json.dumps(event).encode() + b"\n").splitlines():
+            for change in story.event(clock, orjson.loads(line)):
+                drawing.change(change)
+    for line in translation.close(Exit(0)).splitlines():
+        for change in story.event(clock, orjson.loads(line)):
+            drawing.change(change)
+    for change in story.close(clock):
+        drawing.change(change)
+    drawing.close()
+    return console
+
+
+def picture() -> str:
+    """The SVG."""
+    template = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    svg = drawn().export_svg(title="shim demo", theme=MONOKAI, code_format=template, unique_id="demo")
+    return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"
+
+
+def main() -> None:
+    """Write the picture."""
+    PICTURE.write_text(picture(), encoding="utf-8")
+    sys.stdout.write(f"{PICTURE}: {PICTURE.stat().st_size} bytes\n")
+
+
+if __name__ == "__main__":
+    main()

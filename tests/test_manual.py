@@ -1,0 +1,246 @@
+"""The README and the topics of the manual say what is true: links, commands, settings, vendors, paths, the example."""
+
+import json
+import re
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+from picture import PICTURE, picture
+from support import ROOT, brief, check_turns, parse
+
+from shim import vendors
+from shim.commands.claude_help import SUBCOMMANDS
+from shim.commands.cli import app
+from shim.commands.topics import FOLDER, topics
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.claude import argv
+from shim.core.turn.result import Exit
+from shim.state import config
+
+README = ROOT / "README.md"
+MANUAL = Path(FOLDER)
+PAGES = (README, *sorted(MANUAL.glob("*.md")))
+EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+COMMANDS = typer.main.get_command(app)
+
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"(?:shim|tests|fixtures)/[a-z0-9_/.-]*")
+
+
+def text_of(page):
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(page):
+    """The fenced blocks of a page: language and text."""
+    return BLOCK.findall(text_of(page))
+
+
+def code(page):
+    """What a page shows as code in its sentences and tables."""
+    return [found.replace("\\|", "|") for found in CODE.findall(BLOCK.sub("", text_of(page)))]
+
+
+def command_lines(page, program):
+    """The words of every command line of `program` that a page shows, without assignments and comments."""
+    shown = [line for language, text in blocks(page) if not language for line in text.splitlines()]
+    for line in (*shown, *code(page)):
+        words = shlex.split(line.partition(" #")[0]) if program in line and "='" not in line else []
+        while words and re.match(r"[A-Z_]+=", words[0]):
+            words.pop(0)
+        if words and words[0].rpartition("/")[2] == program and words[1:]:
+            yield words[1:]
+
+
+def test_the_readme_is_short():
+    assert len(text_of(README).splitlines()) <= 150
+
+
+@EVERY_PAGE
+def test_every_link_leads_somewhere(page):
+    links = re.findall(r"\]\(([^)]+)\)", text_of(page))
+    assert links or page.stem in ("settings", "measurements")
+    for link in links:
+        path, _, _anchor = link.partition("#")
+        assert (page.parent / path).is_file(), link
+
+
+def test_the_readme_links_every_topic_and_the_picture():
+    text = text_of(README)
+    for file in (*MANUAL.glob("*.md"), PICTURE):
+        assert f"(shim/manual/{file.name})" in text
+
+
+@EVERY_PAGE
+def test_every_command_that_is_shown_exists(page):
+    for words in command_lines(page, "shim"):
+        if words[0] in ("claude", "…"):
+            continue
+        command = COMMANDS
+        while hasattr(command, "commands") and words and not words[0].startswith("-"):
+            assert words[0] in command.commands, f"shim {shlex.join(words)}"
+            command = command.commands[words.pop(0)]
+        options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+        named = words[: words.index("--")] if "--" in words else words
+        for word in named:
+            assert not re.match(r"-+\w", word) or word.partition("=")[0] in options, f"{command.name} {word}"
+
+
+@EVERY_PAGE
+def test_every_flag_of_claude_that_is_shown_is_known(page):
+    for words in command_lines(page, "claude"):
+        if words != ["…"]:
+            assert argv.parse(words).unknown == (), words
+    for words in command_lines(page, "shim"):
+        if words[0] == "claude" and words[1:] != ["…"]:
+            assert argv.parse(words[1:]).unknown == (), words
+
+
+@EVERY_PAGE
+def test_every_path_that_is_named_exists(page):
+    for word in code(page):
+        if PATH.fullmatch(word):
+            assert (ROOT / word).exists(), word
+
+
+@EVERY_PAGE
+def test_every_target_of_make_that_is_named_exists(page):
+    makefile = text_of(ROOT / "Makefile")
+    for text in (*code(page), *(text for _, text in blocks(page))):
+        for target in re.findall(r"^make ([a-z0-9]+)$", text, re.MULTILINE):
+            assert f"\n{target}:" in makefile, target
+
+
+def test_every_setting_is_explained_and_no_other():
+    text = text_of(MANUAL / "settings.md")
+    rows = [code[0] for line in text.splitlines() if line.startswith("| `") and (code := CODE.findall(line))]
+    tools = [f"[tools] {key}" for key in config.TOOL_KEYS]
+    keys = [key for key in config.KEYS if key not in ("tools", "vendors")]
+    assert sorted(rows) == sorted([*keys, *tools, *config.VENDOR_KEYS])
+
+
+def test_every_vendor_stands_in_both_tables_with_what_it_asks():
+    for page in (README, MANUAL / "vendors.md"):
+        rows = {
+            name: line
+            for line in text_of(page).splitlines()
+            if line.startswith("| `")
+            for name in CODE.findall(line.split("|")[1])
+        }
+        missing = set(vendors.VENDORS) - set(rows) - ({"qwen-rfc"} if page == README else set())
+        assert not missing
+        for name in vendors.VENDORS:
+            if name in rows:
+                assert ("| **no** |" in rows[name]) == vendors.find(name).unattended, (page.name, name)
+
+
+@pytest.mark.parametrize("page", [README, MANUAL / "security.md"], ids=["README", "security"])
+def test_the_warning_names_every_vendor_that_asks_nobody(page):
+    (warning,) = re.findall(r"\*\*\s*(.*?) (?:ask nobody|run every tool)", text_of(page))
+    named = set(re.findall(r"[a-z]+", warning.replace("Warning", ""))) - {"and"}
+    assert named == {name for name in vendors.VENDORS if vendors.find(name).unattended}
+
+
+def test_the_subcommands_of_claude_that_are_named_exist():
+    text = text_of(MANUAL / "frontends.md")
+    (named,) = re.findall(r"subcommands \((.*?) …\)", text)
+    assert set(CODE.findall(named)) <= set(SUBCOMMANDS)
+
+
+# -- add a vendor -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """The module of the topic, in the place that the topic names."""
+    page = MANUAL / "add-a-vendor.md"
+    (source,) = [text for language, text in blocks(page) if language == "python"]
+    module = ModuleType("shim.vendors.echo")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(source, module.__dict__)
+    (name, place) = re.findall(r'`"(\w+)": "(\w+:\w+)",`', text_of(page))[0]
+    monkeypatch.setitem(vendors.VENDORS, name, place)
+    return name
+
+
+def test_the_example_of_a_vendor_is_a_vendor(echo):
+    (program,) = [text for _, text in blocks(MANUAL / "add-a-vendor.md") if "#!/bin/sh" in text]
+    events = re.findall(r"^echo '(.*)'$", program, re.MULTILINE)
+    translation = open_translation(echo, stable=True)
+    said = translation.feed("".join(f"{event}\n" for event in events).encode()) + translation.close(Exit(0))
+    check_turns(said, False)
+    assert brief(parse(said)) == [
+        "init",
+        "call:1 Bash",
+        "result:1 Sunday",
+        "text:It is Sunday.",
+        "end:success It is Sunday.",
+        ".",
+    ]
+
+
+# -- the picture --------------------------------------------------------------------------------------------------
+
+
+def words_of(svg):
+    return re.findall(r">([^<>\n]+)</text>", svg)
+
+
+def test_the_picture_is_small_and_loads_nothing():
+    svg = text_of(PICTURE)
+    assert len(svg.encode()) < 60_000
+    assert "Done:" in svg and "@font-face" not in svg and "href" not in svg and "url(http" not in svg
+
+
+def test_the_picture_shows_what_the_demo_draws_today():
+    assert words_of(text_of(PICTURE)) == words_of(picture()), "`make picture` draws it again"
+
+
+# -- shim help ----------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_the_topics_each_with_its_sentence(shim):
+    status, said, _ = shim("help")
+    assert status == 0
+    for topic in topics():
+        assert f"{topic.name} " in said.decode()
+        assert topic.about.endswith(".") and topic.about in said.decode()
+        assert topic.text.startswith("# ")
+
+
+@pytest.mark.parametrize("words", [("add-a-vendor",), ("add", "a", "vendor"), ("Add a vendor",)])
+def test_help_in_a_pipe_is_the_markdown_of_the_topic(shim, words):
+    assert shim("help", *words) == (0, (MANUAL / "add-a-vendor.md").read_bytes(), "")
+
+
+@pytest.mark.parametrize("topic", [topic.name for topic in topics()])
+def test_help_in_a_terminal_is_drawn_and_names_other_topics_as_commands(shim, monkeypatch, topic):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    status, said, complaint = shim("help", topic)
+    assert (status, complaint) == (0, "")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", said.decode())
+    assert ".md)" not in plain and "```" not in plain and "\n# " not in plain
+    assert max(map(len, plain.splitlines())) <= 120
+
+
+def test_an_unknown_topic_is_a_wrong_call_that_names_the_topics(shim):
+    status, said, complaint = shim("help", "nonsense")
+    assert (status, said) == (2, b"")
+    assert "there is no topic 'nonsense'" in complaint and "add-a-vendor" in complaint and "Traceback" not in complaint
+
+
+def test_a_command_that_is_no_topic_is_sent_to_its_own_help(shim):
+    assert "`shim doctor --help`" in shim("help", "doctor")[2]
+
+
+def test_the_package_has_the_manual_in_it():
+    """Hatchling packs a whole folder; `e2e/test_wheel.py` builds the wheel and looks."""
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["shim"]}
+    assert MANUAL.parent == ROOT / "shim" and json.dumps(project["project"]["readme"]) == '"README.md"'
