@@ -195,7 +195,7 @@ def inside(vendor: str, path: str, partial: bool, rounds: int) -> dict[str, Any]
     last += close()
     costs[-1] += time.process_time() - start
     result = orjson.loads(last.splitlines()[-1])
-    ending = {"subtype": result.get("subtype"), "repairs": list(result["shim"]["repairs"])}
+    ending = {"subtype": result.get("subtype"), "repairs": list(result.get("shim", {}).get("repairs", ()))}
     return {"floors": floors, "costs": costs, "lines_in": lines_in, "lines_out": lines_out, "ending": ending}
 
 

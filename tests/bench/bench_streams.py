@@ -17,9 +17,14 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 BLOCK = 256 * 1024
 MEGABYTE = 1_000_000
 
-ID_KEYS = frozenset({"id", "uuid", "call_id", "toolCallId", "tool_use_id"})
-HEAD_TYPES = frozenset({"init", "session"})
-TAIL_TYPES = frozenset({"result", "agent_end", "agent_settled"})
+ID_KEYS = frozenset(
+    ("id", "uuid", "call_id", "callID", "toolCallId", "toolId", "tool_call_id", "tool_id", "tool_use_id", "messageId")
+)
+SESSION_KEYS = frozenset(("session_id", "sessionId", "sessionID", "thread_id"))
+HEAD_TYPES = frozenset(("init", "session", "start", "task_start", "thread.started", "turn.started"))
+TAIL_TYPES = frozenset(
+    ("result", "end", "agent_end", "agent_settled", "task_complete", "turn.completed", "run_result", "completion")
+)
 
 
 class Stream(NamedTuple):
@@ -32,32 +37,23 @@ class Stream(NamedTuple):
     text_case: str = ""
 
 
+def _stream(
+    vendor: str, version: str, cases: str, goal: float | None, partial_goal: float | None = None, text_case: str = ""
+) -> Stream:
+    """The stream of runs of one version of a vendor; `cases` are their names, `text_case` the one that says a line."""
+    named = tuple(f"{version}-{case}" for case in cases.split())
+    return Stream(vendor, named, goal, partial_goal, f"{version}-{text_case}" if text_case else "")
+
+
 STREAMS = {
-    "acai": Stream(
-        "acai",
-        ("0.1.0-text", "0.1.0-think", "0.1.0-shellok", "0.1.0-parallel"),
-        0.25,
-        None,
-        "0.1.0-text",
-    ),
-    "acai-2026": Stream("acai", ("2026-04-text", "2026-04-shellok", "2026-04-files"), 0.25, None),
-    "qwen": Stream(
-        "qwen",
-        (
-            "0.24.4-text",
-            "0.24.4-reasoning",
-            "0.24.4-reason-tool",
-            "0.24.4-read-file",
-            "0.24.4-shell",
-            "0.24.4-edit",
-            "0.24.4-write-file",
-            "0.24.4-grep",
-            "0.24.4-parallel",
-        ),
-        0.3,
-        None,
-        "0.24.4-text",
-    ),
+    "acai": _stream("acai", "0.1.0", "text think shellok parallel", 0.3, 0.15, "text"),
+    "acai-2026": _stream("acai", "2026-04", "text shellok files", 0.3, 0.15),
+    "amp": Stream("amp", ("handmade-tool",), None, None),
+    "cake": _stream("cake", "2026-07", "text think files parallel shellfail", None),
+    "claude": _stream("claude", "2.1.327", "text tool-bash tool-edit tool-read tool-parallel two-blocks", None),
+    "cline": _stream("cline", "3.0.65", "edit failtool parallel", 0.3),
+    "codex": _stream("codex", "0.169.0", "text reasoning shell failtool applypatch mcp plan parallel", 0.2),
+    "copilot": _stream("copilot", "1.0.102", "text edit failtool reasoning parallel", None),
     "cursor": Stream(
         "cursor",
         (
@@ -66,10 +62,16 @@ STREAMS = {
             "shape-2026.08-edit-create",
             "shape-2026.07-parallel-reads-shell-edit",
         ),
-        0.33,
+        0.37,
         None,
     ),
-    "cursor-deltas": Stream("cursor", ("shape-2026.08-partial-with-tool",), 0.33, 0.3),
+    "cursor-deltas": Stream("cursor", ("shape-2026.08-partial-with-tool",), 0.37, 0.3),
+    "demo": Stream("demo", ("session",), None, None),
+    "droid": _stream("droid", "0.225.2", "text edit failtool parallel", None),
+    "gemini": _stream("gemini", "0.61.0", "text shell edit failtool reasoning todo parallel", 0.33),
+    "kilo": _stream("kilo", "7.7.9", "shell text", None),
+    "kimi": _stream("kimi", "1.49.0", "edit failtool text", 0.2),
+    "opencode": _stream("opencode", "1.18.33", "edit failtool parallel reasoning shell todo text", 0.3),
     "pi": Stream(
         "pi",
         (
@@ -86,10 +88,20 @@ STREAMS = {
             "1.5.2-multiturn",
             "1.5.2-long1000",
         ),
-        0.9,
-        0.3,
+        1.0,
+        0.55,
         "1.5.2-plain",
     ),
+    "qwen": _stream(
+        "qwen",
+        "0.24.4",
+        "text reasoning reason-tool read-file shell edit write-file grep parallel",
+        0.3,
+        0.2,
+        "text",
+    ),
+    "qwen-rfc": _stream("qwen-rfc", "handmade", "chunk-text tool text", None),
+    "vibe": _stream("vibe", "3.0.2", "edit failtool parallel text", None),
 }
 
 
@@ -101,11 +113,12 @@ def case_lines(vendor: str, case: str) -> list[bytes]:
 def place(line: bytes) -> str:
     """Where a line belongs in a long turn: once (`head`, `tail`), repeated (`body`), or nowhere (`drop`)."""
     event = orjson.loads(line)
-    if event["type"] in HEAD_TYPES or event.get("subtype") == "init":
+    kind = event.get("type")
+    if kind in HEAD_TYPES or event.get("subtype") == "init":
         return "head"
-    if event["type"] in TAIL_TYPES:
+    if kind in TAIL_TYPES and "output" not in event:  # demo calls what a tool returned a result
         return "tail"
-    return "drop" if event["type"] == "stream_event" else "body"
+    return "drop" if kind == "stream_event" else "body"
 
 
 def values_of(event: object, keys: frozenset[str]) -> Iterator[str]:
@@ -158,7 +171,8 @@ def long_turn(stream: Stream, size: int) -> Iterator[bytes]:
         placed: dict[str, list[bytes]] = {"head": [], "body": [], "tail": [], "drop": []}
         for line in case_lines(stream.vendor, case):
             placed[place(line)].append(line)
-        own = next(values_of(orjson.loads(placed["head"][0]), frozenset({"session_id"})), "").encode()
+        first = orjson.loads((placed["head"] or placed["body"])[0])
+        own = next(values_of(first, SESSION_KEYS), "").encode()
         session = session or own
         head = head or placed["head"]
         tail = [line.replace(own, session) if own else line for line in placed["tail"]]
