@@ -38,7 +38,7 @@ TEXT_OTHERWISE = {
 PIECES_OTHERWISE = {"torture/pi-deep-nesting-3000": "a fragment is read where its whole text is too deep to be"}
 CALLS_OTHERWISE = {
     "acai/0.1.0-badargs": "the model's arguments are no JSON",
-    "codex/0.169.0-applypatch": "it does not print what it wrote (topic "limits")",
+    "codex/0.169.0-applypatch": "it does not print what it wrote (topic limits)",
     "codex/applypatch": "the same",
     "qwen-rfc/handmade-arguments-not-json": "the model's arguments are no JSON",
 }
