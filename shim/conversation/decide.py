@@ -17,7 +17,7 @@ from shim.conversation.drivers.open_translation import fresh_identity, open_pen
 from shim.conversation.vendor_list import Listing
 from shim.conversation.wire import Pending, Run
 from shim.core.claude.argv import Invocation
-from shim.core.claude.control_answers import Facts
+from shim.core.claude.facts import Facts
 from shim.core.claude.messages import Message
 from shim.core.claude.policy import MODES, permission_mode
 from shim.core.dialects import DIALECTS

@@ -10,7 +10,7 @@ from support import check_turns
 from fuzzing.inputs import Run
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
 from shim.core.claude.control import Control
-from shim.core.claude.control_answers import Facts
+from shim.core.claude.facts import Facts
 from shim.core.claude.pen import TERMINATORS
 from shim.core.vendor.vendor import Vendor
 from shim.vendors import find

@@ -13,7 +13,7 @@ from fuzzing.inputs import Run
 from shim.conversation.drivers.open_translation import STABLE_SESSION
 from shim.core.claude import argv
 from shim.core.claude.control import Control
-from shim.core.claude.control_answers import Facts
+from shim.core.claude.facts import Facts
 from shim.core.claude.permissions import Permission
 from shim.core.claude.policy import Policy
 from shim.core.errors import FrontendError

@@ -20,7 +20,7 @@ from support import SEEDS, Stage, check_turns, fixture_cases, result_of
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
 from shim.core.claude import control, usage
 from shim.core.claude.control import Control
-from shim.core.claude.control_answers import Facts
+from shim.core.claude.facts import Facts
 from shim.core.claude.hooks import Seen
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.permissions import Permission

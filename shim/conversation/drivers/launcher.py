@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shim.channels.log import Log
 from shim.channels.raw_output import tell
 from shim.core.claude.argv import Invocation
-from shim.core.claude.control_answers import Facts
+from shim.core.claude.facts import Facts
 from shim.core.claude.policy import Policy
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, ShimError, Tried

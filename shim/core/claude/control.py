@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.claude.control_answers import ANSWERS, Facts, RefusalError
+from shim.core.claude.control_answers import ANSWERS, RefusalError
+from shim.core.claude.facts import Facts
 from shim.core.claude.hooks import Seen, Verdict, described, read_verdict
 from shim.core.claude.messages import Message, read_message
 from shim.core.claude.permissions import CLOSED_STREAM, UNASKED, Decision, Permission, granted_rules, read_decision

@@ -4,18 +4,16 @@ One function a subtype: the request in, the body of the answer out (None: a succ
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from shim.core.claude.facts import MODE_NAMES, Facts
 from shim.core.claude.hooks import Hooks
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import CLAUDE_VERSION
-from shim.core.claude.policy import Policy
 
 Body = Mapping[str, Any] | None
 Asked = Mapping[str, Any]
-
-MODE_NAMES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan")
 
 
 class RefusalError(Exception):
@@ -24,92 +22,6 @@ class RefusalError(Exception):
     def __init__(self, message: str, code: str = "") -> None:
         super().__init__(message)
         self.code = code
-
-
-class Facts:
-    """What the answers are made of, and what the requests change: the session reads it when a turn begins.
-
-    `modes` are those that the vendor can honour, `bypass` whether the session may change to bypassPermissions,
-    `prompts` whether the frontend answers permission requests, `asks` whether the vendor makes any, `unattended`
-    whether it runs its tools all the same, `state_events` "", "visible" or "host" (5.13), `checked` gives the name that
-    the vendor is told for a model's, None for its own, and raises ValueError for one that is not its to take.
-    `known_model` is what the last `init` said, `transcript` the path of the session's, "" when none is written,
-    `replays` whether what the frontend says is said back (C15), `line_bytes` the length that no line of ours passes:
-    a question that would is not put.
-    """
-
-    def __init__(
-        self,
-        *,
-        vendor: str,
-        session_id: str,
-        mode: str,
-        model: str | None = None,
-        modes: tuple[str, ...] = MODE_NAMES,
-        bypass: bool = False,
-        prompts: bool = False,
-        state_events: str = "",
-        policy: Policy | None = None,
-        process: int = 0,
-        cwd: str = "",
-        asks: bool = False,
-        line_bytes: int = 1_000_000,
-        replays: bool = False,
-        checked: Callable[[str], str | None] = lambda model: model,
-        unattended: bool = False,
-    ) -> None:
-        self.vendor = vendor
-        self.session_id = session_id
-        self.mode = mode
-        self.model = self.first_model = model
-        self.modes = modes
-        self.bypass = bypass
-        self.prompts = prompts
-        self.state_events = state_events
-        self.policy = policy
-        self.process = process
-        self.cwd = cwd
-        self.asks = asks
-        self.line_bytes = line_bytes
-        self.replays = replays
-        self.hooks = Hooks()
-        self.transcript = ""
-        self.checked = checked
-        self.unattended = unattended
-        self.known_model = ""
-        self._models: dict[str, tuple[str | None, str | None]] = {}  # of those that were at it
-        self.system_prompt: str | None = None
-        self.append_system_prompt: str | None = None
-        self.cost = 0.0
-
-    def serve(self, vendor: str, modes: tuple[str, ...], *, asks: bool, unattended: bool) -> None:
-        """From now on it is this vendor; another one's model and what it said of itself are not this one's."""
-        self._models[self.vendor] = self.model, self.first_model
-        self.vendor, self.modes, self.asks, self.unattended = vendor, modes, asks, unattended
-        self.model, self.first_model = self._models.get(vendor, (None, None))
-        self.known_model = ""
-
-    def allows(self, tool: str, arguments: Asked) -> bool:
-        """Whether a call was allowed beforehand (`--allowedTools`)."""
-        return self.policy is not None and self.policy.permits(tool, arguments)
-
-    def allow(self, rules: Iterable[str]) -> None:
-        """Calls that need no more question in this session: the frontend's user said so."""
-        if self.policy is not None:
-            self.policy.allow(rules)
-
-    def resolved_model(self) -> str:
-        """The model of the next turn, as far as it is known."""
-        return self.model or self.known_model or "default"
-
-    def models(self) -> list[dict[str, Any]]:
-        """At least one: some clients take the first without looking (C3)."""
-        own = f"The model that {self.vendor} uses by itself"
-        listed = [{"value": "default", "displayName": f"Default ({self.vendor})", "description": own}]
-        if self.first_model and self.first_model != "default":
-            name = self.first_model
-            listed.append({"value": name, "displayName": name, "description": f"{name} through {self.vendor}"})
-        return listed
 
 
 class Frontend(Protocol):

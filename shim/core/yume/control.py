@@ -15,7 +15,7 @@ from typing import Any
 
 from shim.core.bounded import Bounded
 from shim.core.claude.control import KIND_CHARACTERS, Control, Decided, Interrupt, ModeChosen, Wish, read_line
-from shim.core.claude.control_answers import Facts
+from shim.core.claude.facts import Facts
 from shim.core.claude.hooks import Seen
 from shim.core.claude.messages import read_message
 from shim.core.claude.permissions import CLOSED_STREAM, UNASKED, Decision, Permission

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from shim.core.claude.control import Control, Decided, Interrupt, ModeChosen, ModelChosen
-from shim.core.claude.control_answers import ANSWERS, Facts
+from shim.core.claude.control_answers import ANSWERS
+from shim.core.claude.facts import Facts
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.claude.policy import Policy
 from shim.core.reading.account import printable

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from shim.core.claude.control import Control, Decided, Forbidden
-from shim.core.claude.control_answers import Facts
+from shim.core.claude.facts import Facts
 from shim.core.claude.hooks import Hooks, Seen, Verdict, read_verdict
 from shim.core.claude.permissions import Decision, Permission
 
