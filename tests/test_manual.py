@@ -1,9 +1,11 @@
 """The README and the topics of the manual say what is true: links, commands, settings, vendors, paths, the example."""
 
 import json
+import os
 import re
 import shlex
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +23,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude import argv
 from shim.core.turn.result import Exit
 from shim.state import config
+from shim.state.own_vendors import learn
 
 README = ROOT / "README.md"
 MANUAL = Path(FOLDER)
@@ -156,24 +159,43 @@ def test_the_subcommands_of_claude_that_are_named_exist():
 # -- add a vendor -------------------------------------------------------------------------------------------------
 
 
+ADD_A_VENDOR = MANUAL / "add-a-vendor.md"
+
+
 @pytest.fixture
-def echo(monkeypatch):
+def module(monkeypatch):
     """The module of the topic, in the place that the topic names."""
-    page = MANUAL / "add-a-vendor.md"
-    (source,) = [text for language, text in blocks(page) if language == "python"]
+    (source,) = [text for language, text in blocks(ADD_A_VENDOR) if language == "python"]
     module = ModuleType("shim.vendors.echo")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(source, module.__dict__)
-    (name, place) = re.findall(r'`"(\w+)": "(\w+:\w+)",`', text_of(page))[0]
+    ((name, place),) = re.findall(r'`"(\w+)": "(\w+:\w+)",`', text_of(ADD_A_VENDOR))
     monkeypatch.setitem(vendors.VENDORS, name, place)
-    return name
 
 
-def test_the_example_of_a_vendor_is_a_vendor(echo):
-    (program,) = [text for _, text in blocks(MANUAL / "add-a-vendor.md") if "#!/bin/sh" in text]
-    events = re.findall(r"^echo '(.*)'$", program, re.MULTILINE)
-    translation = open_translation(echo, stable=True)
-    said = translation.feed("".join(f"{event}\n" for event in events).encode()) + translation.close(Exit(0))
+@pytest.fixture
+def profile(inside, monkeypatch):
+    """The profile of the topic, in the folder of a user; what this process learned of that is forgotten after."""
+    monkeypatch.setattr(vendors, "VENDORS", dict(vendors.VENDORS))
+    monkeypatch.setattr(vendors, "described", list(vendors.described))
+    folder = inside.config.parent / "vendors"
+    folder.mkdir(parents=True)
+    (source,) = [text for _, text in blocks(ADD_A_VENDOR) if "schema = 1" in text]
+    (folder / "echo.toml").write_text(textwrap.dedent(source), encoding="utf-8")
+    learn(os.environ)
+
+
+def echo_agent():
+    """What the program of the topic prints."""
+    (program,) = [text for _, text in blocks(ADD_A_VENDOR) if "#!/bin/sh" in text]
+    return "".join(f"{event}\n" for event in re.findall(r"^echo '(.*)'$", program, re.MULTILINE))
+
+
+@pytest.mark.parametrize("way", ["module", "profile"])
+def test_the_examples_of_a_vendor_say_what_their_program_does(way, request):
+    request.getfixturevalue(way)
+    translation = open_translation("echo", stable=True)
+    said = translation.feed(echo_agent().encode()) + translation.close(Exit(0))
     check_turns(said, False)
     assert brief(parse(said)) == [
         "init",
@@ -183,6 +205,18 @@ def test_the_example_of_a_vendor_is_a_vendor(echo):
         "end:success It is Sunday.",
         ".",
     ]
+
+
+def test_there_is_nothing_to_fix_in_the_example_of_a_profile(shim, inside, profile):
+    (inside.cwd / "day.ndjson").write_text(echo_agent(), encoding="utf-8")
+    status, said, _ = shim("vendor", "check", "echo", "day.ndjson")
+    assert status == 0 and b"nothing to fix" in said
+
+
+def test_the_example_of_a_case_has_the_keys_of_the_fixtures():
+    (example,) = [text for _, text in blocks(ADD_A_VENDOR) if text.startswith("source =")]
+    explained = CODE.findall(text_of(ROOT / "fixtures" / "README.md"))
+    assert set(tomllib.loads(example)) <= set(explained)
 
 
 # -- the picture --------------------------------------------------------------------------------------------------
