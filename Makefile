@@ -1,6 +1,6 @@
 # Two commands are enough: `make run` shows a turn, `make test` proves it.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test e2e bench fuzz accept picture lint clean
+.PHONY: help setup run test full e2e bench fuzz accept picture lint clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,6 +27,9 @@ lint: setup
 
 test: setup lint ## lint, types and every test that needs nothing but Python
 	@$(BIN)/python -m pytest -q -m 'not e2e' tests
+
+full: setup lint ## every test of `make test`, and every sweep over everything; takes long
+	@$(BIN)/python -m pytest -q --full -m 'not e2e' tests
 
 $(VENV)/.e2e: $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[e2e]' \

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sweeps
 from box import PATIENCE, Box
 from hypothesis import HealthCheck, settings
 
@@ -24,14 +25,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="every sweep over everything: `make full`")
+    parser.addoption("--fixture", default="", metavar="NAME", help="loops run over fixtures with NAME in their name")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any test is imported: what a module is about may depend on it."""
+    sweeps.full, sweeps.only = config.getoption("full"), config.getoption("fixture")
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` choose
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that prove a rule of the contract, so that `-k contract` runs them."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that prove a rule of the contract (`-k contract` runs them); leave out what `make full` runs."""
     from tests.test_contract import NAMED
 
     for item in items:
         if f"{item.path.name}::{getattr(item, 'originalname', item.name)}" in NAMED:
             item.add_marker("contract")
+    if not sweeps.full:
+        later = [item for item in items if item.get_closest_marker("full")]
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=later)
 
 
 @pytest.fixture

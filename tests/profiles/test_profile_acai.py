@@ -3,7 +3,8 @@
 import pytest
 from acai_by_hand import ACAI, CAKE
 from profiling import lines_of, result_line
-from support import as_parameters, check_turns, fixture_cases
+from support import check_turns, fixture_cases
+from sweeps import over
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
 from shim.core.claude.pen import TERMINATORS, ClaudePen
@@ -24,7 +25,7 @@ def said(vendor, data, end, stderr, partial):
     return translation.feed(data) + translation.close(end, stderr)
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 @PARTIAL
 def test_rules_say_what_a_module_says(case, partial):
     by_rules = said(find(case.vendor), case.data, case.exit, case.stderr, partial)
@@ -32,7 +33,7 @@ def test_rules_say_what_a_module_says(case, partial):
     assert by_rules == said(BY_HAND[case.vendor], case.data, case.exit, case.stderr, partial)
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 @PARTIAL
 def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
     lines = case.data.splitlines(keepends=True)

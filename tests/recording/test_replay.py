@@ -10,7 +10,8 @@ import pytest
 from box import PATIENCE, SHIM, STREAM, Box
 from casting import cast_of, cast_of_case, read_cast, stream_of
 from replaying import START, end, line, request, response, signalled, user
-from support import as_parameters, brief, case
+from support import brief, case
+from sweeps import over
 
 from shim.recording import replay
 from shim.recording.wanted import Wanted, read_words, words_of
@@ -127,9 +128,7 @@ def ask(box: Box, data: bytes, *words: str, stdin: bytes = b"", **environment: s
     return box.claude("-p", *STREAM, *words, stdin=stdin, **chosen)
 
 
-@pytest.mark.parametrize(
-    **as_parameters([case(name) for name in ("demo/session", "pi/1.5.2-bash", "qwen/0.24.4-text")])
-)
+@over([case(name) for name in ("demo/session", "pi/1.5.2-bash", "qwen/0.24.4-text")])
 def test_a_frontend_sees_what_it_saw(box, case):
     partial = ["--include-partial-messages"] if case.partial else []
     done = ask(box, cast_of_case(case), *partial, "say hello")

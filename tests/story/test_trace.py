@@ -1,9 +1,9 @@
 """Replies: blocks and calls sorted by who said them, given out when nothing more can come."""
 
-import pytest
 from casting import cast_of_case, read_cast
 from exporting import answer, assistant, delta, init, result, thinking
-from support import Case, as_parameters, fixture_cases
+from support import Case, fixture_cases
+from sweeps import over
 from telling import call, text
 
 from shim.story.reading import Teller
@@ -117,7 +117,7 @@ def test_lanes_are_bounded():
     assert sum(isinstance(item, Reply) for _, item in items) == LANES + 50
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+@over(fixture_cases())
 def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
     reader, records = read_cast(cast_of_case(case))
     assert reader.header is not None

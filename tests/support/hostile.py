@@ -2,14 +2,14 @@
 
 A damage is a function of a stream's lines and a position. Those in `REPAIRABLE` lose nothing: what is said for the
 damaged stream is what is said for the whole one. Those in `LOSSY` may cost the line that they hit, and no rule.
-`damaged` is a strategy of such streams; tests of properties and fuzzers draw from it.
+`damaged` makes such a stream by chance.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any
 
-from hypothesis import strategies as st
 from support import Line, parse
 
 Lines = list[bytes]
@@ -173,22 +173,13 @@ def stream(lines: Sequence[bytes], *, ended: bool = True) -> bytes:
     return b"\n".join(lines) + (b"\n" if ended else b"")
 
 
-@st.composite
-def damaged(draw: st.DrawFn, data: bytes, kinds: Mapping[str, Damage] = REPAIRABLE, at_most: int = 4) -> bytes:
+def damaged(chance: Random, data: bytes, kinds: Mapping[str, Damage] = REPAIRABLE, at_most: int = 4) -> bytes:
     """A stream with one damage or a few."""
     lines = clean_lines(data)
-    for _ in range(draw(st.integers(1, at_most), label="damages")):
+    for _ in range(chance.randint(1, at_most)):
         if lines:
-            name = draw(st.sampled_from(sorted(kinds)), label="damage")
-            lines = kinds[name](lines, draw(st.integers(0, len(lines) - 1), label="at"))
-    return stream(lines, ended=draw(st.booleans(), label="last newline"))
-
-
-@st.composite
-def pieces(draw: st.DrawFn, data: bytes, at_most: int = 20) -> list[bytes]:
-    """A stream in chunks of any size."""
-    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=at_most), label="cuts"))
-    return [data[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
+            lines = kinds[chance.choice(sorted(kinds))](lines, chance.randrange(len(lines)))
+    return stream(lines, ended=chance.random() < 0.5)
 
 
 def told(said: bytes) -> dict[str, Any]:

@@ -100,12 +100,6 @@ def case(name: str) -> Case:
     return found
 
 
-def as_parameters(cases: Iterable[Case]) -> dict[str, Any]:
-    """Arguments for `pytest.mark.parametrize` over cases."""
-    cases = list(cases)
-    return {"argnames": "case", "argvalues": cases, "ids": [case.name for case in cases]}
-
-
 class _FromCase:
     """Stands for "as case.toml says", because None means something for an exit."""
 

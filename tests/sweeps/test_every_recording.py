@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from support import Case, as_parameters, check_frames, check_turns, fixture_cases, translate_case
+from support import Case, check_frames, check_turns, fixture_cases, translate_case
+from sweeps import over
 
 from shim.vendors import VENDORS
 
@@ -194,7 +194,7 @@ def turns_of(case: Case, partial: bool) -> list[list[Event]]:
 # -- what holds for each ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 def test_a_recording_is_said_under_all_invariants_with_and_without_fragments(case):
     whole, pieces = turns_of(case, False), turns_of(case, True)
     assert len(whole) == len(pieces) >= 1
@@ -212,7 +212,7 @@ def turn_result(turn: list[Event]) -> Any:
     return [line.get(key) for key in ("subtype", "is_error", "result", "errors", "num_turns", "usage")]
 
 
-@pytest.mark.parametrize(**as_parameters(case for case in CASES if case.vendor in SAID))
+@over(case for case in CASES if case.vendor in SAID)
 def test_the_last_text_of_a_recording_is_said_whole_and_once(case):
     said = SAID[case.vendor](events_of(case)).strip()
     if len(said) < ONCE_CHARACTERS or name_of(case) in TEXT_OTHERWISE:
@@ -222,7 +222,7 @@ def test_the_last_text_of_a_recording_is_said_whole_and_once(case):
     assert [text.count(said) for text in texts if text][-1:] == [1]
 
 
-@pytest.mark.parametrize(**as_parameters(case for case in CASES if not case.passthrough))
+@over(case for case in CASES if not case.passthrough)
 def test_the_calls_of_a_recording_have_what_a_frontend_needs_to_show_them(case):
     for turn in turns_of(case, False):
         failed = {
@@ -238,7 +238,7 @@ def test_the_calls_of_a_recording_have_what_a_frontend_needs_to_show_them(case):
             assert not missing or known, f"{block['name']} without {missing}: {block['input']}"
 
 
-@pytest.mark.parametrize(**as_parameters(case for case in CASES if not case.passthrough))
+@over(case for case in CASES if not case.passthrough)
 def test_the_usage_of_a_recording_is_counted(case):
     """Of a whole turn whose vendor says numbers of tokens, in whatever words."""
     numbers = [number for event in events_of(case) for number in tokens(event)]

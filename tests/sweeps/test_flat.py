@@ -6,13 +6,14 @@ import pytest
 from flat import SCENARIOS, FlatStage, check_flat, short, translate_flat
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FIXTURES, SEEDS, as_parameters, bytewise, fixture_cases, parse, translate_case
+from support import FIXTURES, SEEDS, bytewise, fixture_cases, parse, translate_case
+from sweeps import examples, over, rounds
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.policy import Policy
 from shim.core.turn.result import Exit
 from shim.core.yume import order
-from tests.sweeps.test_properties import CASES, EXITS, VERBS, examples, line_ends, perform
+from tests.sweeps.test_properties import CASES, EXITS, VERBS, flipped, line_ends, perform, shuffled
 
 GOLDEN = [case for case in CASES if "yume" in case.facts]
 
@@ -20,7 +21,7 @@ GOLDEN = [case for case in CASES if "yume" in case.facts]
 # -- the ten scenarios ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(**as_parameters(GOLDEN))
+@over(GOLDEN)
 def test_the_shim_says_exactly_the_flat_golden(case):
     said, _ = translate_flat(case)
     golden = case.folder / "yume.ndjson"
@@ -35,7 +36,7 @@ def test_every_seed_vendor_has_the_ten_scenarios(vendor):
     assert sorted(found) == sorted(SCENARIOS)
 
 
-@pytest.mark.parametrize(**as_parameters(GOLDEN))
+@over(GOLDEN)
 def test_a_scenario_shows_what_its_name_says(case):
     turns = check_flat(translate_flat(case)[0])
     lines = [line for turn in turns for line in turn]
@@ -66,7 +67,7 @@ def test_no_flat_golden_stands_without_its_scenario():
 # -- every fixture ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 def test_every_fixture_keeps_every_rule(case):
     """R1, R3, R4, R5, R6, R7, R9, R10"""
     check_flat(translate_flat(case)[0])
@@ -76,7 +77,7 @@ def test_every_fixture_keeps_every_rule(case):
 UNCUT = [one for one in fixture_cases(*SEEDS, "demo") if one.facts.get("yume") != "interrupt"]
 
 
-@pytest.mark.parametrize(**as_parameters(UNCUT))
+@over(UNCUT)
 def test_nothing_of_the_conversation_is_lost_on_the_way(case):
     """The texts, the calls and the results of Claude's dialect are those of Yume's."""
     claude = parse(translate_case(case, True)[0])
@@ -88,7 +89,7 @@ def test_nothing_of_the_conversation_is_lost_on_the_way(case):
         assert mine == sorted(block[member] for block in blocks)
 
 
-@pytest.mark.parametrize(**as_parameters(one for one in fixture_cases("claude") if one.folder.parent.name == "claude"))
+@over(one for one in fixture_cases("claude") if one.folder.parent.name == "claude")
 def test_nothing_that_a_real_claude_said_is_lost(case):
     lines = [line for line in case.events() if isinstance(line, dict)]
     blocks = [(line, block) for line in lines for block in content(line)]
@@ -134,32 +135,22 @@ def said_by_claude(lines):
     return found["text"], found["thinking"]
 
 
-@pytest.mark.parametrize(**as_parameters(case for case in GOLDEN if len(case.data) < 20_000))
+@over(case for case in GOLDEN if len(case.data) < 20_000)
 def test_a_byte_at_a_time_says_the_same_lines(case):
     assert translate_flat(case, chunks=bytewise(case.data))[0] == translate_flat(case)[0]
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 def test_a_stream_cut_behind_any_line_ends_in_a_result(case):
     for number, cut in enumerate(line_ends(case.data, 4)):
         check_flat(translate_flat(case, EXITS[number % len(EXITS)], case.data[:cut])[0])
 
 
-@pytest.mark.parametrize(**as_parameters(case for case in CASES if case.data))
-@examples(1)
-@given(data=st.data())
-def test_broken_and_shuffled_lines_break_no_rule(case, data):
-    lines = case.data.split(b"\n")
-    for _ in range(data.draw(st.integers(1, 8))):
-        here, there = (data.draw(st.integers(0, len(lines) - 1)) for _ in range(2))
-        if data.draw(st.booleans()):
-            lines.insert(there, lines[here])
-        else:
-            lines[here], lines[there] = lines[there], lines[here]
-    broken = bytearray(b"\n".join(lines))
-    for _ in range(data.draw(st.integers(0, 6))):
-        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
-    check_flat(translate_flat(case, data=bytes(broken))[0])
+@over(case for case in CASES if case.data)
+def test_broken_and_shuffled_lines_break_no_rule(case):
+    for chance in rounds(1, case):
+        lines = shuffled(chance, case.data.split(b"\n"))
+        check_flat(translate_flat(case, data=flipped(chance, b"\n".join(lines), chance.randint(0, 6)))[0])
 
 
 # -- any order of verbs -----------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """What the shim says for every fixture, byte for byte."""
 
 import pytest
-from support import FIXTURES, SEEDS, as_parameters, check_passed, check_turns, fixture_cases, parse, translate_case
+from support import FIXTURES, SEEDS, check_passed, check_turns, fixture_cases, parse, translate_case
+from sweeps import over
 
 CASES = fixture_cases()
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 def test_the_shim_says_exactly_the_golden(case):
     said, _ = translate_case(case)
     assert case.golden.exists(), f"{case.name} has no claude.ndjson: run `make accept` and read what it wrote"
@@ -15,7 +16,7 @@ def test_the_shim_says_exactly_the_golden(case):
     assert said == golden
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_every_stream_keeps_the_contract(case, partial):
     """S1, S4, S5, S6, S7, S9, S10, S11, S12, S13, S14, S16, S16c, S17, S19
@@ -26,7 +27,7 @@ def test_every_stream_keeps_the_contract(case, partial):
     check_turns(said, partial, passthrough=case.passthrough)
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases("claude")))
+@over(fixture_cases("claude"))
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_a_real_claudes_lines_are_passed_byte_for_byte(case, partial):
     said, _ = translate_case(case, partial)

@@ -1,12 +1,9 @@
 """Whatever the child prints: the text that reached us reaches the frontend, and what was repaired is accounted for."""
 
 import pytest
-from hostile import LOSSY, REPAIRABLE, clean_lines, damaged, pieces, stream, told
-from hypothesis import given
-from hypothesis import strategies as st
-from support import as_parameters, case, check_frames, check_turns, fixture_cases, translate_case
-
-from tests.sweeps.test_properties import examples
+from hostile import LOSSY, REPAIRABLE, clean_lines, damaged, stream, told
+from support import case, check_frames, check_turns, fixture_cases, translate_case
+from sweeps import over, pieces, rounds, smallest
 
 CASES = [case for case in fixture_cases() if case.data.startswith(b"{") and len(case.data) < 60_000]
 # One of each vendor, and of each of its ways to speak.
@@ -60,25 +57,21 @@ def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
             assert report["repairs"] or chosen.vendor == "pi", "pi's lines that nobody reads need no repair"
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
-@examples(2)
-@given(data=st.data())
-def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case, data):
-    partial = data.draw(st.booleans(), label="partial")
+@over(CASES, quick=smallest)
+def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
     glued = ("two on a line", "ten on a line", UNSEEN) if case.vendor == "pi" else ()
     kinds = {name: damage for name, damage in REPAIRABLE.items() if name not in glued}
-    bad = data.draw(damaged(case.data, kinds), label="stream")
-    said, _ = translate_case(case, partial, chunks=data.draw(pieces(bad), label="pieces"))
-    checked(case, said, partial)
-    whole = told(translate_case(case, partial)[0])
-    if b'"control_re' not in case.data:  # a question is never taken from a repaired line
-        assert told(said) == whole
+    for chance in rounds(2, case):
+        partial = chance.random() < 0.5
+        said, _ = translate_case(case, partial, chunks=pieces(chance, damaged(chance, case.data, kinds), 20))
+        checked(case, said, partial)
+        if b'"control_re' not in case.data:  # a question is never taken from a repaired line
+            assert told(said) == told(translate_case(case, partial)[0])
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
-@examples(2)
-@given(data=st.data())
-def test_damage_that_cannot_be_repaired_breaks_no_rule(case, data):
-    partial = data.draw(st.booleans(), label="partial")
-    bad = data.draw(damaged(case.data, REPAIRABLE | LOSSY), label="stream")
-    checked(case, translate_case(case, partial, data=bad)[0], partial)
+@over(CASES, quick=smallest)
+def test_damage_that_cannot_be_repaired_breaks_no_rule(case):
+    for chance in rounds(2, case):
+        partial = chance.random() < 0.5
+        bad = damaged(chance, case.data, REPAIRABLE | LOSSY)
+        checked(case, translate_case(case, partial, data=bad)[0], partial)

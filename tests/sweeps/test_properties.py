@@ -1,40 +1,25 @@
 """What holds for any input: every fixture cut, split, repeated, shuffled and broken, and any order of verbs.
 
-Examples are the same in every run (`derandomize`); `HYPOTHESIS_EXAMPLES=20` multiplies them for a long night.
+Examples are the same in every run; `HYPOTHESIS_EXAMPLES=20` multiplies them for a long night.
 """
 
 import json
-import os
+from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support import Stage, as_parameters, brief, bytewise, check_frames, check_turns, fixture_cases, result_of
+from support import SEEDS, Stage, brief, bytewise, check_frames, check_turns, fixture_cases, result_of
 from support import translate_case as translate
+from sweeps import examples, over, pieces, rounds, smallest
 
 from shim.core.claude.pen import NO_USAGE
 from shim.core.claude.policy import Policy
 from shim.core.turn.result import Exit
 
 CASES = fixture_cases()
-MORE = int(os.environ.get("HYPOTHESIS_EXAMPLES", "1"))
 BYTEWISE = 60_000  # larger fixtures are split at random instead: the rest is the same code
-
-
-def examples(count: int, *, shrink: bool = False) -> settings:
-    """So many examples of one test, always the same ones, however slow the machine is.
-
-    A failing position in a fixture says enough as it is; only sequences of verbs are worth making shorter.
-    """
-    return settings(
-        max_examples=count * MORE,
-        phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def check(case: Any, said: bytes, partial: bool) -> list[list[dict[str, Any]]]:
@@ -45,7 +30,7 @@ def check(case: Any, said: bytes, partial: bool) -> list[list[dict[str, Any]]]:
 # -- the same bytes in other pieces -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(**as_parameters(case for case in CASES if len(case.data) <= BYTEWISE))
+@over(case for case in CASES if len(case.data) <= BYTEWISE)
 def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
     whole, translation = translate(case)
     pieces, again = translate(case, chunks=bytewise(case.data))
@@ -53,13 +38,11 @@ def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
     assert again.account.report() == translation.account.report()
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
-@examples(3)
-@given(data=st.data())
-def test_any_split_says_the_same_as_the_whole(case, data):
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(case.data)), max_size=12), label="cuts"))
-    chunks = [case.data[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
-    assert translate(case, not case.partial, chunks=chunks)[0] == translate(case, not case.partial)[0]
+@over(CASES)
+def test_any_split_says_the_same_as_the_whole(case):
+    whole, _ = translate(case, not case.partial)
+    for chance in rounds(3, case):
+        assert translate(case, not case.partial, chunks=pieces(chance, case.data, 12))[0] == whole
 
 
 # -- the truth about the end ------------------------------------------------------------------------------------
@@ -170,58 +153,64 @@ def check_cut(case: Any, cut: int, child_exit: Exit | None, partial: bool) -> No
     assert result_of(turns[-1])["is_error"], f"cut at {cut} with {child_exit}: no success without an end, but {shown}"
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
     for number, cut in enumerate(line_ends(case.data, 25)):
         for child_exit in (EXITS[0], EXITS[1 + number % 4]):
             check_cut(case, cut, child_exit, partial=bool(number % 2))
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
-@examples(6)
-@given(data=st.data())
-def test_a_stream_cut_anywhere_ends_with_one_true_result(case, data):
+@over(CASES, quick=smallest)
+def test_a_stream_cut_anywhere_ends_with_one_true_result(case):
     """P10, S1"""
-    cut = data.draw(st.integers(0, len(case.data)), label="cut")
-    check_cut(case, cut, data.draw(st.sampled_from(EXITS)), data.draw(st.booleans()))
+    for chance in rounds(6, case):
+        cut = chance.randint(0, len(case.data))
+        check_cut(case, cut, chance.choice(EXITS), partial=chance.random() < 0.5)
 
 
 # -- broken streams ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
-@examples(6)
-@given(data=st.data())
-def test_repeated_and_swapped_lines_break_no_rule(case, data):
-    lines = case.data.split(b"\n")
-    for _ in range(data.draw(st.integers(1, 8))):
-        here = data.draw(st.integers(0, len(lines) - 1))
-        there = data.draw(st.integers(0, len(lines) - 1))
-        if data.draw(st.booleans()):
+@over(CASES, quick=smallest)
+def test_repeated_and_swapped_lines_break_no_rule(case):
+    for chance in rounds(6, case):
+        lines = shuffled(chance, case.data.split(b"\n"))
+        partial = chance.random() < 0.5
+        check(case, translate(case, partial, data=b"\n".join(lines))[0], partial)
+
+
+def shuffled(chance: Random, lines: list[bytes]) -> list[bytes]:
+    """Lines with some of them said again elsewhere, and some that changed places."""
+    for _ in range(chance.randint(1, 8)):
+        here, there = chance.randrange(len(lines)), chance.randrange(len(lines))
+        if chance.random() < 0.5:
             lines.insert(there, lines[here])
         else:
             lines[here], lines[there] = lines[there], lines[here]
-    partial = data.draw(st.booleans())
-    check(case, translate(case, partial, data=b"\n".join(lines))[0], partial)
+    return lines
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 def test_every_line_twice_breaks_no_rule(case):
     twice = b"".join(line + b"\n" + line + b"\n" for line in case.data.split(b"\n"))
     for partial in (False, True):
         check(case, translate(case, partial, data=twice)[0], partial)
 
 
-@pytest.mark.parametrize(**as_parameters(case for case in CASES if case.data))
-@examples(8)
-@given(data=st.data())
-def test_flipped_bytes_break_no_rule(case, data):
+@over((case for case in CASES if case.data), quick=smallest)
+def test_flipped_bytes_break_no_rule(case):
     """P9, P11"""
-    broken = bytearray(case.data)
-    for _ in range(data.draw(st.integers(1, 12))):
-        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
-    partial = data.draw(st.booleans())
-    check(case, translate(case, partial, data=bytes(broken))[0], partial)
+    for chance in rounds(8, case):
+        partial = chance.random() < 0.5
+        check(case, translate(case, partial, data=flipped(chance, case.data, chance.randint(1, 12)))[0], partial)
+
+
+def flipped(chance: Random, data: bytes, count: int) -> bytes:
+    """Data with so many of its bytes replaced."""
+    broken = bytearray(data)
+    for _ in range(count):
+        broken[chance.randrange(len(broken))] = chance.randrange(256)
+    return bytes(broken)
 
 
 ODD_VALUES: list[Any] = [
@@ -262,28 +251,27 @@ def _drift(event: Any, path: tuple[Any, ...], value: Any, remove: bool) -> None:
         event[last] = value
 
 
-@pytest.mark.parametrize(
-    **as_parameters(case for case in CASES if case.vendor in ("acai", "cake", "cursor", "pi", "qwen"))
-)
-@examples(25)
-@given(data=st.data())
-def test_a_value_of_the_wrong_type_anywhere_breaks_no_rule(case, data):
+@over((case for case in CASES if case.vendor in SEEDS), quick=smallest)
+def test_a_value_of_the_wrong_type_anywhere_breaks_no_rule(case):
     """Schema drift: vendors rename, drop and retype fields without notice (hostile-input, demands 5 and 21)."""
+    for chance in rounds(25, case):
+        lines = [line for line in case.data.split(b"\n") if line and len(line) < 8000]
+        for _ in range(chance.randint(1, 3)):
+            drift(chance, lines)
+        partial = chance.random() < 0.5
+        check_turns(translate(case, partial, data=b"\n".join(lines))[0], partial)
 
-    lines: list[Any] = [line for line in case.data.split(b"\n") if line and len(line) < 8000]
-    for _ in range(data.draw(st.integers(1, 3))):
-        where = data.draw(st.integers(0, max(0, len(lines) - 1)), label="line")
-        try:
-            event = json.loads(lines[where])
-            places = _places(event)
-        except (ValueError, RecursionError, IndexError):
-            continue
-        if places:
-            path = data.draw(st.sampled_from(places), label="path")
-            _drift(event, path, data.draw(st.sampled_from(ODD_VALUES)), data.draw(st.booleans(), label="remove"))
-            lines[where] = json.dumps(event).encode()
-    partial = data.draw(st.booleans())
-    check_turns(translate(case, partial, data=b"\n".join(lines))[0], partial)
+
+def drift(chance: Random, lines: list[bytes]) -> None:
+    """Replace or take away one value of one line, if there is any."""
+    try:
+        where = chance.randrange(len(lines))
+        event = json.loads(lines[where])
+        path = chance.choice(_places(event))
+    except (ValueError, RecursionError, IndexError):
+        return
+    _drift(event, path, chance.choice(ODD_VALUES), chance.random() < 0.5)
+    lines[where] = json.dumps(event).encode()
 
 
 # -- any order of verbs -----------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ from box import ASK, END, SHIM, START, Box, Done, ndjson, text
 from hypothesis import given
 from hypothesis import strategies as st
 from support import SEEDS, Stage, check_turns, fixture_cases, parse, result_of
+from sweeps import examples
 from truth import AGREEMENTS, check_truth
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.api_errors import KINDS
 from shim.core.errors import CAUSES
 from shim.core.turn.result import Exit
-from tests.sweeps.test_properties import examples
 
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 RESULT = {"type": "result", "id": "c1", "output": "ok"}

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import as_parameters, case, fixture_cases, parse, result_of, translate_case
+from support import case, fixture_cases, parse, result_of, translate_case
+from sweeps import over
 
 from shim import vendors
 from shim.core.vendor.tools import translate
@@ -82,7 +83,7 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 @PARTIAL
 def test_what_the_model_said_is_said_whole_and_once(case, partial):
     lines = parse(translate_case(case, partial)[0])
@@ -92,9 +93,7 @@ def test_what_the_model_said_is_said_whole_and_once(case, partial):
     assert "".join(block["text"] for block in blocks if block["type"] == "text") == expected
 
 
-@pytest.mark.parametrize(
-    **as_parameters([one for one in fixture_cases(*PROFILES) if one.facts["source"] == "recorded"])
-)
+@over([one for one in fixture_cases(*PROFILES) if one.facts["source"] == "recorded"])
 def test_no_line_of_a_recording_is_unknown_or_malformed(case):
     shim = result_of(parse(translate_case(case)[0]))["shim"]
     assert shim["unknown_events"] == {}

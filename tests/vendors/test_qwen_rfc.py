@@ -7,7 +7,8 @@ import json
 
 import pytest
 from box import ndjson
-from support import as_parameters, brief, bytewise, case, fixture_cases, parse, translate_case
+from support import brief, bytewise, case, fixture_cases, parse, translate_case
+from sweeps import over
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.result import Exit
@@ -162,7 +163,7 @@ def test_no_row_and_no_fixture_is_left_out():
     assert {one.folder.name for one in CASES} == {f"handmade-{name}" for name in shown}
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 def test_a_fixture_says_that_it_was_made_by_hand_and_was_read(case):
     assert case.facts["source"] == "handmade from documentation"
     assert case.facts["read"] and case.facts["pins"]
@@ -307,7 +308,7 @@ def by_qwen(data, child_exit, stderr, partial, chunks=None):
     return b"".join(said) + translation.close(child_exit, stderr)
 
 
-@pytest.mark.parametrize(**as_parameters(CASES))
+@over(CASES)
 def test_the_qwen_vendor_knows_the_dialect_from_its_first_line(case):
     expected, _ = translate_case(case)
     expected = expected.replace(b"qwen-rfc", b"qwen")

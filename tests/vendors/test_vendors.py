@@ -6,7 +6,8 @@ Words, arguments, numbers and failures are computed here from the vendor's own b
 from typing import Any
 
 import pytest
-from support import SEEDS, Case, as_parameters, case, check_turns, fixture_cases, parse, result_of, translate_case
+from support import SEEDS, Case, case, check_turns, fixture_cases, parse, result_of, translate_case
+from sweeps import over
 
 from shim.core.vendor.translator import Translator
 from shim.vendors import VENDORS, find
@@ -86,7 +87,7 @@ FAILED = {
 SUCCEEDED = [one for one in fixture_cases(*SEEDS) if one.name not in FAILED]
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases(*SEEDS)))
+@over(fixture_cases(*SEEDS))
 @PARTIAL
 def test_a_turn_is_an_error_exactly_when_the_vendors_run_failed(case, partial):
     said, _ = translate_case(case, partial)
@@ -105,7 +106,7 @@ ODD = {"cursor/handmade-background-shell-tail"} | {
 }
 
 
-@pytest.mark.parametrize(**as_parameters([one for one in SUCCEEDED if one.name not in ODD]))
+@over([one for one in SUCCEEDED if one.name not in ODD])
 @PARTIAL
 def test_of_a_good_run_everything_is_understood(case, partial):
     """Nothing recorded from a real program is unknown or malformed; only what pins a repair has one."""
@@ -201,7 +202,7 @@ def said_words(data: bytes) -> tuple[str, str]:
     return said["text"], said["thinking"]
 
 
-@pytest.mark.parametrize(**as_parameters(COMPARED))
+@over(COMPARED)
 @PARTIAL
 def test_what_the_model_said_is_said_whole_and_once(case, partial):
     text, thinking = WORDS[case.vendor](case)
@@ -243,7 +244,7 @@ def called(of: Case) -> list[str]:
 INVENTED = {"cursor/handmade-plan-mode", "cursor/handmade-noise-and-split-callid"}
 
 
-@pytest.mark.parametrize(**as_parameters([one for one in COMPARED if one.name not in INVENTED]))
+@over([one for one in COMPARED if one.name not in INVENTED])
 def test_every_call_of_the_run_is_said_once(case):
     said, _ = translate_case(case, False)
     blocks = [block for line in parse(said) if line["type"] == "assistant" for block in line["message"]["content"]]

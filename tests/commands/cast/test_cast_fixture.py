@@ -1,6 +1,7 @@
 """A fixture that is cut out of a cast: the child's bytes and facts, in a folder that the tests take as it is."""
 
 import os
+import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ import fake_secrets
 import pytest
 import support
 from casting import cast_of, cast_of_case
-from support import Case, as_parameters, check_turns, fixture_cases, translate_case
+from support import Case, check_turns, fixture_cases, translate_case
+from sweeps import over
 
 from shim.commands.cast.fixture import STDIN_BYTES, TO_FILL, cut_fixture, toml
 from shim.core.cast.records import CastError
@@ -45,11 +47,12 @@ def facts_of(folder: str) -> dict[str, Any]:
     return tomllib.loads((Path(folder) / "case.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(**as_parameters(WHOLE))
+@over(WHOLE)
 def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(case: Case, place: Path, tmp_path: Path) -> None:
     argv = ["-p", "--output-format", "stream-json", "--verbose", *["--include-partial-messages"] * case.partial, "hi"]
     path = written(tmp_path, cast_of_case(case, argv=argv))
     made = cut_fixture(path, str(place), redact="none", name="again")
+    fixture_cases.cache_clear()
     (again,) = fixture_cases()
     assert (again.name, str(again.folder), again.vendor) == (f"{case.vendor}/again", made.folder, case.vendor)
     assert again.data == case.data
@@ -57,6 +60,7 @@ def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(case: Case, pl
     said, _ = translate_case(again)
     assert said == again.golden.read_bytes() == translate_case(case)[0]
     check_turns(said, again.partial, passthrough=again.passthrough)
+    shutil.rmtree(place)
 
 
 def test_no_file_stays_open_behind_a_fixture_that_was_cut(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import json
 
 import pytest
 from box import START, ndjson
-from support import Stage, as_parameters, fixture_cases, translate_case
+from support import Stage, fixture_cases, translate_case
+from sweeps import over
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.pen import ClaudePen
@@ -31,7 +32,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(**as_parameters(REFUSED))
+@over(REFUSED)
 def test_whoever_is_not_let_in_before_it_said_a_word_may_be_answered_for(case):
     cause = translate_case(case, False)[1].turn.cause
     why, spoken = unanswered(case)
@@ -42,7 +43,7 @@ def test_whoever_is_not_let_in_before_it_said_a_word_may_be_answered_for(case):
 WHOLE = [case for case in fixture_cases() if not case.passthrough and not translate_case(case, False)[1].turn.is_error]
 
 
-@pytest.mark.parametrize(**as_parameters(WHOLE))
+@over(WHOLE)
 def test_nobody_answers_for_a_vendor_that_did(case):
     assert unanswered(case)[0] is None
 

@@ -13,7 +13,8 @@ from casting import HEADER, read_cast, stream_of
 from fake_secrets import INNOCENT, SECRETS, random
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import Case, as_parameters, fixture_cases
+from support import Case, fixture_cases
+from sweeps import over
 
 from shim.core.cast.clean import PLACES, SEAMS, Cleaner
 from shim.core.cast.records import PIECE_BYTES, Encoder
@@ -172,7 +173,7 @@ def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
     assert not cleaner.counts and not cleaner.edits
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+@over(fixture_cases())
 def test_the_fixtures_are_recorded_as_they_are(tmp_path: Path, case: Case) -> None:
     cast, cleaner = recorded(tmp_path, [("o", case.data)])
     if not cleaner.counts:

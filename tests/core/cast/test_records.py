@@ -6,12 +6,13 @@ import pytest
 from casting import cast_of, cast_of_case, read_cast, stream_of
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Case, as_parameters, fixture_cases
+from support import Case, fixture_cases
+from sweeps import over
 
 from shim.core.cast.records import CHECKPOINT_LINES, LONGEST_SECONDS, PIECE_BYTES, CastError, Encoder
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+@over(fixture_cases())
 def test_the_bytes_of_every_fixture_come_out_as_they_went_in(case: Case) -> None:
     _, records = read_cast(cast_of_case(case))
     assert stream_of(records, "o") == case.data

@@ -8,7 +8,8 @@ import pytest
 from casting import HEADER, cast_of, cast_of_case, lines_of
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Case, as_parameters, fixture_cases
+from support import Case, fixture_cases
+from sweeps import over
 
 from shim.core.cast.records import CHECKPOINT_LINES, LINE_BYTES, VERSION
 from shim.core.cast.verify import FINDINGS_KEPT, Verifier
@@ -52,7 +53,7 @@ def cast_with(*lines: str) -> bytes:
     return data + b'["h","%s","end"]\n' % hashlib.sha256(data).hexdigest().encode()
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+@over(fixture_cases())
 def test_an_untouched_cast_has_no_finding(case: Case) -> None:
     data = cast_of_case(case)
     verifier = verified(data, 4099)

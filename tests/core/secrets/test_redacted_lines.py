@@ -7,13 +7,13 @@ import pytest
 from fake_secrets import random
 from hypothesis import given
 from hypothesis import strategies as st
-from support import as_parameters, check_frames, check_passed, fixture_cases, translate_case
+from support import check_frames, check_passed, fixture_cases, translate_case
+from sweeps import examples, over
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.secrets import lines as redacted_lines
 from shim.core.turn.result import Exit
 from tests.core.turn.test_passed_lines import INIT, assistant, call, line, result, stream, text, told
-from tests.sweeps.test_properties import examples
 
 GITHUB = f"ghp_{random(36)}"
 MARK = "[REDACTED:github-token]"
@@ -46,7 +46,7 @@ def fragments(lines: list[str], name: str = "text") -> list[str]:
     return [found[name] for found in deltas if name in found]
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases("claude")))
+@over(fixture_cases("claude"))
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_a_claude_without_secrets_is_passed_byte_for_byte(case, partial):
     plain, _ = translate_case(case, partial)

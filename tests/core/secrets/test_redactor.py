@@ -6,6 +6,7 @@ import pytest
 from fake_secrets import INNOCENT, SECRETS, random
 from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import examples
 
 from shim.core.reading.head_and_tail import HEAD_BYTES
 from shim.core.secrets.redactor import (
@@ -21,7 +22,6 @@ from shim.core.secrets.redactor import (
     redact_argv,
     summary,
 )
-from tests.sweeps.test_properties import examples
 
 GITHUB = f"ghp_{random(36)}"
 # What secrets begin with, what is around them, and what is nothing at all.

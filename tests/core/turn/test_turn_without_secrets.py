@@ -8,12 +8,12 @@ import pytest
 from fake_secrets import SECRETS, random
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Line, Stage, as_parameters, check_turns, fixture_cases, parse, translate_case
+from support import Line, Stage, check_turns, fixture_cases, parse, translate_case
+from sweeps import examples, over
 
 from shim.core.turn.result import Exit
 from shim.core.turn.turn_without_secrets import RedactedTurn
 from shim.core.vendor.translation import kind_of_turn
-from tests.sweeps.test_properties import examples
 
 GITHUB = f"ghp_{random(36)}"
 MARK = "[REDACTED:github-token]"
@@ -382,7 +382,7 @@ def _without_id(line: Line) -> Any:
     return {**message, "id": ""} if synthetic else message
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+@over(fixture_cases())
 def test_a_stream_without_secrets_says_the_same(case):
     plain, _ = translate_case(case, partial=False)
     said, translation = translate_case(case, partial=False, redact=True)

@@ -21,7 +21,8 @@ from exporting import (
     text,
     thinking,
 )
-from support import Case, as_parameters, case, fixture_cases
+from support import Case, case, fixture_cases
+from sweeps import over
 
 from shim.core.cast.records import CastError
 from shim.story.export.atif import DEPTH, export
@@ -34,12 +35,12 @@ def trajectory(folder, cast, *, redact=False):
 
 
 @pytest.mark.parametrize("redact", [False, True])
-@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+@over(fixture_cases())
 def test_every_fixture_is_a_valid_trajectory(case: Case, redact: bool, tmp_path) -> None:
     trajectory(tmp_path, cast_of_case(case), redact=redact)
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases("pi", "qwen")))
+@over(fixture_cases("pi", "qwen"))
 def test_one_cut_off_anywhere_is_valid_too(case: Case, tmp_path) -> None:
     whole = cast_of_case(case)
     header = whole.index(b"\n") + 1

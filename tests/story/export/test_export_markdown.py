@@ -8,7 +8,8 @@ from casting import cast_of_case
 from fake_secrets import SECRETS
 from markdown_it import MarkdownIt
 from rich_session import Script, everything, long, markdown_of_everything
-from support import FIXTURES, as_parameters, fixture_cases
+from support import FIXTURES, fixture_cases
+from sweeps import over
 
 from shim.story.export.markdown import BODY_CHARACTERS, LEFT_OUT, export
 from shim.story.export.neutral import fence, markdown, plain
@@ -66,7 +67,7 @@ def test_one_of_everything_is_what_a_person_has_read():
     assert markdown_of_everything() == GOLDEN.read_bytes()
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+@over(fixture_cases())
 def test_every_fixture_has_its_page(exported, case):
     assert exported(cast_of_case(case)).startswith("# ")
 

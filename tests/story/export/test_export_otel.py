@@ -22,7 +22,8 @@ from exporting import (
     text,
     thinking,
 )
-from support import Case, as_parameters, case, fixture_cases
+from support import Case, case, fixture_cases
+from sweeps import over
 
 from shim.core.cast.records import CastError
 from shim.core.errors import FrontendError
@@ -82,14 +83,14 @@ def named(spans, name):
 
 
 @pytest.mark.parametrize("content", [False, True])
-@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+@over(fixture_cases())
 def test_every_fixture_is_well_formed(case: Case, content: bool, tmp_path) -> None:
     spans = spans_of(tmp_path, cast_of_case(case), redact=content, content=content)
     roots = [span for span in spans if "parentSpanId" not in span]
     assert len({span["traceId"] for span in roots}) == len(roots), "a trace has one root"
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases("qwen")))
+@over(fixture_cases("qwen"))
 def test_one_cut_off_anywhere_is_well_formed_too(case: Case, tmp_path) -> None:
     whole = cast_of_case(case)
     for share in (3, 7):

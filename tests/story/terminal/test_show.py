@@ -13,7 +13,8 @@ from casting import HEADER, cast_of, cast_of_case
 from planting import BAD, SEEN, TRICKS, events, obeyed, planted
 from rich.console import Console
 from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line, unstyled
-from support import Case, as_parameters, case, fixture_cases
+from support import Case, case, fixture_cases
+from sweeps import over
 from telling import INIT, call, delta, result, returned, said, start, text
 
 from shim.core.cast.records import CastError
@@ -347,7 +348,7 @@ def test_the_header_of_a_cast_is_its_title() -> None:
 # -- whatever is recorded ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(**as_parameters(fixture_cases()))
+@over(fixture_cases())
 def test_whatever_was_recorded_is_drawn_and_not_obeyed(case: Case) -> None:
     cast = cast_of_case(case)
     assert obeyed(drawn(cast)) == []

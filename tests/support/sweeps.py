@@ -1,0 +1,145 @@
+"""Tests over many fixtures, each of them one item of pytest's: a loop that names every fixture that fails.
+
+An item costs pytest more than a fixture costs us: all of them are translated in half a second. What is slow for one
+fixture runs over `smallest()` in `make test` and over all of them in `make full` (`pytest --full`);
+`pytest --fixture NAME` runs every loop over the fixtures whose name has NAME in it.
+"""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from support import Case, fixture_cases, parse
+
+MORE = int(os.environ.get("HYPOTHESIS_EXAMPLES", "1"))
+NAMED = 20  # fixtures in the message of one test
+
+full = False  # whether this is `make full`; set by conftest
+only = ""  # what is in the names of the fixtures that are asked for; set by conftest
+
+Test = Callable[..., None]
+
+
+def over(cases: Iterable[Case], *, quick: Callable[[], Iterable[Case]] | None = None) -> Callable[[Test], Test]:
+    """Run a test for each case, given to it as `case`; `quick` gives those that are enough for `make test`."""
+    every = tuple(cases)
+
+    def decorate(test: Test) -> Test:
+        @functools.wraps(test)
+        def loop(**given: Any) -> None:
+            failed: list[tuple[Case, BaseException]] = []
+            for case in chosen(every, quick):
+                Rounds.now = ""
+                try:
+                    test(case=case, **given)
+                except (Exception, pytest.fail.Exception) as error:
+                    error.add_note(f"fixture {case.name}{Rounds.now}")
+                    failed.append((case, error))
+            if failed:
+                error = failed[0][1]
+                if failed[1:]:
+                    names = [case.name for case, _ in failed[1:]]
+                    error.add_note(f"and {len(names)} more: {' '.join(names[:NAMED])}{' …' * (len(names) > NAMED)}")
+                raise error
+
+        signature = inspect.signature(test)
+        others = [parameter for name, parameter in signature.parameters.items() if name != "case"]
+        loop.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return loop
+
+    return decorate
+
+
+def chosen(every: Sequence[Case], quick: Callable[[], Iterable[Case]] | None) -> Sequence[Case]:
+    """The cases of this run."""
+    if only:
+        return [case for case in every if only in case.name]
+    if full or quick is None:
+        return every
+    enough = set(quick())
+    return [case for case in every if case in enough]
+
+
+class Rounds:
+    """The round in which a test is, for the message where it fails."""
+
+    now = ""
+
+
+def rounds(count: int, case: Case) -> Iterator[Random]:
+    """So many sources of chance, the same ones in every run."""
+    for number in range(count * MORE):
+        Rounds.now = f", round {number}"
+        yield Random(f"{case.name} {number}")
+    Rounds.now = ""
+
+
+def examples(count: int, *, full_count: int = 0, shrink: bool = False) -> settings:
+    """So many examples of one test of hypothesis, always the same ones, however slow the machine is.
+
+    `full_count` are those of `make full`. What fails is made shorter only with `shrink`.
+    """
+    return settings(
+        max_examples=(full_count if full and full_count else count) * MORE,
+        phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def pieces(chance: Random, data: bytes, at_most: int) -> list[bytes]:
+    """Data in up to so many chunks, of any size."""
+    cuts = sorted(chance.randint(0, len(data)) for _ in range(chance.randrange(at_most)))
+    return [data[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
+
+
+@cache
+def smallest() -> tuple[Case, ...]:
+    """The smallest fixtures that have, together, everything of each vendor: its events, our lines, its ends.
+
+    Taken one after the other, whichever has most for its size of what is still missing.
+    """
+    cases = {case: features(case) for case in fixture_cases()}
+    missing = set().union(*cases.values())
+    found = []
+    while missing:
+        best = max(cases, key=lambda case: (len(cases[case] & missing) / (1500 + len(case.data)), case.name))
+        missing -= cases[best]
+        found.append(best)
+    return tuple(sorted(found, key=lambda case: case.name))
+
+
+def features(case: Case) -> set[tuple[str, str]]:
+    """What a fixture has, each with the folder that the fixture stands in."""
+    found = {f"exit {case.facts.get('exit')}", f"partial {case.partial}", f"stderr {bool(case.stderr)}"}
+    for event in case.events():
+        found |= {f"child {word}" for word in _kinds(event)}
+    for line in parse(case.golden.read_bytes()) if case.golden.exists() else ():
+        found |= {f"claude {word}" for word in _kinds(line)}
+        if line["type"] == "result":
+            shim = line.get("shim", {})
+            found.add(f"end {line['subtype']} {line['is_error']} {shim.get('cause')}")
+            found |= {f"repair {name}" for name in shim.get("repairs", ())}
+    return {(case.folder.parent.name, feature) for feature in found}
+
+
+def _kinds(value: object, path: str = "", depth: int = 3) -> Iterator[str]:
+    """What an event says of its kind: of itself and of what is in it."""
+    if isinstance(value, Mapping) and depth:
+        for name in ("type", "subtype", "role", "status", "stopReason", "is_error"):
+            kind = value.get(name)
+            if isinstance(kind, str | bool) and len(str(kind)) < 40:
+                yield f"{path}.{name}={kind}"
+        for name, item in value.items():
+            yield from _kinds(item, f"{path}.{name}", depth - 1)
+    elif isinstance(value, list) and depth:
+        for item in value[:50]:
+            yield from _kinds(item, path, depth)
