@@ -7,7 +7,16 @@ import time
 import pytest
 
 from shim.state import spill, store
-from shim.state.files import newest_files, private_directory, read_file, write_file
+from shim.state.files import (
+    newest_files,
+    open_regular,
+    private_directory,
+    read_file,
+    replace,
+    write_all,
+    write_file,
+    write_new,
+)
 from shim.state.spill import Spill
 
 
@@ -111,6 +120,48 @@ def test_a_folder_in_the_place_of_a_file_is_none_and_leaves_nothing_behind(folde
     assert read_file(folder, "x", 10) is None
     assert not write_file(folder, "x", b"data")
     assert os.listdir(folder) == ["x"]
+
+
+# -- files anywhere ---------------------------------------------------------------------------------------------------
+
+
+def broken(descriptor):
+    write_all(descriptor, b"the begin")
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("write", [write_new, replace])
+def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path, write):
+    with pytest.raises(OSError, match="No space left"):
+        write(str(tmp_path / "x"), broken)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_there_stays_until_the_new_file_is_whole(tmp_path):
+    (tmp_path / "x").write_bytes(b"old")
+    with pytest.raises(OSError, match="No space left"):
+        replace(str(tmp_path / "x"), broken)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+def test_a_new_file_takes_no_place_of_another_and_goes_through_no_link(tmp_path):
+    (tmp_path / "x").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("x", "link"):
+        with pytest.raises(FileExistsError):
+            write_new(str(tmp_path / name), lambda file: write_all(file, b"new"))
+    assert (tmp_path / "x").read_bytes() == b"old" and not (tmp_path / "nowhere").exists()
+
+
+def test_only_a_regular_file_is_opened(tmp_path):
+    (tmp_path / "x").write_bytes(b"data")
+    (tmp_path / "link").symlink_to(tmp_path / "x")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("x", "link"):
+        os.close(open_regular(str(tmp_path / name)))
+    for name, follow in (("link", False), ("pipe", True), (".", True)):
+        with pytest.raises(OSError):
+            open_regular(str(tmp_path / name), follow=follow)
 
 
 def written_at(folder, name, data, age):

@@ -25,7 +25,9 @@ from telling import (
     user,
 )
 
+from shim.core.turn.result import Exit
 from shim.story import story as stories
+from shim.story.reading import child_exit
 from shim.story.steps import OpenBlock
 from shim.story.story import Step
 from shim.story.timeline import SPANS, Timeline
@@ -381,3 +383,23 @@ def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(monke
 def test_what_was_asked_stands_before_why_it_was_refused() -> None:
     _, changes = told(cast_of([(0.1, "n", {"kind": "refused", "text": "no program"})]))
     assert [change.step.kind for change in changes if change.what == "end"] == ["prompt", "note"]
+
+
+# -- how a child ended ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fact", "known"),
+    [
+        ({"code": 0, "signal": None}, Exit(code=0)),
+        ({"code": None, "signal": "SIGTERM"}, Exit(signal="SIGTERM")),
+        ({"code": None, "signal": "signal 40"}, Exit(signal="signal 40")),
+        ({"code": None, "signal": None}, None),
+        ({"code": True}, None),
+        ({"code": "0"}, None),
+        ({"code": 0, "signal": "\x1b[2J"}, None),
+        ({}, None),
+    ],
+)
+def test_how_a_child_ended_is_a_code_or_a_signal_or_not_known(fact, known):
+    assert child_exit(fact) == known

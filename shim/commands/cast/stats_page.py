@@ -1,130 +1,114 @@
 """The page of `shim cast stats --to html`: one file without a script, that asks no network for anything.
 
-Every word in it went through `text`: what a vendor called its tools is shown, and nothing of it is markup
-(threats: script or HTML in exports).
+What a vendor called its tools is shown, and nothing of it is markup (threats: script or HTML in exports).
 """
 
-from collections.abc import Iterable, Mapping
-from html import escape
+import os
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from shim.commands.cast.summary import Statistic, Times, by_time
-from shim.core.reading.account import printable
+from shim.commands.cast.summary import Calls, Statistic, Times, by_time
+from shim.story.export.html import render
 from shim.story.figures import dollars, duration, tokens_in, tokens_out
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --bar: #3b82f6; --bad: #dc2626; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem auto; max-width: 70rem; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; min-width: 100%; }
-th, td { padding: .2rem .7rem .2rem 0; text-align: right; white-space: nowrap; }
-th { font-weight: 500; opacity: .7; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; }
-td.chart { width: 30%; min-width: 8rem; }
-svg { display: block; width: 100%; height: .9rem; }
-.took { fill: var(--bar); } .bad { fill: var(--bad); }
-.bad-text { color: var(--bad); } .none { opacity: .35; }
-"""
+TEMPLATE = os.path.join(os.path.dirname(__file__), "stats.html")
+TIMES = ("time", "median", "95 %")
+
+
+class Cell(NamedTuple):
+    """A word or a number; `look` is a class of the page's style, "" for none."""
+
+    text: str
+    look: str = ""
+
+
+class Row(NamedTuple):
+    """Cells and a bar: its length as a share of the longest one's, and the part of it that failed, both from 0 to 1."""
+
+    cells: list[Cell]
+    share: float
+    failed: float = 0.0
+
+    @property
+    def took(self) -> str:
+        """The length of the bar."""
+        return f"{self._width:.2f}%"
+
+    @property
+    def bad(self) -> str:
+        """The length of the part that failed, "" for none."""
+        width = self._width * min(max(self.failed, 0.0), 1.0)
+        return f"{width:.2f}%" if width else ""
+
+    @property
+    def _width(self) -> float:
+        return 100 * min(max(self.share, 0.0), 1.0)
+
+
+class Table(NamedTuple):
+    """One table of the page."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: list[Row]
 
 
 def page(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
     """The whole page."""
-    parts = [
-        "<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n",
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n',
-        '<meta name=viewport content="width=device-width, initial-scale=1">\n',
-        f"<title>Recordings</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>Recordings</h1>\n",
-        _states(together),
-        "<h2>Vendors</h2>\n",
-        _vendors(together, vendors),
-    ]
-    for name, statistic in vendors.items():
-        if statistic.tools:
-            parts += [f"<h2>Tools of {text(name)}</h2>\n", _tools(statistic)]
-    for title, counts in (("Errors by cause", together.causes), ("Repairs", together.repairs)):
-        if counts:
-            parts += [f"<h2>{title}</h2>\n", _counts(counts)]
-    return "".join([*parts, "</body>\n</html>\n"])
+    odd = [f"{number} {state}" for state, number in together.states.items() if state != "whole"]
+    recordings = f"{together.runs} recordings" + (f"; {', '.join(odd)}" if odd else "")
+    return render(TEMPLATE, recordings=recordings, tables=list(_tables(together, vendors)))
 
 
-def text(value: object) -> str:
-    """Anybody's words, as text of the page."""
-    return escape(printable(value), quote=True)
-
-
-def _states(together: Statistic) -> str:
-    odd = [f"{number} {text(state)}" for state, number in together.states.items() if state != "whole"]
-    told = f"; {', '.join(odd)}" if odd else ""
-    return f"<p>{together.runs} recordings{told}.</p>\n"
-
-
-def _vendors(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
+def _tables(together: Statistic, vendors: Mapping[str, Statistic]) -> Iterator[Table]:
     heads = ("vendor", "runs", "turns", "calls", "failed", "denied", "tokens in", "tokens out", "cost", "errors")
     longest = max((statistic.turns.total for statistic in vendors.values()), default=0.0)
-    rows = []
-    for name, statistic in [*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])]:
-        calls = statistic.calls
-        cells = [
-            text(name),
-            *map(_number, (statistic.runs, statistic.turns.count, calls.calls)),
-            *(_number(number, bad=True) for number in (calls.failed, calls.denied)),
-            *map(_number, (tokens_in(statistic.tokens), tokens_out(statistic.tokens))),
-            dollars(statistic.cost) or _number(0),
-            _number(sum(statistic.causes.values()), bad=True),
-            *_times(statistic.turns),
-        ]
-        share = statistic.turns.total / longest if longest and name in vendors else 0.0
-        rows.append((cells, _chart(share)))
-    return _table((*heads, "time", "median", "95 %"), rows)
+    rows = [Row(_vendor(name, vendor), _share(vendor.turns.total, longest)) for name, vendor in vendors.items()]
+    if len(vendors) > 1:
+        rows.append(Row(_vendor("all", together), 0.0))
+    yield Table("Vendors", (*heads, *TIMES), rows)
+    for name, vendor in vendors.items():
+        if tools := by_time(vendor.tools):
+            longest = max(calls.times.total for _, calls in tools)
+            named = ("tool", "calls", "failed", "denied", "no answer", *TIMES)
+            yield Table(f"Tools of {name}", named, [_tool(tool, calls, longest) for tool, calls in tools])
+    for title, counts in (("Errors by cause", together.causes), ("Repairs", together.repairs)):
+        if ordered := sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+            rows = [Row([Cell(name), Cell(str(number))], _share(number, ordered[0][1])) for name, number in ordered]
+            yield Table(title, ("", "times"), rows)
 
 
-def _tools(statistic: Statistic) -> str:
-    tools = by_time(statistic.tools)
-    longest = max(calls.times.total for _, calls in tools)
-    rows = []
-    for name, calls in tools:
-        counts = [_number(calls.calls)]
-        counts += [_number(number, bad=True) for number in (calls.failed, calls.denied, calls.unanswered)]
-        share = calls.times.total / longest if longest else 0.0
-        bad = (calls.failed + calls.denied) / calls.calls if calls.calls else 0.0
-        rows.append(([text(name), *counts, *_times(calls.times)], _chart(share, bad)))
-    return _table(("tool", "calls", "failed", "denied", "no answer", "time", "median", "95 %"), rows)
+def _vendor(name: str, statistic: Statistic) -> list[Cell]:
+    calls = statistic.calls
+    return [
+        Cell(name),
+        *map(_number, (statistic.runs, statistic.turns.count, calls.calls)),
+        *map(_bad, (calls.failed, calls.denied)),
+        *map(_number, (tokens_in(statistic.tokens), tokens_out(statistic.tokens))),
+        Cell(dollars(statistic.cost)) if dollars(statistic.cost) else _number(0),
+        _bad(sum(statistic.causes.values())),
+        *_times(statistic.turns),
+    ]
 
 
-def _counts(counts: Mapping[str, int]) -> str:
-    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    largest = ordered[0][1] or 1
-    return _table(("", "times"), [([text(name), str(number)], _chart(number / largest)) for name, number in ordered])
+def _tool(name: str, calls: Calls, longest: float) -> Row:
+    counts = [_number(calls.calls), *map(_bad, (calls.failed, calls.denied, calls.unanswered))]
+    failed = _share(calls.failed + calls.denied, calls.calls)
+    return Row([Cell(name), *counts, *_times(calls.times)], _share(calls.times.total, longest), failed)
 
 
-def _table(heads: Iterable[str], rows: Iterable[tuple[list[str], str]]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in (*heads, ""))
-    body = "".join(
-        f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}<td class=chart>{chart}</td></tr>\n"
-        for cells, chart in rows
-    )
-    return f"<div class=wide><table>\n<tr>{head}</tr>\n{body}</table></div>\n"
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
 
 
-def _chart(share: float, bad: float = 0.0) -> str:
-    """A bar for a share of the longest; the part of it that failed stands out."""
-    width = 100 * min(max(share, 0.0), 1.0)
-    failed = width * min(max(bad, 0.0), 1.0)
-    bar = f'<rect class=took width="{width:.2f}%" height="100%"/>'
-    return (
-        f"<svg aria-hidden=true>{bar}"
-        + (f'<rect class=bad width="{failed:.2f}%" height="100%"/>' if failed else "")
-        + "</svg>"
-    )
-
-
-def _times(times: Times) -> list[str]:
+def _times(times: Times) -> list[Cell]:
     numbers = (times.total, times.at(0.5), times.at(0.95))
-    return [duration(number, fine=True) if number else _number(0) for number in numbers]
+    return [Cell(duration(number, fine=True)) if number else _number(0) for number in numbers]
 
 
-def _number(number: int, *, bad: bool = False) -> str:
-    if not number:
-        return "<span class=none>·</span>"
-    return f'<span class="bad-text">{number}</span>' if bad else f"{number:,}"
+def _number(number: int) -> Cell:
+    return Cell(f"{number:,}") if number else Cell("·", "none")
+
+
+def _bad(number: int) -> Cell:
+    return Cell(str(number), "bad-text") if number else Cell("·", "none")

@@ -14,8 +14,7 @@ from shim.core.reading.json_text import dump
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import cause_of
 from shim.story.story import Step, text_of
-from shim.story.trace import Item, Reply
-from shim.story.traces import Traced
+from shim.story.trace import Item, Reply, Traced
 
 VERSION = "ATIF-v1.8"
 FIRST_STEPS = 64  # that wait for the session's init, which names the agent that stands before them

@@ -1,28 +1,32 @@
 """A session as one page: a file that needs no network, no server and nothing but a browser.
 
-The page has four parts that are put together here: the frame with its rules for the browser, the style, the script,
-and the session as JSON, which the script draws with text nodes only. The browser is told to run exactly this script
-and to apply exactly this style (by their hashes), and to load nothing.
+A template holds the page's frame, its rules for the browser, its style and its script. The session stands in it as
+JSON, which the script draws with text nodes only; Markdown is read here, and stands there as a tree of elements. The
+browser is told to run exactly this script and to apply exactly this style (by their hashes), and to load nothing.
 """
 
 import base64
 import hashlib
-import html
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from shim import __version__
 from shim.core.reading.account import printable
 from shim.story.export.gathered import gather
 from shim.story.export.sheets import Cut, Exported, Sheet, spans_of
+from shim.story.markdown_tree import Tree, tree_of
 from shim.story.story import Story
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
-SCRIPTS = ("elements.js", "markdown.js", "steps.js", "search.js", "replay.js", "page.js")
+SCRIPTS = ("elements.js", "steps.js", "search.js", "replay.js", "page.js")
 TIMELINE_SPANS = 1000  # of the picture: a screen has hardly more columns
+MARKDOWN = frozenset(("text", "thinking", "result"))  # the kinds of steps whose text is a model's
+TREE_BYTES = 2_000_000  # of all trees as JSON; what comes later is drawn as it was written
 
 # What would end the element that the data stands in, or begin another, or is a line's end in old scripts.
 ESCAPED = tuple((character.encode(), b"\\u%04x" % ord(character)) for character in "<>&\u2028\u2029")
@@ -55,14 +59,29 @@ def _session(exported: Exported, story: Story) -> dict[str, Any]:
             (span.spent, round(1000 * span.begin), round(1000 * span.end), span.step)
             for span in spans_of(story, TIMELINE_SPANS)
         ],
-        "steps": [_step(sheet) for sheet in exported.sheets],
+        "steps": list(_steps(exported.sheets)),
     }
 
 
-def _step(sheet: Sheet) -> dict[str, Any]:
-    """A sheet without what is empty; a text that was cut is a list of its head, how much was left out, and its tail."""
-    step = {name: _value(getattr(sheet, name)) for name in Sheet.__slots__}
-    return {name: value for name, value in step.items() if value or name == "at"}
+def _steps(sheets: Iterable[Sheet]) -> Iterator[dict[str, Any]]:
+    """Sheets without what is empty.
+
+    A text that was cut is a list of its head, how much was left out, and its tail. A model's text is a tree instead.
+    """
+    room = TREE_BYTES
+    for sheet in sheets:
+        step = {name: _value(getattr(sheet, name)) for name in Sheet.__slots__}
+        if sheet.kind in MARKDOWN and sheet.text:
+            del step["text"]
+            step["trees"] = _drawn(sheet.text.whole(), room)
+            room -= len(orjson.dumps(step["trees"]))
+        yield {name: value for name, value in step.items() if value or name == "at"}
+
+
+def _drawn(text: str, room: int) -> list[Tree]:
+    """A model's Markdown as a tree; as one text where `room` bytes are not enough for that."""
+    trees = tree_of(text) if room > 0 else []
+    return trees if trees and len(orjson.dumps(trees)) <= room else [["div", {"class": "said"}, text]]
 
 
 def _value(value: Any) -> Any:
@@ -83,18 +102,27 @@ def page(title: str, data: Mapping[str, Any]) -> bytes:
     told = orjson.dumps(data)
     for character, escape in ESCAPED:
         told = told.replace(character, escape)
-    parts = {
-        b"{{rules}}": html.escape(rules).encode(),
-        b"{{title}}": html.escape(printable(title)).encode(),
-        b"{{style}}": style,
-        b"{{data}}": told,
-        b"{{script}}": script,
-    }
-    said, rest = [], _asset("page.html")
-    for name, value in parts.items():  # in the order of the frame, and never in what was put into it
-        before, _, rest = rest.partition(name)
-        said += [before, value]
-    return b"".join([*said, rest])
+    made = render(
+        os.path.join(ASSETS, "page.html"),
+        rules=rules,
+        title=title,
+        style=Markup(style.decode()),
+        data=Markup(told.decode()),
+        script=Markup(script.decode()),
+    )
+    return made.encode()
+
+
+def render(path: str, **parts: object) -> str:
+    """A page from the template at `path`. Whatever is put into it is printable text, unless it is Markup of ours."""
+    folder, name = os.path.split(path)
+    loader = FileSystemLoader(folder)
+    templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable)
+    return templates.get_template(name).render(**parts) + "\n"
+
+
+def _printable(value: object) -> str:
+    return value if isinstance(value, Markup) else printable(value)
 
 
 def _asset(name: str) -> bytes:

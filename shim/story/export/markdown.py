@@ -1,14 +1,17 @@
 """A session as Markdown for a pull request: short where nobody looks, whole where somebody unfolds it.
 
-Tools stand folded, with what they printed in fences; a nested agent is a quotation. What somebody else wrote goes
-through `neutral`.
+Tools stand folded, with what they printed in fences; a nested agent is a quotation.
+
+The page that it is put into belongs to somebody else. So a model's Markdown stays Markdown, but its HTML, its images,
+its mentions and references are text, and its links lead to the web (`neutral`). Any other text is text alone
+(`plain`); what a tool printed stands in a fence that is longer than any in it.
 """
 
+import re
 from collections.abc import Callable, Iterator
 
 from shim.story.export.gathered import Gathered, gather
-from shim.story.export.neutral import fence, markdown, plain
-from shim.story.export.sheets import TEXT_CHARACTERS, Cut, Sheet, cut
+from shim.story.export.sheets import Sheet, cut
 from shim.story.figures import calls, dollars, duration, tokens_cached, tokens_in, tokens_out
 from shim.story.story import Totals
 
@@ -17,6 +20,19 @@ OUTPUT_CHARACTERS = 4_000  # of one output or diff: what is longer has its place
 MARK_CHARACTERS = 60
 SIGNS = {"ok": "✓", "failed": "✗", "denied": "⊘", "unanswered": "…", "": "…"}
 LEFT_OUT = "_… the rest of the session does not fit into a description; `shim export --to html` has all of it._\n"
+
+# Behind `@` and `#` stands a space of no width: that they are written as entities does not keep a forge from
+# mentioning somebody, because it looks for them in what it has rendered.
+APART = "&#8203;"
+_SIGNS = re.compile(r"[\\`*_{}\[\]()<>&|~$!]|://|@|#|(?<=GH)-(?=[0-9])", re.IGNORECASE)
+# In a model's own Markdown less is touched: what would be HTML, an image, a mention, a reference, a definition, a
+# link to anything but the web.
+_UNWANTED = re.compile(
+    r"[<&\\`]|!(?=\[)|\]\((?!\s*https?://)|\]:|@(?=\w)|#(?=[0-9])|(?<=GH)-(?=[0-9])|://(?=(?:www\.)?github\.com\b)|www\.(?=github)",
+    re.IGNORECASE,
+)
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)$")
+_LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 
 
 def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
@@ -79,16 +95,16 @@ def _sheet(sheet: Sheet) -> str:
 
 
 def _prompt(sheet: Sheet) -> list[str]:
-    return ["**Prompt**", "", *_quoted(markdown(_whole(sheet.text)))]
+    return ["**Prompt**", "", *_quoted(neutral(sheet.text.whole()))]
 
 
 def _text(sheet: Sheet) -> list[str]:
-    return [markdown(_whole(sheet.text))]
+    return [neutral(sheet.text.whole())]
 
 
 def _thinking(sheet: Sheet) -> list[str]:
     took = ((sheet.until or sheet.at) - sheet.at) / 1000
-    return _details(f"Thought for {duration(took)}" if took else "Thought", _quoted(markdown(_whole(sheet.text))))
+    return _details(f"Thought for {duration(took)}" if took else "Thought", _quoted(neutral(sheet.text.whole())))
 
 
 def _call(sheet: Sheet) -> list[str]:
@@ -97,18 +113,18 @@ def _call(sheet: Sheet) -> list[str]:
     title = f"{SIGNS.get(sheet.outcome, '…')} <b>{plain(sheet.name)}</b>{_marked(sheet.main)}{outcome}{took}"
     body = [*_fields(sheet)]
     if sheet.output:
-        body += ["", fence(_whole(sheet.output, OUTPUT_CHARACTERS))]
+        body += ["", fence(cut(sheet.output, OUTPUT_CHARACTERS).whole())]
     return _details(title, body[1:], is_open=bool(sheet.diff))
 
 
 def _fields(sheet: Sheet) -> Iterator[str]:
     """What a call was called with, each with a blank line before it, but for what its title says."""
     for name, value in sheet.fields:
-        text = _whole(value, OUTPUT_CHARACTERS)
+        text = cut(value, OUTPUT_CHARACTERS).whole()
         if text and not (text == sheet.main and len(text) <= MARK_CHARACTERS):
             yield from ("", f"{plain(name)}:", "", fence(text))
     if sheet.diff:
-        yield from ("", fence(_whole(sheet.diff, OUTPUT_CHARACTERS), "diff"))
+        yield from ("", fence(cut(sheet.diff, OUTPUT_CHARACTERS).whole(), "diff"))
 
 
 def _question(sheet: Sheet) -> list[str]:
@@ -129,14 +145,14 @@ def _note(sheet: Sheet) -> list[str]:
 
 
 def _error(sheet: Sheet) -> list[str]:
-    return [*_quoted("**Error**\n"), *_quoted(markdown(_whole(sheet.text)))]
+    return [*_quoted("**Error**\n"), *_quoted(neutral(sheet.text.whole()))]
 
 
 def _result(sheet: Sheet) -> list[str]:
     facts = dict(sheet.facts)
     told = [f"{name} {plain(facts[name])}" for name in ("errors", "denied") if name in facts]
     title = f"_Turn {sheet.turn or 1} {'failed' if 'failed' in facts else 'done'}{':' if told else '.'}_"
-    return [" ".join([title, ", ".join(told)]).rstrip(), *(["", markdown(_whole(sheet.text))] if sheet.text else [])]
+    return [" ".join([title, ", ".join(told)]).rstrip(), *(["", neutral(sheet.text.whole())] if sheet.text else [])]
 
 
 DRAW: dict[str, Callable[[Sheet], list[str]]] = {
@@ -151,12 +167,6 @@ DRAW: dict[str, Callable[[Sheet], list[str]]] = {
     "error": _error,
     "result": _result,
 }
-
-
-def _whole(text: Cut, limit: int = TEXT_CHARACTERS) -> str:
-    """A text, with a word about what was left out."""
-    head, left, tail = cut(text, limit)
-    return f"{head}\n… {left:,} characters left out …\n{tail}" if left else head
 
 
 def _quoted(text: str) -> list[str]:
@@ -174,3 +184,85 @@ def _marked(text: str) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= MARK_CHARACTERS else f"{text[:MARK_CHARACTERS]}…"
+
+
+# -- words of anybody's ----------------------------------------------------------------------------------------
+
+
+def _entity(sign: str) -> str:
+    return "".join(f"&#{ord(character)};" for character in sign)
+
+
+def plain(text: str) -> str:
+    """Text in one line in which nothing means anything: not in Markdown, not in HTML, not to a forge."""
+    return _SIGNS.sub(lambda found: _apart(found[0]) or _entity(found[0]), " ".join(text.split()))
+
+
+def _apart(sign: str) -> str:
+    """A sign that means something together with its neighbours, without them; "" for any other sign."""
+    return {"@": f"@{APART}", "#": f"#{APART}", "-": f"{APART}-", "://": f":{APART}//"}.get(sign, "")
+
+
+def neutral(text: str) -> str:
+    """A model's Markdown without what somebody else's page should not get from it.
+
+    Its fences are written anew, so that none stays open; so are its code spans. No other backtick is left.
+    """
+    said: list[str] = []
+    lines = iter(text.split("\n"))
+    for line in lines:
+        opened = _FENCE.match(line)
+        if opened is None:
+            said.append(_neutral_line(line))
+            continue
+        sign, kept = opened[1], list[str]()
+        for inner in lines:
+            mark = inner.strip()
+            if mark.startswith(sign) and not mark.strip(sign[0]):
+                break
+            kept.append(inner)
+        language = _LANGUAGE.match(opened[2].strip())
+        said += ["", fence("\n".join(kept), language[0] if language else ""), ""]
+    spaced = [line for line, before in zip(said, ["", *said], strict=False) if line or before]
+    return "\n".join(spaced).strip("\n")
+
+
+def _neutral_line(line: str) -> str:
+    """A line outside of fences: its code spans as they are, everything else without what is unwanted."""
+    parts, at = list[str](), 0
+    while (found := _UNWANTED.search(line, at)) is not None:
+        parts.append(line[at : found.start()])
+        sign, at = found[0], found.end()
+        if sign == "`":
+            span, at = _code_span(line, found.start())
+            parts.append(span)
+        elif sign == "\\":
+            escaped = line[at : at + 1]
+            is_sign = escaped.isascii() and not escaped.isalnum() and not escaped.isspace()
+            parts.append(_entity(escaped or sign) if is_sign else _entity(sign))
+            parts.append(APART if escaped in ("@", "#") else "")
+            at += len(escaped) if is_sign else 0
+        elif sign == "://":
+            parts.append("://redirect.")  # the forge's own way to a page of its own that leaves no trace there
+        elif len(sign) == 4:
+            parts.append(f"{sign}{APART}")
+        else:
+            parts.append(_apart(sign) or (f"]{_entity(sign[1])}" if sign[0] == "]" else _entity(sign)))
+    return "".join([*parts, line[at:]])
+
+
+def _code_span(line: str, at: int) -> tuple[str, int]:
+    """The code span that begins at a place, and where it ends; without an end its backticks are text."""
+    ticks = line[at : len(line) - len(line[at:].lstrip("`"))]
+    for end in re.finditer("`+", line[at + len(ticks) :]):
+        if len(end[0]) == len(ticks):
+            inside = line[at + len(ticks) : at + len(ticks) + end.start()]
+            return f"{ticks}{inside}{ticks}", at + len(ticks) + end.end()
+    return _entity(ticks), at + len(ticks)
+
+
+def fence(text: str, language: str = "") -> str:
+    """A fence that nothing in the text ends."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    return f"{ticks}{language}\n{text}\n{ticks}"

@@ -44,6 +44,10 @@ class Cut(NamedTuple):
         """How many characters were kept."""
         return len(self.head) + len(self.tail)
 
+    def whole(self) -> str:
+        """The text, with a word about what was left out."""
+        return f"{self.head}\n… {self.left:,} characters left out …\n{self.tail}" if self.left else self.head
+
 
 NOTHING = Cut()
 

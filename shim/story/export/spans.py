@@ -19,8 +19,7 @@ from shim.core.reading.json_text import dump
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import cause_of
 from shim.story.story import Step, text_of
-from shim.story.trace import Reply
-from shim.story.traces import Traced
+from shim.story.trace import Reply, Traced
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 SCOPE = "claude-shim"

@@ -3,16 +3,14 @@
 It is read by a parser that knows no HTML, no images and no entities, and what is drawn is looked through once more.
 """
 
-from collections.abc import Iterable
-
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import Heading, Markdown
 from rich.segment import Segment
 from rich.style import Style
 
 from shim.core.reading.account import printable
+from shim.story.markdown_tree import tokens_of
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 _PARSER.disable(["html_block", "html_inline", "image", "autolink", "entity", "reference"])
@@ -34,16 +32,7 @@ class SafeMarkdown(Markdown):
     def __init__(self, source: str) -> None:
         super().__init__("", code_theme="ansi_dark", hyperlinks=False)
         self.markup = printable(source)
-        self.parsed = _PARSER.parse(self.markup)
-        _clean(self.parsed)
-
-
-def _clean(tokens: Iterable[Token]) -> None:
-    """What the parser made of escapes and addresses is looked through like any other text."""
-    for token in tokens:
-        token.content, token.info = printable(token.content), printable(token.info)
-        token.attrs = {key: printable(value) if isinstance(value, str) else value for key, value in token.attrs.items()}
-        _clean(token.children or ())
+        self.parsed = tokens_of(self.markup, _PARSER)
 
 
 class Shown:

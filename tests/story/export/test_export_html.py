@@ -220,7 +220,7 @@ def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(exported):
         script._event(type="content_block_delta", delta={"type": "text_delta", "text": secret[at : at + 7]})
     script._event(type="content_block_stop")
     page = exported(script.result("x").cast())
-    assert page.steps("text")[0]["text"] == "[REDACTED:api-key]"
+    assert page.steps("text")[0]["trees"] == [["p", "[REDACTED:api-key]"]]
     assert "1 secret was redacted: 1 api-key." in page.session["notes"]
 
 

@@ -11,8 +11,7 @@ from rich_session import Script, everything, long, markdown_of_everything
 from support import FIXTURES, fixture_cases
 from sweeps import over
 
-from shim.story.export.markdown import BODY_CHARACTERS, LEFT_OUT, export
-from shim.story.export.neutral import fence, markdown, plain
+from shim.story.export.markdown import BODY_CHARACTERS, LEFT_OUT, export, fence, neutral, plain
 from tests.story.export.test_export_html import ESCAPES, hostile
 
 GOLDEN = FIXTURES / "exports" / "everything.md"
@@ -74,12 +73,12 @@ def test_every_fixture_has_its_page(exported, case):
 
 @pytest.mark.parametrize(("words", "left"), UNWANTED.items())
 def test_what_a_model_may_not_do_to_the_page_is_text(words, left):
-    assert markdown(words) == left
+    assert neutral(words) == left
 
 
 @pytest.mark.parametrize("words", WANTED)
 def test_what_a_model_writes_otherwise_stays_as_it_is(words):
-    assert markdown(words) == words
+    assert neutral(words) == words
 
 
 OURS = re.compile(r"</?(details|summary|b|code|sub)( open)?>")

@@ -101,10 +101,11 @@ function draw(item, time) {
     }
     if (part === item.shown) return;
     item.shown = part;
-    const text = whole(step.text);
-    const grown = markdown(text.slice(0, Math.ceil((text.length * part) / 1000)));
     item.node.classList.add("growing");
-    if (step.kind === "text") item.body.replaceChildren(grown);
+    if (step.kind === "text") {
+      const trees = step.trees || [];
+      item.body.replaceChildren(...nodesOf(trees, { left: Math.ceil((textOf(trees).length * part) / 1000) }));
+    }
   } else if (step.kind === "call") {
     item.node.classList.add("going");
   }
@@ -113,7 +114,7 @@ function draw(item, time) {
 /** A step is over: all of it is there. */
 function settle(item) {
   item.node.classList.remove("growing", "going");
-  if (item.step.kind === "text" && item.shown >= 0) item.body.replaceChildren(markdown(whole(item.step.text)));
+  if (item.step.kind === "text" && item.shown >= 0) item.body.replaceChildren(...nodesOf(item.step.trees || []));
   item.shown = -1;
 }
 

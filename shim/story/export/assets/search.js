@@ -10,7 +10,7 @@ function searched(item) {
     const { step } = item;
     const fields = (step.fields || []).map(([name, value]) => `${name} ${whole(value)}`);
     const facts = (step.facts || []).map(([name, value]) => `${name} ${value}`);
-    const all = [step.name, step.main, whole(step.text), whole(step.diff), whole(step.output), ...fields, ...facts];
+    const all = [step.name, step.main, textOf(step.trees || []), whole(step.text), whole(step.diff), whole(step.output), ...fields, ...facts];
     item.words = all.filter(Boolean).join("\n").toLowerCase();
   }
   return item.words;

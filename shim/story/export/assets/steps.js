@@ -4,6 +4,7 @@ const OPEN_LINES = 8; // a call with no more lines than this stands open
 const OPEN_DIFF_LINES = 60; // a change is what people look for
 const LINE_CHARACTERS = 80;
 const LONG_LINES = 24; // what is longer shows this much, and a button for the rest
+const INLINE = new Set(["a", "code", "del", "em", "strong", "span"]);
 
 const session = JSON.parse(find("data").textContent);
 const items = session.steps.map((step) => ({ step, node: null, details: null, body: null, fill: null, shown: -1 }));
@@ -15,6 +16,44 @@ function whole(value) {
   if (typeof value === "string") return value;
   const [head, left, tail] = value;
   return `${head}\n… ${counted(left, "character")} left out …\n${tail}`;
+}
+
+/** A block of text as it is. */
+function code(text, label) {
+  return element("pre", { tabindex: 0, "data-language": label || null }, element("code", null, text));
+}
+
+/** A unified diff, each line with its colour. */
+function difference(text) {
+  const kinds = { "+": "added", "-": "removed", "@": "place" };
+  const lines = text.split("\n").map((line) => element("span", { class: kinds[line[0]] || "same" }, `${line}\n`));
+  return element("pre", { class: "diff", tabindex: 0 }, element("code", null, lines));
+}
+
+/** Markdown that was read when the page was made: texts, and elements as [tag, attributes unless there are none, …]. */
+function nodesOf(trees, room = { left: Infinity }) {
+  const nodes = [];
+  for (const tree of trees) {
+    if (room.left <= 0) break;
+    if (typeof tree === "string") {
+      nodes.push(tree.slice(0, room.left));
+      room.left -= tree.length;
+    } else {
+      const [attributes, inside] = parts(tree);
+      nodes.push(element(tree[0], attributes, nodesOf(inside, room)));
+    }
+  }
+  return nodes;
+}
+
+function parts([, first, ...rest]) {
+  if (first === undefined) return [null, []];
+  return typeof first === "string" || Array.isArray(first) ? [null, [first, ...rest]] : [first, rest];
+}
+
+/** The words of drawn Markdown, a line for each of its blocks. */
+function textOf(trees) {
+  return trees.map((tree) => (typeof tree === "string" ? tree : textOf(parts(tree)[1]) + (INLINE.has(tree[0]) ? "" : "\n"))).join("");
 }
 
 /** How many lines a text takes on a screen, about. */
@@ -109,14 +148,13 @@ const DRAW = {
     return plainStep(item, "prompt", "Prompt", () => clipped(whole(item.step.text), (text) => element("div", { class: "said" }, text)));
   },
   text(item) {
-    return plainStep(item, "text", "", () => [markdown(whole(item.step.text))]);
+    return plainStep(item, "text", "", () => nodesOf(item.step.trees || []));
   },
   thinking(item) {
     const { step } = item;
-    const text = whole(step.text);
     const took = step.until > step.at ? `Thought for ${lasting(step.until - step.at)}` : "Thought";
-    const summary = element("summary", null, element("span", { class: "name" }, took), element("span", { class: "main" }, text.slice(0, 200).split("\n")[0]));
-    return folding(item, "thinking", false, summary, () => [element("div", { class: "prose" }, markdown(text))]);
+    const summary = element("summary", null, element("span", { class: "name" }, took), element("span", { class: "main" }, textOf(step.trees || []).slice(0, 200).split("\n")[0]));
+    return folding(item, "thinking", false, summary, () => [element("div", { class: "prose" }, nodesOf(step.trees || []))]);
   },
   call(item) {
     const { step } = item;
@@ -169,7 +207,7 @@ const DRAW = {
     const facts = step.facts || [];
     const failed = facts.some(([name]) => name === "failed");
     const label = `Turn ${step.turn || 1} ${failed ? "failed" : "done"}`;
-    return plainStep(item, `result ${failed ? "failed" : ""}`, label, () => [...listedFacts(step), ...(step.text ? [markdown(whole(step.text))] : [])]);
+    return plainStep(item, `result ${failed ? "failed" : ""}`, label, () => [...listedFacts(step), ...nodesOf(step.trees || [])]);
   },
 };
 

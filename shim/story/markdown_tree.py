@@ -1,0 +1,136 @@
+"""Anybody's Markdown, read by markdown-it: as clean tokens, and as a tree of elements for a page.
+
+HTML, entities and references are text. A link leads to the web or is text; an image is a link to it. What the parser
+makes of escapes and addresses is looked through like any other text (threats: terminal, HTML in exports).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from shim.core.reading.account import printable
+
+NESTED = 40  # blocks inside each other; a text with more is shown as it was written
+WEB = re.compile(r"https?://", re.IGNORECASE)
+BARE = re.compile(r"\bhttps?://[^\s<>\"`]+")
+TASK = re.compile(r"\[([ xX])\] ")
+DIFF = {"+": "added", "-": "removed", "@": "place"}
+
+# A text, or an element: its name, its attributes unless it has none, and what is in it.
+Tree: TypeAlias = "str | list[Any]"
+
+PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTED}).enable(["table", "strikethrough"])
+PARSER.disable(["html_block", "html_inline", "entity", "reference"])
+PARSER.validateLink = lambda url: WEB.match(url) is not None  # type: ignore[method-assign]
+
+
+def tokens_of(source: str, parser: MarkdownIt = PARSER) -> list[Token]:
+    """A text as the parser's tokens, with nothing in them that a terminal or a page obeys."""
+    tokens = parser.parse(printable(source))
+    _clean(tokens)
+    return tokens
+
+
+def _clean(tokens: Iterable[Token]) -> None:
+    for token in tokens:
+        token.content, token.info = printable(token.content), printable(token.info)
+        token.attrs = {key: printable(value) if isinstance(value, str) else value for key, value in token.attrs.items()}
+        _clean(token.children or ())
+
+
+def tree_of(source: str) -> list[Tree]:
+    """A text as elements."""
+    tokens = tokens_of(source)
+    if any(token.level >= NESTED - 1 for token in tokens):  # the parser leaves out what is deeper
+        return [["div", {"class": "said"}, printable(source)]]
+    root: list[Any] = []
+    stack = [root]
+    for token in _flat(tokens):
+        if token.nesting < 0:
+            element = stack.pop()
+            if token.type == "list_item_close":
+                _mark_task(element)
+        elif token.nesting == 0:
+            stack[-1] += _leaf(token, linked=stack[-1][:1] == ["a"])
+        else:
+            element = _element(token)
+            stack[-1].append(element)
+            stack.append(element if token.type != "table_open" else element[-1])
+    return root
+
+
+def _flat(tokens: Iterable[Token]) -> Iterator[Token]:
+    """The tokens of blocks and of what is in their lines, without the paragraphs of a list whose items are lines."""
+    for token in tokens:
+        if token.type == "inline":
+            yield from token.children or ()
+        elif not token.hidden:
+            yield token
+
+
+def _element(token: Token) -> list[Any]:
+    """The element that a token opens."""
+    if token.type == "heading_open":
+        return [f"h{min(int(token.tag[1]) + 2, 6)}"]  # the page has two levels of its own above
+    if token.type == "table_open":
+        return ["div", {"class": "table", "tabindex": 0}, ["table"]]
+    if token.type == "link_open":
+        return _link(str(token.attrs["href"]))
+    if token.type == "ordered_list_open" and "start" in token.attrs:
+        return ["ol", {"start": token.attrs["start"]}]
+    return ["del" if token.tag == "s" else token.tag]
+
+
+def _link(address: str, *inside: Tree) -> list[Any]:
+    """A link that shows where it leads."""
+    kept = {"href": address, "title": address, "rel": "noopener noreferrer nofollow", "target": "_blank"}
+    return ["a", kept, *inside]
+
+
+def _mark_task(item: list[Any]) -> None:
+    """An item of a list that is a task begins with its box."""
+    line = item[1] if len(item) > 1 and isinstance(item[1], list) and item[1][0] == "p" else item
+    if len(line) > 1 and isinstance(line[1], str) and (task := TASK.match(line[1])):
+        line[1] = ("☐ " if task[1] == " " else "☑ ") + line[1][task.end() :]
+        item.insert(1, {"class": "task"})
+
+
+def _leaf(token: Token, *, linked: bool) -> list[Tree]:
+    """What stands for a token that nothing is in; `linked`: it is the text of a link."""
+    if token.type in ("fence", "code_block"):
+        return [_code(token.content.removesuffix("\n"), token.info.split()[:1])]
+    if token.type == "code_inline":
+        return [["code", token.content]]
+    if token.type == "image":
+        address = str(token.attrs["src"])
+        return [_link(address, f"image: {token.content or address}")]
+    if token.type == "hr":
+        return [["hr"]]
+    if token.type in ("softbreak", "hardbreak"):
+        return ["\n"]
+    return [token.content] if linked else list(filter(None, _text(token.content)))
+
+
+def _code(text: str, language: list[str]) -> list[Any]:
+    """A block of text as it is; of a unified diff each line has its colour."""
+    if language != ["diff"]:
+        label = {"data-language": language[0]} if language else {}
+        return ["pre", {"tabindex": 0, **label}, ["code", text]]
+    lines = [["span", {"class": DIFF.get(line[:1], "same")}, f"{line}\n"] for line in text.split("\n")]
+    return ["pre", {"class": "diff", "tabindex": 0}, ["code", *lines]]
+
+
+def _text(text: str) -> Iterator[Tree]:
+    """A text with the addresses in it as links."""
+    at = 0
+    for found in BARE.finditer(text):
+        address = found[0].rstrip(".,:;!?*_~'])")
+        if "(" in address and text[found.start() + len(address) :].startswith(")"):
+            address += ")"
+        yield text[at : found.start()]
+        yield _link(address, address)
+        at = found.start() + len(address)
+    yield text[at:]

@@ -1,0 +1,127 @@
+"""Markdown as a tree of elements: what a page shows of it, and what it never does."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shim.story.markdown_tree import NESTED, Tree, tree_of
+
+TAGS = {
+    "a", "blockquote", "code", "del", "div", "em", "h3", "h4", "h5", "h6",
+    "hr", "li", "ol", "p", "pre", "span", "strong", "table", "tbody", "td",
+    "th", "thead", "tr", "ul",
+}  # fmt: skip
+ATTRIBUTES = {"class", "data-language", "href", "rel", "start", "tabindex", "target", "title"}
+CLASSES = {"added", "diff", "place", "removed", "said", "same", "table", "task"}
+
+
+def elements(trees: list[Tree]) -> Iterator[list[Any]]:
+    for tree in trees:
+        if isinstance(tree, list):
+            yield tree
+            yield from elements([inner for inner in tree[1:] if not isinstance(inner, dict)])
+
+
+def words(trees: list[Tree]) -> str:
+    return "".join(tree if isinstance(tree, str) else words(tree[1:]) for tree in trees if not isinstance(tree, dict))
+
+
+def link(address: str, *inside: Tree) -> list[Any]:
+    return [
+        "a",
+        {"href": address, "title": address, "rel": "noopener noreferrer nofollow", "target": "_blank"},
+        *inside,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "trees"),
+    [
+        (
+            "a *b* **c** `d` ~~e~~",
+            [["p", "a ", ["em", "b"], " ", ["strong", "c"], " ", ["code", "d"], " ", ["del", "e"]]],
+        ),
+        ("one\ntwo", [["p", "one", "\n", "two"]]),
+        ("# a\n\n###### b", [["h3", "a"], ["h6", "b"]]),
+        ("- a\n- b\n  1. c", [["ul", ["li", "a"], ["li", "b", ["ol", ["li", "c"]]]]]),
+        ("3. a\n\n   b", [["ol", {"start": 3}, ["li", ["p", "a"], ["p", "b"]]]]),
+        ("- [ ] a\n- [x] b", [["ul", ["li", {"class": "task"}, "☐ a"], ["li", {"class": "task"}, "☑ b"]]]),
+        ("> a", [["blockquote", ["p", "a"]]]),
+        ("***", [["hr"]]),
+        ("```py x\na < b\n```", [["pre", {"tabindex": 0, "data-language": "py"}, ["code", "a < b"]]]),
+        (
+            "```diff\n-a\n+b\n```",
+            [
+                [
+                    "pre",
+                    {"class": "diff", "tabindex": 0},
+                    ["code", ["span", {"class": "removed"}, "-a\n"], ["span", {"class": "added"}, "+b\n"]],
+                ]
+            ],
+        ),
+        (
+            "| a |\n| ---: |\n| b \\| c |",
+            [
+                [
+                    "div",
+                    {"class": "table", "tabindex": 0},
+                    ["table", ["thead", ["tr", ["th", "a"]]], ["tbody", ["tr", ["td", "b | c"]]]],
+                ]
+            ],
+        ),
+        ("[a](https://e.example/x)", [["p", link("https://e.example/x", "a")]]),
+        ("<https://e.example/>", [["p", link("https://e.example/", "https://e.example/")]]),
+        (
+            "see https://e.example/a_(b).",
+            [["p", "see ", link("https://e.example/a_(b)", "https://e.example/a_(b)"), "."]],
+        ),
+        ("[https://a.example](https://b.example)", [["p", link("https://b.example", "https://a.example")]]),
+        ("![a](https://e.example/p.png)", [["p", link("https://e.example/p.png", "image: a")]]),
+        ("&amp; <b>x</b> \\*", [["p", "&amp; <b>x</b> *"]]),
+    ],
+)
+def test_a_text_is_the_elements_that_it_says(source, trees):
+    assert tree_of(source) == trees
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "[x](javascript:alert(1))",
+        "[x](data:text/html,y)",
+        "[x](file.py)",
+        "![p](data:image/png;base64,AA==)",
+        "<a@b.example>",
+    ],
+)
+def test_a_link_that_does_not_lead_to_the_web_is_text(source):
+    assert words(tree_of(source)) == source
+    assert not [element for element in elements(tree_of(source)) if element[0] == "a"]
+
+
+SIGNS = "[]()!*_`~<>#|-+=:\\ \n0.1"
+HOSTILE = [
+    "<script>alert(1)</script>\n\n<img src=x onerror=alert(1)>",
+    "[a\u202eb](https://e.example/%E2%80%AE%1b) <https://e.example/%E2%80%AE>",
+    "```\x1b]0;x\x07\n\x1b[2J\n```",
+    *("".join(SIGNS[(at * at * step + at * 7) % len(SIGNS)] for at in range(4000)) for step in range(1, 40)),
+]
+
+
+@pytest.mark.parametrize("source", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_words_make_nothing_but_known_elements(source):
+    trees = tree_of(source)
+    for tag, *inside in elements(trees):
+        attributes = inside[0] if inside and isinstance(inside[0], dict) else {}
+        assert tag in TAGS and set(attributes) <= ATTRIBUTES
+        assert set(attributes.get("class", "said").split()) <= CLASSES
+        assert not {"\x1b", "\x07", "\u202e"} & set("".join([*map(str, attributes.values()), words(inside)]))
+        assert attributes.get("href", "https://").lower().startswith(("https://", "http://"))
+
+
+@pytest.mark.parametrize("sign", ["> ", "- ", "1. "])
+def test_a_text_that_is_too_deep_is_shown_as_it_was_written(sign):
+    source = "x\n\n" + sign * NESTED + "deep"
+    assert tree_of(source) == [["div", {"class": "said"}, source]]
+    assert words(tree_of("x\n\n" + sign * 5 + "deep")).endswith("deep")
