@@ -7,25 +7,27 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from shim import __version__, vendors
 from shim.core.errors import FrontendError
 from shim.core.vendor.vendor import Vendor
-from shim.profiles import files
-from shim.profiles.compile.toml_errors import Source
-from shim.profiles.files import PROFILE_BYTES, File, bundled_module, parsed
-from shim.profiles.profile import Trace
+from shim.profiles.check.toml_errors import Source
+from shim.profiles.load import files
+from shim.profiles.load.files import PROFILE_BYTES, File, bundled_module, parsed
 from shim.state.config import state_directory
 from shim.state.files import read_file, write_file
+
+if TYPE_CHECKING:
+    from shim.profiles.compile.rules import Trace
 
 NAME_CHARACTERS = 200  # of a file's name; no system has fewer than 255
 CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may take six bytes
 
 
-def vendor(name: str, place: str, environment: Mapping[str, str], trace: Trace | None = None) -> Vendor:
+def vendor(name: str, place: str, environment: Mapping[str, str], trace: "Trace | None" = None) -> Vendor:
     """The vendor of a profile: of a user's at a whole path, of a bundled one by the name of its file."""
     return files.vendor(name, place, lambda one: _file(one, environment), vendors.PROFILES, trace)
 

@@ -38,7 +38,7 @@ FLAT = {"claude": "claude_flat:VENDOR"}
 
 def _packaged(name: str, place: str) -> Vendor:
     """The vendor of a bundled profile, without the shell: read as a module is, by the loader of this package."""
-    from shim.profiles.files import packaged, vendor
+    from shim.profiles.load.files import packaged, vendor
 
     return vendor(name, place, packaged, PROFILES)
 

@@ -19,8 +19,8 @@ from shim.core.errors import FrontendError
 from shim.core.turn.result import Exit
 from shim.core.vendor.vendor import Report, Request
 from shim.process.usage_file import REPORT_BYTES, ReportFile, picked
-from shim.profiles.compile.toml_errors import Source
-from shim.profiles.profile import build
+from shim.profiles.check.toml_errors import Source
+from shim.profiles.load.vendor import build
 from shim.state.spill import Spill
 from tests.core.cast.test_script import START, Room, end, script_of
 from tests.state.test_own_vendors import forgotten, write

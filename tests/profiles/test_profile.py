@@ -10,8 +10,9 @@ from support import Stage, brief, parse
 from shim.core.errors import FrontendError
 from shim.core.turn.result import Exit
 from shim.core.vendor.translator import Translator
-from shim.profiles.compile.toml_errors import Source, line_of
-from shim.profiles.profile import ProfileTranslator, build, merged
+from shim.profiles.check.toml_errors import Source, line_of
+from shim.profiles.load.vendor import build, merged
+from shim.profiles.profile import ProfileTranslator
 from shim.vendors import VENDORS, find
 
 SAY = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\nblock = "id"\n'

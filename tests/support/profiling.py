@@ -11,8 +11,8 @@ from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor
-from shim.profiles.compile.toml_errors import Source
-from shim.profiles.profile import build
+from shim.profiles.check.toml_errors import Source
+from shim.profiles.load.vendor import build
 
 HEAD = 'schema = 1\nid = "own"\n'
 LAUNCH = '[launch]\ncommand = ["own"]\n'
@@ -27,7 +27,7 @@ def profiled(text: str, adapter: type | None = None) -> Vendor:
         text += "\n" + LAUNCH
     if "[[event]]" not in text:
         text += "\n" + TEXT_RULE
-    return build("own", tomllib.loads(text), Source("own.toml", lambda: text), adapter)
+    return build("own", tomllib.loads(text), Source("own.toml", lambda: text), adapter and (lambda: adapter))
 
 
 def translation_of(vendor: Vendor, *, partial: bool = False, previous: Translation | None = None) -> Translation:

@@ -36,7 +36,7 @@ OPAQUE = frozenset(
 _SHARED = (
     "shim.core.vendor.translator",
     "shim.profiles.profile",
-    "shim.profiles.compile.engine",
+    "shim.profiles.run.engine",
 )  # know no vendor's words
 
 

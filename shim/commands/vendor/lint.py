@@ -328,5 +328,5 @@ def _names(vendor: Vendor) -> frozenset[str]:
     for tool in vendor.tools.values():
         names.add(tool.name)
         if isinstance(tool, RuledTool):
-            names.update(name for _, (name, _) in tool.alternatives)
+            names.update(tool.others)
     return frozenset(names)

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from shim.profiles.compile.rules import NO, Rule
-from shim.profiles.compile.toml_errors import Spot, line_of
+from shim.profiles.check.toml_errors import Spot, line_of
 
 LEAVES = 2000  # of one event are looked at: more than any vendor's line has, but for lists of numbers
 DEEP = 12  # a field further inside counts as part of the object there
@@ -39,30 +38,28 @@ class Traced(NamedTuple):
 
 
 class Tracer:
-    """Wraps the rules of a profile; `took` are the numbers of those that took the event that is being read."""
+    """Is told what the rules of a profile do (`rules.Trace`); `took` are the numbers of those that took the event."""
 
     def __init__(self) -> None:
         self.rules: list[Traced] = []
         self.took: list[int] = []
         self.current: int | None = None
 
-    def __call__(self, spot: Spot, made: Rule) -> Rule:
-        """The rule that stands at `spot`, traced."""
-        number, table, run = len(self.rules), spot.table(), made.run
-        asked, read = paths_of(table)
-        self.rules.append(Traced(number, _place(spot), made.emit, made.types, frozenset(asked), frozenset(read)))
+    def rule(self, spot: Spot, types: frozenset[str] | None) -> int:
+        """The number of the rule that stands at `spot`."""
+        asked, read = paths_of(spot.table())
+        number, emit = len(self.rules), str(spot.at("emit").value)
+        self.rules.append(Traced(number, _place(spot), emit, types, frozenset(asked), frozenset(read)))
+        return number
 
-        def traced(engine: Any, event: Any) -> int:
-            self.current = number
-            try:
-                answer = run(engine, event)
-            finally:
-                self.current = None
-            if answer != NO:
-                self.took.append(number)
-            return answer
+    def enter(self, number: int) -> None:
+        """A rule takes the event that is being read."""
+        self.current = number
 
-        return made._replace(run=traced, act=None)
+    def leave(self, number: int) -> None:
+        """A rule has said all that it says of this event."""
+        self.current = None
+        self.took.append(number)
 
     def begin(self) -> None:
         """Another line."""

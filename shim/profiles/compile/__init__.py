@@ -1,1 +1,1 @@
-"""The rules of a profile, compiled into a translator."""
+"""A profile's rules and tools, compiled to Python functions."""

@@ -27,207 +27,222 @@
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import NamedTuple, get_args
 
-from shim.core.vendor.tools import claude_names, translate
-from shim.profiles.compile import ends
-from shim.profiles.compile.ends import field
-from shim.profiles.compile.engine import Act, Engine, Told, identity
-from shim.profiles.compile.fields import field_getter
-from shim.profiles.compile.paths import Getter
-from shim.profiles.compile.toml_errors import Spot
+from shim.core.claude.usage import ORDER
+from shim.core.errors import Cause
+from shim.core.vendor.tools import Tools
+from shim.profiles.check.toml_errors import Spot
+from shim.profiles.compile.fields import field, fields, optional, truth
+from shim.profiles.compile.source import Function, literal
 
 TEXT_MODES = ("delta", "cumulative", "final")
+COUNTS = (*ORDER, "cost_usd")
+# A rule may not say the other causes: they are about the API, which is read off the text, or about us.
+CAUSES = tuple(cause for cause in get_args(Cause) if cause in ("vendor_error", "refused", "limit", "truncated"))
 
 
-def act(spot: Spot, told: Told) -> tuple[Act, str]:
-    """What a rule does, and the name of it."""
-    emit = spot.at("emit").choice(tuple(_EMITS))
-    build, names = _EMITS[emit]
+class Told(NamedTuple):
+    """What a profile says once for all its rules.
+
+    tools       its tools in Claude's words
+    text        what its texts are (TEXT_MODES)
+    late        what a call returned may come behind the next message, or never
+    hides       calls of tools without a name in the profile are left out
+    marks       ids of calls begin anew with each process
+    pieces      a rule says calls in pieces
+    reconciled  text or thinking that is streamed and then said whole, without a name for the block
+    """
+
+    tools: Tools
+    text: str = "final"
+    late: bool = False
+    hides: bool = False
+    marks: bool = False
+    pieces: bool = False
+    reconciled: frozenset[str] = frozenset()
+
+
+def emit(spot: Spot, told: Told, here: Function) -> None:
+    """Write what a rule does with an event, or with an item of it."""
+    name = spot.at("emit").choice(tuple(_EMITS))
+    write, names = _EMITS[name]
     spot.table((*RULE_KEYS, *names))
-    for name in _NEEDED.get(emit, ()):
-        if not spot.at(name):
-            raise spot.refused(f"a rule with `{name}`, which {emit} needs", f"a rule without `{name}`")
-    return build(spot, told), emit
+    for needed in _NEEDED.get(name, ()):
+        if not spot.at(needed):
+            raise spot.refused(f"a rule with `{needed}`, which {name} needs", f"a rule without `{needed}`")
+    write(spot, told, here)
 
 
 RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note")
 
 
-def _session(spot: Spot, told: Told) -> Act:
-    session = field(spot, "session_id")
+# -- who speaks, and what is said ---------------------------------------------------------------------------------
+
+
+def _session(spot: Spot, told: Told, here: Function) -> None:
     names = ("model", "cwd", "mode", "vendor_version", "key_source")
-    others = [(name, field_getter(spot.at(name))) for name in names if spot.at(name)]
-    listed = field_getter(spot.at("tools")) if spot.at("tools") else None
-    if not others and listed is None:
-
-        def only(engine: Engine, event: Any, item: Any = None) -> None:
-            found = session(event, item, engine)
-            if found != engine.session:
-                if engine.doubts:
-                    engine.doubt(found)
-                engine.session = found
-                engine.turn.started(session_id=found)
-
-        return only
-
-    def started(engine: Engine, event: Any, item: Any = None) -> None:
-        facts = {name: get(event, item, engine) for name, get in others}
-        if listed is not None and (found := listed(event, item, engine)) is not None:
-            facts["tools"] = claude_names(told.tools, engine.shown(found) if told.hides else found)
-        found = session(event, item, engine)
-        if engine.doubts:
-            engine.doubt(found)
-        engine.session = found
-        engine.turn.started(session_id=found, **facts)
-
-    return started
+    others = [f"{literal(name)}: {field(spot.at(name), here)}" for name in names if spot.at(name)]
+    listed = optional(spot.at("tools"), here)
+    session = optional(spot.at("session_id"), here)
+    if others or spot.at("tools"):
+        here.line(f"engine.started({session}, {{{', '.join(others)}}}, {listed})")
+        return
+    session, again = here.held(session)
+    with here.block(f"if {session} != engine.session:"):
+        here.line(f"engine.follow({again})")
 
 
-def _key(kind: str) -> Getter:
-    def key(event: Any, item: Any, engine: Any) -> Any:
-        return engine.keys[kind]
-
-    return key
-
-
-def _speech(kind: str) -> Callable[[Spot, Told], Act]:
-    def build(spot: Spot, told: Told) -> Act:
-        words = field_getter(spot.at("text"))
-        block = field_getter(spot.at("block")) if spot.at("block") else None
+def _speech(kind: str) -> Callable[[Spot, Told, Function], None]:
+    def write(spot: Spot, told: Told, here: Function) -> None:
+        words = field(spot.at("text"), here)
+        block = optional(spot.at("block"), here)
         mode = spot.at("mode").choice(TEXT_MODES, told.text)
-        if block is None and kind in told.reconciled:
-            block = _key(kind)
-        elif mode == "final" and block is None:
-            if told.late:
-                return lambda engine, event, item=None: engine.say(words(event, item, engine), kind)
-
-            def say(engine: Engine, event: Any, item: Any = None) -> None:
-                engine.turn.say(words(event, item, engine), kind)
-
-            return say
+        if not spot.at("block") and kind in told.reconciled:
+            block = f"engine.keys[{literal(kind)}]"
+        elif mode == "final" and not spot.at("block"):
+            here.line(f"engine.{'say' if told.late else 'turn.say'}({words}, {literal(kind)})")
+            return
         if mode == "delta":
+            here.line(f"engine.turn.{kind}({words}, {block})")
+        else:
+            here.line(f"engine.snapshot({literal(kind)}, {words}, {block}, {mode == 'final'})")
 
-            def delta(engine: Engine, event: Any, item: Any = None) -> None:
-                key = None if block is None else block(event, item, engine)
-                turn = engine.turn
-                (turn.text if kind == "text" else turn.thinking)(words(event, item, engine), key)
-
-            return delta
-
-        def snapshot(engine: Engine, event: Any, item: Any = None) -> None:
-            whole, key = words(event, item, engine), None if block is None else block(event, item, engine)
-            if whole is None:
-                return
-            turn = engine.turn
-            (turn.text_snapshot if kind == "text" else turn.thinking_snapshot)(whole, key)
-            if mode == "final":
-                turn.block_end()
-                engine.keys[kind] += 1
-
-        return snapshot
-
-    return build
+    return write
 
 
-def _reply(spot: Spot, told: Told) -> Act:
-    model = field(spot, "model")
-
-    def reply(engine: Engine, event: Any, item: Any = None) -> None:
-        engine.gathered()
-        engine.turn.message(model=model(event, item, engine))
-
-    return reply
+def _reply(spot: Spot, told: Told, here: Function) -> None:
+    here.line("engine.gathered()")
+    here.line(f"engine.turn.message(model={optional(spot.at('model'), here)})")
 
 
-def _tool_use(spot: Spot, told: Told) -> Act:
-    call, name, given = (field(spot, key) for key in ("id", "name", "input"))
-
-    def tool_use(engine: Engine, event: Any, item: Any = None) -> None:
-        own = identity(call(event, item, engine), engine.mark)
-        engine.call(own, name(event, item, engine), given(event, item, engine))
-
-    return tool_use
+# -- calls --------------------------------------------------------------------------------------------------------
 
 
-def _tool_input(spot: Spot, told: Told) -> Act:
-    call, name, given, over = (field(spot, key) for key in ("id", "name", "input", "done"))
-    block = field_getter(spot.at("block")) if spot.at("block") else call
-
-    def tool_input(engine: Engine, event: Any, item: Any = None) -> None:
-        own = identity(call(event, item, engine), engine.mark)
-        key = block(event, item, engine)
-        engine.piece(key, own, name(event, item, engine), given(event, item, engine))
-        if over(event, item, engine):
-            engine.gathered(key)
-
-    return tool_input
+def _identity(value: str, told: Told, here: Function) -> str:
+    """An id as text; `engine.mark` tells the ids of one process from those of another."""
+    if value == "None":
+        return value
+    found, again = here.held(value)
+    if told.marks:
+        return f'(f"{{engine.mark}}{{{again}}}" if {found} else identity({again}))'
+    return f"({again} if {found}.__class__ is str else identity({again}))"
 
 
-def _tool_result(spot: Spot, told: Told) -> Act:
-    call, content = (field(spot, key) for key in ("id", "content"))
-    failed, tools, late, oldest = field(spot, "is_error"), told.tools, told.late, spot.at("oldest").switch()
-    if not spot.at("name"):
-
-        def tool_result(engine: Engine, event: Any, item: Any = None) -> None:
-            said, own = content(event, item, engine), call(event, item, engine)
-            own = next(iter(engine.turn.open), "") if oldest and not own else identity(own, engine.mark)
-            if engine.parts is not None:
-                engine.gathered()
-            if late:
-                engine.answers = True
-            engine.turn.tool_result(own, "" if said is None else said, bool(failed(event, item, engine)))
-            if late and engine.held and not engine.turn.open:
-                engine.say_held()
-
-        return tool_result
-    name, given = field(spot, "name"), field(spot, "input")
-
-    def with_call(engine: Engine, event: Any, item: Any = None) -> None:
-        said, own = content(event, item, engine), identity(call(event, item, engine), engine.mark)
-        named, arguments = name(event, item, engine), given(event, item, engine)
-        if engine.hidden(named):
-            engine.call(own, named, arguments)
-            return
-        bad = bool(failed(event, item, engine))
-        engine.turn.tool_result(own, "" if said is None else said, bad, *translate(tools, named, arguments))
-
-    return with_call
+def _tool_use(spot: Spot, told: Told, here: Function) -> None:
+    own = _identity(optional(spot.at("id"), here), told, here)
+    name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
+    if told.pieces or told.hides:
+        here.line(f"engine.call({own}, {name}, {given})")
+        return
+    if told.late:
+        with here.block("if engine.held:"):
+            here.line("engine.calls()")
+    here.line(f"engine.turn.tool_use({own}, *translate({here.constant(told.tools)}, {name}, {given}))")
 
 
-def _denied(spot: Spot, told: Told) -> Act:
-    tools = told.tools
-    call, name, given = (field(spot, key) for key in ("id", "name", "input"))
-
-    def denied(engine: Engine, event: Any, item: Any = None) -> None:
-        own = identity(call(event, item, engine), engine.mark)
-        known = engine.turn.open.get(own) if own.__class__ is str else None
-        if known is not None:
-            engine.turn.denied(*known)
-            return
-        claude, arguments = translate(tools, name(event, item, engine), given(event, item, engine))
-        claude = claude if claude.__class__ is str else "unknown"
-        engine.turn.denied(str(own or claude), claude, arguments)
-
-    return denied
+def _tool_input(spot: Spot, told: Told, here: Function) -> None:
+    own, key = here.variable(), here.variable()
+    call = optional(spot.at("id"), here)
+    here.line(f"{own} = {_identity(call, told, here)}")
+    here.line(f"{key} = {field(spot.at('block'), here) if spot.at('block') else call}")
+    here.line(f"engine.piece({key}, {own}, {optional(spot.at('name'), here)}, {field(spot.at('input'), here)})")
+    if spot.at("done"):
+        with here.block(f"if {field(spot.at('done'), here)}:"):
+            here.line(f"engine.gathered({key})")
 
 
-def _input(spot: Spot, told: Told) -> Act:
-    def given(engine: Engine, event: Any, item: Any = None) -> None:
-        engine.gathered()
-        if engine.held:
-            engine.say_held()
+def _tool_result(spot: Spot, told: Told, here: Function) -> None:
+    said, again = here.held(optional(spot.at("content"), here))
+    content = f'("" if {said} is None else {again})' if spot.at("content") else '""'
+    call = field(spot.at("id"), here)
+    own = _identity(call, told, here)
+    if spot.at("oldest").switch() and not spot.at("name"):
+        call, again = here.held(call)
+        own = f"({_identity(again, told, here)} if {call} else engine.oldest)"
+    failed = truth(spot.at("is_error"), here)
+    if spot.at("name"):
+        name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
+        here.line(f"engine.result_with_call({own}, {content}, {failed}, {name}, {given})")
+        return
+    if told.pieces:
+        here.line("engine.gathered()")
+    if told.late:
+        here.line("engine.answers = True")
+    here.line(f"engine.turn.tool_result({own}, {content}, {failed})")
+    if told.late:
+        with here.block("if engine.held and not engine.turn.open:"):
+            here.line("engine.say_held()")
 
-    return given
+
+def _denied(spot: Spot, told: Told, here: Function) -> None:
+    own, name = _identity(field(spot.at("id"), here), told, here), optional(spot.at("name"), here)
+    here.line(f"engine.denied({own}, {name}, {optional(spot.at('input'), here)})")
 
 
-def _ignore(spot: Spot, told: Told) -> Act:
-    return lambda engine, event, item=None: None
+# -- numbers and ends ---------------------------------------------------------------------------------------------
+
+
+def _counted(spot: Spot, here: Function) -> tuple[str, str]:
+    """Usage and cost of a rule; None for a usage that is not there."""
+    within = spot.at("usage")
+    found = fields(within, here) if within.table(COUNTS) else {}
+    cost = found.pop("cost_usd") if "cost_usd" in found else optional(spot.at("cost_usd"), here)
+    cost = "0.0" if cost == "None" else f"dollars({cost})"
+    return (f"counted({', '.join(found.get(name, 'None') for name in ORDER)})" if found else "None"), cost
+
+
+def _usage(spot: Spot, told: Told, here: Function) -> None:
+    usage, cost = _counted(spot, here)
+    here.line(f"engine.replied({usage}, {optional(spot.at('stop_reason'), here)}, {cost})")
+
+
+def _result(spot: Spot, told: Told, here: Function) -> None:
+    names = ("is_error", "error", "code", "text", "duration_ms", "stop_reason", "limit", "interrupted")
+    values = {name: field(spot.at(name), here) for name in names if spot.at(name)}
+    said = "".join(f", {name}={value}" for name, value in values.items())
+    usage, cost = _counted(spot, here)
+    here.line(f"engine.result({usage}, {cost}{said})")
+
+
+def _error(spot: Spot, told: Told, here: Function) -> None:
+    words, code = field(spot.at("error"), here), optional(spot.at("code"), here)
+    kind = spot.at("cause").choice(CAUSES) if spot.at("cause") else None
+    with here.block("if not engine.failed:" if spot.at("first_wins").switch() else "if True:"):
+        here.line(f"engine.error({words}, {code}, {literal(kind)})")
+
+
+def _notice(spot: Spot, told: Told, here: Function) -> None:
+    here.line(f"engine.noticed({field(spot.at('text'), here)})")
+
+
+def _retry(spot: Spot, told: Told, here: Function) -> None:
+    values = [optional(spot.at(name), here) for name in ("attempt", "max", "delay_ms", "text")]
+    here.line(f"engine.retry({', '.join(values)})")
+
+
+def _retract(spot: Spot, told: Told, here: Function) -> None:
+    here.line("engine.gathered(whole=False)")
+    here.line("engine.turn.retract()")
+
+
+def _compacted(spot: Spot, told: Told, here: Function) -> None:
+    here.line(f"engine.compacted({optional(spot.at('trigger'), here)}, {optional(spot.at('tokens'), here)})")
+
+
+def _input(spot: Spot, told: Told, here: Function) -> None:
+    here.line("engine.gathered()")
+    with here.block("if engine.held:"):
+        here.line("engine.say_held()")
+
+
+def _ignore(spot: Spot, told: Told, here: Function) -> None:
+    """Nothing is said."""
 
 
 _CALL = ("id", "name", "input")
 _COUNTED = ("usage", "cost_usd", "stop_reason")
-_EMITS: Mapping[str, tuple[Callable[[Spot, Told], Act], tuple[str, ...]]] = {
+_EMITS: Mapping[str, tuple[Callable[[Spot, Told, Function], None], tuple[str, ...]]] = {
     "session": (_session, ("session_id", "model", "cwd", "tools", "mode", "vendor_version", "key_source")),
     "text": (_speech("text"), ("text", "block", "mode")),
     "thinking": (_speech("thinking"), ("text", "block", "mode")),
@@ -236,16 +251,13 @@ _EMITS: Mapping[str, tuple[Callable[[Spot, Told], Act], tuple[str, ...]]] = {
     "tool_input": (_tool_input, (*_CALL, "block", "done")),
     "tool_result": (_tool_result, (*_CALL, "content", "is_error", "oldest")),
     "denied": (_denied, _CALL),
-    "usage": (ends.replied, _COUNTED),
-    "result": (
-        ends.result,
-        (*_COUNTED, "is_error", "error", "code", "text", "duration_ms", "limit", "interrupted"),
-    ),
-    "error": (ends.error, ("error", "code", "cause", "first_wins")),
-    "notice": (ends.notice, ("text",)),
-    "retry": (ends.retry, ("attempt", "max", "delay_ms", "text")),
-    "retract": (ends.retract, ()),
-    "compacted": (ends.compacted, ("trigger", "tokens")),
+    "usage": (_usage, _COUNTED),
+    "result": (_result, (*_COUNTED, "is_error", "error", "code", "text", "duration_ms", "limit", "interrupted")),
+    "error": (_error, ("error", "code", "cause", "first_wins")),
+    "notice": (_notice, ("text",)),
+    "retry": (_retry, ("attempt", "max", "delay_ms", "text")),
+    "retract": (_retract, ()),
+    "compacted": (_compacted, ("trigger", "tokens")),
     "input": (_input, ()),
     "ignore": (_ignore, ()),
 }

@@ -1,4 +1,4 @@
-"""Fields of a profile: paths and operators, each compiled once into a function of an event.
+"""Fields of a profile: paths and operators, each written as a Python expression.
 
                                    HOW A VALUE IS SAID
 
@@ -20,198 +20,59 @@
     { foreach = P, item = { k = X } }    a list, one object for each item (`$` in X)
     { object = { k = X } }           an object
 
-A pattern R is one that cannot take long on any text (`regular`).
+A pattern R is one that cannot take long on any text (`check/regular.py`).
 A value that is not there is nothing at all (None), which every operator takes.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from shim.core.reading.decode import parsed
-from shim.profiles.compile.paths import ITEMS, Getter, Scope, path_getter
-from shim.profiles.compile.toml_errors import ENDING_CHARACTERS, SEARCHED_CHARACTERS, Spot
-
-if TYPE_CHECKING:
-    import re
+from shim.profiles.check.toml_errors import ENDING_CHARACTERS, SEARCHED_CHARACTERS, Spot
+from shim.profiles.compile.paths import path
+from shim.profiles.compile.source import Function, Subject, literal
+from shim.profiles.run.values import ITEMS
 
 OPERATORS_DEEP = 16  # inside each other
 FIELDS = 100  # of one object, and parts of one operator
 _SIGNS = frozenset(r".^$*+?{}[]\|()")  # of a regular expression; a text without them is itself
+_TRUTHS = frozenset(("in", "not_in", "regex", "ending", "exists", "any", "all", "not"))
 
-# -- operators ----------------------------------------------------------------------------------------------------
 
-
-def field_getter(spot: Spot, depth: int = 0) -> Getter:
-    """A field as a profile says it, compiled."""
+def field(spot: Spot, here: Function, depth: int = 0) -> str:
+    """A field as a profile says it, as an expression."""
     if isinstance(spot.value, str):
-        return path_getter(spot)
+        return path(spot, here)
     if not isinstance(spot.value, dict) or depth > OPERATORS_DEEP:
         raise spot.refused(f"a path, or a table with an operator: {', '.join(sorted(_ALONE) + sorted(_OF_A_PATH))}")
     alone = [key for key in spot.value if key in _ALONE]
     if len(alone) == 1:
         operator = alone[0]
         spot.table((operator, *_BESIDE.get(operator, ())))
-        return _ALONE[operator](spot, depth + 1)
+        return _ALONE[operator](spot, here, depth + 1)
     if alone or "path" not in spot.value:
         raise spot.refused(f"a table with `path` and an operator, or with one of {', '.join(sorted(_ALONE))}")
     given = spot.table(("path", "default", *_OF_A_PATH))
-    get = field_getter(spot.at("path"), depth + 1)
+    value = field(spot.at("path"), here, depth + 1)
     for operator, build in _OF_A_PATH.items():
         if operator in given:
-            get = build(spot.at(operator), get)
+            value = build(spot.at(operator), here, value)
     if "default" in given:
-        get = _or(get, given["default"])
-    return get
-
-
-def _or(get: Getter, default: Any) -> Getter:
-    def value(event: Any, item: Any, scope: Scope) -> Any:
-        found = get(event, item, scope)
-        return default if found is None else found
-
+        found, again = here.held(value)
+        value = f"({again} if {found} is not None else {_value(given['default'], here)})"
     return value
 
 
-def _const(spot: Spot, depth: int) -> Getter:
-    value = spot.value["const"]
-    return lambda event, item, scope: value
+def optional(spot: Spot, here: Function) -> str:
+    """A field that a rule need not have."""
+    return field(spot, here) if spot else "None"
 
 
-def parts(spot: Spot, depth: int) -> list[Getter]:
-    """The getters of a list of fields."""
-    getters = [field_getter(one, depth) for one in spot.items(FIELDS)]
-    if not getters:
-        raise spot.refused("a list of fields")
-    return getters
-
-
-def _join(spot: Spot, depth: int) -> Getter:
-    within = spot.at("join")
-    separator = spot.at("sep").value if spot.at("sep") else ""
-    if not isinstance(separator, str):
-        raise spot.at("sep").refused("a string")
-    if not isinstance(within.value, list):
-        get = field_getter(within, depth)
-
-        def joined(event: Any, item: Any, scope: Scope) -> Any:
-            values = get(event, item, scope)
-            return separator.join(map(_said, values)) if values.__class__ is list else values
-
-        return joined
-    getters = parts(within, depth)
-
-    def texts(event: Any, item: Any, scope: Scope) -> Any:
-        values = [get(event, item, scope) for get in getters]
-        return separator.join([_said(value) for value in values if value is not None])
-
-    return texts
-
-
-def _said(value: Any) -> str:
-    if value.__class__ is str:
-        return str(value)
-    if isinstance(value, dict | list):
-        from shim.core.reading.json_text import dump
-
-        return dump(value).decode()
-    if value.__class__ is bool:
-        return "true" if value else "false"
-    return "" if value is None else str(value)
-
-
-def _number(value: Any) -> int | float:
-    if value.__class__ is list:
-        return sum(_number(one) for one in value if one.__class__ is not list)
-    return value if isinstance(value, int | float) and value.__class__ is not bool else 0
-
-
-def _plus(spot: Spot, depth: int) -> Getter:
-    getters = parts(spot.at("plus"), depth)
-    return lambda event, item, scope: sum(_number(get(event, item, scope)) for get in getters)
-
-
-def _minus(spot: Spot, depth: int) -> Getter:
-    first, *others = parts(spot.at("minus"), depth)
-
-    def difference(event: Any, item: Any, scope: Scope) -> Any:
-        taken = sum(_number(get(event, item, scope)) for get in others)
-        return max(_number(first(event, item, scope)) - taken, 0)
-
-    return difference
-
-
-def _any(spot: Spot, depth: int) -> Getter:
-    getters = parts(spot.at("any"), depth)
-    if len(getters) == 2:  # as most have: without a loop
-        one, other = getters
-        return lambda event, item, scope: bool(one(event, item, scope) or other(event, item, scope))
-    return lambda event, item, scope: any(get(event, item, scope) for get in getters)
-
-
-def _all(spot: Spot, depth: int) -> Getter:
-    getters = parts(spot.at("all"), depth)
-    return lambda event, item, scope: all(get(event, item, scope) for get in getters)
-
-
-def _not(spot: Spot, depth: int) -> Getter:
-    get = field_getter(spot.at("not"), depth)
-    return lambda event, item, scope: not get(event, item, scope)
-
-
-def fields(spot: Spot, depth: int = 0) -> dict[str, Getter]:
-    """A table of fields."""
-    if len(spot.table()) > FIELDS:
-        raise spot.refused(f"a table of at most {FIELDS} fields", f"a table of {len(spot.value)}")
-    return {key: field_getter(spot.at(key), depth) for key in spot.table()}
-
-
-def made(getters: Mapping[str, Getter]) -> Getter:
-    """An object of fields; those that are not there are left out."""
-    pairs = tuple(getters.items())
-
-    def value(event: Any, item: Any, scope: Scope) -> Any:
-        found = {}
-        for key, get in pairs:
-            if (one := get(event, item, scope)) is not None:
-                found[key] = one
-        return found
-
-    return value
-
-
-def _object(spot: Spot, depth: int) -> Getter:
-    return made(fields(spot.at("object"), depth))
-
-
-def _foreach(spot: Spot, depth: int) -> Getter:
-    items = field_getter(spot.at("foreach"), depth)
-    within = spot.at("item")
-    one = made(fields(within, depth)) if isinstance(within.value, dict) else field_getter(within, depth)
-
-    def values(event: Any, item: Any, scope: Scope) -> Any:
-        found = items(event, item, scope)
-        if found.__class__ is not list:
-            return found
-        return [one(event, inner, scope) for inner in found[:ITEMS]]
-
-    return values
-
-
-# -- operators on what a path gives -------------------------------------------------------------------------------
-
-
-def _mapped(spot: Spot, get: Getter) -> Getter:
-    table = dict(spot.table())
-
-    def value(event: Any, item: Any, scope: Scope) -> Any:
-        found = get(event, item, scope)
-        if found.__class__ is str:
-            return table.get(found)
-        if found.__class__ is bool:
-            return table.get("true" if found else "false")
-        return table.get(str(found)) if found.__class__ is int else None
-
-    return value
+def truth(spot: Spot, here: Function) -> str:
+    """A field that a rule need not have, as True or False."""
+    if not spot:
+        return "False"
+    value = field(spot, here)
+    return value if isinstance(spot.value, dict) and not _TRUTHS.isdisjoint(spot.value) else f"bool({value})"
 
 
 def literals(spot: Spot) -> list[Any]:
@@ -221,148 +82,165 @@ def literals(spot: Spot) -> list[Any]:
     return spot.value
 
 
-def same(found: Any, wanted: Any) -> bool:
-    """Whether a value is a literal: true is not 1."""
-    return bool(found == wanted) and (found.__class__ is bool) is (wanted.__class__ is bool)
+def is_among(value: str, wanted: list[Any], here: Function) -> str:
+    """Whether a value is one of some literals."""
+    if len(wanted) == 1:
+        (only,) = wanted
+        if only.__class__ is str:
+            return f"({value} == {literal(only)})"
+        if only.__class__ is bool:
+            return f"({value} is {literal(only)})"
+    elif all(one.__class__ is str for one in wanted):
+        found, again = here.held(value)
+        return f"({found}.__class__ is str and {again} in {here.constant(frozenset(wanted))})"
+    return f"among({value}, {here.constant(tuple(wanted))})"
 
 
-def _in(spot: Spot, get: Getter) -> Getter:
-    wanted = literals(spot)
-    return lambda event, item, scope: any(same(get(event, item, scope), one) for one in wanted)
-
-
-def _not_in(spot: Spot, get: Getter) -> Getter:
-    wanted = literals(spot)
-
-    def value(event: Any, item: Any, scope: Scope) -> bool:
-        found = get(event, item, scope)
-        return found is not None and not any(same(found, one) for one in wanted)
-
-    return value
-
-
-def _regex(spot: Spot, get: Getter) -> Getter:
-    search = spot.pattern().search
-    text = spot.text()
+def matches(spot: Spot, value: str, here: Function) -> str:
+    """Whether a pattern is found in a text; a pattern that is only a beginning needs no search."""
+    pattern, text = spot.pattern(), spot.text()
+    found, again = here.held(value)
     if text[0] == "^" and not _SIGNS.intersection(text[1:]):
-        beginning = text[1:]
-        return lambda event, item, scope: (
-            (found := get(event, item, scope)).__class__ is str and found.startswith(beginning)
-        )
-
-    def value(event: Any, item: Any, scope: Scope) -> bool:
-        found = get(event, item, scope)
-        return found.__class__ is str and search(found, 0, SEARCHED_CHARACTERS) is not None
-
-    return value
+        return f"({found}.__class__ is str and {again}.startswith({literal(text[1:])}))"
+    search = here.constant(pattern.search)
+    return f"({found}.__class__ is str and {search}({again}, 0, {SEARCHED_CHARACTERS}) is not None)"
 
 
-def _ending(spot: Spot, get: Getter) -> Getter:
-    search = spot.pattern().search
-
-    def value(event: Any, item: Any, scope: Scope) -> bool:
-        found = get(event, item, scope)
-        return found.__class__ is str and search(found[-ENDING_CHARACTERS:]) is not None
-
-    return value
+def _value(value: Any, here: Function) -> str:
+    plain = value is None or value.__class__ in (str, int, bool)
+    return literal(value) if plain else here.constant(value)
 
 
-def _exists(spot: Spot, get: Getter) -> Getter:
-    wanted = spot.switch()
-    return lambda event, item, scope: (get(event, item, scope) is not None) is wanted
+# -- operators that stand alone -----------------------------------------------------------------------------------
 
 
-def _parse(spot: Spot, get: Getter) -> Getter:
+def _const(spot: Spot, here: Function, depth: int) -> str:
+    return _value(spot.value["const"], here)
+
+
+def _parts(spot: Spot, here: Function, depth: int) -> list[str]:
+    found = [field(one, here, depth) for one in spot.items(FIELDS)]
+    if not found:
+        raise spot.refused("a list of fields")
+    return found
+
+
+def _join(spot: Spot, here: Function, depth: int) -> str:
+    within = spot.at("join")
+    separator = spot.at("sep").value if spot.at("sep") else ""
+    if not isinstance(separator, str):
+        raise spot.at("sep").refused("a string")
+    if not isinstance(within.value, list):
+        return f"joined({field(within, here, depth)}, {literal(separator)})"
+    return f"together({literal(separator)}, {', '.join(_parts(within, here, depth))})"
+
+
+def _plus(spot: Spot, here: Function, depth: int) -> str:
+    return f"total({', '.join(_parts(spot.at('plus'), here, depth))})"
+
+
+def _minus(spot: Spot, here: Function, depth: int) -> str:
+    return f"rest({', '.join(_parts(spot.at('minus'), here, depth))})"
+
+
+def _any(spot: Spot, here: Function, depth: int) -> str:
+    return f"bool({' or '.join(_parts(spot.at('any'), here, depth))})"
+
+
+def _all(spot: Spot, here: Function, depth: int) -> str:
+    return f"bool({' and '.join(_parts(spot.at('all'), here, depth))})"
+
+
+def _not(spot: Spot, here: Function, depth: int) -> str:
+    return f"(not {field(spot.at('not'), here, depth)})"
+
+
+def fields(spot: Spot, here: Function, depth: int = 0) -> dict[str, str]:
+    """A table of fields."""
+    if len(spot.table()) > FIELDS:
+        raise spot.refused(f"a table of at most {FIELDS} fields", f"a table of {len(spot.value)}")
+    return {key: field(spot.at(key), here, depth) for key in spot.table()}
+
+
+def _fields_there(spot: Spot, here: Function, depth: int) -> str:
+    """An object of fields; those that are not there are left out."""
+    found = fields(spot, here, depth)
+    if len(found) == 1:
+        ((key, value),) = found.items()
+        held, again = here.held(value)
+        return f"({{{literal(key)}: {again}}} if {held} is not None else {{}})"
+    return f"there({{{', '.join(f'{literal(key)}: {value}' for key, value in found.items())}}})"
+
+
+def _object(spot: Spot, here: Function, depth: int) -> str:
+    return _fields_there(spot.at("object"), here, depth)
+
+
+def _foreach(spot: Spot, here: Function, depth: int) -> str:
+    items, again = here.held(field(spot.at("foreach"), here, depth))
+    outer, here.item = here.item, Subject(here.variable(), shared=False)
+    within, name = spot.at("item"), here.item.name
+    one = _fields_there(within, here, depth) if isinstance(within.value, dict) else field(within, here, depth)
+    here.item = outer
+    return f"([{one} for {name} in {again}[:{ITEMS}]] if {items}.__class__ is list else {again})"
+
+
+# -- operators on what a path gives -------------------------------------------------------------------------------
+
+
+def _mapped(spot: Spot, here: Function, value: str) -> str:
+    return f"mapped({value}, {here.constant(dict(spot.table()))})"
+
+
+def _in(spot: Spot, here: Function, value: str) -> str:
+    return is_among(value, literals(spot), here)
+
+
+def _not_in(spot: Spot, here: Function, value: str) -> str:
+    found, again = here.held(value)
+    return f"({found} is not None and not {is_among(again, literals(spot), here)})"
+
+
+def _regex(spot: Spot, here: Function, value: str) -> str:
+    return matches(spot, value, here)
+
+
+def _ending(spot: Spot, here: Function, value: str) -> str:
+    found, again = here.held(value)
+    search = here.constant(spot.pattern().search)
+    return f"({found}.__class__ is str and {search}({again}[-{ENDING_CHARACTERS}:]) is not None)"
+
+
+def _exists(spot: Spot, here: Function, value: str) -> str:
+    return f"({value} {'is not' if spot.switch() else 'is'} None)"
+
+
+def _parse(spot: Spot, here: Function, value: str) -> str:
     spot.choice(("json",))
-
-    def value(event: Any, item: Any, scope: Scope) -> Any:
-        found = get(event, item, scope)
-        return parsed(found, scope.account) if found.__class__ is str else found
-
-    return value
+    found, again = here.held(value)
+    return f"(parsed({again}, engine.account) if {found}.__class__ is str else {again})"
 
 
-def _capture(spot: Spot, get: Getter) -> Getter:
+def _capture(spot: Spot, here: Function, value: str) -> str:
     pattern = spot.pattern()
-    group = 1 if pattern.groups else 0
-
-    def value(event: Any, item: Any, scope: Scope) -> Any:
-        found = get(event, item, scope)
-        hit = pattern.search(found, 0, SEARCHED_CHARACTERS) if found.__class__ is str else None
-        return hit[group] if hit else None
-
-    return value
+    return f"captured({value}, {here.constant(pattern)}, {1 if pattern.groups else 0})"
 
 
-def _strip(spot: Spot, get: Getter) -> Getter:
-    pattern = spot.pattern()
-
-    def value(event: Any, item: Any, scope: Scope) -> Any:
-        found = get(event, item, scope)
-        if found.__class__ is not str:
-            return found
-        return pattern.sub("", found) if len(found) <= SEARCHED_CHARACTERS else _stripped(found, pattern)
-
-    return value
+def _strip(spot: Spot, here: Function, value: str) -> str:
+    return f"stripped({value}, {here.constant(spot.pattern())})"
 
 
-def _stripped(text: str, pattern: "re.Pattern[str]") -> str:
-    """A long text without what is found at its two ends; where the first look ends is not the end of the text."""
-    spans = {one.span() for one in pattern.finditer(text, 0, SEARCHED_CHARACTERS) if one.end() < SEARCHED_CHARACTERS}
-    spans.update(one.span() for one in pattern.finditer(text, len(text) - SEARCHED_CHARACTERS))
-    kept, last = [], 0
-    for start, end in sorted(spans):
-        if start >= last:
-            kept.append(text[last:start])
-            last = end
-    return "".join(kept) + text[last:]
-
-
-_SHELLS = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
-
-
-def _unquote(spot: Spot, get: Getter) -> Getter:
+def _unquote(spot: Spot, here: Function, value: str) -> str:
     if not spot.switch():
         raise spot.refused("true")
-
-    def value(event: Any, item: Any, scope: Scope) -> Any:
-        found = get(event, item, scope)
-        return unquoted(found) if found.__class__ is str else found
-
-    return value
+    return f"unquoted({value})"
 
 
-def unquoted(command: str) -> str:
-    """The command inside `/bin/bash -lc '…'`; another one as it is."""
-    if " -" not in command[:40] or command.split(" ", 1)[0].rpartition("/")[2] not in _SHELLS:
-        return command
-    import shlex
-
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return command
-    return words[2] if len(words) == 3 and words[1] in ("-c", "-lc", "-ic", "-lic") else command
+def _times(spot: Spot, here: Function, value: str) -> str:
+    return f"multiplied({value}, {here.constant(spot.number(0, 1e9))})"
 
 
-def _times(spot: Spot, get: Getter) -> Getter:
-    factor = spot.number(0, 1e9)
-
-    def value(event: Any, item: Any, scope: Scope) -> Any:
-        return multiplied(get(event, item, scope), factor)
-
-    return value
-
-
-def multiplied(found: Any, factor: float) -> Any:
-    """A number times a factor, an integer where it is one; another value as it is."""
-    if not isinstance(found, int | float) or found.__class__ is bool:
-        return found
-    product = found * factor
-    return int(product) if product == product // 1 else product
-
-
-_ALONE: dict[str, Callable[[Spot, int], Getter]] = {
+_ALONE: dict[str, Callable[[Spot, Function, int], str]] = {
     "const": _const,
     "join": _join,
     "plus": _plus,
@@ -375,7 +253,7 @@ _ALONE: dict[str, Callable[[Spot, int], Getter]] = {
 }
 _BESIDE = {"join": ("sep",), "foreach": ("item",)}
 # In this order where there are several: what makes a value before what asks about it.
-_OF_A_PATH: dict[str, Callable[[Spot, Getter], Getter]] = {
+_OF_A_PATH: dict[str, Callable[[Spot, Function, str], str]] = {
     "unquote_shell": _unquote,
     "strip": _strip,
     "capture": _capture,

@@ -1,4 +1,4 @@
-"""Rules of a profile: which events they take, and in which order; compiled into one function per `type` of event.
+"""Rules of a profile: which events they take, and in which order; compiled to one function for a `type` of event.
 
                                    HOW A RULE IS SAID
 
@@ -12,62 +12,154 @@
 
 A condition is a literal, a list of literals, or a table of `exists`, `kind` (string, number, boolean, array, object,
 null), `in`, `not_in`, `regex`. Rules that name the `type` of their events cost nothing for all other types.
+
+A function is made when the first event of its type comes, because a child says only some of what its rules could take.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from shim.profiles.compile.emits import act
-from shim.profiles.compile.engine import Act, Engine, Told
-from shim.profiles.compile.fields import literals, same
-from shim.profiles.compile.paths import ITEMS, Getter, path_getter
-from shim.profiles.compile.toml_errors import SEARCHED_CHARACTERS, Spot
+from shim.profiles.check.toml_errors import Spot
+from shim.profiles.compile.conditions import Condition, conditions
+from shim.profiles.compile.emits import Told, emit
+from shim.profiles.compile.names import NAMES
+from shim.profiles.compile.paths import path
+from shim.profiles.compile.source import Function
+from shim.profiles.run.values import ITEMS
 
 RULES = 200
-CONDITIONS = 20  # of one rule
 TYPES = 100  # that one rule names
-ONCE = 1000  # of what was said once is remembered
-ONCE_CHARACTERS = 20_000  # of one such value: of a longer one its beginning, and its length
 
-Test = Callable[[Any, Any, Engine], bool]
-Handler = Callable[[Engine, Any], None]
-_CONDITIONS = ("exists", "kind", "in", "not_in", "regex")
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "string": (str,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "array": (list,),
-    "object": (dict,),
-    "null": (type(None),),
-}
-NO, ON, LAST = 0, 1, 2  # it did not match; it did and the next is asked; it did and that is all
+Handler = Callable[[Any, Any], None]  # (engine, event)
+
+
+class Trace(Protocol):
+    """Who is told which rule takes an event (`shim vendor check`)."""
+
+    def rule(self, spot: Spot, types: frozenset[str] | None) -> int:
+        """A number for a rule of the profile."""
+
+    def enter(self, number: int) -> None:
+        """A rule takes the event."""
+
+    def leave(self, number: int) -> None:
+        """A rule has said all that it says of the event."""
 
 
 class Rule(NamedTuple):
-    """One rule: the types that it names (None: any), what it does with an event, what it emits."""
+    """One `[[event]]`: where it stands, the types that it names (None: any), and its number where it is traced."""
 
+    spot: Spot
     types: frozenset[str] | None
-    run: Callable[[Engine, Any], int]
-    act: Act | None  # alone, where it needs no test but the type
-    emit: str
+    number: int | None
+
+    @property
+    def emits(self) -> Any:
+        """What it says happened."""
+        return self.spot.table().get("emit")
+
+    @property
+    def continues(self) -> bool:
+        """Whether the rules below are asked as well."""
+        return self.spot.at("continue").switch()
+
+    def conditions(self) -> list[Condition]:
+        """What it asks of an event beside its type."""
+        return conditions(self.spot.at("match"), leave="" if self.types is None else "type")
 
 
-def rule(spot: Spot, told: Told) -> Rule:
-    """One `[[event]]`, compiled."""
-    spot.table()
-    match = spot.at("match")
-    kinds = _types(match)
-    tests = conditions(match, leave="type" if kinds is not None else "")
-    does, emit = act(spot, told)
-    plain = not tests
-    if spot.at("once"):
-        does, plain = _once(does, [path_getter(one) for one in spot.at("once").items(10)]), False
-    if spot.at("foreach"):
-        does = _foreach(does, path_getter(spot.at("foreach")), conditions(spot.at("item_match"), of_item=True))
-    elif spot.at("item_match"):
-        raise spot.at("item_match").refused("in a rule with `foreach`")
-    after = ON if spot.at("continue").switch() else LAST
-    return Rule(kinds, _run(tests, does, after), does if plain and after is LAST else None, emit)
+class Rules:
+    """The rules of a profile. `types` are those that they name."""
+
+    def __init__(self, spots: list[Spot], told: Told, trace: Trace | None = None) -> None:
+        self._told = told
+        self._trace = trace
+        self._rules: list[Rule] = []
+        for spot in spots:
+            types = _types(spot.at("match"))
+            number = None if trace is None else trace.rule(spot, types)
+            self._rules.append(Rule(spot, types, number))
+        self._made: dict[str | None, Handler] = {}
+        self.types = frozenset(kind for one in self._rules for kind in one.types or ())
+
+    def __iter__(self) -> Any:
+        return iter(self._rules)
+
+    def check(self) -> None:
+        """Write every rule once. FrontendError, with file, line and key, for one that is wrong."""
+        for one in self._rules:
+            self._rule(Function("engine, event"), one, one.conditions(), {}, "")
+
+    def handler(self, kind: str | None) -> Handler:
+        """What reads the events of a type that rules name; None: of any other."""
+        known = self._made.get(kind)
+        if known is None:
+            rules = [one for one in self._rules if one.types is None or kind in one.types]
+            known = self._made[kind] = self._handler([(one, one.conditions()) for one in rules])
+        return known
+
+    def _handler(self, rules: list[tuple[Rule, list[Condition]]]) -> Handler:
+        here = Function("engine, event")
+        for place, (one, asked) in enumerate(rules):
+            if not (asked or one.continues):
+                del rules[place + 1 :]  # nothing comes to these
+                break
+        else:
+            place = len(rules)
+        taken = place == len(rules) - 1
+        paths = [condition.path for _, asked in rules for condition in asked]
+        texts = [one.value for one in paths]
+        values = {one.value: "" for one in paths if texts.count(one.value) > 1}
+        for spot in paths:
+            if values.get(spot.value) == "":
+                values[spot.value] = here.first(path(spot, here))
+        # An event of which nothing but its session was read is an event that nobody understood.
+        counts = not taken and any(one.continues and one.emits != "session" for one, _ in rules)
+        if counts:
+            here.line("known = False")
+        for one, asked in rules:
+            self._rule(here, one, asked, values, "known = True" if counts and one.emits != "session" else "")
+        if not taken:
+            with here.block("if not known:" if counts else "if True:"):
+                here.line('engine.turn.unknown(event.get("type", "untyped"), event)')
+        return here.made("handle", NAMES)
+
+    def _rule(self, here: Function, rule: Rule, asked: list[Condition], values: Mapping[str, str], behind: str) -> None:
+        """The lines of one rule; `values` are names of values that were read before, `behind` stands at its end."""
+        rule.spot.table()
+        tests = [one.test(here, values.get(one.path.value)) for one in asked]
+        with here.block(f"if {' and '.join(tests) or 'True'}:"):
+            if self._trace is not None:
+                here.line(f"{here.constant(self._trace.enter)}({rule.number})")
+            self._items(here, rule.spot)
+            if self._trace is not None:
+                here.line(f"{here.constant(self._trace.leave)}({rule.number})")
+            if not rule.continues:
+                here.line("return")
+            elif behind:
+                here.line(behind)
+
+    def _items(self, here: Function, spot: Spot) -> None:
+        """What a rule says of an event, or of each item in it."""
+        asked = conditions(spot.at("item_match"), of_item=True)
+        if not spot.at("foreach"):
+            if spot.at("item_match"):
+                raise spot.at("item_match").refused("in a rule with `foreach`")
+            self._once(here, spot)
+            return
+        items, again = here.held(path(spot.at("foreach"), here))
+        with here.block(f"if {items}.__class__ is list:"), here.loop(f"{again}[:{ITEMS}]"):
+            tests = [one.test(here) for one in asked]
+            with here.block(f"if {' and '.join(tests) or 'True'}:"):
+                self._once(here, spot)
+
+    def _once(self, here: Function, spot: Spot) -> None:
+        if not spot.at("once"):
+            emit(spot, self._told, here)
+            return
+        values = [path(one, here) for one in spot.at("once").items(10)]
+        with here.block(f"if engine.first(({''.join(f'{one}, ' for one in values)})):"):
+            emit(spot, self._told, here)
 
 
 def _types(match: Spot) -> frozenset[str] | None:
@@ -81,154 +173,3 @@ def _types(match: Spot) -> frozenset[str] | None:
             return None
         raise match.at("type").refused("a string, a list of strings, or a condition")
     return frozenset(values)
-
-
-def conditions(spot: Spot, *, leave: str = "", of_item: bool = False) -> list[Test]:
-    """The tests of a `match` table, without the key `leave`."""
-    table = spot.table()
-    if len(table) > CONDITIONS:
-        raise spot.refused(f"a table of at most {CONDITIONS} conditions", f"a table of {len(table)}")
-    tests: list[Test] = []
-    for key in table:
-        if key != leave:
-            path = key if not of_item or key.startswith("$") else f"$.{key}"
-            get = path_getter(Spot(spot.source, path, (*spot.keys, key)))
-            tests += _tests(spot.at(key), get)
-    return tests
-
-
-def _tests(spot: Spot, get: Getter) -> list[Test]:
-    if isinstance(spot.value, dict):
-        spot.table(_CONDITIONS)
-        if not spot.value:
-            raise spot.refused(f"a table with one of {', '.join(_CONDITIONS)}")
-        return [_condition(spot.at(name), name, get) for name in spot.value]
-    if isinstance(spot.value, list):
-        return [_among(literals(spot), get, True)]
-    (wanted,) = literals(Spot(spot.source, [spot.value], spot.keys))
-    if wanted.__class__ is str:
-        return [lambda event, item, engine: bool(get(event, item, engine) == wanted)]
-    return [lambda event, item, engine: same(get(event, item, engine), wanted)]
-
-
-def _among(wanted: list[Any], get: Getter, yes: bool) -> Test:
-    texts = frozenset(one for one in wanted if one.__class__ is str)
-    others = [one for one in wanted if one.__class__ is not str]
-
-    def test(event: Any, item: Any, engine: Engine) -> bool:
-        found = get(event, item, engine)
-        if found.__class__ is str:
-            return (found in texts) is yes
-        return any(same(found, one) for one in others) is yes
-
-    return test
-
-
-def _condition(spot: Spot, name: str, get: Getter) -> Test:
-    if name == "exists":
-        wanted = spot.switch()
-        return lambda event, item, engine: (get(event, item, engine) is not None) is wanted
-    if name == "regex":
-        search = spot.pattern().search
-
-        def matches(event: Any, item: Any, engine: Engine) -> bool:
-            found = get(event, item, engine)
-            return found.__class__ is str and search(found, 0, SEARCHED_CHARACTERS) is not None
-
-        return matches
-    if name == "kind":
-        classes = _KINDS[spot.choice(_KINDS)]
-        return lambda event, item, engine: get(event, item, engine).__class__ in classes
-    return _among(literals(spot), get, name == "in")
-
-
-def _run(tests: list[Test], does: Act, after: int) -> Callable[[Engine, Any], int]:
-    if not tests:
-
-        def always(engine: Engine, event: Any) -> int:
-            does(engine, event)
-            return after
-
-        return always
-    if len(tests) == 1:
-        (test,) = tests
-
-        def one(engine: Engine, event: Any) -> int:
-            if not test(event, None, engine):
-                return NO
-            does(engine, event)
-            return after
-
-        return one
-
-    def several(engine: Engine, event: Any) -> int:
-        for test in tests:
-            if not test(event, None, engine):
-                return NO
-        does(engine, event)
-        return after
-
-    return several
-
-
-def _foreach(does: Act, items: Getter, tests: list[Test]) -> Act:
-    def each(engine: Engine, event: Any, item: Any = None) -> None:
-        found = items(event, None, engine)
-        if found.__class__ is not list:
-            return
-        for index, one in enumerate(found[:ITEMS]):
-            engine.index = index
-            if all(test(event, one, engine) for test in tests):
-                does(engine, event, one)
-
-    return each
-
-
-def _once(does: Act, paths: list[Getter]) -> Act:
-    def first(engine: Engine, event: Any, item: Any = None) -> None:
-        said = hash(tuple([_short(get(event, item, engine)) for get in paths]))
-        if said not in engine.once:
-            if len(engine.once) >= ONCE:
-                engine.once.clear()
-            engine.once.add(said)
-            does(engine, event, item)
-
-    return first
-
-
-def _short(value: Any) -> Any:
-    if value.__class__ is str:
-        return value[:ONCE_CHARACTERS], len(value)
-    return value if isinstance(value, int | float | None) else str(value)[:ONCE_CHARACTERS]
-
-
-# -- all of them --------------------------------------------------------------------------------------------------
-
-
-def handlers(rules: list[Rule]) -> tuple[dict[str, Handler], Handler]:
-    """One function per type that a rule names, and the one for all other events."""
-    named = {kind for one in rules if one.types is not None for kind in one.types}
-    table = {kind: _handler([one for one in rules if one.types is None or kind in one.types]) for kind in named}
-    return table, _handler([one for one in rules if one.types is None])
-
-
-def _handler(rules: list[Rule]) -> Handler:
-    if rules and rules[0].act is not None:
-        return rules[0].act
-    last = next((place for place, one in enumerate(rules) if one.act is not None), len(rules))
-    rules = rules[: last + 1]
-    # An event of which nothing but its session was read is an event that nobody understood.
-    steps = [(one.run, one.emit != "session") for one in rules]
-
-    def handle(engine: Engine, event: Any) -> None:
-        known = False
-        for run, counts in steps:
-            answer = run(engine, event)
-            if answer is LAST:
-                return
-            if answer and counts:
-                known = True
-        if not known:
-            engine.turn.unknown(event.get("type", "untyped"), event)
-
-    return handle

@@ -17,8 +17,8 @@ from support import FIXTURES, ROOT, case, parse, translate_case
 from shim.commands.vendor.draft import draft
 from shim.commands.vendor.draft_seen import Seen
 from shim.core.turn.result import Exit
-from shim.profiles.compile.toml_errors import Source
-from shim.profiles.profile import build
+from shim.profiles.check.toml_errors import Source
+from shim.profiles.load.vendor import build
 from tests.program.test_threats import ESCAPES, visible
 
 # Vendor: a run that answers, one that calls tools, and the calls there as its own lines say them (id, name, arguments).

@@ -11,10 +11,10 @@ from shim.core.claude.policy import Policy
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
-from shim.profiles.compile.parts import CALLS, CHARACTERS
-from shim.profiles.compile.toml_errors import Source
-from shim.profiles.files import packaged
-from shim.profiles.profile import build
+from shim.profiles.check.toml_errors import Source
+from shim.profiles.load.files import packaged
+from shim.profiles.load.vendor import build
+from shim.profiles.run.parts import CALLS, CHARACTERS
 from shim.vendors import find
 from tests.profiles.compile.test_profile_rules import END, USE, rule, say
 

@@ -17,8 +17,8 @@ from shim.core.errors import FrontendError
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
-from shim.profiles.compile.toml_errors import Source
-from shim.profiles.profile import build
+from shim.profiles.check.toml_errors import Source
+from shim.profiles.load.vendor import build
 from shim.vendors import PROFILES
 
 NAMES = [name for name in PROFILES if name not in ("acai", "kilo")]  # these say only what is different

@@ -4,9 +4,11 @@ import pytest
 
 from shim.core.errors import FrontendError
 from shim.core.reading.account import Account
-from shim.profiles.compile.fields import field_getter, unquoted
-from shim.profiles.compile.paths import ITEMS
-from shim.profiles.compile.toml_errors import SEARCHED_CHARACTERS, Source, Spot
+from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, Source, Spot
+from shim.profiles.compile.fields import field
+from shim.profiles.compile.names import NAMES
+from shim.profiles.compile.source import Function
+from shim.profiles.run.values import ITEMS, unquoted
 
 EVENT = {
     "type": "x",
@@ -23,17 +25,24 @@ EVENT = {
 }
 
 
-class Scope:
-    """What a getter is given besides the event."""
+class Engine:
+    """What a field may use besides the event."""
 
-    def __init__(self, index=0):
-        self.index, self.account = index, Account()
+    account = Account()
 
 
-def value(spec, event=EVENT, item=None, index=0):
-    """The value of a field."""
+def value(spec, event=EVENT, items=()):
+    """The value of a field: in a rule without `foreach`, or the values in one that goes over `items`."""
     spot = Spot(Source("own.toml", lambda: ""), spec, ("event", 0, "text"))
-    return field_getter(spot)(event, item, Scope(index))
+    here = Function("engine, event, items")
+    if not items:
+        here.line(f"return {field(spot, here)}")
+        return here.made("value", NAMES)(Engine, event, items)
+    here.line("found = []")
+    with here.loop("items"):
+        here.line(f"found.append({field(spot, here)})")
+    here.line("return found")
+    return here.made("value", NAMES)(Engine, event, items)
 
 
 @pytest.mark.parametrize(
@@ -67,15 +76,15 @@ def test_a_path(path, found):
 
 
 def test_a_path_of_an_item():
-    item = {"id": "i1", "args": {"p": 2}}
-    assert [value(path, item=item, index=4) for path in ("$", "$.id", "$.args.p", "$.no", "$index", "number")] == [
-        item,
-        "i1",
-        2,
-        None,
-        4,
-        7,
-    ]
+    items = ["no object", {"id": "i1", "args": {"p": 2}}]
+    paths = ("$", "$.id", "$.args.p", "$.no", "$index", "number")
+    assert [value(path, items=items)[1] for path in paths] == [items[1], "i1", 2, None, 1, 7]
+    assert [value(path, items=items)[0] for path in paths] == [items[0], None, None, None, 0, 7]
+
+
+@pytest.mark.parametrize("path", ["$", "$.id", "$[0]"])
+def test_a_path_of_an_item_finds_nothing_where_there_are_none(path):
+    assert value(path) is None
 
 
 @pytest.mark.parametrize(

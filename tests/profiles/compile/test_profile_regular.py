@@ -2,8 +2,8 @@
 
 import pytest
 
-from shim.profiles.compile.regular import CUT, SHARED, fault
-from shim.profiles.files import packaged
+from shim.profiles.check.regular import CUT, SHARED, fault
+from shim.profiles.load.files import packaged
 from shim.vendors import PROFILES
 
 

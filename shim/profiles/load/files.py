@@ -1,4 +1,4 @@
-"""From the file of a profile to its vendor: what it extends, the class that it names, then `profile.build`.
+"""From the file of a profile to its vendor: what it extends, the class that it names, then `vendor.build`.
 
 How a file is read is the caller's affair: bundled ones come from this package, a user's own through the shell.
 """
@@ -7,13 +7,16 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.core.errors import FrontendError
-from shim.core.vendor.translator import Translator
 from shim.core.vendor.vendor import Vendor
-from shim.profiles.compile.toml_errors import Source, Spot
-from shim.profiles.profile import Trace, build, merged
+from shim.profiles.check.toml_errors import Source, Spot
+from shim.profiles.load.vendor import build, merged
+
+if TYPE_CHECKING:
+    from shim.core.vendor.translator import Translator
+    from shim.profiles.compile.rules import Trace
 
 PROFILE_BYTES = 256 * 1024  # the longest bundled one has 8 KB
 ADAPTER = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
@@ -60,7 +63,7 @@ def bundled_module(name: str) -> ModuleType:
     return import_module(f"shim.vendors.{name}")
 
 
-def vendor(name: str, place: str, read: Read, bases: Collection[str], trace: Trace | None = None) -> Vendor:
+def vendor(name: str, place: str, read: Read, bases: Collection[str], trace: "Trace | None" = None) -> Vendor:
     """The vendor that the profile at `place` describes.
 
     `bases` are the bundled profiles, which it may extend; `trace` as `build` has it.
@@ -68,9 +71,9 @@ def vendor(name: str, place: str, read: Read, bases: Collection[str], trace: Tra
     file = read(place)
     spot = Spot(file.source, file.table)
     table, adapter = _whole(file, read, bases)
-    found = table.get("adapter")
-    named = None if found is None else _adapter(spot.at("adapter"), found, adapter)
-    return build(name, table, file.source, named, trace)
+    named = table.get("adapter")
+    imported = None if named is None else lambda: _adapter(spot.at("adapter"), named, adapter)
+    return build(name, table, file.source, imported, trace)
 
 
 def _whole(file: File, read: Read, bases: Collection[str]) -> tuple[Mapping[str, Any], File]:
@@ -86,7 +89,10 @@ def _whole(file: File, read: Read, bases: Collection[str]) -> tuple[Mapping[str,
     return merged(table, own), file if spot.at("adapter") else adapter
 
 
-def _adapter(spot: Spot, named: object, file: File) -> type[Translator]:
+def _adapter(spot: Spot, named: object, file: File) -> "type[Translator]":
+    """The class that a profile names; `file` is the one beside which its module stands."""
+    from shim.core.vendor.translator import Translator
+
     found = re.fullmatch(ADAPTER, named) if isinstance(named, str) else None
     if found is None:
         raise spot.refused('"module:Class", a module beside the profile', named)

@@ -48,9 +48,9 @@ from shim.core.errors import FrontendError
 from shim.core.vendor.tools import Tools, vendor_names
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Launch, Report, Request, as_argument, as_stdin
 from shim.core.vendor.versions import VersionProbe, conditions
-from shim.profiles.compile.toml_errors import Spot
+from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.tools import RuledTool
-from shim.profiles.words import BUNDLED, SWITCHES, TEXTS, Prompt, part
+from shim.profiles.load.words import BUNDLED, SWITCHES, TEXTS, Prompt, part
 
 WORDS = 200  # of one template
 VARIANTS = 10
@@ -275,12 +275,8 @@ def _system_prompts(request: Request, uses: set[str]) -> tuple[str, str, list[st
 
 def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
     """The program's names of the tools that can do what was taken away, whatever else they can do."""
-    others = {own: tool.alternatives for own, tool in tools.items() if isinstance(tool, RuledTool)}
-    return [
-        own
-        for own, tool in tools.items()
-        if not {tool.name, *(name for _, (name, _) in others.get(own, ()))}.isdisjoint(removed)
-    ]
+    others = {own: tool.others for own, tool in tools.items() if isinstance(tool, RuledTool)}
+    return [own for own, tool in tools.items() if not {tool.name, *others.get(own, ())}.isdisjoint(removed)]
 
 
 def _allowed(tools: Tools, request: Request, name: str) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shim.core.errors import FrontendError
-from shim.profiles.compile.toml_errors import Spot
+from shim.profiles.check.toml_errors import Spot
 
 WORDS = 200  # of one part
 CONDITIONS = 10

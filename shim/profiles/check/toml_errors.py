@@ -145,7 +145,7 @@ def _endless(pattern: str) -> str:
     """What a pattern must be that might take long; most repeat one thing at most, and need no second look."""
     if sum(map(pattern.count, "*+,")) < 2 and not any(sign in pattern for sign in (")*", ")+", "){")):
         return ""
-    from shim.profiles.compile.regular import fault
+    from shim.profiles.check.regular import fault
 
     return fault(pattern)
 

@@ -1,0 +1,113 @@
+"""The arguments of a call in Claude's words: one function for each tool (`tools` has how a profile says it)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from shim.core.reading.account import Account
+from shim.core.vendor.tools import Arguments
+from shim.profiles.check.toml_errors import Spot
+from shim.profiles.compile.conditions import conditions
+from shim.profiles.compile.fields import field, fields
+from shim.profiles.compile.names import NAMES
+from shim.profiles.compile.source import Function, literal
+
+_PATHS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
+
+Change = Callable[[Arguments], tuple[str, Arguments]]
+Getter = Callable[[Arguments], Any]
+
+
+class _NoEngine:
+    """What is repaired in a field of arguments is counted nowhere; the call itself is."""
+
+    account = Account()
+
+
+_NAMES = NAMES | {"engine": _NoEngine}
+
+
+def change(spot: Spot, alternatives: list[Spot]) -> Change:
+    """From a call's arguments to Claude's name and arguments; the arguments that came are not changed."""
+    here = Function("event")
+    for one in alternatives:
+        tests = [asked.test(here) for asked in conditions(one.at("match"))]
+        with here.block(f"if {' and '.join(tests) or 'True'}:"):
+            _arguments(one, spot, here)
+    _arguments(spot, spot, here)
+    return here.made("change", _NAMES)
+
+
+def _arguments(spot: Spot, tool: Spot, here: Function) -> None:
+    """The lines that give Claude's name and arguments for a tool, or for one of its alternatives."""
+    name = literal(spot.at("name").text(tool.at("name").text()))
+    keep = spot.at("keep").switch()
+    added = dict(spot.at("add").table())
+    add = f" | {here.constant(added)}" if added else ""
+    if not spot.at("args"):
+        here.line(f"return {name}, event{add}")
+    elif keep:
+        here.line(f"return {name}, {here.constant(_kept(spot.at('args')))}(event){add}")
+    else:
+        here.line("found = {}")
+        for key, value in fields(spot.at("args"), here).items():
+            held, again = here.held(value)
+            with here.block(f"if {held} is not None:"):
+                here.line(f"found[{literal(key)}] = {again}")
+        here.line(f"return {name}, found{add}")
+
+
+def _kept(spot: Spot) -> Callable[[Arguments], Arguments]:
+    """Fields where arguments that no field names stay; a field stands where the first argument of it stood."""
+    fields(spot, Function("event"))
+    getters = {key: _getter(spot.at(key)) for key in spot.table()}
+    places: dict[str, list[str]] = {}
+    for key, value in spot.table().items():
+        for named in _named(value):
+            places.setdefault(named, []).append(key)
+
+    def kept(arguments: Arguments) -> Arguments:
+        found: Arguments = {}
+
+        def put(key: str) -> None:
+            if key not in found and (value := getters[key](arguments)) is not None:
+                found[key] = value
+
+        for key, value in arguments.items():
+            if key in places:
+                for ours in places[key]:
+                    put(ours)
+            elif key not in getters:
+                found[key] = value
+        for key in getters:
+            put(key)
+            if key not in found and key in arguments and key not in places:
+                found[key] = arguments[key]
+        return found
+
+    return kept
+
+
+def _getter(spot: Spot) -> Getter:
+    here = Function("event")
+    here.line(f"return {field(spot, here)}")
+    return here.made("argument", _NAMES)
+
+
+def _named(value: Any) -> list[str]:
+    """The arguments that a field is made of: the first keys of its paths."""
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.split("||")]
+        return [_first_key(part) for part in parts if not part.startswith("$")]
+    if isinstance(value, list):
+        return [name for one in value for name in _named(one)]
+    if isinstance(value, dict):
+        inner = [one for key in ("object", "item") if isinstance(one := value.get(key), dict)]
+        found = [name for table in inner for name in _named(list(table.values()))]
+        return found + [name for key, one in value.items() if key in _PATHS for name in _named(one)]
+    return []
+
+
+def _first_key(path: str) -> str:
+    if path[:1] in ("'", '"'):
+        return path[1:].partition(path[0])[0]
+    return path.partition(".")[0].partition("[")[0]

@@ -1,0 +1,69 @@
+"""The conditions of a rule or of a tool: `match` and `item_match` (`rules` has how they are said)."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from shim.profiles.check.toml_errors import Spot
+from shim.profiles.compile.fields import is_among, literals, matches
+from shim.profiles.compile.paths import path
+from shim.profiles.compile.source import Function
+
+CONDITIONS = 20  # of one rule
+_OPERATORS = ("exists", "kind", "in", "not_in", "regex")
+_KINDS: Mapping[str, str] = {
+    "string": ".__class__ is str",
+    "number": ".__class__ in (int, float)",
+    "boolean": ".__class__ is bool",
+    "array": ".__class__ is list",
+    "object": ".__class__ is dict",
+    "null": " is None",
+}
+
+
+class Condition(NamedTuple):
+    """What is asked of the value at `path`; `holds` makes an expression of the one that reads it."""
+
+    path: Spot
+    holds: Callable[[str, Function], str]
+
+    def test(self, here: Function, known: str | None = None) -> str:
+        """The condition as an expression; `known` is the name of the value, where it was read before."""
+        return self.holds(known or path(self.path, here), here)
+
+
+def conditions(spot: Spot, *, leave: str = "", of_item: bool = False) -> list[Condition]:
+    """The conditions of a `match` table, without the key `leave`."""
+    table = spot.table()
+    if len(table) > CONDITIONS:
+        raise spot.refused(f"a table of at most {CONDITIONS} conditions", f"a table of {len(table)}")
+    found: list[Condition] = []
+    for key in table:
+        if key != leave:
+            text = key if not of_item or key.startswith("$") else f"$.{key}"
+            asked = Spot(spot.source, text, (*spot.keys, key))
+            found += [Condition(asked, holds) for holds in _tests(spot.at(key))]
+    return found
+
+
+def _tests(spot: Spot) -> list[Callable[[str, Function], str]]:
+    if isinstance(spot.value, dict):
+        spot.table(_OPERATORS)
+        if not spot.value:
+            raise spot.refused(f"a table with one of {', '.join(_OPERATORS)}")
+        return [_operator(spot.at(name), name) for name in spot.value]
+    wanted = literals(spot if isinstance(spot.value, list) else Spot(spot.source, [spot.value], spot.keys))
+    return [lambda value, here: is_among(value, wanted, here)]
+
+
+def _operator(spot: Spot, name: str) -> Callable[[str, Function], str]:
+    if name == "exists":
+        there = "is not" if spot.switch() else "is"
+        return lambda value, here: f"{value} {there} None"
+    if name == "regex":
+        spot.pattern()
+        return lambda value, here: matches(spot, value, here)
+    if name == "kind":
+        kind = _KINDS[spot.choice(_KINDS)]
+        return lambda value, here: f"{value}{kind}"
+    wanted, denied = literals(spot), "" if name == "in" else "not "
+    return lambda value, here: f"{denied}{is_among(value, wanted, here)}"

@@ -1,0 +1,203 @@
+"""The vendor that a profile describes: its table, checked, with all that starting its child needs.
+
+                                   WHAT A PROFILE HOLDS
+
+    schema = 1
+    id = "name"               the name of its file
+    extends = "opencode"      a bundled profile whose tables this one changes (lists are replaced)
+    unattended = true         it runs its tools and asks nobody
+    listed = ["Bash"]         what it can run, in Claude's words; else all that [tools] names
+    other_tools = { … }, unknown_tools = "pass"    `tools`
+    adapter = "module:Class"  a class for what rules cannot say; see below
+    [launch]                  `launch`, and permission_args (mode → words), permission_env (mode → variables),
+                              permission_tools (mode → `listed`, where that is less),
+                              timeouts = { first_byte, idle, tool } in seconds,
+                              interrupt = { signal = "SIGINT", grace = 1.4 } (seconds until it is ended all the same),
+                              env_keep (ANTHROPIC_* that it may see), resume_id_pattern, model_map (Claude's
+                              name of a model → its own), gate (what stderr says when its trust gate is closed), login,
+                              api_base (the variable with another address of its API),
+                              version_probe = { args = ["--version"], regex = 'own ([0-9.]+)', tested = ">=1.2,<2" }:
+                              how it is asked for its version, where that stands in the answer (the first group, or
+                              all), and which versions these rules were tried with. No turn waits for it
+                              home = { variable = "X_HOME", folder = ".x" }: its own records, which an adapter may read
+    [stream]                  text = final (or delta, cumulative): what a `text` rule gives
+                              usage = none (request: they add up, run_total: the last one counts, thread_total: that,
+                              less what the session had before; that is kept with it)
+                              end = { ok_exit = [0], result = "event" }: "event" needs a `result` rule to have been
+                              seen, "synthesize" makes it of a good exit behind a whole reply
+                              ids = "process": ids of calls begin anew with each process (else: "session")
+                              results = "late": what a call returned may come behind the next text, or never (else:
+                              "next"); a whole text waits one event while calls are open
+                              stderr_noise = ["…"]: beginnings of lines that never are the reason of a failure
+                              saves_late = true: a session can go on only once a reply was complete
+                              given_id = true: {session_id} names every new session, because it tells its id too late
+    [[event]]                 `rules`, `emits`
+    [[report]]                rules of the file `launch.report`, read at the end: session, usage, result, error, notice
+    [[stderr]]                regex, emit = "session" (group session_id) or "error" (group error, cause)
+    [exit_codes]              code = cause, for an end of which nothing else says why
+    [tools]                   `tools`
+
+A profile has no state and no code. `adapter` names a subclass of `shim.profiles.profile.ProfileTranslator`: a bundled
+profile's is a module of `shim.vendors`, a user's is a file beside the profile itself, `vendors/MODULE.py`. It is found
+by its place and never by a search path, so that no working directory and no package can put another in its stead
+(threats page). Whoever may write there may write the profile, which names the program to run, so it adds no power.
+
+What a child's output means is read once the child runs (`compile/stream.py`). A user's profile is read whole before
+anything is started, so that a mistake in it is told of in time.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from shim.core.claude.policy import MODES
+from shim.core.vendor.tools import Tools
+from shim.core.vendor.vendor import Vendor
+from shim.profiles.check.toml_errors import Source, Spot
+from shim.profiles.compile.tools import tools
+from shim.profiles.load.launch import of_modes, overruled_by, template
+
+if TYPE_CHECKING:
+    from shim.core.vendor.translator import Translator
+    from shim.profiles.compile.rules import Trace
+    from shim.profiles.compile.stream import Stream
+
+SCHEMA = 1
+KEYS = (
+    *("schema", "id", "extends", "unattended", "listed", "other_tools", "unknown_tools", "adapter"),
+    *("launch", "stream", "event", "report", "stderr", "exit_codes", "tools", "note"),
+)
+SIGNALS = ("SIGINT", "SIGTERM")
+TIMEOUTS = ("first_byte", "idle", "tool")
+GRACE = 10.0  # seconds after an interrupt; a frontend that waits longer has given up
+DAY = 86_400.0  # seconds; no silence is longer on purpose
+_STREAMED = ("delta", "cumulative")
+
+Table = Mapping[str, Any]
+Adapter = Callable[[], "type[Translator]"]
+
+
+def merged(base: Table, own: Table) -> dict[str, Any]:
+    """A table over another: tables inside are merged, everything else is replaced."""
+    result = dict(base)
+    for key, value in own.items():
+        before = result.get(key)
+        both = isinstance(value, dict) and isinstance(before, dict)
+        result[key] = merged(before, value) if both and before is not None else value
+    return result
+
+
+def build(
+    name: str, table: Table, source: Source, adapter: Adapter | None = None, trace: "Trace | None" = None
+) -> Vendor:
+    """The vendor that a profile describes. FrontendError, with file, line and key, for one that is wrong.
+
+    `adapter` imports the class that the profile names. `trace` is told which rules take which events.
+    """
+    spot = Spot(source, table)
+    spot.table(KEYS)
+    if spot.at("schema").value.__class__ is not int or spot.at("schema").value != SCHEMA:
+        raise spot.at("schema").refused(f"{SCHEMA}", spot.at("schema").value or "not there")
+    if spot.at("id").text() != name:
+        raise spot.at("id").refused(f"{name!r}, as its file is called")
+    known = tools(spot.at("tools"), spot.at("other_tools"), spot.at("unknown_tools"), name)
+    launch, own = spot.at("launch"), spot.at("stream")
+    made = template(launch, name, known)
+    translates = _translates(spot, adapter, lambda: _stream(spot, known, trace))
+    if not source.bundled or trace is not None:
+        translates()
+    events = [one for one in table.get("event", ()) if one]
+    tools_of = {mode: one.texts() for mode, one in of_modes(launch, "permission_tools").items()}
+    listed = spot.at("listed").texts() if spot.at("listed") else tuple(sorted({tool.name for tool in known.values()}))
+    codes = own.at("end").at("ok_exit").items(20)
+    return Vendor(
+        name=name,
+        programs=made.programs,
+        translates=translates,
+        launch=made.start,
+        modes=_modes(launch.at("permission_args")),
+        tools=known,
+        listed=listed,
+        unattended=spot.at("unattended").switch(),
+        limits_tools=not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
+        limits_turns="max_turns" in made.uses,
+        streams=own.at("text").value in _STREAMED or any(one.get("mode") in _STREAMED for one in events),
+        takes_model="model" in made.uses,
+        resumes="resume" in made.uses,
+        saves_late=own.at("saves_late").switch(),
+        given_id=own.at("given_id").switch(),
+        retracts=any(one["emit"] == "retract" for one in events),
+        interrupt=_interrupt(launch.at("interrupt")),
+        grace=_grace(launch.at("interrupt").at("grace")),
+        variants=made.variants,
+        probe=made.probe,
+        clean_exits=frozenset(int(one.number(0, 255)) for one in codes) or frozenset((0,)),
+        keys=launch.at("env_keep").texts(20),
+        gate=launch.at("gate").text(""),
+        prices=_prices(table),
+        login=launch.at("login").text(""),
+        version=made.version,
+        report=made.report,
+        api_base=launch.at("api_base").text(""),
+        home=_home(launch.at("home")),
+        overruled_by=overruled_by(launch.at("overruled_by")),
+        timeouts=_timeouts(launch.at("timeouts")),
+        chooses=(lambda request: tools_of.get(request.permission_mode, listed)) if tools_of else None,
+    )
+
+
+def _translates(spot: Spot, adapter: Adapter | None, stream: "Callable[[], Stream]") -> Adapter:
+    """What gives the class that translates; it is made once."""
+    made: list[type[Translator]] = []
+
+    def translates() -> "type[Translator]":
+        if not made:
+            from shim.profiles.profile import translator
+
+            made.append(translator(spot, stream(), None if adapter is None else adapter()))
+        return made[0]
+
+    return translates
+
+
+def _stream(spot: Spot, known: Tools, trace: "Trace | None") -> "Stream":
+    from shim.profiles.compile.stream import stream
+
+    return stream(spot, known, trace)
+
+
+def _modes(spot: Spot) -> dict[str, tuple[str, ...]]:
+    if not spot:
+        return {"default": ()}
+    spot.table(MODES)
+    return {mode: spot.at(mode).texts(20) for mode in spot.value}
+
+
+def _interrupt(spot: Spot) -> str:
+    spot.table(("signal", "grace"))
+    return spot.at("signal").choice(SIGNALS, "SIGINT")
+
+
+def _grace(spot: Spot) -> float:
+    return spot.number(0.1, GRACE) if spot else 0.0
+
+
+def _timeouts(spot: Spot) -> dict[str, float]:
+    spot.table(TIMEOUTS)
+    return {f"{key}_timeout": spot.at(key).number(1, DAY) for key in spot.table()}
+
+
+def _home(spot: Spot) -> tuple[str, str] | None:
+    """The variable and the folder of `home`."""
+    if not spot:
+        return None
+    spot.table(("variable", "folder"))
+    folder = spot.at("folder").text()
+    if not {"", ".", ".."}.isdisjoint(folder.split("/")):
+        raise spot.at("folder").refused("a folder in the person's home, such as .codex")
+    return spot.at("variable").text(""), folder
+
+
+def _prices(table: Table) -> bool:
+    """Whether a rule says what a reply cost."""
+    rules = [one for one in table.get("event", ()) if one.get("emit") in ("usage", "result")]
+    return any("cost_usd" in one or "cost_usd" in (one.get("usage") or ()) for one in rules)

@@ -1,0 +1,1 @@
+"""What compiled rules call while a child runs."""

@@ -1,0 +1,281 @@
+"""What compiled rules call, and what they remember in one child, so that no profile has to."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shim.core.claude.usage import NO_USAGE, Usage, count
+from shim.core.errors import Cause
+from shim.core.reading.account import Account
+from shim.core.turn.turn import Turn
+from shim.core.vendor.tools import Tools, claude_names, translate
+from shim.core.vendor.translator import Event, Translator
+from shim.profiles.run.tally import Tally
+
+if TYPE_CHECKING:
+    from shim.profiles.run.parts import Parts
+
+NOTICE_CHARACTERS = 2000
+ONCE = 1000  # of what was said once is remembered
+ONCE_CHARACTERS = 20_000  # of one such value: of a longer one its beginning, and its length
+LIMITS = {
+    **dict.fromkeys(("turns", "max_turns"), "error_max_turns"),
+    **dict.fromkeys(("budget", "max_budget"), "error_max_budget_usd"),
+}
+
+
+class DoubtfulError(Exception):
+    """An event out of a broken line that is not of this session."""
+
+
+class Engine(Translator):
+    """The verbs of rules, as far as they need more than one verb of the Turn."""
+
+    usage_means: ClassVar[str] = "none"
+    marks_ids: ClassVar[bool] = False
+    counts_replies: ClassVar[bool] = False  # whether a rule says how a reply ended
+    hides: ClassVar[bool] = False  # whether calls of tools that the profile does not name are left out
+    late: ClassVar[bool] = False  # what a call returned may come behind the next message, or never
+    tools: ClassVar[Tools] = {}
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self.mark = f"{turn.pen.new_uuid()[-6:]}_" if self.marks_ids else ""
+        self.session: object = None
+        self.notice = ""
+        self.tally = Tally(self.usage_means, turn.conversation)
+        self.held: list[tuple[str, str]] = []
+        self.answers = False  # whether it has ever said what a call returned
+        self.parts: Parts | None = None
+        self.keys = {"text": 0, "thinking": 0}  # of blocks that are streamed and then said whole, without a name
+        self.doubts = False  # an event out of a broken line is being read
+        self._once: set[int] = set()
+
+    @property
+    def account(self) -> Account:
+        """Where repairs are counted."""
+        return self.turn.account
+
+    def forget(self) -> None:
+        """Another turn begins: nothing of the last one is remembered."""
+        self._once.clear()
+        self.held.clear()
+        self.parts = None
+        self.session, self.notice = None, ""
+        self.tally.begin()
+
+    def first(self, values: tuple[Any, ...]) -> bool:
+        """Whether these values come for the first time in this turn."""
+        seen = hash(tuple(map(_short, values)))
+        if seen in self._once:
+            return False
+        if len(self._once) >= ONCE:
+            self._once.clear()
+        self._once.add(seen)
+        return True
+
+    # -- who speaks -----------------------------------------------------------------------------------------------
+
+    def repaired(self, event: Event) -> None:
+        """An event out of a broken line: it counts only if it is of this session (threats: forged lines)."""
+        self.doubts = True
+        try:
+            self.feed(event)
+        except DoubtfulError:
+            self.account.repaired("doubtful_event")
+        finally:
+            self.doubts = False
+
+    def follow(self, session: Any, **facts: Any) -> None:
+        """The vendor said its session. DoubtfulError where that is another one than that of an event in doubt."""
+        if self.doubts and session and self.turn.conversation.vendor_session not in (None, session):
+            raise DoubtfulError
+        self.session = session
+        self.turn.started(session_id=session, **facts)
+
+    def started(self, session: Any, facts: dict[str, Any], tools: Any) -> None:
+        """The vendor said who it is; `tools` are its own names, None where it said none."""
+        if tools is not None:
+            if self.hides and tools.__class__ is list:
+                tools = [name for name in tools if not self.hidden(name)]
+            facts["tools"] = claude_names(self.tools, tools)
+        self.follow(session, **facts)
+
+    # -- blocks ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self, kind: str, whole: Any, key: Any, final: bool) -> None:
+        """The text of a block so far; `final`: that is all of it."""
+        if whole is None:
+            return
+        (self.turn.text_snapshot if kind == "text" else self.turn.thinking_snapshot)(whole, key)
+        if final:
+            self.turn.block_end()
+            self.keys[kind] += 1
+
+    def say(self, whole: Any, kind: str) -> None:
+        """A whole block. It waits for the next event while calls are open: what they returned may come behind it."""
+        if self.held:
+            self.say_held()
+        if not self.turn.open:
+            self.turn.say(whole, kind)
+        elif whole.__class__ is str:
+            self.held.append((kind, whole))
+        else:
+            raise TypeError(f"a block of {kind} is no text")
+
+    def say_held(self, *, fill: bool = True) -> None:
+        """Say what waited; `fill`: what the open calls returned is not said any more."""
+        if fill and self.turn.open:
+            self.turn.fill_results()
+        for kind, whole in self.held:
+            self.turn.say(whole, kind)
+        self.held.clear()
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def hidden(self, name: Any) -> bool:
+        """Whether calls of a tool are left out of the stream."""
+        return self.hides and name.__class__ is str and self.tools.get(name) is None
+
+    @property
+    def oldest(self) -> str:
+        """The call that is open longest."""
+        return next(iter(self.turn.open), "")
+
+    def call(self, own: Any, name: Any, arguments: Any) -> None:
+        """A whole call, in the vendor's words."""
+        if self.parts is not None:
+            self.parts.whole(own)
+        if self.held:
+            self.calls()
+        self.turn.tool_use(own, *translate(self.tools, name, arguments), hidden=self.hidden(name))
+
+    def calls(self) -> None:
+        """A call follows: thinking between two calls leaves the first one open, a text does not."""
+        self.say_held(fill=any(kind == "text" for kind, _ in self.held))
+
+    def piece(self, key: Any, own: Any, name: Any, fragment: Any) -> None:
+        """A piece of a call."""
+        if self.parts is None:
+            from shim.profiles.run.parts import Parts
+
+            self.parts = Parts(self.account)
+        self.parts.add(key, own, name, fragment)
+
+    def gathered(self, key: Any = None, *, whole: bool = True) -> None:
+        """The calls that came in pieces are whole (the one under `key`, if it is named), or never will be."""
+        if self.parts is None:
+            return
+        if whole:
+            self.parts.say(self.call, key)
+        else:
+            self.parts.drop()
+
+    def result_with_call(self, own: Any, content: Any, failed: bool, name: Any, arguments: Any) -> None:
+        """What a call returned that may not have been said before."""
+        if self.hidden(name):
+            self.call(own, name, arguments)
+        else:
+            self.turn.tool_result(own, content, failed, *translate(self.tools, name, arguments))
+
+    def denied(self, own: Any, name: Any, arguments: Any) -> None:
+        """A call that was refused."""
+        known = self.turn.open.get(own) if own.__class__ is str else None
+        if known is not None:
+            self.turn.denied(*known)
+            return
+        claude, arguments = translate(self.tools, name, arguments)
+        claude = claude if claude.__class__ is str else "unknown"
+        self.turn.denied(str(own or claude), claude, arguments)
+
+    # -- numbers and ends -----------------------------------------------------------------------------------------
+
+    def replied(self, counted: Usage | None, stop_reason: Any, cost: float) -> None:
+        """A reply is over; usage and cost as the vendor counts them."""
+        self.gathered()
+        reason = stop_reason if isinstance(stop_reason, str) else None
+        if self.usage_means == "request":
+            self.turn.message_end(counted, reason, cost)
+            return
+        self.tally.note(counted, cost)
+        if reason:
+            self.turn.message_end(None, reason)
+
+    def result(
+        self,
+        counted: Usage | None,
+        cost: float,
+        *,
+        is_error: Any = None,
+        error: Any = None,
+        code: Any = None,
+        text: Any = None,
+        duration_ms: Any = None,
+        stop_reason: Any = None,
+        limit: Any = None,
+        interrupted: Any = None,
+    ) -> None:
+        """The vendor says that it is done; the fields are those of a `result` rule."""
+        bad = bool(interrupted or is_error)
+        self.gathered(whole=not bad)
+        if self.late:
+            # Calls are open at a good end only where the vendor never says what one returned.
+            self.say_held(fill=not bad and not self.answers)
+        facts = self.tally.facts(counted, cost)
+        facts |= {"duration_ms": count(duration_ms) or None, "result": text}
+        if isinstance(stop_reason, str):
+            self.turn.message_end(None, stop_reason)
+        if interrupted:
+            self.turn.interrupted(**facts)
+        elif is_error and not (error or text) and self.failed:
+            self._add(facts)  # the reason was said before
+        elif is_error:
+            kind: Cause | None = None if limit is None else "limit"
+            words, subtype = str(error or text or self.notice or "error"), LIMITS.get(str(limit))
+            self.turn.failed(words, kind=kind, status=_status(code), subtype=subtype, **facts)
+        else:
+            self.turn.ended(**facts)
+        self.turn.settle()
+
+    def error(self, words: Any, code: Any, kind: Cause | None) -> None:
+        """The turn failed, unless a result says more."""
+        self.turn.failed(str(words or "error"), kind=kind, status=_status(code))
+
+    def noticed(self, words: Any) -> None:
+        """What is said again if the turn fails without a reason."""
+        self.notice = str(words or "")[:NOTICE_CHARACTERS]
+
+    def retry(self, attempt: Any, most: Any, delay: Any, words: Any) -> None:
+        """The model is asked again."""
+        numbers = [count(number) for number in (attempt, most, delay)]
+        self.noticed(words)
+        self.turn.retry(numbers[0] or 1, numbers[1] or numbers[0] or 1, numbers[2], self.notice)
+
+    def compacted(self, trigger: Any, tokens: Any) -> None:
+        """The context was shortened."""
+        self.turn.compacted("manual" if trigger == "manual" else "auto", count(tokens))
+
+    def _add(self, facts: dict[str, Any]) -> None:
+        """More is known of an end that was said before."""
+        outcome = self.turn.outcome
+        if outcome is not None:
+            self.turn.outcome = outcome._replace(facts={**outcome.facts, **facts})
+
+    def spend(self) -> None:
+        """A total that no end has named is this turn's all the same, however it ended."""
+        if self.tally.unsaid:
+            facts = self.tally.facts(None, 0.0)
+            self.turn.spent(facts["usage"] or NO_USAGE, facts.get("cost", 0.0))
+
+    @property
+    def failed(self) -> bool:
+        """Whether the vendor said that the turn failed."""
+        return self.turn.outcome is not None and self.turn.outcome.kind == "failed"
+
+
+def _short(value: Any) -> Any:
+    if value.__class__ is str:
+        return value[:ONCE_CHARACTERS], len(value)
+    return value if isinstance(value, int | float | None) else str(value)[:ONCE_CHARACTERS]
+
+
+def _status(code: Any) -> int | None:
+    return code if code.__class__ is int else None

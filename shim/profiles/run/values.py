@@ -1,0 +1,166 @@
+"""What the expressions of a profile call: operators on values, where a line of Python would not say it.
+
+A value that is not there is None, and every operator takes that.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from shim.core.claude.usage import Usage, usage
+from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS
+
+ITEMS = 10_000  # of a list that a rule walks over: more than any vendor prints in one line
+_SHELLS = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
+
+
+class _Every:
+    """Stands for `[*]`, which no key can be."""
+
+
+EVERY = _Every()
+
+
+def along(value: Any, steps: Sequence[Any]) -> Any:
+    """The value at the end of a path: keys, places in a list, EVERY."""
+    for position, step in enumerate(steps):
+        if step is EVERY:
+            if value.__class__ is not list:
+                return None
+            found = [along(one, steps[position + 1 :]) for one in value[:ITEMS]]
+            return [one for one in found if one is not None] or None  # none of them has it: as if it were not there
+        if step.__class__ is str:
+            value = value.get(step) if value.__class__ is dict else None
+        elif value.__class__ is list and -len(value) <= step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
+
+
+def identity(value: Any) -> Any:
+    """An id as text; some vendors count."""
+    return str(value) if value.__class__ is int else value
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Whether a value is a literal: true is not 1."""
+    return bool(found == wanted) and (found.__class__ is bool) is (wanted.__class__ is bool)
+
+
+def among(found: Any, wanted: Sequence[Any]) -> bool:
+    """Whether a value is one of these literals."""
+    return any(same(found, one) for one in wanted)
+
+
+def mapped(found: Any, table: dict[str, Any]) -> Any:
+    """The entry of a string, a boolean or an integer."""
+    if found.__class__ is str:
+        return table.get(found)
+    if found.__class__ is bool:
+        return table.get("true" if found else "false")
+    return table.get(str(found)) if found.__class__ is int else None
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def number(value: Any) -> int | float:
+    """A number, or the sum of a list of numbers; 0 for what is none."""
+    if value.__class__ is list:
+        return sum(number(one) for one in value if one.__class__ is not list)
+    return value if isinstance(value, int | float) and value.__class__ is not bool else 0
+
+
+def total(*values: Any) -> int | float:
+    """The sum of numbers."""
+    return sum(map(number, values))
+
+
+def rest(first: Any, *others: Any) -> int | float:
+    """The first number without the others; never below 0."""
+    return max(number(first) - sum(map(number, others)), 0)
+
+
+def multiplied(found: Any, factor: float) -> Any:
+    """A number times a factor, an integer where it is one; another value as it is."""
+    if not isinstance(found, int | float) or found.__class__ is bool:
+        return found
+    product = found * factor
+    return int(product) if product == product // 1 else product
+
+
+def counted(fresh: Any, cached: Any, written: Any, output: Any) -> Usage | None:
+    """The usage of four counts; None where none of them is there."""
+    if fresh is None and cached is None and written is None and output is None:
+        return None
+    return usage(fresh, cached, written, output)
+
+
+# -- texts ------------------------------------------------------------------------------------------------------------
+
+
+def said(value: Any) -> str:
+    """A value as a part of a text."""
+    if value.__class__ is str:
+        return str(value)
+    if isinstance(value, dict | list):
+        from shim.core.reading.json_text import dump
+
+        return dump(value).decode()
+    if value.__class__ is bool:
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def joined(values: Any, separator: str) -> Any:
+    """The items of a list as one text; another value as it is."""
+    return separator.join(map(said, values)) if values.__class__ is list else values
+
+
+def together(separator: str, *values: Any) -> str:
+    """The values that are there as one text."""
+    return separator.join([said(value) for value in values if value is not None])
+
+
+def there(fields: dict[str, Any]) -> dict[str, Any]:
+    """An object of the fields that are there."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def captured(found: Any, pattern: re.Pattern[str], group: int) -> str | None:
+    """What a group of a pattern found in a text."""
+    hit = pattern.search(found, 0, SEARCHED_CHARACTERS) if found.__class__ is str else None
+    return hit[group] if hit else None
+
+
+def stripped(found: Any, pattern: re.Pattern[str]) -> Any:
+    """A text without what a pattern finds at its two ends; another value as it is."""
+    if found.__class__ is not str:
+        return found
+    if len(found) <= SEARCHED_CHARACTERS:
+        return pattern.sub("", found)
+    # Where the first look ends is not the end of the text.
+    spans = {one.span() for one in pattern.finditer(found, 0, SEARCHED_CHARACTERS) if one.end() < SEARCHED_CHARACTERS}
+    spans.update(one.span() for one in pattern.finditer(found, len(found) - SEARCHED_CHARACTERS))
+    kept, last = [], 0
+    for start, end in sorted(spans):
+        if start >= last:
+            kept.append(found[last:start])
+            last = end
+    return "".join(kept) + found[last:]
+
+
+def unquoted(command: Any) -> Any:
+    """The command inside `/bin/bash -lc '…'`; another value as it is."""
+    if command.__class__ is not str:
+        return command
+    if " -" not in command[:40] or command.split(" ", 1)[0].rpartition("/")[2] not in _SHELLS:
+        return command
+    import shlex
+
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+    return words[2] if len(words) == 3 and words[1] in ("-c", "-lc", "-ic", "-lic") else command
