@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-PATIENCE = 60.0  # of conform.PATIENCE: that module and what it needs are imported when it is run
+PATIENCE = 60.0  # the same as conform.PATIENCE, whose module is imported only when the command runs
 
 
 class As(StrEnum):
-    """What the command is to be."""
+    """What the command claims to be."""
 
     DROP_IN = "drop-in"
     REAL = "real"
@@ -28,21 +28,24 @@ class Frontend(StrEnum):
 
 
 def check_conformance(
-    command: Annotated[list[str], typer.Argument(help="The command, behind --.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
-    kind: Annotated[As, typer.Option("--as", help="real: without the rules that bind drop-ins only.")] = As.DROP_IN,
-    timeout: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds that one answer may take.")] = PATIENCE,
-    prompt: Annotated[str | None, typer.Option(help="A message with a short answer.")] = None,
+    command: Annotated[list[str], typer.Argument(help="The command to check, after --.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    kind: Annotated[As, typer.Option("--as", help="real leaves out the rules that bind drop-ins only.")] = As.DROP_IN,
+    timeout: Annotated[float, typer.Option(min=0.1, max=3600, help="The seconds that one answer may take.")] = PATIENCE,
+    prompt: Annotated[str | None, typer.Option(help="A message that has a short answer.")] = None,
     tool_prompt: Annotated[
-        str | None, typer.Option(help="One that needs a tool. What it asks permission for is allowed.")
+        str | None, typer.Option(help="A message that needs a tool. What it asks permission for is allowed.")
     ] = None,
-    long_prompt: Annotated[str | None, typer.Option(help="One with a long answer, to be interrupted.")] = None,
-    frontend: Annotated[Frontend, typer.Option(help="How it is started.")] = Frontend.ALL,
+    long_prompt: Annotated[
+        str | None, typer.Option(help="A message that has a long answer, which is interrupted.")
+    ] = None,
+    frontend: Annotated[Frontend, typer.Option(help="How the command is started.")] = Frontend.ALL,
 ) -> None:
-    """Check any claude-like command against Claude's contract, from outside.
+    """Check any claude-like command against the contract of the claude binary, from outside.
 
-    Starts it about forty times, with some twenty short turns, in a temporary folder and with your environment: it asks
-    the model that it would ask for you, and keeps what it keeps. Exit 1 when a MUST is broken.
+    The command is started about forty times, for some twenty short turns, in a temporary folder and with your
+    environment. It calls the model that it calls for you, which may cost money, and keeps the files that it always
+    keeps. Exit 1 when a MUST is broken.
 
     Example: shim conform -- claude
     """
@@ -53,7 +56,7 @@ def check_conformance(
 
     for name, value in (("--prompt", prompt), ("--tool-prompt", tool_prompt), ("--long-prompt", long_prompt)):
         if value is not None and (not value.strip() or value.startswith("-") or "\0" in value):
-            raise typer.BadParameter("it is empty, begins with a dash or has NUL", param_hint=name)
+            raise typer.BadParameter("it is empty, begins with a dash, or contains NUL", param_hint=name)
     options = Options(
         drop_in=kind is As.DROP_IN,
         sdk=frontend is not Frontend.YUME,
@@ -63,7 +66,7 @@ def check_conformance(
         long_prompt=long_prompt or LONG_PROMPT,
     )
     stderr = Console(stderr=True)
-    with stderr.status("it is started again and again, and watched") if stderr.is_terminal else nullcontext():
+    with stderr.status("starting the command about forty times …") if stderr.is_terminal else nullcontext():
         findings = conform(command, os.environ, os.getcwd(), options, timeout)
     if as_json:
         sys.stdout.write(report(command, findings))

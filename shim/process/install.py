@@ -38,12 +38,12 @@ def install(directory: str, name: str, installed: Mapping[str, str], *, force: b
     if os.path.lexists(path) and (os.path.islink(path) or not is_ours(path)):
         if not force:
             raise FrontendError(
-                f"{path} is there already and is not ours",
-                hint="choose another folder with --to, or --force to keep it as " + name + BACKUP_SUFFIX,
+                f"{path} exists already and is not ours",
+                hint=f"choose another folder with --to, or --force to rename it to {name}{BACKUP_SUFFIX}",
             )
         kept = path + BACKUP_SUFFIX
         if os.path.lexists(kept):
-            raise FrontendError(f"{kept} is there already", hint="move it away first; it may be your real claude")
+            raise FrontendError(f"{kept} exists already", hint="move it away first; it may be your real claude")
         os.rename(path, kept)
     replace(path, lambda file: write_all(file, script(installed, name)), 0o755)
     os.chmod(path, 0o755)  # whatever the umask says: anybody's frontend may start it

@@ -51,8 +51,8 @@ def find(name: str, *, flat: bool = False) -> Vendor:
     """The vendor called `name`; FrontendError when there is none. `flat`: nothing of it may pass verbatim."""
     if not vendor_name(name) or name not in VENDORS:
         raise FrontendError(
-            f"{name[:40]!r} is no vendor; there are: {', '.join(VENDORS)}",
-            hint="`shim vendors` shows each with what is found on this machine",
+            f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}",
+            hint="`shim vendors` shows which of them are on this machine",
         )
     place = (flat and FLAT.get(name)) or VENDORS[name]
     if place.endswith(PROFILE):

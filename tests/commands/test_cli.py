@@ -135,7 +135,7 @@ def test_a_file_that_is_not_there_is_exit_2_and_a_vendor_that_is_not_there_exit_
     assert shim("translate", "demo", "/nowhere/at/all")[0] == 2
     status, said, complaint = shim("translate", "nobody", recorded)
     assert (status, said) == (1, b"")
-    assert "'nobody' is no vendor" in complaint and "hint: " in complaint
+    assert "unknown vendor 'nobody'" in complaint and "hint: " in complaint
 
 
 def test_a_folder_is_no_recording(shim, inside):

@@ -176,7 +176,7 @@ def test_every_json_format_says_why_it_cannot_start(box, words):
     said = [json.loads(line) for line in done.stdout.splitlines()]
     result = [line for line in (said[0] if isinstance(said[0], list) else said) if line["type"] == "result"]
     assert done.status == 1
-    assert len(result) == 1 and "is no vendor" in result[0]["errors"][0]
+    assert len(result) == 1 and "unknown vendor" in result[0]["errors"][0]
 
 
 def test_without_a_vendor_the_hint_lists_the_programs_on_path(box):

@@ -92,7 +92,7 @@ def test_installing_again_with_force_does_not_keep_ours_as_the_real_one(box):
 def test_what_was_kept_before_is_never_overwritten(box):
     box.program("claude", "echo second\n")
     box.program("claude.before-shim", "echo first\n")
-    with pytest.raises(FrontendError, match="is there already"):
+    with pytest.raises(FrontendError, match="exists already"):
         put(box, force=True)
     assert "first" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
     assert "second" in (box.bin / "claude").read_text(encoding="utf-8")

@@ -114,8 +114,8 @@ def test_a_system_prompt_with_nul_is_an_error_and_no_crash(box):
         (("--resume=--yolo",), "neither a UUID"),
         (("--model=--yolo",), "the model name"),
         (("--model", "../../x"), "the model name"),
-        (("--shim-vendor", "../../evil"), "is no vendor"),
-        (("--shim-vendor", "/bin/sh"), "is no vendor"),
+        (("--shim-vendor", "../../evil"), "unknown vendor"),
+        (("--shim-vendor", "/bin/sh"), "unknown vendor"),
     ],
 )
 def test_ids_and_names_are_no_paths_and_no_flags(box, demo, words, said):

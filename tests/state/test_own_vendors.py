@@ -266,7 +266,7 @@ def test_the_working_directory_gives_no_vendor_and_no_adapter(box):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "crow.toml").write_text(PARROT.replace('"parrot"', '"crow"'))
         (folder / "beak.py").write_text("raise SystemExit('the working directory ran')\n")
-    assert "'crow' is no vendor" in box.claude(*ASK, SHIM_VENDOR="crow").stderr
+    assert "unknown vendor 'crow'" in box.claude(*ASK, SHIM_VENDOR="crow").stderr
     done = box.claude(*ASK, SHIM_VENDOR="parrot")
     assert "a module beside the profile" in done.result["errors"][0]
 

@@ -1,4 +1,4 @@
-"""`shim cast …`: what is done with recordings that are kept. What a command needs is imported when it is run."""
+"""`shim cast …`: commands for recordings. A command imports what it needs when it runs."""
 
 import json
 import sys
@@ -11,10 +11,11 @@ from rich.text import Text
 from shim.commands.cast.stats import stats_of
 from shim.commands.cast.tables import list_casts
 from shim.core.reading.account import printable
+from shim.story.figures import counted
 
 app = typer.Typer(
     name="cast",
-    help="Recordings: check them, blank more, cut fixtures out, list them, add them up.",
+    help="Work with recordings: list, add up, verify, redact, cut out a test case.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -22,12 +23,12 @@ app = typer.Typer(
 
 @app.command()
 def verify(
-    casts: Annotated[list[str], typer.Argument(help="Casts, and folders of casts.", metavar="CAST")],
-    as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
+    casts: Annotated[list[str], typer.Argument(help="Recordings, or folders of them.", metavar="CAST")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Prove that casts are as they were written, or say between which lines they are not.
+    """Verify that recordings are whole and unchanged, or name the lines that are damaged.
 
-    Exit 1 when one is damaged or cut off. It proves damage, not who wrote the file.
+    Exit 1 when one is damaged or cut off. The checksums prove damage; they do not prove who wrote the file.
 
     Example: shim cast verify ~/casts
     """
@@ -42,7 +43,7 @@ def verify(
         if as_json:
             rows.append(checked._asdict())
             continue
-        _say(console, f"{path}: {checked.state}, {checked.lines} lines")
+        _say(console, f"{path}: {checked.state}, {counted(checked.lines, 'line')}")
         for found in checked.findings:
             _say(console, f"  {_where(found['first'], found['last'])}: {found['severity']}: {found['text']}")
         if checked.left_out:
@@ -57,18 +58,20 @@ def verify(
 def redact(
     cast: Annotated[str, typer.Argument(metavar="CAST", help="The recording.")],
     pattern: Annotated[
-        list[str] | None, typer.Option(help="A regular expression (of Python); what it matches is blanked too.")
+        list[str] | None, typer.Option(help="Blank what this regular expression (Python) matches, too.")
     ] = None,
-    text: Annotated[list[str] | None, typer.Option(help="Words that are blanked wherever they stand.")] = None,
-    in_place: Annotated[bool, typer.Option("--in-place", help="The recording itself becomes the new one.")] = False,
-    output: Annotated[str | None, typer.Option("-o", "--output", help="The new file, which must not exist.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also what is damaged, or cut off.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
+    text: Annotated[list[str] | None, typer.Option(help="Blank these words wherever they stand.")] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Replace the recording.")] = False,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="Write to this new file, which must not exist.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Accept a recording that is damaged or cut off.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Blank what looks like a secret in a recording, and what you say is one; count what was blanked.
+    """Blank what looks like a secret in a recording, and your own patterns and words; count what was blanked.
 
-    Strings of JSON, plain lines and base64 are looked through, also where a secret is split over lines: one of your own
-    up to 512 characters. An expression may take 5 seconds for one text. The checkpoints are those of the new bytes.
+    Strings of JSON, plain lines and base64 are searched, also for secrets that are split over lines (your own up to 512
+    characters). An expression may take 5 seconds for one text. The new file has checksums of its own.
 
     Example: shim cast redact run.cast --pattern 'ACME-[0-9]{6}' --text 'project moonlight' -o clean.cast
     """
@@ -76,7 +79,7 @@ def redact(
     from shim.recording.folders import redact_cast
 
     if in_place == (output is not None):
-        raise typer.BadParameter("one of --in-place and -o FILE says where the new recording goes")
+        raise typer.BadParameter("give either --in-place or -o FILE")
     done = redact_cast(cast, output, pattern or [], text or [], force=force)
     if as_json:
         sys.stdout.write(json.dumps(done._asdict(), indent=2) + "\n")
@@ -84,9 +87,9 @@ def redact(
         console = Console(highlight=False)
         _say(console, f"{output or cast}: {summary(dict(done.counts)) or 'nothing was found'}")
         if done.skipped:
-            _say(console, f"  {done.skipped} lines that no reader takes were left out")
+            _say(console, f"  left out: {counted(done.skipped, 'line')} that cannot be read")
         if done.lost:
-            _say(console, "  more is split over lines than was kept in mind: do it once more with the new recording")
+            _say(console, "  more secrets are split over lines than one pass finds: run it again on the new recording")
     if done.lost:
         raise typer.Exit(1)
 
@@ -94,15 +97,15 @@ def redact(
 @app.command()
 def fixture(
     cast: Annotated[str, typer.Argument(metavar="CAST", help="The recording.")],
-    to: Annotated[str, typer.Option("--to", help="The folder of the fixtures; the case is VENDOR/NAME in it.")],
-    child: Annotated[int | None, typer.Option(help="Which child, where there are several.")] = None,
-    turn: Annotated[int | None, typer.Option(help="The child that was started for this turn.")] = None,
-    name: Annotated[str, typer.Option(help="The case; else it is called as the recording is.")] = "",
-    redact: Annotated[str | None, typer.Option(help="casts or none: whether secrets are blanked first.")] = None,
+    to: Annotated[str, typer.Option("--to", help="The folder of fixtures; the case becomes VENDOR/NAME in it.")],
+    child: Annotated[int | None, typer.Option(help="The number of the child, if there are several.")] = None,
+    turn: Annotated[int | None, typer.Option(help="Take the child that was started for this turn.")] = None,
+    name: Annotated[str, typer.Option(help="The name of the case; by default the name of the recording.")] = "",
+    redact: Annotated[str | None, typer.Option(help="casts blanks secrets first; none keeps every byte.")] = None,
 ) -> None:
-    """Cut a case folder out: what a child printed, how it was started and ended, what the shim says for it.
+    """Cut out a test case: what a child printed, how it was started and ended, what the shim says for it.
 
-    A recording that was made with `redact = "none"` is cut only when --redact says how.
+    A recording that was made with `redact = "none"` needs --redact.
 
     Example: shim cast fixture run.cast --to fixtures --name 0.87.1-long-reply
     """
@@ -110,7 +113,7 @@ def fixture(
     from shim.core.secrets.redactor import summary
 
     if redact not in (None, "casts", "none"):
-        raise typer.BadParameter(f"{redact!r} is none of casts, none", param_hint="--redact")
+        raise typer.BadParameter(f"{redact!r} is unknown: use casts or none", param_hint="--redact")
     made = cut_fixture(cast, to, redact=redact, child=child, turn=turn, name=name)
     console = Console(highlight=False)
     counted = summary(dict(made.redacted))
@@ -118,9 +121,7 @@ def fixture(
     if made.golden:
         _say(console, "fill in scenario and pins in case.toml, and read claude.ndjson: it is what the shim says now")
     else:
-        _say(
-            console, "fill in scenario and pins in case.toml; there is no golden, because its vendor is not known here"
-        )
+        _say(console, "fill in scenario and pins in case.toml; there is no golden, because the vendor is unknown here")
 
 
 app.command("list")(list_casts)
@@ -134,5 +135,5 @@ def _where(first: int, last: int) -> str:
 
 
 def _say(console: Console, text: str) -> None:
-    """One line, with nothing in it that a terminal obeys or rich takes for markup."""
+    """Print one line, without control sequences and without markup."""
     console.print(Text(printable(text).replace("\n", "\\n")), soft_wrap=True)

@@ -24,20 +24,26 @@ TOOLS_SHOWN = 20  # of a vendor, in a terminal; --json and --to html have them a
 
 
 def stats_of(
-    casts: Annotated[list[str] | None, typer.Argument(help="Casts, and folders of casts.", metavar="[CAST]...")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
-    to: Annotated[str | None, typer.Option("--to", help="html: a page, on stdout.")] = None,
+    casts: Annotated[
+        list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="[CAST]...")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    to: Annotated[str | None, typer.Option("--to", help="html writes a page to stdout.")] = None,
 ) -> None:
-    """Add recordings up: turns, calls, failures, time, tokens, cost. Without CAST, those of the folder of `record`.
+    """Add recordings up: turns, calls, failures, time, tokens, cost, by vendor and tool.
+
+    Without CAST, the recordings of the folder that `record` names.
 
     Example: shim cast stats ~/casts --to html > stats.html
     """
     if to not in (None, "html"):
-        raise typer.BadParameter(f"{to!r} is not html", param_hint="--to")
+        raise typer.BadParameter(f"{to!r} is unknown: use html", param_hint="--to")
     if to and as_json:
-        raise typer.BadParameter("one of them", param_hint="--json, --to")
+        raise typer.BadParameter("give only one of them", param_hint="--json, --to")
     if to and sys.stdout.isatty():
-        raise typer.BadParameter("a page is nothing for a terminal: `> stats.html`", param_hint="--to")
+        raise typer.BadParameter(
+            "a terminal cannot show a page: send it to a file with `> stats.html`", param_hint="--to"
+        )
     from shim.commands.cast.summaries import usual_folder
 
     together, vendors = added_up(casts or [usual_folder(os.environ)])
@@ -91,7 +97,7 @@ def _draw(console: Console, together: "Statistic", vendors: "dict[str, Statistic
     if odd := [f"{number} {state}" for state, number in together.states.items() if state != "whole"]:
         if rows:
             console.print()
-        said = f"of {together.runs} recordings {', '.join(odd)}: `shim cast list` says which"
+        said = f"of {together.runs} recordings, {', '.join(odd)}: `shim cast list` names them"
         console.print(Text(said), soft_wrap=True)
 
 

@@ -27,12 +27,14 @@ COLORS = {"ok": "green", "cut off": "yellow", "damaged": "red", "unreadable": "r
 
 
 def list_casts(
-    casts: Annotated[list[str] | None, typer.Argument(help="Casts, and folders of casts.", metavar="[CAST]...")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
+    casts: Annotated[
+        list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="[CAST]...")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List recordings: when, who, what was asked, how it went. Without CAST, those of the folder of `record`.
+    """List recordings: when, which vendor, what was asked, how it went.
 
-    A file that cannot be read has a row that says why.
+    Without CAST, the recordings of the folder that `record` names. A file that cannot be read has a row that says why.
 
     Example: shim cast list ~/casts
     """
@@ -46,7 +48,7 @@ def list_casts(
 
 
 def _draw(console: Console, rows: list[list[Text]]) -> None:
-    """A terminal shows what fits, a pipe gets all of it."""
+    """Draw the table: cut to the width of a terminal, whole in a pipe."""
     widths = [max(map(len, [name, *(row[at].plain for row in rows)])) for at, name in enumerate(NAMES)]
     names: tuple[str, ...] = NAMES
     gap, prompt = 2, widths[PROMPT]

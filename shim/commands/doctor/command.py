@@ -13,6 +13,7 @@ from rich.text import Text
 
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport
 from shim.core.reading.account import printable
+from shim.story.figures import counted
 
 if TYPE_CHECKING:
     from shim.commands.doctor.recorded_drift import Drifts
@@ -22,19 +23,21 @@ SHOWN = 6  # of what is new in a vendor's recordings; --json has all
 
 
 def doctor(
-    vendor: Annotated[str | None, typer.Argument(help="Look at this one alone; it has to work.")] = None,
+    vendor: Annotated[str | None, typer.Argument(help="Check this vendor alone; exit 1 if it does not work.")] = None,
     casts: Annotated[
-        list[str] | None, typer.Option("--casts", help="Recordings, or a folder of them, to look through for drift.")
+        list[str] | None,
+        typer.Option("--casts", help="Recordings, or folders, to search for events and fields that are new."),
     ] = None,
     wait: Annotated[
-        float | None, typer.Option("--wait", min=0.1, max=600, help="Seconds to wait for a program's version; else 2.")
+        float | None,
+        typer.Option("--wait", min=0.1, max=600, help="Seconds to wait for the version of a program; by default 2."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what works and what to fix: settings, state, PATH, each vendor's program, and drift in recordings.
+    """Say what works and what to fix: settings, state, PATH, the program of each vendor, news in your recordings.
 
-    Asks programs for their version and starts no turn. Exit 1 when what was asked for does not work: the VENDOR, or
-    else who answers when nobody is named.
+    Programs are asked for their version; no turn is started. Exit 1 when VENDOR does not work, or without VENDOR the
+    one that answers by default.
 
     Example: shim doctor qwen
     """
@@ -53,13 +56,13 @@ def doctor(
 
 
 def _busy() -> AbstractContextManager[object]:
-    """Somebody who looks on is told that programs take their time."""
+    """On a terminal, a line that says what takes so long."""
     console = Console(stderr=True)
     return console.status("asking programs for their versions …") if console.is_terminal else nullcontext()
 
 
 def _drift(casts: list[str] | None) -> "Drifts | None":
-    """What is new in the recordings that are meant; None where nothing is recorded."""
+    """What is new in the recordings; None where nothing is recorded."""
     from shim.commands.cast.summaries import usual_folder
     from shim.commands.doctor.recorded_drift import drift_of
     from shim.core.errors import ShimError
@@ -88,7 +91,7 @@ def _draw(console: Console, diagnosis: Diagnosis, drifts: "Drifts | None", *, al
         absent = Text(f"not found on PATH: {', '.join(map(printable, missing))}", style="dim")
         console.print(absent, soft_wrap=not console.is_terminal)
     if drifts is not None and drifts.problem:
-        unread = f"not read: {_plural(drifts.unread, 'recording')}: " if drifts.unread else ""
+        unread = f"not read: {counted(drifts.unread, 'recording')}: " if drifts.unread else ""
         console.print(Text(unread + drifts.problem, style="dim"), soft_wrap=True)
 
 
@@ -105,7 +108,7 @@ def _vendor(console: Console, vendor: VendorReport, drift: list[dict[str, Any]],
 
 
 def _drifted(row: dict[str, Any]) -> list[Finding]:
-    of = f"in {_plural(row['casts'], 'recording')} of version {row['version']}"
+    of = f"in {counted(row['casts'], 'recording')} of version {row['version']}"
     found = []
     fix = "a newer claude-shim may know them; `shim cast fixture` cuts out of a recording what a report needs"
     for level, what, news in (
@@ -118,7 +121,7 @@ def _drifted(row: dict[str, Any]) -> list[Finding]:
             found.append(Finding(level, f"{of}: {what}: {told}{more}", fix if level == WARNING else ""))
     if row["malformed"]:
         found.append(
-            Finding(WARNING, f"{of}: {_plural(row['malformed'], 'event')} without what its handler needs", fix)
+            Finding(WARNING, f"{of}: {counted(row['malformed'], 'event')} without what its handler needs", fix)
         )
     return found or [Finding(OK, f"{of}: nothing is new")]
 
@@ -141,7 +144,3 @@ def _line(console: Console, indent: str, mark: Text, text: Text) -> None:
     grid.add_column(overflow="fold")
     grid.add_row(Text.assemble(indent, mark), text)
     console.print(grid)
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

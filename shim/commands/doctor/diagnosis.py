@@ -1,6 +1,6 @@
-"""`shim doctor`: what of this machine, its settings and a vendor's program works, and what to do about the rest.
+"""The diagnosis of `shim doctor`: what works on this machine, and what to do about the rest.
 
-Each program that is found is asked for its version, anew; no turn is started, and no model is asked for anything.
+Each program that is found is asked for its version again. No turn is started and no model is asked.
 """
 
 import os
@@ -67,9 +67,11 @@ def diagnose(
     machine = [*wrong, *look_at_machine(settings, environment, cwd)]
     for name, error in mistakes.items():
         level = PROBLEM if not names or name in names else WARNING
-        machine.append(Finding(level, printable(str(error)), error.hint or "mend the file, or take it away"))
+        machine.append(Finding(level, printable(str(error)), error.hint or "correct the file, or remove it"))
     machine += [
-        Finding(WARNING, f"[vendors.{name}] in config.toml is about no vendor", "correct the name, or remove it")
+        Finding(
+            WARNING, f"[vendors.{name}] in config.toml names an unknown vendor", "correct the name, or remove the table"
+        )
         for name in settings.vendors
         if name not in VENDORS
     ]
@@ -90,9 +92,9 @@ def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Find
     """Who answers when nobody is named; of several, one that works is enough."""
     found = [report.name for report in reports if report.program not in (None, "bundled")]
     if wanted:
-        fix = f"there are: {', '.join(VENDORS)}"
+        fix = f"known are: {', '.join(VENDORS)}"
         unknown = [name for name in wanted if name not in VENDORS]
-        return [Finding(PROBLEM, printable(f"{name[:40]!r} is chosen, and is no vendor"), fix) for name in unknown]
+        return [Finding(PROBLEM, printable(f"the chosen vendor {name[:40]!r} is unknown"), fix) for name in unknown]
     if not found:
         install = "install one (qwen, codex, gemini and others are in npm); `shim demo` needs none"
         return [Finding(PROBLEM, "no program of any vendor was found on PATH", install)]
@@ -151,8 +153,8 @@ def _ignored(vendor: Vendor, environment: Mapping[str, str], cwd: str, level: st
         for name in vendor.programs:
             path = os.path.join(os.path.abspath(os.path.join(cwd, directory)), name)
             if os.path.isfile(path):
-                text = f"{path} is on PATH and is not taken: {why}"
-                found.append(Finding(level, printable(text), f"if it is meant, [vendors.{vendor.name}] bin = {path!r}"))
+                text = f"{path} is on PATH and is not used: {why}"
+                found.append(Finding(level, printable(text), f"to use it, set [vendors.{vendor.name}] bin = {path!r}"))
     return found
 
 
@@ -171,8 +173,8 @@ def _interpreter(program: str, environment: Mapping[str, str], level: str) -> li
         needed = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
     if not needed or shutil.which(needed, path=environment.get("PATH", os.defpath)):
         return []
-    text = f"{program} is run by {needed}, which is not there"
-    fix = "install Node.js, or put it on PATH" if needed == "node" else f"install {needed}, or the program anew"
+    text = f"{program} needs {needed}, which is not on PATH"
+    fix = "install Node.js, or put it on PATH" if needed == "node" else f"install {needed}, or the program again"
     return [Finding(level, printable(text), fix)]
 
 
@@ -182,19 +184,21 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
     if version is None:
         why = printable(probe.failure)
         if probe.broken:
-            return [Finding(level, f"it cannot be run: {why}", "install it anew, with what it needs")]
+            return [Finding(level, f"it cannot be run: {why}", "install it again, with all that it needs")]
         text = f"its version is not known: `{printable(asked)}`: {why}"
-        fix = f"`shim doctor {vendor.name} --wait 20` waits longer; it is taken for the newest that is known"
+        fix = (
+            f"`shim doctor {vendor.name} --wait 20` waits longer; until then it is treated as the newest known version"
+        )
         return [Finding(WARNING, text, fix)]
     place = how.place(version)
     if place == "tested":
         return [Finding(OK, f"version {printable(version)} was tested ({how.tested})")]
     if place == "unknown":
-        return [Finding(NOTE, f"version {printable(version)}; nobody said which ones were tested")]
+        return [Finding(NOTE, f"version {printable(version)}; its description names no tested versions")]
     if place == "newer":
-        fix = "it will most likely do; `--casts` shows what in its output is new here"
+        fix = "it will most likely work; `--casts` shows what is new in its output"
         return [Finding(NOTE, f"version {printable(version)} is newer than what was tested ({how.tested})", fix)]
-    fix = f"update it, if something goes wrong; tested is {newest(how.tested) or how.tested} and below"
+    fix = f"if something goes wrong, update it; tested: {newest(how.tested) or how.tested} and below"
     return [Finding(NOTE, f"version {printable(version)} is older than what was tested ({how.tested})", fix)]
 
 
@@ -214,8 +218,12 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
     """Who asks before something runs, and which gate is open."""
     found = []
     if vendor.unattended:
-        fix = "let it work where nothing can be lost; `--permission-mode plan`" if "plan" in vendor.modes else ""
-        fix = fix or "let it work where nothing can be lost"
+        fix = (
+            "let it work only where nothing can be lost, or with `--permission-mode plan`"
+            if "plan" in vendor.modes
+            else ""
+        )
+        fix = fix or "let it work only where nothing can be lost"
         found.append(Finding(NOTE, ASKS_NOBODY.format(name=vendor.name), fix))
     if mode := vendor.modes.get("default"):
         found.append(Finding(OK, f"without a permission mode it is started with {' '.join(mode)}"))
@@ -223,9 +231,9 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
         name, opened = vendor.name, " ".join(words)
         if own.trust:
             text = f"every folder is trusted: `trust = true` adds {opened}"
-            found.append(Finding(NOTE, text, f"remove `trust` under [vendors.{name}] where that is too much"))
+            found.append(Finding(NOTE, text, f"to close the gate again, remove `trust` under [vendors.{name}]"))
         else:
-            says = f"; of another it says “{vendor.gate}”" if vendor.gate else ""
+            says = f"; in other folders it says “{vendor.gate}”" if vendor.gate else ""
             text = f"it decides by itself which folders it trusts{says}"
             found.append(
                 Finding(OK, text, f"`trust = true` under [vendors.{name}] adds {opened} and trusts every folder")

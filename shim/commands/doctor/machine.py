@@ -1,4 +1,4 @@
-"""What a diagnosis looks at besides vendors: the state directory, PATH, the `claude` that PATH finds, who answers."""
+"""The diagnosis of the machine: settings, state, PATH, the `claude` that PATH finds, the vendor that is chosen."""
 
 import os
 from collections.abc import Mapping
@@ -39,21 +39,23 @@ def chosen_vendors(settings: Settings, environment: Mapping[str, str]) -> tuple[
 
 def _settings_file(environment: Mapping[str, str]) -> Finding:
     path = environment.get("SHIM_CONFIG") or os.path.join(config_directory(environment), "config.toml")
-    return Finding(OK, printable(f"settings: {path}" + ("" if os.path.exists(path) else " (there is none)")))
+    return Finding(OK, printable(f"settings: {path}" + ("" if os.path.exists(path) else " (it does not exist)")))
 
 
 def _state(environment: Mapping[str, str]) -> Finding:
     """Whether something can be kept: without it no session goes on, and every probe is asked again."""
     state = state_directory(environment)
     folder = os.path.join(state, "probes")
-    lost = "sessions cannot go on"
+    lost = "sessions cannot be resumed"
     if not private_directory(folder):
         path = fault(folder)
-        text = f"nothing is kept, so {lost}: {path} is not a directory of yours that only you may enter"
-        return Finding(PROBLEM, printable(text), printable(f"chmod 700 {path}, or another folder in SHIM_STATE"))
+        text = f"nothing is kept, so {lost}: {path} must be your own folder that only you may enter"
+        return Finding(
+            PROBLEM, printable(text), printable(f"run `chmod 700 {path}`, or name another folder in SHIM_STATE")
+        )
     if not write_file(folder, TRIAL, b""):
-        text = f"nothing is kept, so {lost}: {folder} cannot be written to"
-        return Finding(PROBLEM, printable(text), "make room, or name another folder in SHIM_STATE")
+        text = f"nothing is kept, so {lost}: nothing can be written to {folder}"
+        return Finding(PROBLEM, printable(text), "free some space, or name another folder in SHIM_STATE")
     remove(os.path.join(folder, TRIAL))
     return Finding(OK, printable(f"state: {state}, which only you may enter"))
 
@@ -77,11 +79,11 @@ def _claude(environment: Mapping[str, str]) -> list[Finding]:
     if path is None:
         return [Finding(NOTE, "PATH finds no claude", "`shim install` writes one")]
     if not is_ours(path):
-        fix = "`shim install`, and its folder before this one on PATH; or give its path to your frontend"
+        fix = "run `shim install` and put its folder before this one on PATH, or give its path to your frontend"
         return [Finding(NOTE, printable(f"PATH finds {path}, which is not ours"), fix)]
     python, baked = read_installed(path)
     if not os.access(python, os.X_OK):
-        text = f"PATH finds {path}, which runs {python or 'nothing'}, and that is gone"
-        return [Finding(PROBLEM, printable(text), "`shim install` again")]
+        text = f"PATH finds {path}, which runs {python or 'nothing'}, which does not exist"
+        return [Finding(PROBLEM, printable(text), "run `shim install` again")]
     said = ", ".join(f"{name} {value}" for name, value in baked.items())
     return [Finding(OK, printable(f"PATH finds {path}, which is ours" + (f" ({said})" if said else "")))]

@@ -30,10 +30,10 @@ HEADS = {
 }
 LEGEND = (
     "✓ by itself  ~ with our help  – not at all, or refused; all can be interrupted",
-    "parts: text as it is written; ~ block by block · asks: you, before a tool runs",
-    "tools, turns: limits; ~ the turn is stopped · dirs: --add-dir",
+    "parts: partial messages; ~ whole blocks · asks: you, before a tool runs",
+    "tools, turns: limits; ~ the shim stops the turn · dirs: --add-dir",
     "system: --system-prompt; ~ put before the prompt · cost: --max-budget-usd",
-    "JSON: --json-schema; ~ asked for, read and checked",
+    "JSON: --json-schema; ~ the prompt asks for it, and the answer is checked",
 )
 TRIED = {"older": "older than tested", "newer": "newer than tested"}
 
@@ -72,9 +72,9 @@ def _found(rows: Sequence[dict[str, Any]], gap: int) -> Table:
     """Where each is and how it is driven; a long path goes on in the next line."""
     table = _table(gap, "vendor", "version")
     table.add_column("found", overflow="fold")
-    table.add_column("a process is for", no_wrap=True)
+    table.add_column("a process serves", no_wrap=True)
     for row in rows:
-        version = row["version"] or ("" if row["program"] in (None, "bundled") else "not said")
+        version = row["version"] or ("" if row["program"] in (None, "bundled") else "unknown")
         tried = TRIED.get(row["place"], "")
         found = Text(printable(row["program"] or "not found"), style="" if row["program"] else "dim")
         if tried:

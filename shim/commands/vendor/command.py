@@ -18,12 +18,13 @@ from shim.core.ids import vendor_name
 from shim.core.reading.account import printable
 from shim.core.vendor.vendor import Vendor
 from shim.state.profile_files import vendor as load
+from shim.story.figures import counted
 
 SHOWN = 40  # of one sort of findings or notes; --json has them all
 
 app = typer.Typer(
     name="vendor",
-    help="Vendors of your own: check a profile against captured output, draft one from it.",
+    help="Make a vendor of your own: draft a profile from captured output, check it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -31,16 +32,16 @@ app = typer.Typer(
 
 @app.command()
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (…/NAME.toml).")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (NAME.toml).")],
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="What the program printed, one run a file; or casts.")
+        list[str], typer.Argument(metavar="FILE", help="What the program printed, one file a run; or recordings.")
     ],
-    explain: Annotated[bool, typer.Option("--explain", help="Each line, the rules that took it, what they said.")] = (
-        False
-    ),
-    as_json: Annotated[bool, typer.Option("--json", help="For a program.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show each line, the rules that took it, and what they said.")
+    ] = (False),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a vendor over captured output and say what is to be fixed: exit 1 when something is.
+    """Run a vendor over captured output, and say what to fix. Exit 1 when there is something to fix.
 
     Lines without a rule, lines that are no JSON, tools without an entry, calls and results without each other, runs
     without an end or a session id, text rules that find no text. Notes, which may be right as they are: rules that
@@ -70,11 +71,12 @@ def check(
 @app.command()
 def draft(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="What the program printed, one run a file; or casts.")
+        list[str], typer.Argument(metavar="FILE", help="What the program printed, one file a run; or recordings.")
     ],
-    name: Annotated[str, typer.Option("--id", help="The vendor's name; else that of the output file.")] = "",
+    name: Annotated[str, typer.Option("--id", help="The name of the vendor; by default that of the output file.")] = "",
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="The profile, which must not exist; else stdout.")
+        str | None,
+        typer.Option("-o", "--output", help="Write to this new file, which must not exist; by default stdout."),
     ] = None,
 ) -> None:
     """Write a first profile from captured output: rules for what was recognised, and TODO lines for a person.
@@ -86,7 +88,7 @@ def draft(
     """
     name = name or os.path.basename(output or "").removesuffix(vendors.PROFILE) or "mine"
     if not vendor_name(name):
-        raise typer.BadParameter(f"{name!r} must be small letters, digits and dashes", param_hint="--id")
+        raise typer.BadParameter(f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id")
     _readable(files)
     from shim.commands.vendor.draft import draft as drafted
     from shim.commands.vendor.draft_seen import Seen
@@ -102,7 +104,7 @@ def draft(
         with open(output, "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise FrontendError(f"{output} is there already", hint="give another -o") from None
+        raise FrontendError(f"{output} exists already", hint="choose another name with -o") from None
     except OSError as error:
         raise FrontendError(f"{output} cannot be written: {error.strerror}") from None
     console = Console(highlight=False)
@@ -149,7 +151,7 @@ def _draw(console: Console, report: Report) -> None:
     _say(console, f"said: {verbs or 'nothing'}")
     found = sum(one.times for one in report.findings)
     summary = f"{found} to look at" if found else "nothing to fix"
-    _say(console, f"{report.vendor}: {report.runs} runs, {report.lines} lines, {summary}")
+    _say(console, f"{report.vendor}: {counted(report.runs, 'run')}, {counted(report.lines, 'line')}, {summary}")
 
 
 def _section(console: Console, title: str, entries: list[Entry]) -> None:

@@ -1,4 +1,4 @@
-"""`shim export`: a recording as something else, for somebody else."""
+"""`shim export`: write a recording in another format."""
 
 import functools
 import importlib
@@ -12,7 +12,7 @@ import typer
 from shim.core.errors import FrontendError, MachineError
 from shim.state.files import replace, write_all, write_new
 
-# Each has `export(path, write, *, redact)` and is imported when it is asked for.
+# Each module has `export(path, write, *, redact)` and is imported when its format is asked for.
 FORMATS = {
     "html": "shim.story.export.html",
     "markdown": "shim.story.export.markdown",
@@ -26,25 +26,23 @@ REDACT = ("all", "none")
 
 def export_cast(
     cast: Annotated[str, typer.Argument(metavar="CAST", help="The recording.")],
-    to: Annotated[str, typer.Option("--to", help=f"{', '.join(FORMATS)}.")],
+    to: Annotated[str, typer.Option("--to", help=f"The format: {', '.join(FORMATS)}.")],
     output: Annotated[str, typer.Option("--output", "-o", help="The file to write; - is stdout.")] = "-",
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
-    redact: Annotated[str, typer.Option(help="all: secrets are blanked; none: as recorded.")] = "all",
-    content: Annotated[bool, typer.Option("--content", help="otel: what was said too, not only what happened.")] = (
-        False
-    ),
-    endpoint: Annotated[str | None, typer.Option(help="otel: an OTLP collector to send to, instead of a file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    redact: Annotated[str, typer.Option(help="all blanks secrets; none writes what was recorded.")] = "all",
+    content: Annotated[bool, typer.Option("--content", help="otel: include texts, arguments and results.")] = (False),
+    endpoint: Annotated[str | None, typer.Option(help="otel: send to this OTLP collector, instead of a file.")] = None,
 ) -> None:
-    """Write a recording in another format: one file, whole in itself.
+    """Write a recording in another format, as one file that needs no other.
 
     Example: shim export run.cast --to html -o run.html
     """
     if to not in FORMATS:
-        raise typer.BadParameter(f"{to!r} is none of {', '.join(FORMATS)}", param_hint="--to")
+        raise typer.BadParameter(f"{to!r} is unknown: use one of {', '.join(FORMATS)}", param_hint="--to")
     if redact not in REDACT:
-        raise typer.BadParameter(f"{redact!r} is none of {', '.join(REDACT)}", param_hint="--redact")
+        raise typer.BadParameter(f"{redact!r} is unknown: use {' or '.join(REDACT)}", param_hint="--redact")
     if (content or endpoint is not None) and to != "otel":
-        raise typer.BadParameter("these are for --to otel", param_hint="--content, --endpoint")
+        raise typer.BadParameter("they work only with --to otel", param_hint="--content, --endpoint")
     if endpoint is not None:
         from shim.story.export.otel_send import send
 
@@ -52,7 +50,7 @@ def export_cast(
         sys.stderr.write(f"{count} spans were sent\n")
         return
     if output == "-" and to not in FOR_EYES and sys.stdout.isatty():
-        raise typer.BadParameter(f"{to} is nothing for a terminal: name a file, or use a pipe", param_hint="-o")
+        raise typer.BadParameter(f"a terminal cannot show {to}: name a file, or use a pipe", param_hint="-o")
     export: Callable[..., None] = importlib.import_module(FORMATS[to]).export
     if content:
         export = functools.partial(export, content=True)
@@ -65,12 +63,12 @@ def export_cast(
 def _to_stdout(export: Callable[..., None], cast: str, redact: bool) -> None:
     try:
         export(cast, functools.partial(write_all, 1), redact=redact)
-    except BrokenPipeError:  # whoever read it has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _to_file(export: Callable[..., None], cast: str, redact: bool, path: str, force: bool) -> None:
-    """A failed export leaves no file behind, and what was there as it was."""
+    """Write to a file. A failed export leaves no new file, and an old one as it was."""
 
     def fill(file: int) -> None:
         export(cast, functools.partial(write_all, file), redact=redact)
@@ -78,6 +76,6 @@ def _to_file(export: Callable[..., None], cast: str, redact: bool, path: str, fo
     try:
         (replace if force else write_new)(path, fill, 0o666)  # made to be shared
     except FileExistsError:
-        raise FrontendError(f"{path} is there already", hint="another name, or --force to replace it") from None
+        raise FrontendError(f"{path} exists already", hint="choose another name, or --force to replace it") from None
     except OSError as error:
         raise MachineError(f"{path} cannot be written: {error.strerror}") from None

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from shim.core.secrets.redactor import summary
 from shim.story.export.sheets import Exported
+from shim.story.figures import counted
 from shim.story.reading import TOO_LONG, Cast, Teller
 from shim.story.story import Story
 
@@ -46,9 +47,9 @@ def _notes(exported: Exported, cast: Cast, teller: Teller) -> Iterator[str]:
     if not cast.whole:
         yield "The recording was cut off: what happened behind its last line is not known."
     if skipped:
-        yield f"{skipped} line{'s' if skipped > 1 else ''} of the recording could not be read."
+        yield f"{counted(skipped, 'line')} of the recording could not be read."
     if teller.skipped:
-        yield f"{teller.skipped} line{'s' if teller.skipped > 1 else ''} of the session {TOO_LONG}."
+        yield f"{counted(teller.skipped, 'line')} of the session {TOO_LONG}."
     if any(sheet.shortened for sheet in exported.sheets):
         yield f"Texts are cut to {exported.limit:,} characters; each says how many were left out."
     if exported.left_out:

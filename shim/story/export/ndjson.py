@@ -53,7 +53,7 @@ def export(path: str, write: Write, *, redact: bool) -> None:
         try:
             find(cast.header.vendor)
         except ShimError as error:
-            raise CastError(f"the frontend was not given Claude's stream, and {error}", error.hint) from None
+            raise CastError(f"the frontend was not given Claude's stream; {error}", error.hint) from None
         teller = Teller(cast.header)
         teller.story = _Lines(say)
         for record in cast.records():

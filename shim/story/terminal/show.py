@@ -12,6 +12,7 @@ from rich.console import Console
 
 from shim.core.cast.records import Header, Record
 from shim.core.reading.account import printable
+from shim.story.figures import counted
 from shim.story.reading import TOO_LONG, Cast, Teller
 from shim.story.story import Story
 from shim.story.terminal.draw import Drawing
@@ -95,7 +96,7 @@ def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:
         said.append("the file is gone" if gone else "the recording was cut off here")
         skipped -= cast.reader.torn
     if skipped:
-        lines = "1 line" if skipped == 1 else f"{skipped} lines"
+        lines = counted(skipped, "line")
         said.append(f"{lines} of the recording cannot be read: `shim cast verify` says where it is damaged")
     return said
 
@@ -123,7 +124,7 @@ class _Session:
             self._drawing.change(change)
         if self._teller.skipped:
             count = self._teller.skipped
-            ending.append(f"{count} line{'s' if count > 1 else ''} of the session {TOO_LONG}")
+            ending.append(f"{counted(count, 'line')} of the session {TOO_LONG}")
         self._drawing.close(ending)
 
 

@@ -421,7 +421,7 @@ def test_a_full_disk_is_a_sentence(words, tmp_path):
     command = [sys.executable, "-m", "shim", *words, str(tmp_path / "a.cast")]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
-    assert (done.returncode, done.stderr) == (1, "what was asked for cannot be written: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "the output cannot be written: No space left on device\n")
 
 
 @pytest.mark.parametrize("words", WRITING, ids=" ".join)

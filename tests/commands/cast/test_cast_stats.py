@@ -70,7 +70,7 @@ def test_a_pipe_gets_numbers_and_no_picture(shim, folder):
     assert lines[3].split()[0] == "all"
     assert "tools of pi" in said.decode() and "█" not in said.decode() and "\x1b" not in said.decode()
     assert "errors: auth 1" in said.decode() and "repairs: json 3" in said.decode()
-    assert "of 5 recordings 1 cut off, 1 unreadable: `shim cast list` says which" in said.decode()
+    assert "of 5 recordings, 1 cut off, 1 unreadable: `shim cast list` names them" in said.decode()
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--to", "html"]])

@@ -149,7 +149,7 @@ def test_a_program_that_is_not_there_fails_for_who_asked_for_it(machine, doctor)
 def test_a_vendor_that_there_is_not_is_refused(machine, shim):
     for name in ("nobody", "../x"):
         status, printed, complaint = shim("doctor", name)
-        assert (status, printed) == (1, b"") and "is no vendor; there are: acai" in complaint and "hint: " in complaint
+        assert (status, printed) == (1, b"") and "unknown vendor" in complaint and "hint: " in complaint
 
 
 def test_a_script_whose_interpreter_is_missing_is_not_even_asked(machine, doctor, monkeypatch):
@@ -159,9 +159,9 @@ def test_a_script_whose_interpreter_is_missing_is_not_even_asked(machine, doctor
     (machine.bin / "pi").write_text("#!/nowhere/python3\n", encoding="utf-8")
     (machine.bin / "pi").chmod(0o755)
     status, report = doctor("qwen")
-    assert status == 1 and "install Node.js" in said(report, "is run by node, which is not there", "qwen")[1]
+    assert status == 1 and "install Node.js" in said(report, "needs node, which is not on PATH", "qwen")[1]
     assert not any("version" in text or "cannot be run" in text for _, text in findings(report, "qwen"))
-    assert "is run by /nowhere/python3" in said(doctor("pi")[1], "which is not there", "pi")[1]
+    assert "needs /nowhere/python3" in said(doctor("pi")[1], "which is not on PATH", "pi")[1]
 
 
 def test_a_program_for_one_run_is_that_of_who_answers_and_of_nobody_else(machine, doctor, monkeypatch):
@@ -194,7 +194,7 @@ def test_a_program_in_the_working_directory_is_not_taken_and_that_is_said(machin
     assert status == 1
     assert said(report, "the entry . of PATH is not searched: it is relative")[0] == "note"
     assert said(report, f"the entry {machine.cwd}/bin of PATH is not searched: it is inside")[0] == "note"
-    level, text = said(report, f"{machine.cwd}/bin/qwen is on PATH and is not taken", "qwen")
+    level, text = said(report, f"{machine.cwd}/bin/qwen is on PATH and is not used", "qwen")
     assert level == "problem" and "[vendors.qwen] bin = " in text
 
 
@@ -247,7 +247,7 @@ def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(machine
         ("vendor = 7\n", "vendor is 7"),
         ("]", "is not TOML"),
         ("[vendors.qwen]\ntruts = true\n", "vendors.qwen.truts is True"),
-        ('vendor = "nobody"\n', "'nobody' is chosen, and is no vendor"),
+        ('vendor = "nobody"\n', "the chosen vendor 'nobody' is unknown"),
     ],
 )
 def test_a_mistake_in_the_settings_must_be_fixed(machine, doctor, settings, words):
@@ -264,7 +264,7 @@ def test_a_table_about_no_vendor_and_a_driver_that_there_is_not_are_told_of(mach
         '[vendors.qwenn]\ntrust = true\n[vendors.qwen]\ndriver = "three-way"\n[vendors.acai]\nvariant = "x"'
     )
     status, report = doctor("qwen")
-    assert said(report, "[vendors.qwenn] in config.toml is about no vendor")[0] == "warning"
+    assert said(report, "[vendors.qwenn] in config.toml names an unknown vendor")[0] == "warning"
     assert status == 1 and "two-way, one-way" in said(report, "vendors.qwen.driver is 'three-way'", "qwen")[1]
     assert "auto, instruct, stream-json" in said(doctor("acai")[1], "vendors.acai.variant is 'x'", "acai")[1]
 
@@ -286,7 +286,7 @@ def test_a_state_directory_that_others_may_enter_must_be_fixed(machine, doctor):
     machine.state.mkdir(parents=True)
     machine.state.chmod(0o755)
     status, report = doctor("qwen")
-    level, text = said(report, "nothing is kept, so sessions cannot go on")
+    level, text = said(report, "nothing is kept, so sessions cannot be resumed")
     assert (status, level) == (1, "problem") and f"chmod 700 {machine.state}" in text
 
 
@@ -318,7 +318,7 @@ def test_an_installed_claude_whose_python_is_gone_must_be_fixed(machine, doctor)
     (machine.bin / "claude").write_bytes(data)
     (machine.bin / "claude").chmod(0o755)
     status, report = doctor()
-    level, text = said(report, "and that is gone")
+    level, text = said(report, "which does not exist")
     assert (status, level) == (1, "problem") and "`shim install` again" in text
 
 

@@ -163,7 +163,7 @@ def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(checked):
     status, said = checked((HELLO, {"type": f"x{ESCAPES}", "k": ESCAPES}, BYE), words=("--explain",))
     assert status == 1
     assert "lines without a rule:" in said and "rules that took no line:" in said
-    assert "own: 1 runs, 3 lines, 1 to look at" in said
+    assert "own: 1 run, 3 lines, 1 to look at" in said
     visible(said)
 
 
@@ -228,7 +228,7 @@ def test_a_wrong_profile_is_refused_with_file_line_and_key(shim, inside):
 @pytest.mark.parametrize(
     ("words", "status", "part"),
     [
-        (("nobody", "FILE"), 1, "is no vendor"),
+        (("nobody", "FILE"), 1, "unknown vendor"),
         (("Odd Name.toml", "FILE"), 1, "is no file of a vendor"),
         (("./none.toml", "FILE"), 1, "cannot be read"),
         (("demo", "./missing.ndjson"), 2, "cannot be read"),

@@ -404,7 +404,7 @@ def test_a_draft_is_written_and_can_be_checked_at_once(shim, inside):
     assert {one["sort"]: one["name"] for one in found["findings"]} == {"tool": "beak"}
     assert (status, found["verbs"]["tool_result"], found["verbs"]["say"]) == (1, 2, 2)
     status, _, complaint = shim("vendor", "draft", *files, "-o", place)
-    assert status == 1 and "is there already" in complaint
+    assert status == 1 and "exists already" in complaint
 
 
 def test_without_an_output_file_it_is_said_on_stdout(shim, inside):
@@ -414,4 +414,4 @@ def test_without_an_output_file_it_is_said_on_stdout(shim, inside):
     assert status == 0
     assert tomllib.loads(text.decode())["id"] == "bird"
     status, _, complaint = shim("vendor", "draft", str(path), "--id", "No Name")
-    assert status == 2 and "must be small letters" in complaint
+    assert status == 2 and "must be lower-case letters" in complaint

@@ -61,7 +61,7 @@ def test_stable_ids_are_uuids():
 
 @pytest.mark.parametrize("name", ["nobody", "", "../qwen", "Qwen", "qwen\n"])
 def test_a_vendor_that_does_not_exist_is_the_frontends_fault(name):
-    with pytest.raises(FrontendError, match="is no vendor"):
+    with pytest.raises(FrontendError, match="unknown vendor"):
         open_translation(name)
 
 

@@ -56,7 +56,7 @@ def test_a_file_is_written_once_and_replaced_only_by_force(box, cast):
     path.write_text("mine")
     done = box.shim("export", cast, "--to", "markdown", "-o", "run.md")
     assert (done.status, path.read_text()) == (1, "mine")
-    assert "run.md is there already" in done.stderr and "--force" in done.stderr
+    assert "run.md exists already" in done.stderr and "--force" in done.stderr
     assert box.shim("export", cast, "--to", "markdown", "-o", "run.md", "--force").status == 0
     assert path.read_text().startswith("# Make")
     assert sorted(os.listdir(box.cwd)) == ["run.cast", "run.md"]
@@ -91,7 +91,7 @@ def test_a_folder_that_is_not_there_is_an_error_with_its_name(box, cast):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--to", "pdf"), "'pdf' is none of html, markdown, ndjson"),
+        (("--to", "pdf"), "'pdf' is unknown: use one of html, markdown, ndjson"),
         (("--to", "html", "--redact", "some"), "'some'"),
         ((), "--to"),
     ],
@@ -123,7 +123,7 @@ def test_a_page_is_nothing_for_a_terminal_and_markdown_is(box, cast):
         _, complaint = process.communicate(timeout=PATIENCE)
         assert process.returncode == status
         assert said.startswith(b"# Make" if to == "markdown" else b"")
-        assert (b"nothing for a terminal" in complaint) is (to == "html")
+        assert (b"a terminal cannot show" in complaint) is (to == "html")
 
 
 def test_a_reader_that_goes_away_is_no_failure(box, cast):

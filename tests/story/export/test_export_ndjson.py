@@ -45,7 +45,7 @@ def test_yumes_lines_are_translated_anew_too(tmp_path):
 
 
 def test_a_vendor_that_nobody_here_knows_is_an_error_where_its_words_are_needed(tmp_path):
-    with pytest.raises(CastError, match="not given Claude's stream, and 'nobody' is no vendor"):
+    with pytest.raises(CastError, match="not given Claude's stream; unknown vendor 'nobody'"):
         exported(export, tmp_path, cast_of([], vendor="nobody", argv=TEXT))
     assert exported(export, tmp_path, cast_of([(0.0, "O", b"{}\n")], vendor="nobody")) == b"{}\n"
 
