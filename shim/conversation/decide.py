@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from shim.channels.log import open_log
 from shim.channels.prompt import read_file_option, read_prompt
 from shim.channels.raw_output import tell
-from shim.conversation.drivers.candidates import Candidate, Candidates
 from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.drivers.open_translation import fresh_identity, open_pen
-from shim.conversation.vendor_list import Listing
+from shim.conversation.fallback.candidates import Candidate, Candidates
+from shim.conversation.fallback.vendor_list import Listing
 from shim.conversation.wire import Pending, Run
 from shim.core.claude.argv import Invocation
 from shim.core.claude.facts import Facts

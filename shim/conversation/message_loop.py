@@ -82,8 +82,7 @@ class Session(Loop):
             strays.end_orphans()  # a conversation is over for good; one message may leave a server running
         if self._stopped_by is not None:
             return STATUS_OF_SIGNAL[self._stopped_by]
-        translation = self._driver.translation
-        failed = translation is not None and translation.turn.is_error
+        failed = self._driver.pump is not None and self._driver.pump.failed
         return 1 if failed and not self._ending and not self._gone else 0
 
     async def _turns(self) -> None:
@@ -104,12 +103,12 @@ class Session(Loop):
             if self._control is not None:
                 self._control.end()
                 await self._control_lines()
-            if self._driver.translation is not None:
-                await self._output.end(self._driver.translation.turn)
+            if self._driver.pump is not None:
+                await self._output.end(self._driver.pump.turn)
 
     async def _next(self) -> Message | None:
         """The next message; None when there will be none."""
-        while not self._ending and not (self._once and self._driver.translation is not None):
+        while not self._ending and not (self._once and self._driver.pump is not None):
             if self._messages:
                 message = self._messages.popleft()
                 self._number += 1
@@ -210,19 +209,19 @@ class Session(Loop):
 
     async def _last_words(self, reason: str, cause: Cause) -> None:
         """End the turn that runs with an error result, if none was said yet and stdout takes it soon."""
-        translation, said = self._driver.translation, b""
-        if translation is None or not self._running:
+        pump, said = self._driver.pump, b""
+        if pump is None or not self._running:
             return
-        if not translation.finished:
-            translation.turn.stopped(reason, cause)
-            said = translation.close(None)
+        if not pump.finished:
+            pump.stop(reason, cause)
+            said, _ = pump.close(None)
         if self._control is not None:
             self._control.end()
         with anyio.move_on_after(LAST_WORDS_SECONDS):
             try:
                 await self._output.lines(said)
                 await self._control_lines()
-                await self._output.end(translation.turn)
+                await self._output.end(pump.turn)
             except FrontendGoneError:
                 pass
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from shim.channels.raw_output import offer, tell
-from shim.conversation.drivers.candidates import Candidate, Candidates
 from shim.conversation.drivers.launcher import Started
+from shim.conversation.fallback.candidates import Candidate, Candidates
 from shim.core.claude.argv import Invocation
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import CLAUDE_VERSION
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shim.channels.stdout import Output
     from shim.channels.transcript import Transcript
     from shim.conversation.drivers.driver import ChildDriver
-    from shim.conversation.drivers.fallback import Fallback
+    from shim.conversation.fallback.driver import Fallback
     from shim.core.claude.control import Control
     from shim.recording.recorder import Recorder
 
@@ -144,7 +144,7 @@ class Run:
         """What answers: the one vendor, or one of several."""
         if self._candidates is None:
             return driver
-        from shim.conversation.drivers.fallback import Fallback
+        from shim.conversation.fallback.driver import Fallback
 
         return Fallback(driver, self._candidates, drive)
 
@@ -175,7 +175,7 @@ class Run:
         async def conversation() -> int:
             relay = Relay(
                 children.Child(*started._replace(stdin=b"")),
-                launcher.translation(None),
+                launcher.pump(None).translation,
                 self._output(),
                 Source(recorder=launcher.recorder),
                 plain=plain,

@@ -21,6 +21,7 @@ from shim.conversation.drivers.launcher import Started
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.message_loop import Session
 from shim.core.claude.messages import Message
+from shim.core.vendor.pump import Pump
 from shim.process import child as children
 from shim.process.child import spawn
 from shim.state.config import TIMEOUTS
@@ -71,7 +72,7 @@ class Launched:
 
     echo = False
     retries = False
-    vendor = SimpleNamespace(interrupt="SIGINT", saves_late=False)
+    vendor = SimpleNamespace(interrupt="SIGINT")
 
     def __init__(self, translation, end_grace):
         self._translation = translation
@@ -79,8 +80,8 @@ class Launched:
         self.report = None
         self.timeouts = dict(TIMEOUTS)
 
-    def translation(self, previous):
-        return self._translation
+    def pump(self, previous):
+        return Pump(self._translation)
 
     def remember(self, translation):
         pass

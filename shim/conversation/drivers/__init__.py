@@ -1,1 +1,1 @@
-"""How one vendor answers a message: a child for each message, one for all of them, or the next vendor of a list."""
+"""How one vendor answers a message: a child for each message, or one child for all of them."""

@@ -12,9 +12,10 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
 from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
-from shim.core.claude.permissions import STOPPED, Decision, Permission
+from shim.core.claude.permissions import STOPPED, TURN_OVER, Decision, Permission
 from shim.core.errors import ShimError
-from shim.core.vendor.translation import Translation
+from shim.core.vendor.commands import Ask, Command, Stage, TellChild
+from shim.core.vendor.pump import Pump
 from shim.process.child import Child
 
 OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended
@@ -25,7 +26,7 @@ LATE_CHUNKS = 256  # that are skipped between two turns; a child that never stop
 
 
 class TwoWay(ChildDriver):
-    """One child for the whole conversation; one that died is replaced by one that goes on with its session."""
+    """A driver of one child for the whole conversation; one that died is replaced and its session goes on."""
 
     def __init__(self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup) -> None:
         super().__init__(launcher, output, control)
@@ -33,192 +34,188 @@ class TwoWay(ChildDriver):
         self._speech = launcher.vendor.speech()
         self._tasks: TaskGroup = tasks
         self._questions = control
-        self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []
-        self._draining, self._feeling = anyio.CancelScope(), anyio.CancelScope()
-        self._told = True
+        self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []  # calls that are to be made again, changed
+        self._serving = anyio.CancelScope()  # what is done for the child beside the turns
+        self._told = True  # the child has taken its message whole
         self._turning = False
         self._outdated = False  # the child runs in another mode than is asked for by now
 
     async def turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
-        self._deadline = self._grace = float("inf")
-        self._interrupted = self._stalled = self._again = False
+        self._begin_turn()
+        self._deadlines.begin()
         self._allowed.clear()
-        self._before = self.translation
         if self._child is not None and self._outdated:
             await self._child.stop()
-        if self._child is None or self._child.exit is not None or self.translation is None:
+        if self._child is None or self._child.exit is not None or self.pump is None:
             if self._child is not None:
                 await self._forget(self._child)
             try:
-                child, translation = await self._begin(message)
+                child, pump = await self._begin(message)
             except Exception as error:
                 await self._refuse(message, error)
                 return
         else:
-            child, translation = self._child, self.translation
-            await self._skip_late(child, translation)
-            translation.begin(self._launcher.terms())
-        self._listen(translation, message)
-        if await self._end_interrupted(translation):  # while the last child was being ended, or this one started
+            child, pump = self._child, self.pump
+            await self._skip_late(child, pump)
+            pump.begin(self.launcher.terms())
+        self._listen(pump, message)
+        if await self._end_interrupted(pump):  # while the last child was being ended, or this one started
             await child.stop()
             await self._forget(child)
             return
-        self._speech.follow(self._launcher.session)
-        prompt = self._speech.prompt(self._launcher.asked(message.text))
-        self._answering, fresh = False, not self._heard
-        await self._prompt(child, prompt)
-        over = await self._pump(child, translation)
-        silent = not (self._answering or self._interrupted or self._stalled or translation.turn.outcome)
+        await self._answer(child, pump, message)
+
+    async def _answer(self, child: Child, pump: Pump, message: Message) -> None:
+        """The turn of a message, from the prompt to the result."""
+        self._speech.follow(self.launcher.session)
+        prompt, fresh = self._speech.prompt(self.launcher.asked(message.text)), not self._heard
+        over = await self._say(child, pump, prompt)
+        silent = not (self._answering or self._interrupted or self._stalled or pump.decided)
         if silent and not (over or fresh):  # it was about to leave when it was told
-            await self._ended(child, translation)  # it may have closed its stdout and nothing more
+            await self._ended(child)  # it may have closed its stdout and nothing more
             await self._forget(child)
-            if await self._end_interrupted(translation):
+            if await self._end_interrupted(pump):
                 return
             try:
-                child, _ = await self._begin(message, translation)
+                child, _ = await self._begin(message, pump)
             except ShimError as error:
-                await self._give_up(translation, error)
+                await self._fail(pump, error)
                 return
-            translation.anew()
-            translation.turn.terms = translation.turn.terms._replace(tried=self._launcher.tried)  # of what is played
-            await self._prompt(child, prompt)
-            over = await self._pump(child, translation)
-        if over and not self._stalled and self._cut_short(translation):
-            self._answering = False
-            await self._prompt(child, prompt)
-            over = await self._pump(child, translation)
+            pump.anew(self.launcher.tried)  # of what is played
+            over = await self._say(child, pump, prompt)
+        if over and not self._stalled and self._cut_short(pump):
+            self._deadlines.again()
+            over = await self._say(child, pump, prompt)
         if self._stalled:
             await child.stop()
-        if self._stalled or not over:
-            await self._close(child, translation)
-            await self._forget(child)
-            if not translation.finished and self.unanswered is None:
-                await self._once_more(message, translation, prompt)
-        elif self._passed_over(translation, None, None):
-            await child.dismiss()
-            await self._forget(child)
-        elif translation.turn.settled and not translation.finished:
-            await self._stopping(translation)
-            await self._say_end(translation, translation.finish())
-        else:  # ended by us, in the middle of the vendor's turn
-            await child.stop(self._launcher.vendor.interrupt)
-            await self._forget(child)
-
-    async def _once_more(self, message: Message, translation: Translation, prompt: bytes) -> None:
-        """Another child for the same message: the first one's stream was cut."""
-        if await self._end_interrupted(translation):
+        if await self._end(child, pump, over=over and not self._stalled) or await self._end_interrupted(pump):
             return
-        try:
-            self._launcher.again(translation)
-            child, _ = await self._begin(message, translation)
+        try:  # the stream was cut
+            self.launcher.again(pump.translation)
+            child, _ = await self._begin(message, pump)
         except ShimError as error:
-            await self._give_up(translation, error)
+            await self._fail(pump, error)
             return
-        self._answering = False
-        await self._prompt(child, prompt)
-        if await self._pump(child, translation) and translation.turn.settled:
-            await self._stopping(translation)
-            await self._say_end(translation, translation.finish())
-        else:
-            await self._close(child, translation)
-            await self._forget(child)
+        over = await self._say(child, pump, prompt)
+        await self._end(child, pump, over=over and self._stage is Stage.SETTLED)
 
-    async def _skip_late(self, child: Child, translation: Translation) -> None:
-        """What the child said between the turns answers nobody, and nobody is asked for it."""
+    async def _end(self, child: Child, pump: Pump, *, over: bool) -> bool:
+        """End a turn, `over` or not; False where the same message has to be said to another child."""
+        if not over:
+            ended = await self._close(child, pump)
+            await self._forget(child)
+            return ended
+        if self._stage is Stage.SETTLED:
+            await self._say_end(*pump.finish())
+        else:  # ended by us, in the middle of the vendor's turn
+            await child.stop(self.launcher.vendor.interrupt)
+            await self._forget(child)
+        return True
+
+    async def _skip_late(self, child: Child, pump: Pump) -> None:
+        """What the child said between the turns answers no message, and no question in it is put to the frontend."""
         for _ in range(LATE_CHUNKS):
             if not (chunk := child.read_ready()):
                 break
-            translation.skip(chunk)
-        for line in translation.outgoing():
-            await self._tell(child, line)
-        asked, translation.turn.asked = translation.turn.asked, []
-        for permission in asked:
-            await self._tell(child, self._speech.decide(permission, Decision(False, message=permission.refusal)))
+            for command in pump.skip(chunk):
+                match command:
+                    case TellChild(line):
+                        await self._tell(child, line)
+                    case Ask(permission):
+                        denied = Decision(False, message=permission.refusal)
+                        await self._tell(child, self._speech.decide(permission, denied))
 
-    async def _begin(self, message: Message, translation: Translation | None = None) -> tuple[Child, Translation]:
-        """A new child for a message; `translation` when the turn that it answers has begun already."""
-        started = self._launcher.start(message.text, listens=True)
+    async def _begin(self, message: Message, pump: Pump | None = None) -> tuple[Child, Pump]:
+        """A new child for a message; `pump` when the turn that it answers has begun already."""
+        started = self.launcher.start(message.text, listens=True)
         self._heard = self._outdated = False
-        self._deadline = self._grace = float("inf")
+        self._deadlines.begin()
         self._child = child = Child(*started._replace(stdin=b""))
-        self.translation = translation = translation or self._launcher.translation(self.translation)
-        self._draining, self._feeling = anyio.CancelScope(), anyio.CancelScope()
-        self._tasks.start_soon(self._drain, child, self._draining)
+        self.pump = pump = pump or self.launcher.pump(self.pump)
+        self._serving = anyio.CancelScope()
+        self._tasks.start_soon(self._serve, child, self._serving)
         self._tasks.start_soon(self._watch, child)
-        self._tasks.start_soon(self._feel, child, self._feeling)
         await self._tell(child, self._speech.hello())
-        return child, translation
+        return child, pump
 
-    async def _drain(self, child: Child, draining: anyio.CancelScope) -> None:
-        with draining:
-            await child.drain()
+    async def _serve(self, child: Child, serving: anyio.CancelScope) -> None:
+        """Read its stderr, and ask it for signs of life."""
+        with serving:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(child.drain)
+                tasks.start_soon(self._feel, child)
 
-    async def _pump(self, child: Child, translation: Translation) -> bool:
-        self._turning = True
-        try:
-            return await super()._pump(child, translation)
-        finally:
-            self._turning = False
-
-    def _resting(self, translation: Translation) -> float:
-        if not translation.turn.paused or self._stalled:
-            return float("inf")
-        return min(self._grace, anyio.current_time() + self._launcher.end_grace)
-
-    def _rested(self, translation: Translation) -> bool:
-        if anyio.current_time() >= self._deadline or not translation.turn.paused:
-            return False
-        translation.rest()
-        return True
-
-    async def _feel(self, child: Child, feeling: anyio.CancelScope) -> None:
+    async def _feel(self, child: Child) -> None:
         """Ask a child for signs of life while it answers a message, if it has any."""
         beat = self._speech.heartbeat
-        with feeling:
-            while self._child is child and beat():
-                await anyio.sleep(self._launcher.timeouts["heartbeat_timeout"] / BEATS)
-                if self._turning and self._told:
-                    self._speech.follow(self._launcher.session)
-                    await self._tell(child, beat())
+        while self._child is child and beat():
+            await anyio.sleep(self.launcher.timeouts["heartbeat_timeout"] / BEATS)
+            if self._turning and self._told:
+                self._speech.follow(self.launcher.session)
+                await self._tell(child, beat())
 
     async def _forget(self, child: Child) -> None:
-        """Its stderr may be held by somebody else: nobody waits for a descriptor whose number the next child gets."""
+        """Let go of a child that has ended.
+
+        Its stderr may be held by another process: reading it ends here, before the next child gets the same
+        descriptor.
+        """
         self._child = None
-        self._draining.cancel()
-        self._feeling.cancel()
+        self._serving.cancel()
         with anyio.CancelScope(shield=True):
             await child.drained.wait()
         child.close()
 
-    async def _prompt(self, child: Child, prompt: bytes) -> None:
-        """The message of the turn; a child that has not taken it whole hears no interrupt behind it."""
-        self._told = False
-        await self._tell(child, prompt)
-        self._told = True
+    # -- what the child says -------------------------------------------------------------------------------
 
-    async def _tell(self, child: Child, data: bytes) -> None:
-        """A child that does not take what it is told is ended; the pump comes to the end of its output."""
-        with anyio.move_on_after(TELL_SECONDS) as waiting:
-            await child.say(data)
-        if waiting.cancelled_caught:
-            await child.stop("SIGTERM")
+    async def _pump(self, child: Child, pump: Pump) -> bool:
+        self._turning = True
+        try:
+            return await super()._pump(child, pump)
+        finally:
+            self._turning = False
 
-    async def _beside(self, child: Child, translation: Translation) -> None:
-        await super()._beside(child, translation)
-        for line in translation.outgoing():
-            await self._tell(child, line)
-        turn = translation.turn
-        asked, turn.asked = turn.asked, []
-        for permission in asked:
-            decision = self._allowed_before(permission) or self._questions.ask(permission)
-            await self._output.lines(self._questions.take())
-            if decision is not None:
-                await self.decide(permission, decision)
-            elif self._questions.holds(permission):
-                self._tasks.start_soon(self._release, permission)
-            elif self._questions.patience:
-                self._tasks.start_soon(self._expire, permission)
+    @property
+    def _over(self) -> bool:
+        return self._stage in (Stage.SETTLED, Stage.FINISHED)
+
+    def _reach(self, stage: Stage) -> None:
+        """A vendor that stays and may be done is believed when it has been silent for a moment."""
+        if stage is Stage.PAUSED and not self._stalled:
+            self._deadlines.rest(self.launcher.end_grace)
+        else:
+            self._deadlines.go_on()
+
+    async def _rested(self, pump: Pump) -> bool:
+        if anyio.current_time() >= self._deadlines.end or self._stage is not Stage.PAUSED:
+            return False
+        await self.give(*pump.rest())
+        return True
+
+    async def _carry_out(self, command: Command) -> None:
+        child = self._child
+        match command:
+            case TellChild(line) if child is not None:
+                await self._tell(child, line)
+            case Ask(permission):
+                await self._ask(permission)
+            case _:
+                await super()._carry_out(command)
+
+    # -- its questions -------------------------------------------------------------------------------------
+
+    async def _ask(self, permission: Permission) -> None:
+        if self._stage is Stage.FINISHED:  # a question behind the result is put to nobody (contract S16b)
+            permission = permission._replace(refusal=permission.refusal or TURN_OVER)
+        decision = self._allowed_before(permission) or self._questions.ask(permission)
+        await self._output.lines(self._questions.take())
+        if decision is not None:
+            await self.decide(permission, decision)
+        elif self._questions.holds(permission):
+            self._tasks.start_soon(self._release, permission)
+        elif self._questions.patience:
+            self._tasks.start_soon(self._expire, permission)
 
     async def _release(self, permission: Permission) -> None:
         """Hooks that never answer hold a question for so long and no more."""
@@ -230,7 +227,7 @@ class TwoWay(ChildDriver):
                 await self.decide(permission, decision)
 
     async def _expire(self, permission: Permission) -> None:
-        """A question that nobody answers in time is answered by us."""
+        """A question that the frontend does not answer in time is answered by us."""
         await anyio.sleep(self._questions.patience)
         decision = self._questions.expired(permission)
         if decision is not None:
@@ -247,8 +244,8 @@ class TwoWay(ChildDriver):
 
     async def decide(self, permission: Permission, decision: Decision) -> None:
         """The answer goes to the vendor; a refusal is also the Turn's business."""
-        child, translation = self._child, self.translation
-        if child is None or translation is None:
+        child, pump = self._child, self.pump
+        if child is None or pump is None:
             return
         try:
             answer = self._speech.decide(permission, decision)
@@ -256,35 +253,50 @@ class TwoWay(ChildDriver):
             self._allowed.append((permission.tool, decision.changed))
             decision = Decision(False, message=str(error))
             answer = self._speech.decide(permission, decision)
-            translation.turn.corrected(permission, decision.message)
+            pump.corrected(permission, decision.message)
         else:
             if not decision.allow:
                 reason = STOPPED if decision.interrupt else decision.message
-                translation.turn.refused(permission, reason, announced=decision.announced)
-                await self._output.lines(translation.pen.take())
+                await self.give(*pump.refused(permission, reason, announced=decision.announced))
         if decision.interrupt:
-            translation.interrupt()
+            pump.interrupt()
         await self._tell(child, answer)
-        self._reading.deadline = self._until(translation)
+        self._deadlines.look_again(patient=self._patient)
         if decision.interrupt:
             await self.interrupt()
+
+    # -- what the child is told ----------------------------------------------------------------------------
+
+    async def _say(self, child: Child, pump: Pump, prompt: bytes) -> bool:
+        """Say the message of the turn, and pump the answer; a child that has not taken it whole hears no interrupt."""
+        self._answering = self._told = False
+        await self._tell(child, prompt)
+        self._told = True
+        return await self._pump(child, pump)
+
+    async def _tell(self, child: Child, data: bytes) -> None:
+        """A child that does not take what it is told is ended; the pump comes to the end of its output."""
+        with anyio.move_on_after(TELL_SECONDS) as waiting:
+            await child.say(data)
+        if waiting.cancelled_caught:
+            await child.stop("SIGTERM")
 
     async def interrupt(self) -> None:
         """The vendor is told; one that does not obey in time is ended."""
         if self._interrupted:
             return
         self._interrupted = True  # for a turn that has no child at this moment too
-        if self.translation is None or self._child is None:
+        if self.pump is None or self._child is None:
             return
-        self.translation.interrupt()
+        self.pump.interrupt()
         if not (self._heard and self._told):  # it is still starting, or does not read: it hears nothing either
             await self._child.stop("SIGTERM")
             return
         await self._break_off(self._child)
 
     async def _break_off(self, child: Child) -> None:
-        self._hurry(OBEY_SECONDS)
-        self._speech.follow(self._launcher.session)
+        self._deadlines.hurry(OBEY_SECONDS)
+        self._speech.follow(self.launcher.session)
         await self._tell(child, self._speech.interrupt())
 
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:

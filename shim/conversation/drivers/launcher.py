@@ -15,6 +15,7 @@ from shim.core.errors import FrontendError, ShimError, Tried
 from shim.core.ids import parse_uuid
 from shim.core.reading.head_and_tail import Tail
 from shim.core.turn.terms import NO_THREAD, Structured, Terms
+from shim.core.vendor.pump import Pump
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Launch, Request, Vendor
 from shim.process.environment import child_environment, extra_arguments, launch_environment, old_sdk
@@ -96,6 +97,7 @@ class Launcher:
         self._program: list[str] = []  # found before the first child is started
         self.tried: tuple[Tried, ...] = ()
         self.refusal: ShimError | None = None
+        self.make_pump: Callable[..., Pump] = Pump
         self.played: Callable[[], tuple[Tried, ...]] | None = None  # who was asked before, in what is played
         self._variant: str | None = None
         self._answered = False
@@ -281,17 +283,20 @@ class Launcher:
 
     # -- a turn -------------------------------------------------------------------------------------------
 
-    def translation(self, previous: Translation | None) -> Translation:
-        """The translation of a new child's output; `previous` is that of the child before it."""
+    def pump(self, previous: Pump | None) -> Pump:
+        """The pump of a new child; `previous` is that of the child before it."""
         before = None if previous is None else previous.turn
         if self._resume is None:  # it begins a session of its own, which was told nothing yet
             self._prefixed = False
             if before is not None:
                 before.conversation.vendor_session = None
         inbound = self.settings.max_inbound_bytes
-        return Translation(
+        translation = Translation(
             self.vendor.translator, self.terms(), self.pen, before, inbound=inbound, aside=aside_for(inbound)
         )
+        if previous is None:
+            return self.make_pump(translation, saves_late=self.vendor.saves_late)
+        return self.make_pump(translation, saves_late=self.vendor.saves_late, known=previous.known)
 
     def terms(self) -> Terms:
         """What is agreed for the turn that begins now."""

@@ -56,14 +56,11 @@ class ClaudePen:
         self._usage_seen: Usage | None = None
         self.last_result = b""
         self.call_bytes = 0  # of the last call, as it was said
-        self._held = False
 
     history = None  # its own lines are Claude's
 
     def take(self) -> bytes:
         """All bytes written since the last call: whole lines."""
-        if self._held:
-            return b""
         data = b"".join(self._lines)
         self._lines.clear()
         self._folded = 0
@@ -75,16 +72,8 @@ class ClaudePen:
     def session_changed(self, session_id: str) -> None:
         """A session of ours never changes its id (contract S3)."""
 
-    def hold(self) -> None:
-        """From now on nothing is handed over."""
-        self._held = True
-
-    def release(self) -> None:
-        """It is handed over again."""
-        self._held = False
-
-    def drop(self) -> None:
-        """Forget what was written since `hold`."""
+    def forget(self) -> None:
+        """Forget the turn that has begun: none of its lines was given to the frontend."""
         self._lines.clear()
         self._folded = 0
 

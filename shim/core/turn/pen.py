@@ -30,14 +30,8 @@ class Pen(Protocol):
     def take(self) -> bytes:
         """All bytes written since the last call: whole lines."""
 
-    def hold(self) -> None:
-        """From now on nothing is handed over: another vendor may answer in the place of the one that runs."""
-
-    def release(self) -> None:
-        """It is handed over again, what was held first."""
-
-    def drop(self) -> None:
-        """Forget what was written since `hold`, as if it never was."""
+    def forget(self) -> None:
+        """Forget the turn that has begun: none of its lines was given to the frontend."""
 
     def fold(self) -> None:
         """Make what was written smaller in memory, where many long lines are."""

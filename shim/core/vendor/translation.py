@@ -213,7 +213,6 @@ class Translation:
         return lines
 
     def _end(self, child_exit: Exit | None, stderr: str) -> bytes:
-        self.pen.release()
         try:
             self.turn.closed(child_exit, stderr)
         except Exception as error:

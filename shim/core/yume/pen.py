@@ -50,12 +50,12 @@ class YumePen:
         self._chunk = 0
         self._session_id: str | None = None
         self._lines: list[bytes] = []
-        self._held: tuple[str | None, str] | None = None  # the session as it was known when the holding began
         self._kind = "text"
         self._begin()
 
     def _begin(self) -> None:
         """What is remembered of one turn."""
+        self._before = self._session_id, self._shown  # as the frontend knows the session when the turn begins
         self._lanes = Lanes(self._lines, self._result_line)
         self._responded = False
         self._texts = False
@@ -64,32 +64,17 @@ class YumePen:
 
     def take(self) -> bytes:
         """All bytes written since the last call: whole lines."""
-        if self._held is not None:
-            return b""
         data = b"".join(self._lines)
         self._lines.clear()
         return data
 
-    def hold(self) -> None:
-        """From now on nothing is handed over."""
-        self._held = self._session_id, self._shown
-        if self.history:
-            self.history.hold()
-
-    def release(self) -> None:
-        """It is handed over again."""
-        self._held = None
-        if self.history:
-            self.history.release()
-
-    def drop(self) -> None:
-        """Forget what was written since `hold`; a session that was told of in it was not."""
-        if self._held is not None:
-            self._session_id, self._shown = self._held
+    def forget(self) -> None:
+        """Forget the turn that has begun, and the session that was named in it: the frontend got none of its lines."""
+        self._session_id, self._shown = self._before
         self._lines.clear()
         self._begin()
         if self.history:
-            self.history.drop()
+            self.history.forget()
 
     def fold(self) -> None:
         """Its lines are short."""

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
-from shim.conversation.drivers.driver import LATE_BYTES, ChildDriver
+from shim.conversation.drivers.child_per_turn import OneWay
+from shim.conversation.drivers.driver import LATE_BYTES
 from shim.conversation.drivers.open_translation import open_translation
 from tests.conversation.test_message_loop import Launched, Paper
 
@@ -26,13 +27,13 @@ class Flood:
 
 def driver():
     launcher = Launched(open_translation("demo", stable=True), 5.0)
-    launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT", saves_late=False)
-    return ChildDriver(launcher, Paper()), launcher.translation(None)
+    launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT")
+    return OneWay(launcher, Paper()), launcher.pump(None)
 
 
 @pytest.mark.anyio
 async def test_a_flood_that_says_nothing_holds_nobody_up():
-    pumping, translation = driver()
+    pumping, pump = driver()
     heard = anyio.Event()
     child = Flood(heard.is_set)
 
@@ -41,14 +42,14 @@ async def test_a_flood_that_says_nothing_holds_nobody_up():
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hear)
-        await pumping._pump(child, translation)
+        await pumping._pump(child, pump)
     assert child.reads < MANY
 
 
 @pytest.mark.anyio
 async def test_behind_its_deadline_no_more_is_read_than_a_pipe_holds():
-    pumping, translation = driver()
-    pumping._hurry(0)
+    pumping, pump = driver()
+    pumping._deadlines.hurry(0)
     child = Flood(lambda: False)
-    assert await pumping._pump(child, translation) is False
+    assert await pumping._pump(child, pump) is False
     assert child.reads == 5

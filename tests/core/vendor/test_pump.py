@@ -1,301 +1,181 @@
-"""The pump: which lines become events, whose events are believed, and what a handler may do wrong."""
+"""What the pump gives the shell beside the bytes: commands, each once, and nothing in the common case."""
 
-import json
-from collections.abc import Callable
-from typing import Any
+from box import ndjson
+from support import STABLE_SESSION, brief, parse
 
-import pytest
-from support import STABLE_IDENTITY, STABLE_SESSION, brief, check_turns, parse
-
-from shim.conversation.drivers.open_translation import open_translation
-from shim.core.claude.pen import TERMINATORS, ClaudePen
-from shim.core.turn.result import Exit
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY
+from shim.core.claude.hooks import Seen
+from shim.core.claude.messages import Message
+from shim.core.claude.pen import ClaudePen
+from shim.core.errors import VendorError
 from shim.core.turn.terms import Terms
+from shim.core.vendor.commands import NO_COMMANDS, Ask, Expect, Observe, Remember, Stage, TellChild
+from shim.core.vendor.pump import Pump
 from shim.core.vendor.translation import Translation
-from shim.core.vendor.translator import Event, Translator
+from shim.core.vendor.translator import Translator
 
 
 class Toy(Translator):
-    """A vendor with the events of these tests; `on_boom` raises."""
+    """A vendor whose events are what a test is about."""
 
-    def on_hello(self, event: Event) -> None:
-        self.turn.started(session_id=event["session_id"])
+    def on_hello(self, event):
+        self.turn.started(session_id=event["session"])
 
-    def on_say(self, event: Event) -> None:
-        self.turn.text(event["text"])
+    def on_say(self, event):
+        self.turn.say("words")
 
-    def on_boom(self, event: Event) -> None:
-        raise RuntimeError("boom")
+    def on_call(self, event):
+        self.turn.tool_use("c1", "Bash", {"command": "ls"})
 
-    def on_bye(self, event: Event) -> None:
+    def on_returned(self, event):
+        self.turn.tool_result("c1", "a.txt")
+
+    def on_ask(self, event):
+        self.turn.permission("r1", "c1", "Bash", {"command": "ls"}, ("bash", {"cmd": "ls"}))
+
+    def on_tell(self, event):
+        self.outbox.append(b"a line\n")
+
+    def on_alive(self, event):
+        self.turn.heartbeat()
+
+    def on_pause(self, event):
+        self.turn.pause()
+
+    def on_settle(self, event):
         self.turn.ended()
+        self.turn.settle()
 
+    def on_go_on(self, event):
+        self.turn.unsettle()
 
-class Overriding(Toy):
-    """One that looks at every event itself."""
+    def on_spend(self, event):
+        self.turn.spent({"input_tokens": 1}, 0.0)
 
-    def feed(self, event: Event) -> None:
-        if event.get("type") == "first":
-            self.turn.say("fed")
-        else:
-            super().feed(event)
+    def on_finish(self, event):
+        self.turn.ended()
+        self.turn.finish()
 
 
-class Skipping(Toy):
-    """One with a byte test before parsing."""
+def pumping(*, hooks=False, **facts):
+    """A pump that answers a message."""
+    terms = Terms(vendor="toy", fresh_id=STABLE_SESSION)
+    pump = Pump(Translation(Toy, terms, ClaudePen(STABLE_IDENTITY)), **facts)
+    pump.answer(Message("hi"), echo=False, hooks=hooks)
+    return pump
 
-    def line(self, raw: bytes) -> bytes | None:
-        return None if raw.startswith(b"#") else raw.replace(b"SAY", b"say")
 
+def fed(pump, *kinds):
+    """The commands for events of these kinds in one chunk."""
+    return pump.feed(ndjson(*({"type": kind, "session": "s"} for kind in kinds)).encode())[1]
 
-class BadEnd(Toy):
-    def eof(self, child_exit: Exit | None, stderr: str) -> None:
-        raise ValueError("bad end")
 
+BEGUN = (Remember("s"), Expect("idle_timeout"))
 
-def run(data: bytes | str, translator: type[Translator] = Toy, stderr: str = "") -> tuple[list[str], Translation]:
-    """What is said for `data` and exit code 0."""
-    pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
-    translation = Translation(translator, Terms(vendor="toy", fresh_id=STABLE_SESSION), pen)
-    data = data if isinstance(data, bytes) else data.encode()
-    said = translation.feed(data) + translation.close(Exit(code=0), stderr)
-    check_turns(said, partial=False)
-    return brief(parse(said)), translation
 
+def test_a_chunk_that_asks_for_nothing_gives_the_one_empty_tuple():
+    pump = pumping()
+    assert fed(pump, "hello") == BEGUN
+    assert fed(pump, "say") is NO_COMMANDS and fed(pump, "call", "returned", "say") is NO_COMMANDS
 
-HELLO = '{"type":"hello","session_id":"s"}\n'
-SAY = '{"type":"say","text":"hi"}\n'
-BYE = '{"type":"bye"}\n'
-GOOD = ["init", "text:hi", "end:success hi", "."]
 
+def test_the_silence_that_is_allowed_follows_what_the_vendor_does():
+    pump = pumping()
+    fed(pump, "hello")
+    assert fed(pump, "call") == (Expect("tool_timeout"),)
+    assert fed(pump, "returned") == (Expect("idle_timeout"),)
+    assert fed(pump, "alive") == (Expect("heartbeat_timeout"),)
+    assert fed(pump, "call") is NO_COMMANDS
 
-def test_events_reach_their_handlers():
-    assert run(HELLO + SAY + BYE)[0] == GOOD
 
+def test_a_new_message_says_the_allowed_silence_again():
+    pump = pumping()
+    fed(pump, "hello")
+    pump.finish()
+    pump.begin(Terms(vendor="toy", fresh_id=STABLE_SESSION))
+    pump.answer(Message("more"), echo=False, hooks=False)
+    assert fed(pump, "say") == (Expect("idle_timeout"),)
 
-def test_what_is_said_comes_with_the_chunk_that_says_it():
-    pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
-    translation = Translation(Toy, Terms(vendor="toy", fresh_id=STABLE_SESSION), pen)
-    assert brief(parse(translation.feed(HELLO.encode()))) == ["init"]
-    assert translation.feed(SAY.encode()[:10]) == b""
-    assert not translation.finished
-    translation.close(None)
-    assert translation.finished
 
+def test_each_stage_is_said_when_it_begins():
+    pump = pumping()
+    fed(pump, "hello")
+    assert fed(pump, "pause") == (Stage.PAUSED,) and fed(pump, "pause") is NO_COMMANDS
+    assert fed(pump, "go_on") == (Stage.RUNNING,)
+    assert fed(pump, "settle") == (Stage.SETTLED,)
+    assert fed(pump, "finish") == (Remember("s"), Stage.FINISHED)
 
-def test_a_handler_that_raises_is_counted_and_the_turn_goes_on():
-    said, translation = run(HELLO + '{"type":"boom"}\n' * 2 + SAY + BYE)
-    assert said == GOOD
-    assert translation.account.repairs == {"malformed_event": 2}
-    assert "boom" in translation.account.samples["malformed_event"]
 
+def test_a_silence_settles_a_turn_that_was_paused():
+    pump = pumping()
+    fed(pump, "hello", "pause")
+    assert pump.rest() == (b"", (Stage.SETTLED,))
 
-def test_a_handler_that_misses_a_field_is_counted_and_the_turn_goes_on():
-    said, translation = run(HELLO + '{"type":"say"}\n' + SAY + BYE)
-    assert said == GOOD
-    assert translation.account.repairs == {"malformed_event": 1}
 
+def test_a_session_that_can_only_go_on_after_a_reply_is_remembered_again_then():
+    pump = pumping(saves_late=True)
+    assert Remember("s") in fed(pump, "hello")
+    assert fed(pump, "spend") == (Remember("s"),) and fed(pump, "spend") is NO_COMMANDS
 
-def test_an_end_that_raises_is_counted_and_the_turn_still_ends():
-    said, translation = run(HELLO + SAY + BYE, BadEnd)
-    assert said == GOOD
-    assert translation.account.repairs == {"malformed_end": 1}
 
+def test_the_pump_of_a_later_child_says_a_session_that_is_known_no_more():
+    pump = pumping(known=("s", True))
+    assert fed(pump, "hello") == (Expect("idle_timeout"),)
 
-@pytest.mark.parametrize("kind", ['"brand_new"', "7", "null", '["x"]', '{"a":1}'])
-@pytest.mark.parametrize("translator", [Toy, Overriding])
-def test_an_event_of_a_type_that_nobody_knows_is_counted(kind, translator):
-    said, translation = run(HELLO + f'{{"type":{kind}}}\n' + SAY + BYE, translator)
-    assert said == GOOD
-    counts = translation.account.unknown | translation.account.repairs
-    assert sum(counts.values()) == 1
 
+def test_hooks_hear_of_calls_and_results_in_their_order():
+    pump = pumping(hooks=True)
+    (observe,) = (it for it in fed(pump, "hello", "call", "returned") if isinstance(it, Observe))
+    assert [one.event for one in observe.seen] == ["PreToolUse", "PostToolUse"]
+    assert fed(pumping(), "hello", "call") == (Remember("s"), Expect("tool_timeout")), "a frontend without hooks"
 
-def test_an_object_without_a_type_is_counted():
-    said, translation = run(HELLO + '{"a":1}\n' + SAY + BYE)
-    assert (said, translation.account.unknown) == (GOOD, {"untyped": 1})
 
+def test_hooks_hear_of_nothing_behind_a_result():
+    """S16b"""
+    pump = pumping(hooks=True)
+    commands = fed(pump, "hello", "call", "finish")
+    assert Stage.FINISHED in commands and not any(isinstance(it, Observe) for it in commands)
 
-@pytest.mark.parametrize("line", ["null", "42", "[]", '"text"', "[1,2]", '[{"type":"say","text":"x"},3]', '[{"a":1}]'])
-def test_a_value_that_is_no_event_is_counted(line):
-    """Hostile-input 17."""
-    said, translation = run(HELLO + line + "\n" + SAY + BYE)
-    assert (said, translation.account.repairs) == (GOOD, {"not_an_event": 1})
 
+def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
+    pump = pumping()
+    fed(pump, "hello", "say", "settle")
+    said, commands = pump.finish()
+    assert brief(parse(said)) == ["end:success words"]
+    assert commands == (Observe((Seen("Stop"),), "words"), Remember("s"))
 
-def test_an_array_of_events_is_each_of_them():
-    """`--output-format json` of some vendors is one line with all events (qwen page, section 7)."""
-    array = "[" + ",".join(line.strip() for line in (HELLO, SAY, BYE)) + "]"
-    assert run(array)[0] == GOOD
 
+def test_a_question_is_asked_once_and_a_line_is_told_once():
+    pump = pumping()
+    *_, told, asked = fed(pump, "hello", "tell", "ask")
+    assert told == TellChild(b"a line\n")
+    assert isinstance(asked, Ask) and asked.permission.request == "r1" and not asked.permission.refusal
+    assert fed(pump, "say") is NO_COMMANDS
 
-def test_blank_lines_and_carriage_returns_are_nothing():
-    said, translation = run("\n\r\n" + (HELLO + SAY + BYE).replace("\n", "\r\n\r\n"))
-    assert (said, translation.account.repairs) == (GOOD, {})
 
+def test_between_two_turns_questions_are_refused_and_nothing_else_is_read():
+    pump = pumping()
+    fed(pump, "hello", "settle")
+    pump.finish()
+    (asked,) = pump.skip(b'{"type":"say"}\n{"type":"ask","as":"control_request"}\n')
+    assert asked.permission.refusal and pump.skip(b'{"type":"tell"}\n') == ()
 
-def test_a_million_blank_lines_are_nothing():
-    """Hostile-input 17; bounded, not timed."""
-    said, translation = run(b"\n" * 1_000_000 + (HELLO + SAY + BYE).encode())
-    assert (said, translation.account.repairs) == (GOOD, {})
 
+def test_a_call_that_is_forbidden_ends_the_turn():
+    pump = pumping()
+    fed(pump, "hello", "call")
+    said, commands = pump.forbid("c1", "no")
+    assert b'"result"' in said and commands == (Remember("s"), Expect("idle_timeout"), Stage.FINISHED)
 
-def test_the_last_line_needs_no_newline():
-    assert run((HELLO + SAY + BYE).rstrip("\n"))[0] == GOOD
 
+def test_a_turn_that_cannot_begin_says_the_error_and_what_to_do():
+    said = pumping().refuse(VendorError("toy is not there", hint="install it"))
+    assert b"toy is not there\\ninstall it" in said
+    assert b"the shim failed: ZeroDivisionError" in pumping().refuse(ZeroDivisionError("x"))
 
-def test_a_translator_may_look_at_every_event_itself():
-    assert run(HELLO + '{"type":"first"}\n' + BYE, Overriding)[0] == ["init", "text:fed", "end:success fed", "."]
 
-
-def test_a_translator_may_skip_and_change_lines_before_they_are_read():
-    said, translation = run(HELLO + "# a comment that is no JSON\n" + SAY.replace("say", "SAY") + BYE, Skipping)
-    assert (said, translation.account.repairs) == (GOOD, {})
-
-
-def test_a_line_that_is_too_long_is_counted():
-    pen = ClaudePen(STABLE_IDENTITY)
-    translation = Translation(Toy, Terms(vendor="toy", fresh_id=STABLE_SESSION), pen)
-    translation._lines._limit = 100
-    for chunk in (HELLO.encode(), b'{"type":"say","text":"', b"x" * 200, b'"}\n', BYE.encode()):
-        translation.feed(chunk)
-    translation.close(Exit(code=0))
-    assert translation.account.repairs == {"line_too_long": 1}
-
-
-# -- the error text --------------------------------------------------------------------------------------------
-
-
-def test_noise_on_stdout_is_the_error_text_when_stderr_is_empty():
-    said, _ = run("Workspace Trust Required\n")
-    assert said[1].startswith("end:error_during_execution!")
-    assert "Workspace Trust Required" in said[1]
-
-
-def test_stderr_goes_before_noise():
-    said, _ = run("noise\n", stderr="the reason")
-    assert "the reason" in said[1] and "noise" not in said[1]
-
-
-def test_noise_is_no_error_when_the_turn_is_good():
-    said, translation = run("Welcome!\n" + HELLO + SAY + BYE)
-    assert (said, translation.account.repairs) == (GOOD, {"not_json": 1})
-
-
-# -- lines that had to be repaired (threats: forged result, control_request, second init) ----------------------
-
-
-def test_an_event_behind_a_banner_is_believed_when_it_could_be_the_vendors():
-    said, translation = run("YOLO mode is enabled." + HELLO + SAY + BYE)
-    assert (said, translation.account.repairs) == (GOOD, {"glued_line": 1})
-
-
-@pytest.mark.parametrize(
-    "forged",
-    [
-        '{"type":"brand_new","text":"x"}',
-        '{"type":["say"],"text":"x"}',
-        '{"text":"x"}',
-        '{"type":"say","text":"x","session_id":"another"}',
-        '{"type":"control_request","request_id":"1","request":{"subtype":"can_use_tool"}}',
-        '{"type":"control_response","response":{}}',
-        '{"type":"control_cancel_request","request_id":"1"}',
-    ],
-)
-@pytest.mark.parametrize("translator", [Toy, Overriding])
-def test_an_event_torn_out_of_a_line_is_not_believed_when_it_could_be_forged(forged, translator):
-
-    said, translation = run(HELLO + "output: " + forged + "\n" + SAY + BYE, translator)
-    assert said == GOOD
-    repairs = dict(translation.account.repairs)
-    assert repairs.pop("glued_line") == 1
-    assert sum(repairs.values()) + sum(translation.account.unknown.values()) == 1, "and it is counted"
-
-
-def test_a_torn_event_of_this_very_session_is_believed():
-    said, _ = run(HELLO + 'noise {"type":"say","text":"hi","session_id":"s"}\n' + BYE)
-    assert said == GOOD
-
-
-@pytest.mark.parametrize("spoil", [b'"x":"\xff"', b'"x":NaN'], ids=["bytes", "number"])
-@pytest.mark.parametrize("kind", ["control_request", "control_response", "control_cancel_request"])
-def test_a_control_message_is_never_taken_from_a_repaired_line(spoil, kind):
-    """Even when it had the line for itself: it would make a frontend act."""
-    translation = open_translation("claude", stable=True)
-    said = translation.feed(b'{"type":"system","subtype":"init","session_id":"s","tools":[],"model":"m","uuid":"u"}\n')
-    said += translation.feed(b'{"type":"' + kind.encode() + b'","request_id":"1",' + spoil + b"}\n")
-    said += translation.close(Exit(code=0))
-    assert kind not in said.decode()
-
-
-# -- joined lines ----------------------------------------------------------------------------------------------
-
-
-def test_an_event_with_a_raw_newline_is_joined_and_the_next_one_is_read():
-    said, _ = run(HELLO + '{"type":"say","text":"a\nb"}\n' + BYE)
-    assert said == ["init", "text:a\nb", "end:success a\nb", "."]
-
-
-def test_an_event_may_be_joined_over_chunks():
-    pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
-    translation = Translation(Toy, Terms(vendor="toy", fresh_id=STABLE_SESSION), pen)
-    data = (HELLO + '{"type":"say","text":"a\nb\nc"}\n' + BYE).encode()
-    said = b"".join(translation.feed(data[at : at + 1]) for at in range(len(data)))
-    said += translation.close(Exit(code=0))
-    assert brief(parse(said)) == ["init", "text:a\nb\nc", "end:success a\nb\nc", "."]
-
-
-def test_a_cut_line_does_not_swallow_the_event_behind_it():
-    said, _ = run(HELLO + '{"type":"say","text":"cut\n' + SAY + BYE)
-    assert said == GOOD
-
-
-def test_a_line_behind_a_cut_one_may_be_a_piece_of_it_and_is_not_believed_blindly():
-    """Tool output with raw newlines puts its own lines on the wire: a forged end of another session among them."""
-    said, _ = run(HELLO + '{"type":"say","text":"cut\n{"type":"bye","session_id":"another"}\n' + SAY)
-    assert said[-2].startswith("end:error_during_execution!")
-
-
-# -- an interrupt ----------------------------------------------------------------------------------------------
-
-
-def test_an_interrupt_beats_what_the_vendor_says_of_its_end():
-    pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
-    translation = Translation(Toy, Terms(vendor="toy", fresh_id=STABLE_SESSION), pen)
-    said = translation.feed((HELLO + SAY).encode())
-    translation.interrupt()
-    said += translation.feed(BYE.encode()) + translation.close(Exit(code=0))
-    assert brief(parse(said)) == [
-        "init",
-        "text:hi",
-        "user:[Request interrupted by user]",
-        "end:error_during_execution! [Request interrupted by user]",
-        ".",
-    ]
-
-
-# -- handlers are found by name --------------------------------------------------------------------------------
-
-
-def test_every_handler_of_every_vendor_is_found_by_its_name():
-    """A method that is not called `on_…` would never run; a typing slip there is silent."""
-    found: dict[str, Callable[..., Any]] = Toy(run(HELLO)[1].turn).handlers  # type: ignore[assignment]
-    assert set(found) == {"hello", "say", "boom", "bye"}
-
-
-def test_events_of_a_vendor_are_json_objects_one_a_line():
-    said, _ = run("".join(json.dumps(json.loads(line)) + "\n" for line in (HELLO, SAY, BYE)))
-    assert said == GOOD
-
-
-def test_what_comes_between_two_turns_is_told_of_in_the_next_ones_account():
-    _, translation = run(HELLO + SAY + BYE)
-    translation.finish()
-    translation.skip(b'{"type":"say","text":"late"}\n  \n{"type":"bye"}\n')
-    assert "late_event" not in translation.account.repairs
-    translation.begin()
-    late = {"count": 2, "first": '{"type":"say","text":"late"}'}
-    assert translation.account.report()["repairs"] == {"late_event": late}
-    assert b"late" not in translation.pen.take()
-    translation.begin()
-    assert translation.account.repairs == {}
+def test_a_turn_that_is_stalled_names_the_calls_that_are_open():
+    pump = pumping()
+    fed(pump, "hello", "call")
+    pump.stall("toy said nothing")
+    assert b"toy said nothing while these calls were open: Bash" in pump.close(None)[0]

@@ -7,12 +7,13 @@ import pytest
 from box import PATIENCE
 from support import check_turns, result_of
 
-from shim.conversation.drivers.candidates import Candidate, Candidates
 from shim.conversation.drivers.driver import ChildDriver
-from shim.conversation.drivers.fallback import Fallback
 from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.fallback.candidates import Candidate, Candidates
+from shim.conversation.fallback.driver import Fallback
 from shim.core.claude.messages import Message
-from shim.core.errors import tried
+from shim.core.vendor.pump import Pump
+from shim.state.config import TIMEOUTS
 from tests.conversation.test_message_loop import Paper
 
 
@@ -20,19 +21,26 @@ class Launched:
     """What the drivers ask of a launcher."""
 
     echo = False
+    timeouts = TIMEOUTS
+    make_pump = Pump
 
     def __init__(self, name):
         self.vendor = SimpleNamespace(name=name, unattended=False)
         self.tried = ()
         self.recorder = None
-        self.last = open_translation("demo", partial=False, stable=True)
 
-    def translation(self, previous):
-        return self.last
+    def pump(self, previous):
+        return self.make_pump(open_translation("demo", partial=False, stable=True))
+
+    def remember(self, translation):
+        pass
+
+    def note_account(self, translation):
+        pass
 
 
 class Vendor(ChildDriver):
-    """A driver without a child: it says `words`, or leaves the turn to the next one where there are none."""
+    """A driver without a child: it says `words`; nobody is logged in with it where there are none."""
 
     def __init__(self, launcher, output, words=""):
         super().__init__(launcher, output)
@@ -43,13 +51,16 @@ class Vendor(ChildDriver):
 
     async def turn(self, message):
         self.turns += 1
-        self.translation = self._launcher.last
-        if not self._words and self.yields:
-            self.unanswered = tried(self._launcher.vendor.name, "auth", "nobody is logged in")
-            return
-        self.translation.turn.say(self._words)
-        self.translation.turn.ended()
-        await self._output.lines(self.translation.finish())
+        self.pump = self.launcher.pump(self.pump)
+        if self._words:
+            self.pump.turn.say(self._words)
+            self.pump.turn.ended()
+        else:
+            self.pump.stop("nobody is logged in", "auth")
+        await self._say_end(*self.pump.finish())
+
+    def _reach(self, stage):
+        pass
 
     async def interrupt(self):
         """It is over already."""
@@ -90,9 +101,10 @@ async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
             tasks.start_soon(two.driver.turn, Message("hi"))
             await two.ant.leaving.wait()
             tasks.cancel_scope.cancel()
-    assert two.driver.translation is not None and two.bee.turns == 0
-    two.driver.translation.turn.stopped("the turn was stopped by SIGTERM", "signal")
-    (turn,) = check_turns(two.driver.translation.close(None), False)
+    assert two.driver.pump is not None and two.bee.turns == 0
+    two.driver.pump.stop("the turn was stopped by SIGTERM", "signal")
+    said, _ = two.driver.pump.close(None)
+    (turn,) = check_turns(said, False)
     assert result_of(turn)["shim"]["cause"] == "signal"
 
 

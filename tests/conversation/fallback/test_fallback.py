@@ -541,8 +541,8 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
 
 
 SHORT = """
-import runpy, select, sys, shim.process.child, shim.conversation.drivers.driver
-shim.conversation.drivers.driver.HOLD_SECONDS = 0.05
+import runpy, select, sys, shim.process.child, shim.conversation.fallback.driver
+shim.conversation.fallback.driver.HOLD_SECONDS = 0.05
 begin = shim.process.child.Child.__init__
 
 def begin_with_the_first_word(child, process, *rest):

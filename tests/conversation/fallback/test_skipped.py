@@ -3,15 +3,17 @@
 import json
 
 import pytest
-from box import START, ndjson
+from box import END, START, ndjson, text
 from support import Stage, fixture_cases, translate_case
 from sweeps import over
 
 from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.fallback.held_pump import HOLD_BYTES, HeldPump, Hold
 from shim.core.claude.pen import ClaudePen
-from shim.core.errors import REASON_CHARACTERS, listed, read_tried, tried
+from shim.core.errors import REASON_CHARACTERS, FrontendError, VendorError, listed, read_tried, tried
 from shim.core.turn.result import Exit
 from shim.core.turn.terms import Terms
+from shim.core.vendor.commands import Observe, Remember, TellChild
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.translator import Translator
 from shim.core.yume.pen import YumePen
@@ -94,22 +96,46 @@ def test_what_another_vendor_said_of_itself_is_not_the_next_ones():
     assert stage.turn.next(stage.turn.terms).facts["model"] == "m1"
 
 
-# -- the pens hold back what may be another's -------------------------------------------------------------------------
+# -- what is held of a vendor that may be replaced --------------------------------------------------------------------
+
+IDENTITY = "00000000-0000-4000-8000-"
+BEGUN = START | {"session": "s"}
 
 
-@pytest.mark.parametrize("make", [ClaudePen, lambda identity: YumePen(identity, history=ClaudePen(identity))])
-def test_what_a_pen_holds_is_said_when_it_is_released_or_never(make):
-    pen = make("00000000-0000-4000-8000-")
-    terms = Terms(vendor="demo", fresh_id="00000000-0000-4000-8000-000000000000")
-    for dropped in (True, False):
-        pen.hold()
+def claude():
+    return ClaudePen(IDENTITY)
+
+
+def yume():
+    return YumePen(IDENTITY, history=ClaudePen(IDENTITY))
+
+
+def held(pen=None):
+    """A hold that has begun, and the pump of the demo vendor whose lines go through it."""
+    hold = Hold()
+    hold.begin()
+    translation = open_translation("demo", partial=False, stable=True)
+    if pen is not None:
+        terms = Terms(vendor="demo", fresh_id=f"{IDENTITY}000000000000")
         translation = Translation(Translator, terms, pen)
-        translation.turn.started(session_id="s", model=f"model-{dropped}")
-        translation.turn.say("words")
-        assert pen.take() == b"" and (pen.history is None or pen.history.take() == b"")
-        if dropped:
-            pen.drop()
-    pen.release()
+    return hold, HeldPump(hold, translation)
+
+
+def fed(pump, *events):
+    """What a pump gives for events of the demo vendor."""
+    return pump.feed(ndjson(*events).encode())
+
+
+@pytest.mark.parametrize("make", [claude, yume])
+def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
+    pen = make()
+    for forgotten in (True, False):
+        _, pump = held(pen)
+        pump.turn.started(session_id="s", model=f"model-{forgotten}")
+        if forgotten:
+            assert b"init" in pen.take()
+            pen.forget()
+    pump.turn.say("words")
     said = pen.take()
     kept = said if pen.history is None else pen.history.take()
     for lines in (said, kept):
@@ -117,8 +143,59 @@ def test_what_a_pen_holds_is_said_when_it_is_released_or_never(make):
     assert b"words" in said
 
 
-def test_the_end_of_a_turn_is_held_by_nobody():
-    translation = open_translation("demo", partial=False, stable=True)
-    translation.pen.hold()
-    translation.feed(ndjson(START | {"session": "s"}).encode())
-    assert b'"init"' in translation.close(None)
+def test_what_is_held_comes_with_the_first_word_and_so_does_the_session():
+    hold, pump = held()
+    said, commands = fed(pump, BEGUN)
+    assert said == b"" and not any(isinstance(it, Remember) for it in commands)
+    said, commands = fed(pump, text("Hello."), END)
+    assert said.count(b'"init"') == 1 and commands[0] == Remember("s") and not hold.holds
+    assert hold.why is None
+
+
+def test_what_a_child_is_told_is_never_held():
+    _, pump = held()
+    pump.translation._translator.outbox.append(b"line\n")
+    assert TellChild(b"line\n") in fed(pump, BEGUN)[1]
+
+
+def test_no_more_is_held_than_is_bounded():
+    hold, pump = held()
+    fed(pump, BEGUN)
+    assert hold.holds
+    said, _ = pump.feed(b"\n" * (HOLD_BYTES + 1))
+    assert b'"init"' in said and not hold.holds
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(stays):
+    hold, pump = held()
+    fed(pump, BEGUN)
+    pump.stop("nobody is logged in", "auth")
+    assert (pump.finish() if stays else pump.close(Exit(code=1))) == (b"", ())
+    assert hold.why == tried("demo", "auth", "nobody is logged in") and hold.started
+    assert pump.translation.pen.take() == b""
+
+
+def test_a_vendor_that_cannot_start_is_passed_over_and_another_mistake_is_said():
+    hold, pump = held()
+    assert pump.refuse(VendorError("it is not there")) == b""
+    assert hold.why == tried("demo", "not_found", "it is not there") and not hold.started
+    hold, pump = held()
+    assert b"a wrong setting" in pump.refuse(FrontendError("a wrong setting")) and hold.why is None
+
+
+def test_the_end_of_a_turn_is_not_held():
+    hold, pump = held()
+    fed(pump, BEGUN)
+    said, commands = pump.close(None)
+    assert b'"init"' in said and b'"result"' in said and hold.why is None
+    assert [type(it) for it in commands] == [Observe, Remember]
+
+
+def test_a_vendor_that_is_given_the_turn_is_not_passed_over_any_more():
+    hold, pump = held()
+    fed(pump, BEGUN)
+    said, _ = pump.release()
+    assert b'"init"' in said
+    pump.stop("nobody is logged in", "auth")
+    assert b"nobody is logged in" in pump.close(None)[0] and hold.why is None

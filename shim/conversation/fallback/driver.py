@@ -1,0 +1,166 @@
+"""Several vendors for one conversation: the next of a list is asked where one does not answer.
+
+A vendor that cannot start, is not logged in or is rate-limited before it said a word passes the message on; the
+frontend sees one turn, of the vendor that answered. Once a vendor has answered, the conversation is its own: no other
+one knows what was said in it. While none has, each message is asked of the whole list.
+"""
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+
+import anyio
+
+from shim.channels.raw_output import tell
+from shim.channels.stdout import FrontendGoneError
+from shim.conversation.drivers.driver import ChildDriver
+from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.fallback.candidates import Candidate, Candidates
+from shim.conversation.fallback.held_pump import HeldPump, Hold
+from shim.core.claude.messages import Message
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.errors import PASSED_OVER, Tried
+from shim.core.vendor.pump import Pump
+
+# A frontend is told who answers after so long, and then no other vendor is asked any more. A login that is missing
+# shows in a second or two; a rate limit is often waited for, and counts as final after this time.
+HOLD_SECONDS = 30.0
+
+
+class Fallback:
+    """A driver of whichever vendor answers. `drive` makes the driver of a candidate, `driver` is the first one's."""
+
+    def __init__(self, driver: ChildDriver, candidates: Candidates, drive: Callable[[Candidate], ChildDriver]) -> None:
+        self._driver = driver
+        self._candidates = candidates
+        self._drive = drive
+        self._hold = Hold()
+        self._said: Pump | None = None  # of the last turn that the frontend saw
+        self._answered = self._interrupted = False
+        self._hold_back(driver.launcher)
+
+    @property
+    def pump(self) -> Pump | None:
+        """Of the turn that runs, or of the last one."""
+        return self._driver.pump
+
+    async def turn(self, message: Message) -> None:
+        """Ask one vendor after the other, until one has the turn."""
+        self._interrupted = False
+        if self._answered:
+            await self._driver.turn(message)
+            return
+        before = list(self._candidates.skipped)
+        while (why := await self._ask(self._driver, message, tuple(before))) is not None:
+            before.append(why)
+            await self._driver.stop()
+            if self._interrupted:
+                await self.never_begin(message)
+                break
+            self._driver = self._next(why)
+        driver = self._driver
+        driver.launcher.tried = ()
+        self._said = driver.pump
+        assert self._said is not None
+        self._answered = self._said.spoken or not self._said.failed
+        if self._candidates.moved and not self._answered:
+            await driver.stop()
+            self._driver = self._begun(self._candidates.first())
+
+    async def _ask(self, driver: ChildDriver, message: Message, before: tuple[Tried, ...]) -> Tried | None:
+        """One vendor's turn; why another one is to be asked, None where this one has the turn."""
+        driver.launcher.tried = before
+        if not self._candidates.left:
+            await driver.turn(message)
+            return None
+        last, hold = driver.pump, self._hold
+        hold.begin()
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._expire, driver)
+            try:
+                await driver.turn(message)
+            except Exception as error:  # out of the group as it is, not as a group of one
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if hold.why is not None:
+            self._note(driver, hold.why)
+            driver.pump = driver.launcher.pump(last)  # a signal that comes now finds a turn that has not begun
+        return hold.why
+
+    async def _expire(self, driver: ChildDriver) -> None:
+        """A vendor that has said nothing for long answers, or is given up where it only waits for its model."""
+        await anyio.sleep(HOLD_SECONDS)
+        pump = driver.pump
+        if not (self._hold.holds and isinstance(pump, HeldPump)):
+            return
+        if cause := pump.expire(driver.complaint()):
+            name = driver.launcher.vendor.shown
+            driver.give_up(f"{name} said nothing in {HOLD_SECONDS:g} s but that it waits", cause)
+            return
+        with contextlib.suppress(FrontendGoneError):  # the turn finds out too
+            await driver.give(*pump.release())
+
+    def _note(self, driver: ChildDriver, why: Tried) -> None:
+        """Record that a vendor was passed over."""
+        launcher, started = driver.launcher, self._hold.started
+        if started and driver.pump is not None:
+            launcher.note_account(driver.pump.translation)
+        if launcher.recorder is not None:
+            launcher.recorder.note(PASSED_OVER, started=started, **why.fact())
+
+    def _next(self, why: Tried) -> ChildDriver:
+        """The driver of the next vendor, told of on stderr."""
+        candidate = self._candidates.next()
+        vendor = candidate.launcher.vendor
+        unasked = ", which runs its tools and asks nobody" if vendor.unattended else ""
+        tell(f"{why.vendor} did not answer ({why.cause}); {vendor.name} is asked{unasked}\n")
+        return self._begun(candidate)
+
+    def _begun(self, candidate: Candidate) -> ChildDriver:
+        """A vendor's driver, in the conversation as the frontend knows it."""
+        self._hold_back(candidate.launcher)
+        driver = self._drive(candidate)
+        driver.pump = self._said
+        if self._said is not None:
+            self._said.turn.conversation.vendor_session = None
+        return driver
+
+    def _hold_back(self, launcher: Launcher) -> None:
+        """What this vendor says goes through the hold."""
+        launcher.make_pump = partial(HeldPump, self._hold)
+
+    async def never_begin(self, message: Message) -> None:
+        """End the turn of a message that was interrupted before a vendor was asked, or between two vendors."""
+        await self._driver.never_begin(message)
+
+    async def interrupt(self) -> None:
+        """Stop the turn, whoever is at it."""
+        self._interrupted = True
+        await self._driver.interrupt()
+
+    async def decide(self, permission: Permission, decision: Decision) -> None:
+        """Give the vendor that asked the answer to its question."""
+        await self._driver.decide(permission, decision)
+
+    async def forbid(self, call: str, reason: str) -> None:
+        """The frontend forbids a call that runs already."""
+        await self._driver.forbid(call, reason)
+
+    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
+        """Another model or permission mode."""
+        await self._driver.change(model=model, mode=mode)
+
+    def terminate(self) -> None:
+        """Tell the child to go, without waiting."""
+        self._driver.terminate()
+
+    def reap(self) -> None:
+        """Let go of what the child's tools left behind."""
+        self._driver.reap()
+
+    async def stop(self) -> None:
+        """End the child for certain."""
+        await self._driver.stop()

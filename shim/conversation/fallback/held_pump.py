@@ -1,0 +1,125 @@
+"""The pump of a vendor of a list: while another vendor may answer in its place, nothing that it says is said.
+
+A driver sees a pump like any other. What the vendor says is held until the turn is certain to be its own; then all of
+it comes at once. Where the vendor does not answer, its turn ends without a line, and the hold has the reason.
+"""
+
+from shim.core.errors import Cause, ModeError, Tried, VendorError, tried
+from shim.core.turn.result import UNANSWERED_CAUSES, Exit
+from shim.core.vendor.commands import NO_COMMANDS, Ask, Commands, Remember, Said, Stage
+from shim.core.vendor.pump import Known, Pump
+from shim.core.vendor.translation import Translation
+
+HOLD_BYTES = 1024 * 1024  # of a child's output; a vendor that has printed more is not replaced any more
+
+
+class Hold:
+    """What the vendor that is asked has said while another one may still take its place.
+
+    `why` is the reason why another vendor is to be asked, `started` whether a child was started before that.
+    """
+
+    def __init__(self) -> None:
+        self.holds = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self.why: Tried | None = None
+        self.started = False
+        self._lines: list[bytes] = []
+        self._heard = 0
+        self._remember: Commands = NO_COMMANDS
+
+    def begin(self) -> None:
+        """From now on what the vendor says is held."""
+        self.holds = True
+        self._clear()
+
+    def keep(self, heard: int, said: bytes, commands: Commands) -> Commands:
+        """Hold the lines for `heard` bytes of a child; gives back the commands that are carried out all the same.
+
+        A session is not remembered while another vendor's may take its place.
+        """
+        self._heard += heard
+        self._lines.append(said)
+        self._remember = tuple(it for it in commands if isinstance(it, Remember)) or self._remember
+        return tuple(it for it in commands if not isinstance(it, Remember))
+
+    @property
+    def full(self) -> bool:
+        """Whether as much is held as may be."""
+        return self._heard > HOLD_BYTES
+
+    def release(self, said: bytes, commands: Commands = NO_COMMANDS) -> Said:
+        """The vendor is the one that answers: what it said so far, with what it says now."""
+        if not self.holds:
+            return said, commands
+        self.holds = False
+        lines, remember = [*self._lines, said], self._remember
+        self._clear()
+        if any(isinstance(it, Remember) for it in commands):
+            remember = NO_COMMANDS
+        return b"".join(lines), (*remember, *commands)
+
+    def drop(self, why: Tried, *, started: bool) -> None:
+        """The vendor does not answer: its lines are forgotten."""
+        self.holds = False
+        self._clear()
+        self.why, self.started = why, started
+
+
+class HeldPump(Pump):
+    """A pump whose lines go through a hold."""
+
+    def __init__(
+        self, hold: Hold, translation: Translation, *, saves_late: bool = False, known: Known = (None, True)
+    ) -> None:
+        super().__init__(translation, saves_late=saves_late, known=known)
+        self._hold = hold
+
+    def feed(self, chunk: bytes) -> Said:
+        said, commands = super().feed(chunk)
+        hold = self._hold
+        if not hold.holds:
+            return said, commands
+        kept = hold.keep(len(chunk), said, commands)
+        spoken = self.spoken or any(isinstance(it, Ask) or it is Stage.FINISHED for it in commands)
+        return hold.release(b"", kept) if spoken or hold.full else (b"", kept)
+
+    def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+        # A child that has gone is asked again by another vendor, if there is one; a child that stays by itself first.
+        passed = self._hold.holds and stderr is not None and self.unanswered(child_exit, stderr) is not None
+        return not passed and super().retry(child_exit, stderr)
+
+    def close(self, child_exit: Exit | None, stderr: str = "") -> Said:
+        if self._passed(child_exit, stderr):
+            return b"", NO_COMMANDS
+        return self._hold.release(*super().close(child_exit, stderr))
+
+    def finish(self) -> Said:
+        if self._passed(None, None):
+            return b"", NO_COMMANDS
+        return self._hold.release(*super().finish())
+
+    def refuse(self, error: Exception) -> bytes:
+        if self._hold.holds and isinstance(error, VendorError | ModeError):
+            self._hold.drop(tried(self.turn.terms.vendor, error.cause, str(error)), started=False)
+            return b""
+        return self._hold.release(super().refuse(error))[0]
+
+    def expire(self, stderr: str) -> Cause | None:
+        """The vendor had its time: why it still waits for its model, if that is all that it does."""
+        cause = self.waits(stderr).cause
+        return cause if cause in UNANSWERED_CAUSES else None
+
+    def release(self) -> Said:
+        """The vendor is the one that answers, whatever it will say."""
+        return self._hold.release(b"")
+
+    def _passed(self, child_exit: Exit | None, stderr: str | None) -> bool:
+        """Whether the turn is another vendor's; without `stderr` the child stays."""
+        why = self.unanswered(child_exit, stderr) if self._hold.holds else None
+        if why is not None:
+            self._hold.drop(why, started=True)
+            self.translation.pen.forget()
+        return why is not None

@@ -1,0 +1,57 @@
+"""What a child's output asks of the shell beside the bytes: commands.
+
+The pump gives them with the bytes, in the order in which they are to be carried out. They are frozen and hold no Turn.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from shim.core.claude.hooks import Seen
+from shim.core.claude.permissions import Permission
+
+
+class Ask(NamedTuple):
+    """The vendor asks whether a call may run: put the question to the frontend, give the vendor the answer."""
+
+    permission: Permission
+
+
+class Observe(NamedTuple):
+    """The frontend may have hooks for what happened; `last` is the last text of the turn, for its end."""
+
+    seen: tuple[Seen, ...]
+    last: str = ""
+
+
+class TellChild(NamedTuple):
+    """Write `line` to the child's stdin: a whole line, its LF included."""
+
+    line: bytes
+
+
+class Remember(NamedTuple):
+    """Write down the vendor's own `session`, before the frontend has the bytes: it may resume the session elsewhere."""
+
+    session: str | None
+
+
+class Expect(NamedTuple):
+    """From now on the child may be silent for as long as `timeout` allows (a key of the timeouts of the settings)."""
+
+    timeout: str
+
+
+class Stage(Enum):
+    """How far the turn has come; the command says that this has changed."""
+
+    RUNNING = "running"
+    PAUSED = "paused"  # the vendor may be done: only its silence will tell
+    SETTLED = "settled"  # the vendor said that it is done
+    FINISHED = "finished"  # the result is said
+
+
+Command = Ask | Observe | TellChild | Remember | Expect | Stage
+Commands = tuple[Command, ...]
+Said = tuple[bytes, Commands]  # whole lines for the frontend, and what else is to be done
+
+NO_COMMANDS: Commands = ()  # what nearly every chunk gives

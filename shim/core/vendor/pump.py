@@ -1,0 +1,234 @@
+"""The pump: a child's bytes in, Claude's bytes and commands for the shell out. Pure.
+
+It is the one place that reads what a Turn leaves for the shell. A driver carries the commands out and asks the Turn
+nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shim.core.api_errors import Failure, classify
+from shim.core.claude.hooks import Seen
+from shim.core.claude.messages import Message
+from shim.core.claude.permissions import Permission
+from shim.core.errors import Cause, ShimError, Tried
+from shim.core.turn.result import Exit, open_calls
+from shim.core.turn.terms import Terms
+from shim.core.turn.turn import Turn
+from shim.core.vendor.commands import (
+    NO_COMMANDS,
+    Ask,
+    Command,
+    Commands,
+    Expect,
+    Observe,
+    Remember,
+    Said,
+    Stage,
+    TellChild,
+)
+from shim.core.vendor.translation import Translation
+
+Known = tuple[str | None, bool]  # the vendor's session, and whether it can go on
+
+
+class Pump:
+    """The translation of a child, for a shell that serves that child.
+
+    `saves_late`: the vendor can resume a session only once a reply was complete. `known` is what the pump of the child
+    before had told of the session.
+    """
+
+    def __init__(self, translation: Translation, *, saves_late: bool = False, known: Known = (None, True)) -> None:
+        self.translation = translation
+        self.known = known
+        self._saves_late = saves_late
+        self._stage = Stage.RUNNING
+        self._timeout = ""
+
+    @property
+    def turn(self) -> Turn:
+        """The turn that is running, or the last one."""
+        return self.translation.turn
+
+    @property
+    def finished(self) -> bool:
+        """Whether the result of the turn is said."""
+        return self.translation.finished
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is known how the turn ends."""
+        return self.turn.outcome is not None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last result was an error."""
+        return self.turn.is_error
+
+    @property
+    def spoken(self) -> bool:
+        """Whether anything of the model's was said or done in this turn."""
+        return self.turn.spoken
+
+    # -- a turn begins -------------------------------------------------------------------------------------
+
+    def begin(self, terms: Terms) -> None:
+        """The next turn of the same child."""
+        self.translation.begin(terms)
+
+    def answer(self, message: Message, *, echo: bool, hooks: bool) -> None:
+        """The turn answers `message`. `echo`: the message is said again. `hooks`: the frontend has some."""
+        self._restart()
+        self.turn.answers(message, echo=echo)
+        if hooks:
+            self.turn.observed = []
+
+    def anew(self, tried: tuple[Tried, ...]) -> None:
+        """Another child goes on with the turn; `tried` are the vendors that were asked before it."""
+        self._restart()
+        self.translation.anew()
+        self.turn.terms = self.turn.terms._replace(tried=tried)
+
+    def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
+        """Make ready for the same message once more, if the stream of its answer was cut; see `Translation.retry`."""
+        ready = self.translation.retry(child_exit, stderr)
+        if ready:
+            self._restart()
+        return ready
+
+    def _restart(self) -> None:
+        self._stage, self._timeout = Stage.RUNNING, ""
+
+    # -- what the child says -------------------------------------------------------------------------------
+
+    def feed(self, chunk: bytes) -> Said:
+        """The lines and the commands for a chunk of the child's stdout."""
+        said = self.translation.feed(chunk)
+        return said, self._commands()
+
+    def skip(self, chunk: bytes) -> Commands:
+        """The commands for bytes between two turns: only questions are read there, to be refused."""
+        self.translation.skip(chunk)
+        return (*map(TellChild, self.translation.outgoing()), *self._questions())
+
+    def rest(self) -> Said:
+        """A child that stays has been silent since the turn was paused: the vendor is done."""
+        self.translation.rest()
+        return b"", self._commands()
+
+    def reported(self, report: Mapping[str, Any]) -> None:
+        """What the child wrote about its run into a file; before `retry` and `close`."""
+        self.translation.reported(report)
+
+    # -- what the frontend says ----------------------------------------------------------------------------
+
+    def refused(self, permission: Permission, message: str, *, announced: bool) -> Said:
+        """A question was answered with no; `announced`: the frontend need not be told."""
+        self.turn.refused(permission, message, announced=announced)
+        return self._taken()
+
+    def corrected(self, permission: Permission, message: str) -> None:
+        """A call was allowed with another input only; `message` is what its result will say."""
+        self.turn.corrected(permission, message)
+
+    def forbid(self, call: str, reason: str) -> Said:
+        """The frontend forbids a call that runs already: the turn ends."""
+        self.turn.forbid(call, reason)
+        return self._taken()
+
+    def interrupt(self) -> None:
+        """The frontend stopped the turn."""
+        self.translation.interrupt()
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    def stop(self, reason: str, cause: Cause) -> None:
+        """We end the turn, and that is the reason, whatever the vendor says of its end while it goes."""
+        self.turn.stopped(reason, cause)
+
+    def stall(self, reason: str) -> None:
+        """The child was silent for too long: we end the turn.
+
+        A real claude that gave its result may have had more to do: that result stands.
+        """
+        if not self.turn.stated:
+            waiting = open_calls(self.turn)
+            self.turn.stopped(reason + (f" while these calls were open: {waiting}" if waiting else ""), "stall")
+
+    def close(self, child_exit: Exit | None, stderr: str = "") -> Said:
+        """The last lines, now that stdout is at its end. `child_exit` is None when we ended the child.
+
+        The commands of an end are carried out before its lines are said.
+        """
+        last = self.turn.last_text
+        return self.translation.close(child_exit, stderr), self._last(last)
+
+    def finish(self) -> Said:
+        """The last lines of a turn whose child stays for the next one."""
+        last = self.turn.last_text
+        return self.translation.finish(), self._last(last)
+
+    def refuse(self, error: Exception) -> bytes:
+        """All lines of a turn that cannot begin, because of an error of the shell."""
+        if isinstance(error, ShimError):
+            self.stop(f"{error}\n{error.hint}".strip(), error.cause)
+        else:
+            self.stop(f"the shim failed: {error!r}", "internal")
+        return self.translation.close(None)
+
+    def fail(self, error: ShimError) -> Said:
+        """The last lines of a turn that cannot go on, because of an error of the shell."""
+        return self.refuse(error), (Remember(self._session()),)
+
+    def unanswered(self, child_exit: Exit | None, stderr: str | None) -> Tried | None:
+        """Why another vendor may answer in the place of this one; see `Translation.unanswered`."""
+        return self.translation.unanswered(child_exit, stderr)
+
+    def waits(self, stderr: str) -> Failure:
+        """What the vendor asks its model again for, by its own words or by what it printed on stderr."""
+        return self.turn.waits or classify(stderr)
+
+    # -- commands ------------------------------------------------------------------------------------------
+
+    def _taken(self) -> Said:
+        return self.translation.pen.take(), self._commands()
+
+    def _last(self, text: str) -> Commands:
+        return Observe((Seen("Stop"),), text), Remember(self._session())
+
+    def _session(self) -> str | None:
+        return self.turn.conversation.vendor_session
+
+    def _commands(self) -> Commands:
+        """What the Turn wants done, and what has changed since the last time."""
+        translation, turn = self.translation, self.translation.turn
+        if translation.finished:
+            stage = Stage.FINISHED
+        elif turn.settled:
+            stage = Stage.SETTLED
+        else:
+            stage = Stage.PAUSED if turn.paused else Stage.RUNNING
+        timeout = "heartbeat_timeout" if turn.beating else "tool_timeout" if turn.open else "idle_timeout"
+        known = turn.conversation.vendor_session, not self._saves_late or bool(turn.usage)
+        changed = stage is not self._stage or timeout != self._timeout or known != self.known
+        lines = translation.outgoing()
+        if not (changed or lines or turn.asked or turn.observed):
+            return NO_COMMANDS
+        commands: list[Command] = []
+        if known != self.known or (stage is Stage.FINISHED and stage is not self._stage):
+            commands.append(Remember(known[0]))
+        if timeout != self._timeout:
+            commands.append(Expect(timeout))
+        if stage is not self._stage:
+            commands.append(stage)
+        self._stage, self._timeout, self.known = stage, timeout, known
+        if turn.observed:
+            seen, turn.observed = tuple(turn.observed), []
+            if stage is not Stage.FINISHED:  # nothing follows an error result (contract S16b)
+                commands.append(Observe(seen))
+        return (*commands, *map(TellChild, lines), *self._questions())
+
+    def _questions(self) -> Iterator[Ask]:
+        asked, self.turn.asked = self.turn.asked, []
+        return map(Ask, asked)
