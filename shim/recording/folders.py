@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.cast.records import SUFFIX, CastError
-from shim.core.cast.verify import DAMAGE, Finding, verify
+from shim.core.cast.records import DAMAGE, SUFFIX, CastError
+from shim.core.cast.verify import Finding, verify
 from shim.recording.rewrite import Rewritten, rewrite
 from shim.recording.search import Search
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.channels.raw_output import tell
 from shim.core.cast.clean import Cleaner
-from shim.core.cast.records import STREAMS, CastError, Encoder
+from shim.core.cast.encoder import Encoder
+from shim.core.cast.records import STREAMS, CastError
 from shim.core.reading.account import Account
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.result import Exit

@@ -6,13 +6,15 @@ line keeps its moment; the checkpoints are those of the new bytes.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
 from shim.core.cast.clean import Cleaner, Edit, Search, edited
-from shim.core.cast.records import LINE_BYTES, STREAMS, CastError, Chain, coded, data_of, read_header
+from shim.core.cast.encoder import Chain, coded
+from shim.core.cast.records import CHECKPOINT, LINE_BYTES, CastError, Line, read_header, read_line
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import redact_argv
 from shim.state.files import open_regular, replace, write_all, write_new
@@ -45,28 +47,26 @@ def rewrite(source: str, target: str | None = None, search: Search | None = None
     source = os.path.realpath(source)
     first = Cleaner(search)  # what was split is known when all was read
     with _reading(source) as file:
-        for kind, _, line in _Lines(file):
-            if kind == STREAM:
-                first.clean(*_split(line))
+        for line, _ in _lines(file, LineSplitter(LINE_BYTES)):
+            if line.streamed:
+                first.clean(line.letter, line.data, line.whole)
         first.close()
-    cleaner = Cleaner(search)
+    cleaner, numbers, splitter = Cleaner(search), count(), LineSplitter(LINE_BYTES)
 
-    def changed(kind: str, number: int, line: bytes) -> bytes:
-        if kind == HEADER:
-            return _header(line, cleaner)
-        if kind == OTHER:
-            return _fact(line, cleaner)
-        letter, data, whole = _split(line)
-        clean = cleaner.clean(letter, data, whole)
-        if number in first.edits:
-            clean = edited(clean, first.edits[number])
-        return line if clean is data else _again(line, letter, clean, whole)
+    def changed(line: Line, raw: bytes) -> bytes:
+        if line.letter == HEADER:
+            return _header(raw, cleaner)
+        if not line.streamed:
+            return _fact(raw, cleaner)
+        clean = cleaner.clean(line.letter, line.data, line.whole)
+        if edits := first.edits.get(next(numbers)):
+            clean = edited(clean, edits)
+        return raw if clean is line.data else _again(line, raw, clean)
 
     with _reading(source) as file:
-        lines = _Lines(file)
-        _write(source, target, _copy(lines, changed))
+        _write(source, target, _copy(_lines(file, splitter), changed))
     cleaner.close()
-    return Rewritten(cleaner.counts, lines.skipped, first.lost)
+    return Rewritten(cleaner.counts, splitter.skipped, first.lost)
 
 
 def sweep(path: str, edits: Mapping[int, Sequence[Edit]], status: os.stat_result, stopped: Callable[[], bool]) -> None:
@@ -74,82 +74,44 @@ def sweep(path: str, edits: Mapping[int, Sequence[Edit]], status: os.stat_result
 
     `status` is that of the file as it was opened: if something else stands there now, it is left alone.
     """
+    numbers = count()
 
-    def changed(kind: str, number: int, line: bytes) -> bytes:
-        if kind == HEADER:
-            return orjson.dumps({**orjson.loads(line), "swept": True})
-        if kind == OTHER or number not in edits:
-            return line
-        letter, data, whole = _split(line)
-        return _again(line, letter, edited(data, edits[number]), whole)
+    def changed(line: Line, raw: bytes) -> bytes:
+        if line.letter == HEADER:
+            return orjson.dumps({**orjson.loads(raw), "swept": True})
+        if not line.streamed or (number := next(numbers)) not in edits:
+            return raw
+        return _again(line, raw, edited(line.data, edits[number]))
 
     with _reading(path) as file:
         if not os.path.samestat(os.fstat(file), status):
             raise CastError(f"{path} is another file by now")
-        _write(path, None, _copy(_Lines(file), changed, stopped))
+        _write(path, None, _copy(_lines(file, LineSplitter(LINE_BYTES)), changed, stopped))
 
 
 # -- lines ---------------------------------------------------------------------------------------------------------
 
-HEADER, STREAM, CHECKPOINT, OTHER = "header", "stream", "checkpoint", "other"
+HEADER = "header"  # the letter of the first line
+Lines: TypeAlias = Iterator[tuple[Line, bytes]]  # what a line says, and its bytes
 
 
-class _Lines:
-    """The whole lines of a cast: the kind of each, its number among the records of streams, its bytes.
-
-    CastError when the first is no header. One that was cut off at the end is none; `skipped` were too long.
-    """
-
-    def __init__(self, file: int) -> None:
-        self._file = file
-        self._splitter = LineSplitter(LINE_BYTES)
-
-    @property
-    def skipped(self) -> int:
-        return self._splitter.skipped
-
-    def __iter__(self) -> Iterator[tuple[str, int, bytes]]:
-        number, begun = -1, False
-        while chunk := os.read(self._file, CHUNK_BYTES):
-            for line in self._splitter.feed(chunk):
-                if not begun:
-                    begun = True
-                    read_header(line)
-                    yield HEADER, 0, line
-                elif line.startswith(b'["h"'):
-                    yield CHECKPOINT, 0, line
-                elif _is_stream(line):
-                    number += 1
-                    yield STREAM, number, line
-                elif line:
-                    yield OTHER, 0, line
-        if not begun:
-            read_header(b"")
+def _lines(file: int, splitter: LineSplitter) -> Lines:
+    """The whole lines of a cast that say something. CastError if the first is no header."""
+    begun = False
+    while chunk := os.read(file, CHUNK_BYTES):
+        for raw in splitter.feed(chunk):
+            if not begun:
+                begun = bool(read_header(raw))
+                yield Line(HEADER), raw
+            elif raw:
+                yield read_line(raw), raw
+    if not begun:
+        read_header(b"")
 
 
-def _is_stream(line: bytes) -> bool:
-    at = line.find(b'"') + 1
-    if line[:1] != b"[" or not at or line[at : at + 1] not in _STREAMS:
-        return False
-    try:
-        _split(line)
-    except (ValueError, TypeError, LookupError, AttributeError):
-        return False
-    return True
-
-
-_STREAMS = frozenset(letter.encode() for letter in STREAMS)
-
-
-def _split(line: bytes) -> tuple[str, bytes, bool]:
-    """The letter of a record, its data without the newline, and whether one follows."""
-    _, code, data = orjson.loads(line)[:3]
-    return code[0], data_of(code, data), "-" not in code
-
-
-def _again(line: bytes, letter: str, data: bytes, whole: bool) -> bytes:
+def _again(line: Line, raw: bytes, data: bytes) -> bytes:
     """A record with other data, at the same moment."""
-    return b"%s,%s]" % (line[: line.index(b",")], coded(letter, data, "" if whole else "-"))
+    return b"%s,%s]" % (raw[: raw.index(b",")], coded(line.letter, data, "" if line.whole else "-"))
 
 
 def _fact(line: bytes, cleaner: Cleaner) -> bytes:
@@ -185,17 +147,17 @@ def _command(fact: Any) -> Any:
 
 
 def _copy(
-    lines: Iterable[tuple[str, int, bytes]],
-    changed: Callable[[str, int, bytes], bytes],
+    lines: Lines,
+    changed: Callable[[Line, bytes], bytes],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bytes]:
     """The bytes of the new file."""
     chain, waiting, size, ended = Chain(), list[bytes](), 0, False
-    for kind, number, line in lines:
-        if ended := kind == CHECKPOINT and line.endswith(b'"end"]'):
+    for line, raw in lines:
+        if ended := line.letter == CHECKPOINT and bool(line.fact["end"]):
             continue
-        if kind != CHECKPOINT:
-            waiting.append(changed(kind, number, line) + b"\n")
+        if line.letter != CHECKPOINT:
+            waiting.append(changed(line, raw) + b"\n")
             size += len(waiting[-1])
         if len(waiting) >= LINES or size >= WRITTEN_BYTES:
             if stopped():

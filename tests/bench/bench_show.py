@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from casting import HEADER
 from telling import INIT, call, delta, result, returned, said, start, text
 
-from shim.core.cast.records import Encoder
+from shim.core.cast.encoder import Encoder
 
 CAST_BYTES = 100_000_000
 GOAL_SECONDS, GOAL_BYTES = 1.0, 150_000_000

@@ -495,7 +495,7 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
     """The disk is full when the last of it is written: the turn has its result by then."""
     box.settings("record_strict = true\n")
     code = (
-        "from shim.core.cast import records as cast\n"
+        "from shim.core.cast import encoder as cast\n"
         "def full(chain): raise OSError(28, 'No space left on device')\n"
         "cast.Chain.end = full\n"
         "from shim.__main__ import main\n"

@@ -8,7 +8,8 @@ from casting import cast_of, read_cast, stream_of
 from fake_secrets import random
 
 from shim.core.cast.clean import Cleaner
-from shim.core.cast.records import PIECE_BYTES, CastError, Chain
+from shim.core.cast.encoder import PIECE_BYTES, Chain
+from shim.core.cast.records import CastError
 from shim.recording.rewrite import StoppedError, rewrite, sweep
 
 SECRET = f"sk-ant-api03-{random(80)}"

@@ -5,7 +5,8 @@ from typing import Any
 
 from support import Case, translate_case
 
-from shim.core.cast.records import STREAMS, Encoder, Reader, Record
+from shim.core.cast.encoder import Encoder
+from shim.core.cast.records import STREAMS, Reader, Record
 from shim.core.turn.result import Exit
 
 HEADER: Mapping[str, Any] = {

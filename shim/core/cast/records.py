@@ -1,39 +1,39 @@
-"""The recording format: what happened in one run of the drop-in, as lines of JSON (surface page, Recording).
+"""The recording format, and its reader: what happened in one run of the drop-in, as lines of JSON.
 
-The first line says who ran what. Then every line is a moment: `[seconds since the one before, code, data]`. A code is
+The first line says who ran what. Then every line is a record: `[seconds since the one before, code, data]`. A code is
 the letter of a stream or of a fact, then `-` where no newline follows these bytes, then `b` where they are base64.
-A checkpoint has the hash of all bytes before it: it proves damage, not who wrote the file.
+A checkpoint has the hash of all bytes before it: it proves damage, not who wrote the file (surface page, Recording).
 """
 
 import binascii
-import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
-from shim.core.reading.json_text import dump
 from shim.core.reading.lines import LineSplitter
 
 VERSION = 1
 SUFFIX = ".cast"  # of a file in a folder of recordings
 STREAMS = "iIoOe"  # our stdin, the child's, its stdout, ours, its stderr
 FACTS = "sxn"  # a child starts, it has ended, a note of ours
-PIECE_BYTES = 1024 * 1024  # of one record: a longer line is several
-CHECKPOINT_LINES = 64  # no range of lines that a checkpoint proves is longer
+CHECKPOINT = "h"
 LINE_BYTES = 8 * 1024 * 1024  # of a line of a cast: a piece of control characters is six times as long in JSON
-DIGITS = 4  # of a time in seconds
 LONGEST_SECONDS = 366 * 24 * 60 * 60.0  # between two records that are believed: no run pauses for a year
-BETWEEN, _BETWEEN = "\x7f", b"\x7f"  # needs no escape in JSON, and is rare; a text that has it is taken line by line
-# That are hashed at once: for more, `hashlib` lets go of the interpreter, and a thread that records while another one
-# works would wait for it after each block.
-HASH_BYTES = 2047
+ODD_SECONDS = 7 * 24 * 3600  # no turn waits a week; a clock that was wrong does
+SHOWN_CHARACTERS = 60  # of what stands in a cast, in a sentence about it
 MAKES_ONE = "`shim claude --shim-record FILE` makes one"
+DAMAGE, NOTE = "damage", "note"
 
-# A stream's letter, a line of it without its newline or a piece of one, and whether the newline follows.
-Clean = Callable[[str, bytes, bool], bytes]
+# The codes of streams: the letter, whether a newline follows the data, whether they are base64.
+CODES = {
+    f"{letter}{piece}{base64}": (letter, not piece, bool(base64))
+    for letter in STREAMS
+    for piece in ("", "-")
+    for base64 in ("", "b")
+}
 
 
 class CastError(FrontendError):
@@ -71,191 +71,95 @@ class Record(NamedTuple):
     line: int = 0
 
 
-class Encoder:
-    """The lines of a cast, from what happened. `at` are seconds since the recording began and never go back.
+class Fault(NamedTuple):
+    """What is wrong with a line. DAMAGE is what a reader loses or cannot trust; a NOTE is only odd.
 
-    Bytes of a stream are kept until their line is whole, or PIECE_BYTES long. `clean` is asked once for each record of
-    a stream, in order, and gives back what is recorded.
+    `kind` is a word for programs, `text` a sentence for persons, with nothing that a terminal obeys.
     """
 
-    def __init__(self, clean: Clean | None = None) -> None:
-        self._clean = clean
-        self._chain = Chain()
-        self._said = 0.0
-        self._rests: dict[str, list[bytes]] = {}
-
-    def header(self, facts: Mapping[str, Any]) -> bytes:
-        """The first line; `facts` are its keys but `shimcast`."""
-        return self._chain.add([dump({"shimcast": VERSION, **facts}) + b"\n"])
-
-    def stream(self, letter: str, at: float, chunk: bytes) -> bytes:
-        """The records of what a stream brought: whole lines, and pieces of one that is too long.
-
-        No bytes: nothing comes behind what has no newline yet.
-        """
-        if not chunk:
-            return self.flush(letter, at)
-        parts = self._rests.setdefault(letter, [])
-        end = chunk.rfind(b"\n") + 1
-        said = b""
-        if end:
-            whole = chunk if end == len(chunk) else chunk[:end]
-            if parts:
-                whole = b"".join([*parts, whole])
-                parts.clear()
-            said = self._whole(letter, at, whole)
-        if end < len(chunk):
-            parts.append(chunk[end:] if end else chunk)
-            while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):  # a child may write byte by byte
-                parts[-2:] = [parts[-2] + parts[-1]]
-        if parts and sum(map(len, parts)) >= PIECE_BYTES:
-            rest, records = b"".join(parts), []
-            while len(rest) >= PIECE_BYTES:
-                size = _character(rest, PIECE_BYTES)
-                records.append(self._piece(letter, at, rest[:size], "-"))
-                rest = rest[size:]
-            parts[:] = [rest] if rest else []
-            said += self._chain.add(records)
-        return said
-
-    def flush(self, letter: str, at: float) -> bytes:
-        """The stream is at its end, or somebody else speaks: what has no newline yet."""
-        rest = b"".join(self._rests.pop(letter, ()))
-        return self._chain.add([self._piece(letter, at, rest, "-")]) if rest else b""
-
-    def fact(self, letter: str, at: float, fact: Mapping[str, Any]) -> bytes:
-        """A child's start, a note, or its end, before which stands what it left unfinished."""
-        rests = b"".join(self.flush(stream, at) for stream in "Ioe") if letter == "x" else b""
-        return rests + self._chain.add([b'[%s,"%s",%s]\n' % (self._delay(at), letter.encode(), dump(fact))])
-
-    def rests(self, at: float) -> bytes:
-        """Whatever is unfinished."""
-        return b"".join([self.flush(letter, at) for letter in list(self._rests)])
-
-    def end(self, at: float) -> bytes:
-        """Whatever is unfinished, and the last checkpoint."""
-        return self.rests(at) + self._chain.end()
-
-    def _whole(self, letter: str, at: float, whole: bytes) -> bytes:
-        """The records of whole lines."""
-        lines = whole[:-1].split(b"\n") if self._clean is not None or len(whole) > PIECE_BYTES else []
-        if lines and max(map(len, lines)) > PIECE_BYTES:
-            return self._chain.add([record for line in lines for record in self._cut(letter, at, line)])
-        if self._clean is not None:
-            clean = [self._clean(letter, line, True) for line in lines]
-            if any(one is not other for one, other in zip(clean, lines, strict=True)):
-                whole = b"\n".join(clean) + b"\n"
-        try:
-            text = whole.decode()
-        except UnicodeDecodeError:
-            text = BETWEEN
-        return self._one_by_one(letter, at, whole) if BETWEEN in text else self._at_once(letter, at, text)
-
-    def _at_once(self, letter: str, at: float, text: str) -> bytes:
-        """Whole lines in which nothing is odd: dumped as one text, in which BETWEEN stands for their ends."""
-        records = orjson.dumps(text.replace("\n", BETWEEN))[1:-2].split(_BETWEEN)
-        between = b'"]\n[0,"%s","' % letter.encode()
-        said, done, begin = list[bytes](), 0, b"[%s" % self._delay(at)
-        while done < len(records):
-            part = records[done : done + self._chain.room]
-            done += len(part)
-            self._chain.block(b'%s,"%s","%s"]\n' % (begin, letter.encode(), between.join(part)), len(part), said)
-            begin = b"[0"
-        return b"".join(said)
-
-    def _one_by_one(self, letter: str, at: float, whole: bytes) -> bytes:
-        lines = whole[:-1].split(b"\n")
-        return self._chain.add([b"[%s,%s]\n" % (self._delay(at), coded(letter, line)) for line in lines])
-
-    def _cut(self, letter: str, at: float, line: bytes) -> list[bytes]:
-        """A line that is too long, in pieces."""
-        records = []
-        while len(line) > PIECE_BYTES:
-            size = _character(line, PIECE_BYTES)
-            records.append(self._piece(letter, at, line[:size], "-"))
-            line = line[size:]
-        return [*records, self._piece(letter, at, line, "")]
-
-    def _piece(self, letter: str, at: float, data: bytes, mark: str) -> bytes:
-        if self._clean is not None:
-            data = self._clean(letter, data, not mark)
-        return b"[%s,%s]\n" % (self._delay(at), coded(letter, data, mark))
-
-    def _delay(self, at: float) -> bytes:
-        """The time since the last record; what is rounded off is made good by the next one."""
-        delay = round(at - self._said, DIGITS)
-        if delay <= 0:
-            return b"0"
-        self._said += delay
-        return b"%.4f" % delay
+    severity: str
+    kind: str
+    text: str
 
 
-def coded(letter: str, data: bytes, mark: str = "") -> bytes:
-    """The code and the data of a record; `mark` is `-` where no newline follows."""
-    try:
-        text = orjson.dumps(data.decode())
-    except UnicodeDecodeError:
-        mark, text = mark + "b", b'"%s"' % binascii.b2a_base64(data, newline=False)
-    return b'"%s",%s' % ((letter + mark).encode(), text)
+class Line(NamedTuple):
+    """What one line behind the first says, and what is wrong with it.
 
+    `letter` is that of a stream, of a fact or of a CHECKPOINT; "" for a line that is no record. `delay` is in seconds.
+    `data` are the bytes of a stream without their newline, `whole` says that one follows; `fact` is what a fact holds,
+    of a checkpoint `{"end": …}`.
+    """
 
-def data_of(code: str, data: str) -> bytes:
-    """What `coded` was given. ValueError for what it never gives."""
-    if code[1:] not in ("", "-", "b", "-b"):
-        raise ValueError(code)
-    return binascii.a2b_base64(data, strict_mode=True) if code.endswith("b") else data.encode()
-
-
-class Chain:
-    """The lines of a file with their checkpoints."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-        self._proved = 0  # lines since the last checkpoint
-
-    def add(self, lines: list[bytes]) -> bytes:
-        """More lines, each with its newline."""
-        said, at = list[bytes](), 0
-        while at < len(lines):
-            part = lines[at : at + self.room]
-            at += len(part)
-            self.block(b"".join(part), len(part), said)
-        return b"".join(said)
+    letter: str = ""
+    delay: float = 0.0
+    data: bytes = b""
+    whole: bool = False
+    fact: Mapping[str, Any] = {}
+    faults: Sequence[Fault] = ()
 
     @property
-    def room(self) -> int:
-        """How many lines fit in before the next checkpoint."""
-        return CHECKPOINT_LINES - self._proved
+    def streamed(self) -> bool:
+        """Whether it has bytes of a stream."""
+        return self.letter != "" and self.letter in STREAMS
 
-    def block(self, block: bytes, count: int, said: list[bytes]) -> None:
-        """So many lines, no more than there is room for, are said, and the checkpoint behind them where one is due."""
-        said.append(block)
-        self._proved += count
-        if len(block) < HASH_BYTES:
-            self._hash.update(block)
+    @property
+    def damaged(self) -> bool:
+        """Whether a reader loses the line."""
+        return not self.letter and any(fault.severity == DAMAGE for fault in self.faults)
+
+
+def read_line(raw: bytes) -> Line:
+    """A line of a cast behind the first, without its newline."""
+    if raw.startswith(b'["h"'):
+        return Line(CHECKPOINT, fact={"end": raw.endswith(b',"end"]')})
+    if not raw or raw.startswith(b"#"):
+        what = "a comment" if raw else "an empty line"
+        return Line(faults=[Fault(NOTE, "comment", f"{what}, which readers pass over")])
+    try:
+        moment = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return Line(faults=[Fault(DAMAGE, "not_json", f"no JSON: {shown(raw)}")])
+    if not isinstance(moment, list) or len(moment) < 3 or not isinstance(moment[1], str):
+        return Line(faults=[Fault(DAMAGE, "no_record", f"no record of a cast: {shown(raw)}")])
+    delay, code, data = moment[:3]
+    faults = list[Fault]()
+    if len(moment) > 3:
+        faults.append(Fault(NOTE, "more", "a record of more than three entries, of which readers take three"))
+    if delay.__class__ is not float and delay.__class__ is not int:
+        faults.append(Fault(DAMAGE, "time", f"{shown(delay)} is no time"))
+        delay = 0
+    elif delay < 0:
+        faults.append(Fault(DAMAGE, "time", f"a time of {shown(delay)} seconds: no time goes back"))
+        delay = 0
+    elif delay > ODD_SECONDS:
+        faults.append(Fault(NOTE, "time", f"a pause of {shown(delay)} seconds"))
+    if found := CODES.get(code):
+        letter, whole, base64 = found
+        if isinstance(data, str):
+            try:
+                content = binascii.a2b_base64(data, strict_mode=True) if base64 else data.encode()
+                return Line(letter, delay, content, whole, faults=faults)
+            except ValueError:
+                faults.append(Fault(DAMAGE, "base64", f"no base64: {shown(data)}"))
         else:
-            view = memoryview(block)
-            for start in range(0, len(block), HASH_BYTES):
-                self._hash.update(view[start : start + HASH_BYTES])
-        if self._proved == CHECKPOINT_LINES:
-            checkpoint = b'["h","%s"]\n' % self._hash.hexdigest().encode()
-            self._hash.update(checkpoint)
-            said.append(checkpoint)
-            self._proved = 0
-
-    def end(self) -> bytes:
-        """The last line."""
-        return b'["h","%s","end"]\n' % self._hash.hexdigest().encode()
+            told = f"a record of {letter} whose data are no text: {shown(data)}"
+            faults.append(Fault(DAMAGE, "no_record", told))
+    elif len(code) != 1 or code not in FACTS:
+        faults.append(Fault(NOTE, "unknown_code", f"the code {shown(code)} is not known here"))
+    elif isinstance(data, dict):
+        return Line(code, delay, fact=data, faults=faults)
+    else:
+        faults.append(Fault(DAMAGE, "no_record", f"a record of {code} that is no object: {shown(data)}"))
+    return Line(faults=faults)
 
 
-def _character(data: bytes, size: int) -> int:
-    """Where to cut so that no character is cut, if the bytes are text."""
-    if size >= len(data):  # what comes next is not known yet
-        return size
-    for back in range(4):
-        if data[size - back] & 0xC0 != 0x80:
-            return size - back
-    return size
+def shown(value: object) -> str:
+    """The beginning of what stands there, for one line of a terminal."""
+    try:
+        text = value if isinstance(value, str | bytes) else orjson.dumps(value)
+    except TypeError:
+        text = str(type(value))
+    return printable(text[: 2 * SHOWN_CHARACTERS]).replace("\n", "\\n")[:SHOWN_CHARACTERS]
 
 
 class Reader:
@@ -300,30 +204,13 @@ class Reader:
         if self.header is None:
             self.header = read_header(raw)
             return None
-        if not raw or raw.startswith(b"#"):
+        letter, delay, data, whole, fact, _ = line = read_line(raw)
+        if not letter or letter == CHECKPOINT:
+            self.skipped += line.damaged
+            self.ended = self.ended or bool(fact.get("end"))
             return None
-        try:
-            moment = orjson.loads(raw)
-            if moment[0] == "h":
-                self.ended = self.ended or moment[-1] == "end"
-                return None
-            record = self._record(moment)
-        except (ValueError, TypeError, LookupError, AttributeError):
-            self.skipped += 1
-            return None
-        return record
-
-    def _record(self, moment: list[Any]) -> Record | None:
-        delay, code, data = moment[:3]
-        seconds = float(delay)
-        self._at += min(seconds, LONGEST_SECONDS) if seconds > 0 else 0.0  # what is no number is not above 0 either
-        letter = code[:1]
-        if letter in FACTS and isinstance(data, dict):
-            return Record(self._at, letter, b"", data, self.count)
-        if letter not in STREAMS or code[1:] not in ("", "-", "b", "-b"):
-            return None
-        content = data_of(code, data)
-        return Record(self._at, letter, content if "-" in code else content + b"\n", {}, self.count)
+        self._at += min(delay, LONGEST_SECONDS)
+        return Record(self._at, letter, data + b"\n" if whole else data, fact, self.count)
 
 
 def read_header(raw: bytes) -> Header:

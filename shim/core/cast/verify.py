@@ -4,22 +4,23 @@ A checkpoint is the hash of all bytes before its line, so the first one that doe
 damage lies, and behind it nothing can be proved any more. It proves damage, not who wrote the file.
 """
 
-import binascii
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
-from shim.core.cast.records import FACTS, LINE_BYTES, STREAMS, CastError, read_header
-from shim.core.reading.account import printable
+from shim.core.cast.records import (
+    CHECKPOINT,
+    DAMAGE,
+    LINE_BYTES,
+    NOTE,
+    CastError,
+    Line,
+    read_header,
+    read_line,
+    shown,
+)
 
 FINDINGS_KEPT = 100  # of each severity; the rest is counted: one damaged line may make every later one odd
-DELAY_SECONDS = 7 * 24 * 3600  # no turn waits a week; a clock that was wrong does
-SHOWN_CHARACTERS = 60  # of what stands in a cast, in a sentence about it
-MARKS = ("", "-", "b", "-b")
-CHECKPOINT = b'["h"'
-DAMAGE, NOTE = "damage", "note"
 
 # What a reader of today finds in a header. `vendor_version` may be null, and casts without `dialect` are Claude's.
 HEADER: dict[str, type | tuple[type, ...]] = {
@@ -148,16 +149,21 @@ class Verifier:
         elif self.count == 1:
             self._header(raw)
         elif self._readable and not self._ended:
-            if raw.startswith(CHECKPOINT):
-                self._checkpoint(raw)
-            else:
-                self._moment(raw)
+            line = read_line(raw)
+            for fault in line.faults:
+                self._found_here(*fault)
+            if line.letter == CHECKPOINT:
+                self._checkpoint(raw, end=line.fact["end"])
+            elif line.streamed:
+                self._bytes(line)
+            elif line.letter:
+                self._fact(line.letter, line.fact)
         self._hash.update(b"\n" if self._long else raw + b"\n")
         self._parts, self._size, self._long = [], 0, False
 
     # -- the chain ----------------------------------------------------------------------------------------
 
-    def _checkpoint(self, raw: bytes) -> None:
+    def _checkpoint(self, raw: bytes, *, end: bool) -> None:
         digest = self._hash.hexdigest().encode()
         if raw not in (b'["h","%s"]' % digest, b'["h","%s","end"]' % digest):
             if not self._broken:
@@ -166,7 +172,7 @@ class Verifier:
             self._broken = True
         elif not self._broken:
             self.proved = self.count
-        if raw.endswith(b',"end"]'):
+        if end:
             self._ended = self.count
 
     # -- what the lines say ---------------------------------------------------------------------------------
@@ -185,85 +191,41 @@ class Verifier:
                     self._found_here(NOTE, "header", f"the header has no {key}")
             elif not isinstance(facts[key], kind) or (kind is list and not _texts(facts[key])):
                 wanted = TYPES[kind if isinstance(kind, type) else kind[0]]
-                self._found_here(DAMAGE, "header", f"{key} of the header is not {wanted}: {_shown(facts[key])}")
+                self._found_here(DAMAGE, "header", f"{key} of the header is not {wanted}: {shown(facts[key])}")
 
-    def _moment(self, raw: bytes) -> None:
-        if not raw:
-            self._found_here(NOTE, "comment", "an empty line, which readers pass over")
-            return
-        if raw.startswith(b"#"):
-            self._found_here(NOTE, "comment", "a comment, which readers pass over")
-            return
-        try:
-            moment = orjson.loads(raw)
-        except orjson.JSONDecodeError:
-            self._found_here(DAMAGE, "not_json", f"no JSON: {_shown(raw)}")
-            return
-        if not isinstance(moment, list) or len(moment) < 3 or not isinstance(moment[1], str):
-            self._found_here(DAMAGE, "no_record", f"no record of a cast: {_shown(raw)}")
-            return
-        if len(moment) > 3:
-            self._found_here(NOTE, "more", "a record of more than three entries, of which readers take three")
-        delay, code, data = moment[:3]
-        self._delay(delay)
-        if code[:1] in STREAMS and code[1:] in MARKS and code:
-            self._bytes(code, data)
-        elif code in FACTS and code:
-            self._fact(code, data)
-        else:
-            self._found_here(NOTE, "unknown_code", f"the code {_shown(code)} is not known here")
-
-    def _delay(self, delay: object) -> None:
-        if isinstance(delay, bool) or not isinstance(delay, int | float):
-            self._found_here(DAMAGE, "time", f"{_shown(delay)} is no time")
-        elif delay < 0:
-            self._found_here(DAMAGE, "time", f"a time of {_shown(delay)} seconds: no time goes back")
-        elif delay > DELAY_SECONDS:
-            self._found_here(NOTE, "time", f"a pause of {_shown(delay)} seconds")
-
-    def _bytes(self, code: str, data: object) -> None:
-        letter = code[0]
-        if not isinstance(data, str):
-            self._found_here(DAMAGE, "no_record", f"a record of {letter} whose data are no text: {_shown(data)}")
-            return
-        if code.endswith("b"):
-            try:
-                binascii.a2b_base64(data, strict_mode=True)
-            except ValueError:
-                self._found_here(DAMAGE, "base64", f"no base64: {_shown(data)}")
-        if "-" in code:
-            self._unfinished.setdefault(letter, self.count)
-        else:
+    def _bytes(self, line: Line) -> None:
+        letter = line.letter
+        if line.whole:
             self._unfinished.pop(letter, None)
+        else:
+            self._unfinished.setdefault(letter, self.count)
         if letter in "oeI" and self._child is None:
             when = "behind the end of its child" if self._children else "before any child"
             self._found_here(DAMAGE, "order", f"a record of {letter} {when}")
 
-    def _fact(self, code: str, data: object) -> None:
-        if not isinstance(data, dict):
-            self._found_here(DAMAGE, "no_record", f"a record of {code} that is no object: {_shown(data)}")
-        elif code == "s":
+    def _fact(self, letter: str, fact: Mapping[str, Any]) -> None:
+        if letter == "s":
             if self._child is not None:
                 running, since = self._child
-                told = f"a child starts while {_shown(running)} of line {since} runs"
+                told = f"a child starts while {shown(running)} of line {since} runs"
                 self._found(since, self.count, DAMAGE, "order", told)
-            self._child = (data.get("child"), self.count)
-            self._number(data.get("child"))
-        elif code == "x":
-            self._ended_child(data)
+            self._child = (fact.get("child"), self.count)
+            self._number(fact.get("child"))
+        elif letter == "x":
+            self._ended_child(fact)
 
     def _number(self, child: object) -> None:
         if isinstance(child, bool) or not isinstance(child, int):
-            self._found_here(DAMAGE, "no_record", f"a child's number is {_shown(child)}")
+            self._found_here(DAMAGE, "no_record", f"a child's number is {shown(child)}")
         elif child <= max(self._children, default=0):
             self._found_here(NOTE, "order", f"child {child} does not follow the one before it")
         else:
             self._children = {child}  # they count up: the last one says all
 
-    def _ended_child(self, fact: dict[str, Any]) -> None:
+    def _ended_child(self, fact: Mapping[str, Any]) -> None:
         child = fact.get("child")
         if self._child is None or self._child[0] != child:
-            self._found_here(DAMAGE, "order", f"the end of child {_shown(child)}, which was not running")
+            self._found_here(DAMAGE, "order", f"the end of child {shown(child)}, which was not running")
             return
         self._child = None
         for letter in "oe":  # what a child left without a newline is just that
@@ -273,7 +235,7 @@ class Verifier:
         """What is still open at the end of a whole file."""
         if self._child is not None:
             child, since = self._child
-            self._found(since, self.count, NOTE, "order", f"nothing says how child {_shown(child)} ended")
+            self._found(since, self.count, NOTE, "order", f"nothing says how child {shown(child)} ended")
         if since := self._unfinished.get("O", 0):
             self._found(since, self.count, NOTE, "unfinished", "a line of ours in pieces that has no end")
 
@@ -305,12 +267,3 @@ def _texts(value: object) -> bool:
 
 def _lines(first: int, last: int) -> str:
     return f"line {first} is" if first == last else f"lines {first} to {last} are"
-
-
-def _shown(value: object) -> str:
-    """The beginning of what stands there, for one line of a terminal."""
-    try:
-        text = value if isinstance(value, str | bytes) else orjson.dumps(value)
-    except TypeError:
-        text = str(type(value))
-    return printable(text[: 2 * SHOWN_CHARACTERS]).replace("\n", "\\n")[:SHOWN_CHARACTERS]

@@ -17,7 +17,7 @@ from support import Case, fixture_cases
 from sweeps import over
 
 from shim.core.cast.clean import PLACES, SEAMS, Cleaner
-from shim.core.cast.records import PIECE_BYTES, Encoder
+from shim.core.cast.encoder import PIECE_BYTES, Encoder
 from shim.core.cast.seams import spans
 from shim.recording.rewrite import sweep
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from support import Case, fixture_cases
 from sweeps import over
 
-from shim.core.cast.records import CHECKPOINT_LINES, LONGEST_SECONDS, PIECE_BYTES, CastError, Encoder
+from shim.core.cast.encoder import CHECKPOINT_LINES, PIECE_BYTES, Encoder
+from shim.core.cast.records import LONGEST_SECONDS, CastError
 
 
 @over(fixture_cases())

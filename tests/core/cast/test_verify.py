@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support import Case, fixture_cases
 from sweeps import over
 
-from shim.core.cast.records import CHECKPOINT_LINES, LINE_BYTES, VERSION
+from shim.core.cast.encoder import CHECKPOINT_LINES
+from shim.core.cast.records import LINE_BYTES, VERSION
 from shim.core.cast.verify import FINDINGS_KEPT, Verifier
 
 CHILD = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/home/user/project"}

@@ -1,0 +1,202 @@
+"""What happened in a run, as the lines of a cast with their checkpoints."""
+
+import binascii
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from shim.core.cast.records import VERSION
+from shim.core.reading.json_text import dump
+
+PIECE_BYTES = 1024 * 1024  # of one record: a longer line is several
+CHECKPOINT_LINES = 64  # no range of lines that a checkpoint proves is longer
+DIGITS = 4  # of a time in seconds
+BETWEEN, _BETWEEN = "\x7f", b"\x7f"  # needs no escape in JSON, and is rare; a text that has it is taken line by line
+# That are hashed at once: for more, `hashlib` lets go of the interpreter, and a thread that records while another one
+# works would wait for it after each block.
+HASH_BYTES = 2047
+
+# A stream's letter, a line of it without its newline or a piece of one, and whether the newline follows.
+Clean = Callable[[str, bytes, bool], bytes]
+
+
+class Encoder:
+    """The lines of a cast, from what happened. `at` are seconds since the recording began and never go back.
+
+    Bytes of a stream are kept until their line is whole, or PIECE_BYTES long. `clean` is asked once for each record of
+    a stream, in order, and gives back what is recorded.
+    """
+
+    def __init__(self, clean: Clean | None = None) -> None:
+        self._clean = clean
+        self._chain = Chain()
+        self._said = 0.0
+        self._rests: dict[str, list[bytes]] = {}
+
+    def header(self, facts: Mapping[str, Any]) -> bytes:
+        """The first line; `facts` are its keys but `shimcast`."""
+        return self._chain.add([dump({"shimcast": VERSION, **facts}) + b"\n"])
+
+    def stream(self, letter: str, at: float, chunk: bytes) -> bytes:
+        """The records of what a stream brought: whole lines, and pieces of one that is too long.
+
+        No bytes: nothing comes behind what has no newline yet.
+        """
+        if not chunk:
+            return self.flush(letter, at)
+        parts = self._rests.setdefault(letter, [])
+        end = chunk.rfind(b"\n") + 1
+        said = b""
+        if end:
+            whole = chunk if end == len(chunk) else chunk[:end]
+            if parts:
+                whole = b"".join([*parts, whole])
+                parts.clear()
+            said = self._whole(letter, at, whole)
+        if end < len(chunk):
+            parts.append(chunk[end:] if end else chunk)
+            while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):  # a child may write byte by byte
+                parts[-2:] = [parts[-2] + parts[-1]]
+        if parts and sum(map(len, parts)) >= PIECE_BYTES:
+            rest, records = b"".join(parts), []
+            while len(rest) >= PIECE_BYTES:
+                size = _character(rest, PIECE_BYTES)
+                records.append(self._piece(letter, at, rest[:size], "-"))
+                rest = rest[size:]
+            parts[:] = [rest] if rest else []
+            said += self._chain.add(records)
+        return said
+
+    def flush(self, letter: str, at: float) -> bytes:
+        """The stream is at its end, or somebody else speaks: what has no newline yet."""
+        rest = b"".join(self._rests.pop(letter, ()))
+        return self._chain.add([self._piece(letter, at, rest, "-")]) if rest else b""
+
+    def fact(self, letter: str, at: float, fact: Mapping[str, Any]) -> bytes:
+        """A child's start, a note, or its end, before which stands what it left unfinished."""
+        rests = b"".join(self.flush(stream, at) for stream in "Ioe") if letter == "x" else b""
+        return rests + self._chain.add([b'[%s,"%s",%s]\n' % (self._delay(at), letter.encode(), dump(fact))])
+
+    def rests(self, at: float) -> bytes:
+        """Whatever is unfinished."""
+        return b"".join([self.flush(letter, at) for letter in list(self._rests)])
+
+    def end(self, at: float) -> bytes:
+        """Whatever is unfinished, and the last checkpoint."""
+        return self.rests(at) + self._chain.end()
+
+    def _whole(self, letter: str, at: float, whole: bytes) -> bytes:
+        """The records of whole lines."""
+        lines = whole[:-1].split(b"\n") if self._clean is not None or len(whole) > PIECE_BYTES else []
+        if lines and max(map(len, lines)) > PIECE_BYTES:
+            return self._chain.add([record for line in lines for record in self._cut(letter, at, line)])
+        if self._clean is not None:
+            clean = [self._clean(letter, line, True) for line in lines]
+            if any(one is not other for one, other in zip(clean, lines, strict=True)):
+                whole = b"\n".join(clean) + b"\n"
+        try:
+            text = whole.decode()
+        except UnicodeDecodeError:
+            text = BETWEEN
+        return self._one_by_one(letter, at, whole) if BETWEEN in text else self._at_once(letter, at, text)
+
+    def _at_once(self, letter: str, at: float, text: str) -> bytes:
+        """Whole lines in which nothing is odd: dumped as one text, in which BETWEEN stands for their ends."""
+        records = orjson.dumps(text.replace("\n", BETWEEN))[1:-2].split(_BETWEEN)
+        between = b'"]\n[0,"%s","' % letter.encode()
+        said, done, begin = list[bytes](), 0, b"[%s" % self._delay(at)
+        while done < len(records):
+            part = records[done : done + self._chain.room]
+            done += len(part)
+            self._chain.block(b'%s,"%s","%s"]\n' % (begin, letter.encode(), between.join(part)), len(part), said)
+            begin = b"[0"
+        return b"".join(said)
+
+    def _one_by_one(self, letter: str, at: float, whole: bytes) -> bytes:
+        lines = whole[:-1].split(b"\n")
+        return self._chain.add([b"[%s,%s]\n" % (self._delay(at), coded(letter, line)) for line in lines])
+
+    def _cut(self, letter: str, at: float, line: bytes) -> list[bytes]:
+        """A line that is too long, in pieces."""
+        records = []
+        while len(line) > PIECE_BYTES:
+            size = _character(line, PIECE_BYTES)
+            records.append(self._piece(letter, at, line[:size], "-"))
+            line = line[size:]
+        return [*records, self._piece(letter, at, line, "")]
+
+    def _piece(self, letter: str, at: float, data: bytes, mark: str) -> bytes:
+        if self._clean is not None:
+            data = self._clean(letter, data, not mark)
+        return b"[%s,%s]\n" % (self._delay(at), coded(letter, data, mark))
+
+    def _delay(self, at: float) -> bytes:
+        """The time since the last record; what is rounded off is made good by the next one."""
+        delay = round(at - self._said, DIGITS)
+        if delay <= 0:
+            return b"0"
+        self._said += delay
+        return b"%.4f" % delay
+
+
+def coded(letter: str, data: bytes, mark: str = "") -> bytes:
+    """The code and the data of a record; `mark` is `-` where no newline follows."""
+    try:
+        text = orjson.dumps(data.decode())
+    except UnicodeDecodeError:
+        mark, text = mark + "b", b'"%s"' % binascii.b2a_base64(data, newline=False)
+    return b'"%s",%s' % ((letter + mark).encode(), text)
+
+
+class Chain:
+    """The lines of a file with their checkpoints."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._proved = 0  # lines since the last checkpoint
+
+    def add(self, lines: list[bytes]) -> bytes:
+        """More lines, each with its newline."""
+        said, at = list[bytes](), 0
+        while at < len(lines):
+            part = lines[at : at + self.room]
+            at += len(part)
+            self.block(b"".join(part), len(part), said)
+        return b"".join(said)
+
+    @property
+    def room(self) -> int:
+        """How many lines fit in before the next checkpoint."""
+        return CHECKPOINT_LINES - self._proved
+
+    def block(self, block: bytes, count: int, said: list[bytes]) -> None:
+        """So many lines, no more than there is room for, are said, and the checkpoint behind them where one is due."""
+        said.append(block)
+        self._proved += count
+        if len(block) < HASH_BYTES:
+            self._hash.update(block)
+        else:
+            view = memoryview(block)
+            for start in range(0, len(block), HASH_BYTES):
+                self._hash.update(view[start : start + HASH_BYTES])
+        if self._proved == CHECKPOINT_LINES:
+            checkpoint = b'["h","%s"]\n' % self._hash.hexdigest().encode()
+            self._hash.update(checkpoint)
+            said.append(checkpoint)
+            self._proved = 0
+
+    def end(self) -> bytes:
+        """The last line."""
+        return b'["h","%s","end"]\n' % self._hash.hexdigest().encode()
+
+
+def _character(data: bytes, size: int) -> int:
+    """Where to cut so that no character is cut, if the bytes are text."""
+    if size >= len(data):  # what comes next is not known yet
+        return size
+    for back in range(4):
+        if data[size - back] & 0xC0 != 0x80:
+            return size - back
+    return size
