@@ -28,8 +28,9 @@ lint: setup
 test: setup lint ## lint, types and every test that needs nothing but Python
 	@$(BIN)/python -m pytest -q -m 'not e2e' tests
 
-full: setup lint ## every test of `make test`, and every sweep over everything; takes long
+full: $(VENV)/.e2e lint ## every test of `make test` and `make e2e`, and every sweep over everything; takes long
 	@$(BIN)/python -m pytest -q --full -m 'not e2e' tests
+	@$(BIN)/python -m pytest -q --full -n 2 --dist loadgroup -m e2e tests/e2e
 
 $(VENV)/.e2e: $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[e2e]' \
@@ -37,7 +38,7 @@ $(VENV)/.e2e: $(VENV)/.ready
 	@touch $@
 
 e2e: $(VENV)/.e2e ## real vendor CLIs against a model server on loopback, and the exported page in Chromium
-	@$(BIN)/python -m pytest -q -m e2e tests/e2e
+	@time $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m e2e tests/e2e
 
 bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench/bench.py

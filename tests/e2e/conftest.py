@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ from scripts import ScriptedServer
 from table import Table
 from vendor_setups import VENDORS, Vendor
 
-TABLE = pytest.StashKey[Table]()
+TABLES: list[Table] = []  # the one that is printed; a list, because pytest's hooks of a report know no configuration
+SHARED = ("test_torture_clients.py", "test_export_browser.py", "test_exports.py")
 
 
 @pytest.fixture
@@ -70,7 +71,8 @@ def place(cli: Cli, service: ScriptedServer, hello: Path, tmp_path: Path) -> Ite
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "scenario(title): a row of the table of clients")
-    config.stash[TABLE] = Table()
+    config.addinivalue_line("markers", "xdist_group(name): tests that one worker runs")
+    TABLES.append(Table())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -81,12 +83,27 @@ def pytest_runtest_makereport(
     scenario = item.get_closest_marker("scenario")
     if scenario is not None:
         parameters = item.callspec.params
-        item.config.stash[TABLE].note(str(parameters["client"]), scenario.args[0], str(parameters["cli"]), report)
+        report.cell = [str(parameters["client"]), scenario.args[0], str(parameters["cli"])]  # type: ignore[attr-defined]
     return report
 
 
+@pytest.hookimpl
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """In the process that prints the table, whichever worker ran the test."""
+    cell: Sequence[str] = getattr(report, "cell", ())
+    if cell:
+        TABLES[-1].note(*cell, report)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share what is slow to make run in one worker (`--dist loadgroup`)."""
+    for item in items:
+        client = getattr(item, "callspec", None) and item.callspec.params.get("client")
+        if item.path.name in SHARED:
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {client or ''}"))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    table = config.stash[TABLE]
-    if table:
+    if table := TABLES[-1]:
         terminalreporter.section("clients and vendors")
         terminalreporter.write_line(table.markdown())

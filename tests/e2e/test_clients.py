@@ -16,6 +16,7 @@ from clis import CLIS, Cli
 from place import GONE_SECONDS, TURN_SECONDS, Place
 from scripts import ERROR_MESSAGE, REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from sdk_clients import PYTHON, PYTHON_OLDEST, SDKS, TYPESCRIPT, SdkClient
+from vendor_setups import QWEN
 
 pytestmark = pytest.mark.e2e
 
@@ -26,6 +27,7 @@ ENDLESS_COMMAND = "tail -f hello.txt"  # qwen refuses a bare `sleep`
 
 # What has nothing to do with Node is not tried on two of them.
 NEW_NODE = (PYTHON, PYTHON_OLDEST, TYPESCRIPT)
+STANDING = (PYTHON, ACPS[-1])  # each for all clients of its kind
 
 Test = Callable[..., None]
 Client = SdkClient | AcpClient
@@ -41,18 +43,25 @@ def scenario(
 
     def decorate(test: Test) -> Test:
         cells = [
-            pytest.param(client, cli, id=f"{client}-{cli}", marks=_unable(client, cli) if asks else ())
+            pytest.param(client, cli, id=f"{client}-{cli}", marks=[*_unable(client, cli, asks), *_later(client, cli)])
             for client in clients
             for cli in CLIS
-            if (basic or not cli.outdated) and (not cli.brief or (brief and client in (PYTHON, ACPS[-1])))
+            if (basic or not cli.outdated) and (not cli.brief or (brief and client in STANDING))
         ]
         return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
 
     return decorate
 
 
-def _unable(client: Client, cli: Cli) -> Sequence[pytest.MarkDecorator]:
+def _later(client: Client, cli: Cli) -> Sequence[pytest.MarkDecorator]:
+    """Every client is tried with qwen, and every claude with one client of a kind; all of them by `make full`."""
+    return () if cli.vendor is QWEN or client in STANDING else [pytest.mark.full]
+
+
+def _unable(client: Client, cli: Cli, asks: bool) -> Sequence[pytest.MarkDecorator]:
     """Why a question cannot be asked, as a mark."""
+    if not asks:
+        return ()
     if client is PYTHON_OLDEST:
         return [pytest.mark.skip(reason="claude itself refuses the form of its answers")]
     if cli.vendor.unattended:

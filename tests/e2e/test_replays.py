@@ -175,11 +175,13 @@ FIXTURES = [case for case in fixture_cases() if case.exit is not None]
 TORTURE = [(one, vendor) for one in torture_cases() for vendor in one.vendors]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", FIXTURES, ids=lambda case: case.name)
 def test_every_fixture_is_recorded_again_byte_for_byte(box: Box, case: Case) -> None:
     case_again(box, case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("one", "vendor"), TORTURE, ids=[f"{vendor}-{one.name}" for one, vendor in TORTURE])
 def test_all_torture_is_recorded_again_byte_for_byte(box: Box, one: Torture, vendor: str) -> None:
     torture_again(box, one, vendor)
