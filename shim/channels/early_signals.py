@@ -1,4 +1,4 @@
-"""Signals that come while our own modules are loaded: noted, and obeyed as soon as somebody can say a result.
+"""Signals that come while our modules are loaded are noted, and obeyed once a result can be written.
 
 Left to Python, a SIGINT would raise in the middle of an import: a traceback, or a crash in a module written in C.
 """
@@ -12,7 +12,7 @@ heard: list[int] = []
 
 
 def listen() -> None:
-    """Note them from now on; what was ignored stays ignored."""
+    """Note signals from now on. A signal that was ignored stays ignored."""
     for name in NAMES:
         number = getattr(signal, name)
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -20,7 +20,7 @@ def listen() -> None:
 
 
 def forget() -> None:
-    """What follows is short and says no result: a signal simply ends it, one that came already too."""
+    """Let signals end the process as usual, a noted one at once: what follows is short and writes no result."""
     for name in NAMES:
         number = getattr(signal, name)
         if signal.getsignal(number) is _note:

@@ -1,4 +1,4 @@
-"""The log: structlog, to stderr or a file, imported only when asked for. Never stdout: that is the protocol."""
+"""The log, by structlog, which is imported only if a log is asked for. It goes to stderr or a file, never to stdout."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +13,9 @@ Log = Callable[..., None]
 
 
 def open_log(setting: str | None, *, redact: bool = True) -> Log:
-    """`SHIM_LOG`: a level, or `level:FILE`; a function that takes an event's name and its facts.
+    """Open the log that `SHIM_LOG` names, LEVEL or LEVEL:FILE. Returns a function of an event's name and its facts.
 
-    Secrets never reach it, unless `redact` is False.
+    Secrets are blanked, unless `redact` is False. FrontendError for an unknown level or a file that cannot be opened.
     """
     if not setting:
         return _nothing
@@ -46,7 +46,7 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
         try:
             logger.info(event, **facts)
         except OSError:
-            pass  # a disk that is full: no turn ends over its log
+            pass  # no turn fails because the disk of its log is full
 
     if not redact:
         return write
@@ -60,7 +60,7 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
 
 
 class _Stderr:
-    """stderr, without ever waiting for its reader."""
+    """stderr, without waiting for its reader."""
 
     write = staticmethod(tell)
 

@@ -1,4 +1,4 @@
-"""The prompt of a turn: the first positional, then what is piped in (contract P7, P20, F4)."""
+"""The prompt of a turn: the first positional argument, then the text on stdin (contract P7, P20, F4)."""
 
 import os
 import select
@@ -12,8 +12,8 @@ from shim.core.reading.lines import INBOUND_BYTES
 if TYPE_CHECKING:
     from shim.channels.tap import Tap
 
-SILENT_SECONDS = 3.0  # for a pipe that is open and says nothing, beside a prompt (contract P20)
-PATIENT_SECONDS = 600.0  # for the same pipe when the prompt can only come from it
+SILENT_SECONDS = 3.0  # of silence on an open stdin, if there is a prompt already (contract P20)
+PATIENT_SECONDS = 600.0  # of silence on an open stdin, if the prompt must come from it
 CHUNK_BYTES = 256 * 1024
 LARGER = "raise max_inbound_bytes in config.toml"
 SYSTEM_PROMPT_BYTES = 1024 * 1024
@@ -28,7 +28,7 @@ SLOW_STDIN = (
 def read_prompt(
     invocation: Invocation, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Tap | None" = None
 ) -> str:
-    """The prompt. ArgumentError when there is none, FrontendError when no program could be given it."""
+    """The prompt. ArgumentError for no prompt, FrontendError for one that cannot be passed to any program."""
     given = invocation.prompt or ""
     piped = _piped(descriptor, bool(given), limit, recorder)
     prompt = "\n".join(part for part in (given, piped) if part.strip())
@@ -41,7 +41,7 @@ def read_prompt(
             )
         raise ArgumentError(NO_PROMPT)
     if "\0" in prompt:
-        raise FrontendError("the prompt contains a NUL character, which no program can be given")
+        raise FrontendError("the prompt contains a NUL character, which cannot be passed to a program")
     return prompt
 
 
@@ -67,7 +67,7 @@ def _read(path: str) -> str:
 
 
 def _piped(descriptor: int, have_prompt: bool, limit: int, recorder: "Tap | None") -> str:
-    """What stdin holds, "" for a terminal, a closed one, and one that stays silent."""
+    """The text on stdin; "" for a terminal, a closed stdin, or one that stays silent."""
     try:
         if os.isatty(descriptor):
             return ""

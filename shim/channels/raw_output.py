@@ -1,7 +1,7 @@
-"""Writing where no loop runs: before it, instead of it, and beside it on stderr. None of it may wait for ever.
+"""Writes without an event loop: before the loop, instead of it, and to stderr beside it. None waits for ever.
 
-A descriptor that `select` calls writable takes SAFE_BYTES without blocking, so nobody's blocking mode is changed: it is
-shared with whoever else holds the descriptor.
+A descriptor that `select` calls writable takes SAFE_BYTES without blocking. Its blocking mode stays as it is, because
+other processes may hold the same descriptor.
 """
 
 import errno
@@ -9,23 +9,23 @@ import os
 import select
 from collections.abc import Callable
 
-# What a write says of a reader that has gone: its end of a pipe or a socket, a terminal that was closed, a stdout that
-# was never open. Anything else is a fault of what should hold the bytes.
+# The errors of a write to a reader that has gone: a closed pipe, socket or terminal, or a stdout that was never open.
+# Any other error is a fault of the place that should hold the bytes, such as a full disk.
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO, errno.EBADF, errno.ENXIO)
 SAFE_BYTES = 4096  # PIPE_BUF of Linux
-LOOK_SECONDS = 0.2  # how long a reader is waited for before we look whether we were told to end
-COURTESY_SECONDS = 0.2  # for a reader of stderr, which may be a pipe that nobody reads
+LOOK_SECONDS = 0.2  # between two looks at whether we were told to end
+COURTESY_SECONDS = 0.2  # for stderr, which may be a pipe without a reader
 
 
 def offer(descriptor: int, data: bytes, seconds: float = 0.0) -> bytes:
-    """Write what is taken without waiting longer than `seconds` at a time; what is left. OSError as `os.write` has."""
+    """Write while each write is possible within `seconds`. Returns the rest. OSError as `os.write` raises it."""
     while data and select.select([], [descriptor], [], seconds)[1]:
         data = data[os.write(descriptor, data[:SAFE_BYTES]) :]
     return data
 
 
 def insist(descriptor: int, data: bytes, stopped: Callable[[], bool]) -> None:
-    """Write all of it to a reader that may be slow; given up once `stopped` and nobody reads."""
+    """Write all of it, however slow the reader is; give up once `stopped()` and the reader does not read."""
     while data := offer(descriptor, data, LOOK_SECONDS):
         if stopped():
             return
@@ -35,7 +35,7 @@ _unread = False
 
 
 def tell(text: str) -> None:
-    """Lines on stderr, if somebody listens; who did not once is not waited for again until it does."""
+    """Write lines to stderr. A reader that was too slow once is not waited for again until it reads."""
     global _unread
     try:
         _unread = bool(offer(2, text.encode("utf-8", "replace"), 0.0 if _unread else COURTESY_SECONDS))

@@ -1,6 +1,6 @@
-"""Our stdin while a conversation runs: lines, read when there is something, without blocking the loop.
+"""Our stdin while a conversation runs: lines that are read as they come, without blocking the loop.
 
-anyio is imported when the loop reads: what is there already is heard, and answered, before that.
+anyio is imported by the first read of the loop. Lines that are there before that are heard and answered without it.
 """
 
 import os
@@ -17,10 +17,10 @@ CHUNK_BYTES = 256 * 1024
 
 
 class Source:
-    """File descriptor 0. A pipe, a socket or a terminal is waited for; a file is never waited for long."""
+    """File descriptor 0. A read waits for a pipe, a socket or a terminal; a file answers at once."""
 
     def __init__(self, descriptor: int = 0, limit: int = INBOUND_BYTES, recorder: "Tap | None" = None) -> None:
-        """A line of more than `limit` bytes is skipped, and so much may wait for its turn."""
+        """A line of more than `limit` bytes is skipped; lines of so many bytes may wait for their turn."""
         self.limit = limit
         self._recorder = recorder
         self.lines = LineSplitter(limit)
@@ -31,7 +31,7 @@ class Source:
         self._waits = not (stat.S_ISREG(mode) or device)
 
     def hear(self) -> list[bytes]:
-        """The whole lines that are there already, without waiting; also kept in `heard`, for who takes them."""
+        """The whole lines that have come, without waiting. They are kept in `heard` as well."""
         if not self._waits or not select.select([self._descriptor], [], [], 0)[0]:
             return []
         try:

@@ -26,11 +26,11 @@ class FrontendGoneError(Exception):
 
 
 class Stdout:
-    """File descriptor 1, written so that a slow reader slows us down and nothing else.
+    """File descriptor 1, written so that a slow reader slows us down and breaks nothing.
 
-    A socket (Node's pipes are) is asked not to block per call; a pipe is opened anew, so that not blocking is our
-    affair alone; a regular file never blocks for long. Anything else is written in pieces that fit. `broken`: it is not
-    the reader that has gone, it is the disk that is full.
+    A socket (Node's pipes are sockets) gets a flag with each call. A pipe is opened a second time, so that its other
+    holders keep their blocking mode. A regular file never blocks for long. Anything else is written in pieces that fit.
+    `broken` says that a write failed although the reader has not gone: the disk is full.
     """
 
     def __init__(self, descriptor: int = 1, recorder: "Tap | None" = None) -> None:
@@ -63,7 +63,7 @@ class Stdout:
         self._wait_first = False
 
     async def gone(self) -> None:
-        """Wait until nobody reads any more; for ever where that cannot be seen before a write.
+        """Wait until the reader has gone; for ever if only a write can show that.
 
         The end of a pipe or a socket that we write to becomes readable when its other end is closed.
         """
@@ -79,7 +79,7 @@ class Stdout:
     async def write(self, data: bytes) -> None:
         """Write all of `data`. FrontendGoneError when nobody reads.
 
-        When this is cancelled half-way the rest comes first in the next call: a line is never cut.
+        A call that is cancelled half-way leaves its rest to the next call, so no line is ever cut.
         """
         whole = self._unwritten + data if self._unwritten else data
         view = memoryview(whole)
@@ -120,7 +120,7 @@ class Output:
         transcript: Transcript | None = None,
         history: "Pen | None" = None,
     ) -> None:
-        """`history` has the lines for the transcript, where those that go out are not Claude's."""
+        """`history` gives Claude's lines for the transcript, if the lines that go out are in another dialect."""
         self._transcript = transcript
         self._history = history
         self._stdout = stdout
@@ -137,7 +137,7 @@ class Output:
 
     @property
     def broken(self) -> bool:
-        """Whether what was said is lost, though nobody has gone."""
+        """Whether output was lost although the frontend has not gone."""
         return self._stdout.broken
 
     def asked(self, message: Message) -> None:
@@ -146,7 +146,7 @@ class Output:
             self._transcript.prompt(message.message.get("content", message.text), message.uuid)
 
     async def lines(self, data: bytes) -> None:
-        """Lines of the stream, as they come; what an earlier call was stopped in comes first."""
+        """Lines of the stream. The rest of a call that was cancelled comes first."""
         async with self._writing:
             try:
                 await self._lines(data)

@@ -1,4 +1,4 @@
-"""What records a run, as far as those know it who hold its wires (`recording.recorder` has it)."""
+"""The recorder as our channels see it: the protocol of `recording.recorder`."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -9,32 +9,32 @@ if TYPE_CHECKING:
 
 
 class Tap(Protocol):
-    """One run; nothing waits for it."""
+    """The recorder of one run. No call waits."""
 
     def stream(self, letter: str, data: bytes) -> None:
-        """Bytes of one of `core.cast.records.STREAMS`, as they came; none where the stream ends or pauses in a line."""
+        """Bytes of one of `core.cast.records.STREAMS`, as they came. No bytes: the stream ends, or pauses in a line."""
 
     def note(self, kind: str, **facts: Any) -> None:
-        """Something that is in no stream."""
+        """An event that is in no stream."""
 
 
 class Track(Protocol):
-    """What one child says and is told."""
+    """The recorder of one child."""
 
     def told(self, data: bytes) -> None:
-        """Bytes that its stdin took; none when that was closed."""
+        """Bytes that its stdin took. No bytes: its stdin was closed."""
 
     def said(self, letter: str, chunk: bytes) -> None:
-        """Bytes of its stdout (`o`) or stderr (`e`); none: its end."""
+        """Bytes of its stdout (`o`) or stderr (`e`). No bytes: the end of it."""
 
     def signalled(self, name: str) -> None:
-        """A signal that was sent to it."""
+        """A signal that was sent to the child."""
 
     def ended(self, how: "Exit") -> None:
-        """Its end."""
+        """The child ended."""
 
     def close(self, process: "Popen[bytes]") -> None:
-        """Nothing more is read of it: what is in its pipes by now was its last."""
+        """Nothing more is read from the child. What is in its pipes by now was its last."""
 
     def give_up(self) -> None:
-        """Nobody will know how it ended, if that is not known by now."""
+        """How the child ended will not be known, if it is not known by now."""

@@ -1,11 +1,11 @@
 """The transcript of a session: the file that history views and the SDKs' `list_sessions` read (contract F12).
 
-A message's line there is its line on the stream with members in front, so nothing is parsed: finished lines are found
-by how they begin, and copied. What the stream's line has more does not disturb a reader. The messages form one chain:
-each names the one before it, which a resumed session takes from the end of its file.
+A line of the transcript is the line of the stream with more members in front. So nothing is parsed: finished lines are
+found by how they begin, and copied. Members of the stream that a transcript does not have disturb no reader. Each
+message names the one before it. A resumed session reads that name from the end of its file.
 
-Folders above a project's may be links, since people keep `~/.claude` elsewhere; from there on nothing is followed,
-and what was not made by us is left alone. Whatever fails ends the transcript with a sentence, never the turn.
+Folders above a project's folder may be links, because people keep `~/.claude` elsewhere. Below, no link is followed,
+and files that we did not make are left alone. A failure ends the transcript with a sentence on stderr, never the turn.
 """
 
 import os
@@ -18,20 +18,20 @@ from shim.channels.raw_output import tell
 from shim.core.ids import parse_uuid
 from shim.core.reading.json_text import dump
 
-FILE_BYTES = 256 * 1024 * 1024  # readers load a transcript whole; beyond this none of them shows it
-TAIL_BYTES = 64 * 1024  # of an older file, in which the id of its last message is looked for
+FILE_BYTES = 256 * 1024 * 1024  # readers load a whole transcript, and show no larger one
+TAIL_BYTES = 64 * 1024  # of an older file, where the id of its last message is searched
 FOLDER_CHARACTERS = 200  # a longer folder name is cut and ends in a hash
 LAST_PROMPT_CHARACTERS = 200
-ENTRYPOINT_CHARACTERS = 64  # it stands in every line
+ENTRYPOINT_CHARACTERS = 64  # because every line repeats it
 
 # How each file of ours begins. Another program's file never does, and is never written to.
 MARK = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 
 _ASSISTANT, _USER = b'{"type":"assistant",', b'{"type":"user",'
 _INIT, _SESSION = b'{"type":"system","subtype":"init",', b'"session_id":"'
-_KIND = len(b'{"type":"')  # where they differ
-_MAIN = b',"parent_tool_use_id":null,'  # not a nested agent's
-_REPLAY = b',"isReplay":true'  # a prompt said back; `prompt` wrote it
+_KIND = len(b'{"type":"')  # the byte where both differ
+_MAIN = b',"parent_tool_use_id":null,'  # the main conversation, not a nested agent
+_REPLAY = b',"isReplay":true'  # a prompt that the stream repeats; `prompt` has written it already
 _UUID = b',"uuid":"'  # stands last in every line of ours
 _UUID_CHARACTERS = 36
 _DUMPED_UUID = _UUID_CHARACTERS + 2
@@ -39,7 +39,7 @@ _END = len(_UUID) + _UUID_CHARACTERS + len(b'"}\n')
 
 
 class Transcript:
-    """Appends one session's messages to its file; writes nothing before its id is known and after a failure."""
+    """Appends the messages of one session to its file. Nothing is written before the session's id is known."""
 
     def __init__(
         self,
@@ -48,12 +48,14 @@ class Transcript:
         version: str,
         clean: Callable[[object], object] | None = None,
     ) -> None:
-        """`clean` takes out of a prompt what must not be kept; the stream's lines come without it."""
+        """`clean` blanks the secrets of a prompt. Lines of the stream come here blanked."""
         self._clean = clean
         self._projects = projects_directory(environment, cwd)
         self._cwd = cwd
         self._version = version
-        self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"  # lists leave programs' sessions out
+        self._entrypoint = (
+            environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
+        )  # history lists leave out sessions of programs
         self._name: str | None = None
         self._descriptor: int | None = None
         self._ended = not self._projects
@@ -65,9 +67,9 @@ class Transcript:
         self._last_prompt = ""
 
     def open(self, session_id: str) -> None:
-        """The session is known now; a prompt that came before is written. Said again, it does nothing.
+        """Take the session's id, and write a prompt that came before it. A second call does nothing.
 
-        The file is made with its first line, or, if we made it earlier, continued.
+        The file is made with its first line. A file that we made earlier is continued.
         """
         canonical = parse_uuid(session_id)
         if self._name is not None or canonical is None:
@@ -89,11 +91,11 @@ class Transcript:
             self.prompt(*waiting)
 
     def path(self, session_id: str) -> str:
-        """Where a session's messages are written; "" when they are not."""
+        """The path of a session's transcript; "" if none is written."""
         return "" if self._ended else f"{self._projects}/{folder_name(self._cwd)}/{session_id}.jsonl"
 
     def prompt(self, content: object, uuid: str | None = None) -> None:
-        """A message of the user's, as text or blocks, when its turn begins; `uuid` is the frontend's, if any."""
+        """Write a message of the user, text or blocks, as its turn begins. `uuid` is the frontend's own id of it."""
         if self._name is None:
             self._waiting = (content, uuid)
             return
@@ -108,9 +110,9 @@ class Transcript:
         self._last_prompt = _title(content) or self._last_prompt
 
     def lines(self, data: bytes) -> None:
-        """Whole lines as they go out; the messages of the main conversation among them are kept.
+        """Take whole lines that go out, and write those that are messages of the main conversation.
 
-        The session's id is that of the first `init`, if nobody said it before.
+        The session's id is that of the first `init`, unless `open` was called before.
         """
         if self._name is None:
             self._open_as_said(data)
@@ -138,7 +140,7 @@ class Transcript:
             self.open(data[at : at + _UUID_CHARACTERS].decode("ascii", "replace"))
 
     def close(self) -> None:
-        """No more turns. The last prompt stands at the end, where lists look for a title."""
+        """Close the file, with the last prompt at its end, where history lists look for a title."""
         if self._descriptor is not None and self._last_prompt:
             said = dump(self._last_prompt), self._parent, dump(str(self._name).removesuffix(".jsonl"))
             self._write([b'{"type":"last-prompt","lastPrompt":%b,"leafUuid":%b,"sessionId":%b}\n' % said])
@@ -183,14 +185,16 @@ class Transcript:
             os.close(folder)
 
     def _continue(self, descriptor: int) -> None:
-        """Go on where the file ends, if it is ours."""
+        """Continue at the end of the file. OSError if we did not make it."""
         status = os.fstat(descriptor)
         ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
         if not ours or os.pread(descriptor, len(MARK), 0) != MARK:
             raise OSError("it exists and was not made by the shim")
         self._size = status.st_size
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
-        self._gap = b"" if tail.endswith(b"\n") else b"\n"  # a line was cut when we were killed or the disk was full
+        self._gap = (
+            b"" if tail.endswith(b"\n") else b"\n"
+        )  # its last line was cut: we were killed, or the disk was full
         self._parent = _last_uuid(tail)
 
     def _write(self, pieces: list[bytes | memoryview]) -> None:
@@ -221,7 +225,7 @@ class Transcript:
 
 
 def projects_directory(environment: Mapping[str, str], cwd: str) -> str:
-    """Where the transcripts of all folders are; "" when nobody's home is known."""
+    """The folder of all transcripts; "" if no home folder is known."""
     home = environment.get("HOME") or os.path.expanduser("~")
     claude = environment.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if os.path.isabs(home) else "")
     return os.path.join(cwd, claude, "projects") if claude else ""

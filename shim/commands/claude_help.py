@@ -4,34 +4,34 @@ from shim.core.claude.argv import FLAGS
 
 _USAGE = """Usage: claude [options] [prompt]
 
-A stand-in for claude: another agent answers in Claude's stream-json. `shim --help` lists its own commands.
+The shim in place of claude: another agent answers, in Claude's stream-json. `shim --help` lists the shim's commands.
 
 Arguments:
-  prompt    what is asked; what is piped to stdin follows it
+  prompt    the message; text on stdin is added to it
 """
 
-# Field of the Invocation → what its flag does. Every flag of ours and every one of Claude's that is heard is here.
+# Field of the Invocation → what its flag does: every flag of ours, and every flag of Claude's that has an effect.
 DOES = {
-    "print_mode": "print the answer and exit (the only mode there is)",
+    "print_mode": "print the answer and exit (the only mode here)",
     "output_format": "text (default), json (one result) or stream-json",
     "input_format": "text (default) or stream-json (a conversation on stdin)",
     "verbose": "with json: every event, as one array",
-    "partial": "fragments of the reply as they come (stream-json)",
-    "replay_user_messages": "say the user's messages again (stream-json in and out)",
+    "partial": "write fragments of the reply as they come (stream-json)",
+    "replay_user_messages": "repeat the user's messages (stream-json in and out)",
     "model": "the model, in the vendor's words; VENDOR:MODEL chooses the vendor too",
-    "fallback_model": "the model when the first is overloaded, where the vendor has that",
+    "fallback_model": "the model if the first is overloaded, where the vendor has that",
     "session_id": "the id of the new session",
-    "resume": "go on with a session",
-    "continue_last": "go on with the last session of this directory",
-    "fork_session": "go on under a new id",
+    "resume": "resume a session",
+    "continue_last": "resume the last session of this directory",
+    "fork_session": "resume under a new id",
     "no_session_persistence": "keep no session",
     "system_prompt": "the system prompt",
     "system_prompt_file": "the system prompt, from a file",
     "append_system_prompt": "added to the system prompt",
     "append_system_prompt_file": "added to the system prompt, from a file",
     "allowed_tools": "tools that need no permission",
-    "disallowed_tools": "tools that are not there",
-    "tools": 'the only tools there are; "" for none',
+    "disallowed_tools": "tools that are taken away",
+    "tools": 'the only tools; "" for none',
     "permission_mode": "default, plan, acceptEdits, dontAsk, auto or bypassPermissions",
     "permission_prompts": "who is asked for permission",
     "permission_prompt_tool": "stdio: permission is asked for on stdout and given on stdin",
@@ -39,7 +39,7 @@ DOES = {
     "allow_skip_permissions": "let the session choose that mode later",
     "restricted": "accepted, without effect",
     "max_turns": "end the turn after so many replies",
-    "max_budget_usd": "end the turn beyond this cost, where the vendor says what it costs",
+    "max_budget_usd": "end the turn beyond this cost, where the vendor names costs",
     "max_thinking_tokens": "how much the model may think, where the vendor has that",
     "thinking": "how the model thinks, where the vendor has that",
     "effort": "how hard the model tries, where the vendor has that",
@@ -47,21 +47,21 @@ DOES = {
     "mcp_config": "MCP servers, as JSON or files, where the vendor has that",
     "strict_mcp_config": "only those MCP servers",
     "settings": "Claude's settings: the rules that deny and allow, and the mode",
-    "setting_sources": "accepted for the real claude's sake",
+    "setting_sources": "passed to a real claude; no effect elsewhere",
     "json_schema": "the answer is one JSON object that fits this schema",
-    "version": "the version of Claude whose words these are",
-    "help": "this",
-    "shim_vendor": "who answers (before SHIM_VENDOR and the settings)",
+    "version": "print the version of Claude that is imitated",
+    "help": "print this",
+    "shim_vendor": "the vendor (goes before SHIM_VENDOR and the settings)",
     "shim_record": "record the run: a file, or a directory",
     "shim_dialect": "claude (default) or yume",
-    "shim_terminator": "what follows a result: auto, message_stop, dollar or none",
+    "shim_terminator": "the line after a result: auto, message_stop, dollar or none",
     "shim_config": "another settings file",
-    "shim_log": "a log: LEVEL or LEVEL:FILE",
+    "shim_log": "write a log: LEVEL or LEVEL:FILE",
 }
 SUBCOMMANDS = {
     "auth": "status [--text], login, logout",
     "mcp": "list; servers are given with --mcp-config or in the vendor's own CLI",
-    "doctor": "who runs the turns",
+    "doctor": "which vendor runs the turns",
     "update": "how the shim is updated",
     "install": "how the shim is put somewhere else",
     "config": "list; settings are in the shim's config.toml",

@@ -1,4 +1,4 @@
-"""The demo vendor's program: plays a small session, with the pauses that a model and its tools would make."""
+"""The program of the demo vendor. It plays a small session, with the pauses of a model and its tools."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def reply(tokens: int, reason: str) -> dict[str, Any]:
 
 
 def session(prompt: str, cwd: str, identity: str) -> Iterator[dict[str, Any]]:
-    """The events of the session. Nothing is read from or written to the disk: it is a play."""
+    """The events of the session. Nothing is read from the disk or written to it."""
     path = os.path.join(cwd, FILE)
     yield {
         "type": "start",
@@ -57,7 +57,7 @@ def session(prompt: str, cwd: str, identity: str) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Print the session, an event a line, in its own time."""
+    """Print the session, one event a line, with pauses."""
     identity = sys.argv[1] if len(sys.argv) > 1 else str(uuid.uuid4())
     for event in session(sys.stdin.read().strip(), os.getcwd(), identity):
         if event["type"] in ("thinking", "text"):

@@ -1,7 +1,7 @@
-"""Claude's subcommands, answered here: never by starting a vendor, and with next to nothing imported (contract F11b).
+"""Claude's subcommands, answered without starting a vendor and with few imports (contract F11b).
 
-ACP asks `auth status --json` four times in a short session. What a subcommand would change has its place elsewhere
-(the vendor's own CLI, `shim`), so it is refused with the sentence that says where; what it would list is empty.
+ACP asks `auth status --json` four times in a short session. A subcommand that would change something is refused with a
+sentence that names the right place (the vendor's own CLI, `shim`). A list is empty.
 """
 
 import os
@@ -15,7 +15,7 @@ from shim.state.files import write_all
 
 
 class Answer(NamedTuple):
-    """What is printed, and the exit status: 0 goes to stdout, anything else is a refusal and goes to stderr."""
+    """The text and the exit status. With status 0 the text goes to stdout, else it is a refusal and goes to stderr."""
 
     text: str
     status: int = 0
@@ -42,7 +42,7 @@ def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
         said = Answer(manual())
     try:
         write_all(1 if said.status == 0 else 2, said.text.encode("utf-8", "replace"))
-    except OSError as error:  # nobody reads it, unless the disk is full
+    except OSError as error:  # a closed stdout is not a failure, a full disk is
         return said.status or int(error.errno not in GONE)
     return said.status
 
@@ -61,7 +61,7 @@ def _answer(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
 
 
 def chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> str:
-    """The vendor that a turn would have, "" when none is chosen; a mistake in the settings is the turn's to name."""
+    """The vendor that a turn would have; "" if none is chosen, or the settings have a mistake."""
     named = invocation.shim_vendor or os.environ.get("SHIM_VENDOR") or installed.get("vendor")
     if named:
         return "replay" if named.startswith("replay:") else named.partition(",")[0].strip()
@@ -81,11 +81,11 @@ def _auth(action: str, words: tuple[str, ...], vendor: str) -> Answer:
         return Answer(f"Logged in by way of {_named(vendor)}\n" if "--text" in words else _status(vendor))
     if action in ("login", "logout"):
         return Answer(f"the shim has no login of its own: {_login(action, vendor)}\n", 1)
-    return Answer(f"claude auth{' ' + action[:60] if action else ''}: there are status, login and logout\n", 1)
+    return Answer(f"claude auth{' ' + action[:60] if action else ''}: unknown; use status, login or logout\n", 1)
 
 
 def _status(vendor: str) -> str:
-    """Contract 5.12: a vendor's own login shows when it is asked, so this says yes (surface page)."""
+    """Logged in, always: whether the vendor itself is logged in shows only when it is asked (contract 5.12)."""
     import json
 
     home = os.environ.get("CLAUDE_CONFIG_DIR") or os.path.join(os.path.expanduser("~"), ".claude")
@@ -122,7 +122,7 @@ def _named(vendor: str) -> str:
 # -- the others --------------------------------------------------------------------------------------------------------
 
 _NOTHING = "[]\n"
-# Subcommand, action, whether JSON is wanted → what is there: nothing.
+# Subcommand, action, whether JSON is wanted → an empty list.
 LISTS = {
     ("mcp", "list", False): Answer("No MCP servers configured here: each vendor keeps its own.\n"),
     ("mcp", "list", True): Answer(_NOTHING),
@@ -136,7 +136,7 @@ LISTS = {
     ("config", "list", True): Answer("{}\n"),
     ("config", "ls", False): Answer("{}\n"),
 }
-# Subcommand → the sentence that says where its work is done, with the status; {vendor} is who runs the turns.
+# Subcommand → the sentence that says where its work is done, and the status. {vendor} runs the turns.
 SENTENCES = {
     "mcp": Answer("give servers with --mcp-config, or add them to {vendor} with its own CLI", 1),
     "doctor": Answer(
@@ -145,8 +145,8 @@ SENTENCES = {
     "update": Answer("This is the shim: `pip install --upgrade claude-shim` updates it, and {vendor} updates itself."),
     "install": Answer("This is the shim, which is installed already: `shim install` puts it somewhere else."),
     "config": Answer("settings are in the shim's config.toml and in {vendor}'s own files", 1),
-    "plugin": Answer("plugins are {vendor}'s own affair: install them with its CLI", 1),
-    "agents": Answer("agents are {vendor}'s own affair: see its CLI", 1),
+    "plugin": Answer("plugins belong to {vendor}: install them with its CLI", 1),
+    "agents": Answer("agents belong to {vendor}: see its CLI", 1),
     "setup-token": Answer("the shim needs no token: log in with the CLI of {vendor}", 1),
 }
 

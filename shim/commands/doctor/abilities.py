@@ -1,7 +1,7 @@
 """What a vendor does with each thing that a frontend may ask for: itself, with our help, or not at all.
 
-Where its command line decides, the command line is asked: with and without the thing, for any vendor alike, so that
-the table cannot say what a launch does not do.
+Where the command line of a vendor decides, it is built with and without the thing and compared. So the table cannot
+claim what a launch does not do.
 """
 
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from shim.core.vendor.vendor import Launch, Request, Vendor
 
 YES, HELPED, NO = "yes", "emulated", "no"
 _PROMPT, _MARK = "say hello", "speak briefly, please"
-_SESSIONS = ("00000000-0000-4000-8000-000000000000", "ses_0")  # ids of vendors are UUIDs, or have a prefix of their own
+_SESSIONS = ("00000000-0000-4000-8000-000000000000", "ses_0")  # vendors' ids are UUIDs, or have a prefix
 _MCP = '{"mcpServers":{"one":{"command":"one"}}}'
 
 
 def abilities(vendor: Vendor) -> dict[str, str]:
     """Each ability by name, with `yes`, `emulated` or `no`.
 
-    Emulated: fragments are whole blocks; a limit stops the turn; a system prompt stands before the prompt; an answer
-    to `--json-schema` is asked for and read.
+    Emulated means: fragments are whole blocks; a limit stops the turn; a system prompt stands before the prompt; the
+    prompt asks for JSON, and the answer is checked.
     """
     return {
         "partial messages": YES if vendor.streams else HELPED,

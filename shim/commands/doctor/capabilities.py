@@ -18,9 +18,9 @@ ASKS_NOBODY = "{name} asks nobody: it runs every tool that it has, in every sess
 
 
 def describe_all(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
-    """One row a vendor that can be read, JSON-ready, with the keys of `describe`; of the others stderr says why.
+    """One row for each vendor, as `describe` has it. A vendor that cannot be read is named on stderr.
 
-    SHIM_BIN is about the vendor of a turn and says nothing here.
+    SHIM_BIN is ignored, because it names the program of one turn's vendor.
     """
     try:
         settings = load(Invocation(), environment)
@@ -35,9 +35,10 @@ def describe_all(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any
 def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str], cwd: str) -> dict[str, Any]:
     """The row of one vendor.
 
-    `program` is where its program was found (None: not), `version` and `tested` are what it says of itself and where
-    that stands in the range that was tried; `can`, `emulated` and `cannot` are names of abilities, `modes` and
-    `refused` of permission modes.
+    program                     the path where its program was found, None if it was not found
+    version, tested, place      what the program says, the range that was tried, and where the version stands in it
+    can, emulated, cannot       names of abilities
+    modes, refused              permission modes
     """
     program = "bundled" if vendor.bundled else None
     version = None
@@ -67,6 +68,6 @@ _ABLE = {"can": YES, "emulated": HELPED, "cannot": NO}
 
 
 def driven(vendor: Vendor, own: VendorSettings) -> str:
-    """How many messages one process of it answers."""
+    """What one process of the vendor serves: a conversation or a message."""
     two_way = bool(vendor.speaks) and own.driver != "one-way"
     return "one process a conversation" if two_way or vendor.passthrough else "one process a message"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shim.commands.doctor.recorded_drift import Drifts
 
 MARKS = {OK: ("✓", "green"), NOTE: ("·", "cyan"), WARNING: ("!", "yellow"), PROBLEM: ("✗", "red")}
-SHOWN = 6  # of what is new in a vendor's recordings; --json has all
+SHOWN = 6  # names of what is new in a vendor's recordings; --json has all
 
 
 def doctor(
@@ -71,7 +71,7 @@ def _drift(casts: list[str] | None) -> "Drifts | None":
         return drift_of(casts)
     try:
         return drift_of([usual_folder(os.environ)])
-    except ShimError:  # nothing is recorded, or the settings are wrong, which is said elsewhere
+    except ShimError:  # nothing is recorded, or the settings have a mistake, which the diagnosis names
         return None
 
 
@@ -127,7 +127,7 @@ def _drifted(row: dict[str, Any]) -> list[Finding]:
 
 
 def _finding(console: Console, finding: Finding, indent: str) -> None:
-    """A mark and its text, and below it what to do; a terminal gets lines that fit, a pipe gets whole ones."""
+    """Print a mark, the text, and below it what to do: wrapped in a terminal, one line each in a pipe."""
     mark, style = MARKS[finding.level]
     text = Text(printable(finding.text), style="red" if finding.level == PROBLEM else "")
     _line(console, indent, Text(mark, style=style), text)

@@ -36,11 +36,11 @@ def diagnose(
     seconds: float | None = None,
     logins: Mapping[str, str] = {},
 ) -> Diagnosis:
-    """Look at everything, or at the vendors called `names`. FrontendError for one that there is not.
+    """Check everything, or the vendors called `names`. FrontendError for an unknown vendor.
 
-    What was asked for are these, or else who answers without a choice: only there is what fails a problem.
-    `drift` are reports of `casts.drifts`, `seconds` is how long a program is waited for,
-    `logins` are vendors that were not logged in when they last ran, with their words for it.
+    A failure is a problem only for these vendors, or without `names` for the one that answers by default; for others it
+    is a warning. `drift` are reports of `recorded_drift`, `seconds` bounds the wait for a program's version, `logins`
+    are the vendors that were not logged in when they last ran, with their words for it.
     """
     for name in names:
         if name not in VENDORS:
@@ -48,7 +48,7 @@ def diagnose(
     vendors, mistakes = own_vendors.read_all()
     settings, wrong = _settings(environment)
     wanted = tuple(names) or chosen_vendors(settings, environment)
-    other = {**environment, "SHIM_BIN": ""}  # it is about the first vendor of a turn and nobody else
+    other = {**environment, "SHIM_BIN": ""}  # it names the program of a turn's first vendor only
     looked = [vendors[name] for name in names or vendors if name in vendors]
     reports = [
         _look_at(
@@ -89,7 +89,7 @@ def _settings(environment: Mapping[str, str]) -> tuple[Settings, list[Finding]]:
 
 
 def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Finding]:
-    """Who answers when nobody is named; of several, one that works is enough."""
+    """Findings about the vendor that answers by default."""
     found = [report.name for report in reports if report.program not in (None, "bundled")]
     if wanted:
         fix = f"known are: {', '.join(VENDORS)}"
@@ -103,7 +103,7 @@ def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Find
 
 
 def _one_is_enough(wanted: Sequence[str], reports: list[VendorReport]) -> list[VendorReport]:
-    """Of a list of vendors the next one answers where one cannot start."""
+    """Turn problems into warnings if one vendor of the list works: the next one answers where one cannot start."""
     if not any(report.name in wanted and works(report.findings) for report in reports):
         return reports
     milder = {PROBLEM: WARNING}
@@ -122,7 +122,7 @@ def _look_at(
     wanted: bool,
     seconds: float | None,
 ) -> VendorReport:
-    """One vendor; `wanted`: what fails must be fixed."""
+    """The report of one vendor. `wanted`: a failure is a problem."""
     program, version, findings = "bundled" if vendor.bundled else None, None, list[Finding]()
     level = PROBLEM if wanted else WARNING
     if vendor.unreleased:
@@ -147,7 +147,7 @@ def _look_at(
 
 
 def _ignored(vendor: Vendor, environment: Mapping[str, str], cwd: str, level: str) -> list[Finding]:
-    """Programs of its name that are on PATH and are not taken (threats: working directory)."""
+    """Programs of the vendor's name that are on PATH and are ignored (threats: working directory)."""
     found = []
     for directory, why in ignored_path(environment, cwd):
         for name in vendor.programs:
@@ -159,7 +159,7 @@ def _ignored(vendor: Vendor, environment: Mapping[str, str], cwd: str, level: st
 
 
 def _interpreter(program: str, environment: Mapping[str, str], level: str) -> list[Finding]:
-    """A script whose interpreter is missing: of nearly all vendors, Node."""
+    """A program that is a script without its interpreter, which is Node for nearly all vendors."""
     try:
         with open(program, "rb") as file:
             head = file.read(SHEBANG_BYTES)
@@ -203,7 +203,7 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
 
 
 def _settings_of(vendor: Vendor, own: VendorSettings, level: str) -> list[Finding]:
-    """Mistakes in `[vendors.X]` that a turn would be refused for."""
+    """Mistakes in `[vendors.X]` that make a turn fail."""
     found = []
     if own.driver is not None and own.driver not in DRIVERS:
         allowed = f"it must be one of {', '.join(DRIVERS)}"
@@ -215,7 +215,7 @@ def _settings_of(vendor: Vendor, own: VendorSettings, level: str) -> list[Findin
 
 
 def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
-    """Who asks before something runs, and which gate is open."""
+    """Whether the vendor asks before it runs a tool, and whether its trust gate is open."""
     found = []
     if vendor.unattended:
         fix = (
@@ -242,7 +242,7 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
 
 
 def _login(vendor: Vendor, refused: str | None) -> list[Finding]:
-    """How one logs in; `refused` is what it said when nobody was, in the newest recording."""
+    """How a person logs in. `refused` is what the vendor said without a login, in its newest recording."""
     if refused is not None:
         text = f"it was not logged in when it was last recorded: “{refused}”"
         return [Finding(WARNING, text, vendor.login or "log in with it once")]

@@ -1,4 +1,4 @@
-"""What a diagnosis says: findings, each with how bad it is and what to do about it."""
+"""The findings of a diagnosis: each says how bad it is and what to do."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -7,9 +7,9 @@ OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at. `level` is ok, note, warning or problem: something that was asked for fails.
+    """One thing that was checked. `level` is ok, note, warning, or problem: something that was asked for fails.
 
-    `text` is what was found, `fix` what to do, "" where nothing needs doing.
+    `text` says what was found, `fix` what to do ("": nothing).
     """
 
     level: str
@@ -27,7 +27,7 @@ def works(findings: Iterable[Finding]) -> bool:
 
 
 class VendorReport(NamedTuple):
-    """What was found of one vendor; the fields before `findings` are facts as `shim vendors` has them."""
+    """The findings of one vendor. The fields before `findings` are those of `capabilities.describe`."""
 
     name: str
     program: str | None
@@ -43,7 +43,7 @@ class VendorReport(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """A whole diagnosis: of this machine and its settings, of each vendor, and the drift in the recordings."""
+    """A whole diagnosis: the machine and its settings, each vendor, and what is new in the recordings."""
 
     machine: list[Finding]
     vendors: list[VendorReport]

@@ -15,7 +15,7 @@ TRIAL = ".doctor"  # a file that is written and removed again
 
 
 def look_at_machine(settings: Settings, environment: Mapping[str, str], cwd: str) -> list[Finding]:
-    """All of it, in the order in which a person reads it."""
+    """All findings, in the order in which a person reads them."""
     return [
         _settings_file(environment),
         _state(environment),
@@ -29,7 +29,7 @@ def look_at_machine(settings: Settings, environment: Mapping[str, str], cwd: str
 
 
 def chosen_vendors(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Who answers when nobody is named: first that says, SHIM_VENDOR, the installed `claude`, the settings."""
+    """The vendors that answer by default: of SHIM_VENDOR, else of the installed `claude`, else of the settings."""
     if named := environment.get("SHIM_VENDOR"):
         return () if named.startswith("replay:") else listed(named)
     path = found_first("claude", environment.get("PATH", ""))
@@ -43,7 +43,7 @@ def _settings_file(environment: Mapping[str, str]) -> Finding:
 
 
 def _state(environment: Mapping[str, str]) -> Finding:
-    """Whether something can be kept: without it no session goes on, and every probe is asked again."""
+    """Whether state can be kept. Without it no session can be resumed, and every program is probed again."""
     state = state_directory(environment)
     folder = os.path.join(state, "probes")
     lost = "sessions cannot be resumed"
@@ -74,7 +74,7 @@ def _recordings(settings: Settings, environment: Mapping[str, str]) -> list[Find
 
 
 def _claude(environment: Mapping[str, str]) -> list[Finding]:
-    """What a frontend starts that calls `claude`."""
+    """What a frontend starts when it calls `claude`."""
     path = found_first("claude", environment.get("PATH", ""))
     if path is None:
         return [Finding(NOTE, "PATH finds no claude", "`shim install` writes one")]

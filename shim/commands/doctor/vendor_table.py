@@ -39,7 +39,7 @@ TRIED = {"older": "older than tested", "newer": "newer than tested"}
 
 
 def draw_vendors(rows: Sequence[dict[str, Any]]) -> None:
-    """Print them: where each is, what it can do, its permission modes, who asks nobody."""
+    """Print where each vendor is, what it can do, its permission modes, and which ones ask nobody."""
     console = table_console()
 
     def show(table: Table) -> None:
@@ -69,7 +69,7 @@ def _table(gap: int, *heads: str) -> Table:
 
 
 def _found(rows: Sequence[dict[str, Any]], gap: int) -> Table:
-    """Where each is and how it is driven; a long path goes on in the next line."""
+    """Where each vendor is and how it is driven. A long path is folded."""
     table = _table(gap, "vendor", "version")
     table.add_column("found", overflow="fold")
     table.add_column("a process serves", no_wrap=True)
