@@ -16,7 +16,7 @@ from shim.core.turn.turn import Turn
 
 if TYPE_CHECKING:
     from shim.channels.tap import Tap
-    from shim.core.turn.pen import Pen
+    from shim.core.turn.terms import Pen
 
 WHOLE_BYTES = 1024 * 1024
 

@@ -32,7 +32,7 @@ from shim.state.own_vendors import learn, readable
 from shim.vendors import FLAT, VENDORS, find
 
 if TYPE_CHECKING:
-    from shim.core.turn.pen import Pen
+    from shim.core.turn.terms import Pen
     from shim.core.vendor.vendor import Vendor
     from shim.recording.choice import Takes
     from shim.recording.recorder import Recorder

@@ -19,7 +19,7 @@ from shim.core.errors import Cause
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.machine import CLOSED, NEW
-from shim.core.turn.result import open_calls
+from shim.core.turn.outcome import open_calls
 from shim.core.vendor.translation import Translation
 from shim.process import strays
 from shim.process.child import Child
@@ -236,7 +236,7 @@ class Relay(Loop):
             self._recorder.note("timeout", name=self._patience, seconds=self._timeouts[self._patience])
         reason = f"claude said nothing for {self._timeouts[self._patience]:g} s ({self._patience})"
         if turn.open:
-            reason += f" while these calls were open: {open_calls(turn)}"
+            reason += f" while these calls were open: {open_calls(turn.open)}"
         await self._child.stop(self._first_signal)
         await self._unfinished(reason, "stall")
 

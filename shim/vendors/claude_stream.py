@@ -1,6 +1,6 @@
 """A real claude's lines, which pass as they are; what a frontend could not read is completed, cut or left out."""
 
-from typing import Any
+from typing import Any, cast
 
 from shim.core.claude.complete_lines import Passing
 from shim.core.reading.json_text import dump, escape
@@ -8,6 +8,7 @@ from shim.core.reading.surrogates import completed, waiting
 from shim.core.turn.result import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translator import Event, Translator
+from shim.vendors.claude_passed import PassedTurn
 from shim.vendors.claude_speech import respond
 
 # The kinds of lines that every client reads; the Python SDK ended on any other up to 0.1.39.
@@ -33,6 +34,10 @@ class ClaudeTranslator(Translator):
         pen = turn.pen
         self._passing = Passing(turn.account, pen.new_uuid, pen.room, turn.terms.keep)
         self._cut: tuple[Event, str, str] | None = None
+
+    @classmethod
+    def around(cls, turn: Turn) -> Turn:
+        return cast("Turn", PassedTurn(turn))
 
     def line(self, raw: bytes) -> bytes | None:
         """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line for some."""
@@ -84,7 +89,7 @@ class ClaudeTranslator(Translator):
     def _say(self, raw: bytes, event: Event) -> None:
         if self.passed is not None and self._passes(event["type"], event.get("subtype")):
             self.passed.append((raw if raw.isascii() else escape(raw)) + b"\n")
-        self.turn.verbatim(raw, event)
+        cast("PassedTurn", self.turn).verbatim(raw, event)
         if event["type"] == "result":
             self.turn.settle()
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shim.core.turn.machine import NAME_CHARACTERS
+from shim.core.turn.terms import NAME_CHARACTERS
 from shim.core.turn.tool_calls import OPEN_CALLS
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import translate

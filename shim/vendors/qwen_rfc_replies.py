@@ -5,7 +5,8 @@ from typing import Any
 import orjson
 
 from shim.core.claude.usage import Usage, usage
-from shim.core.turn.machine import DONE, NAME_CHARACTERS
+from shim.core.turn.machine import DONE
+from shim.core.turn.terms import NAME_CHARACTERS
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import claude_names
 from shim.core.vendor.translator import Event

@@ -85,7 +85,7 @@ def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, re
     modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]), SHIM_REDACT=redact)
     found = ours(modules) & {
         "shim.core.secrets.redactor",
-        "shim.core.turn.turn_without_secrets",
+        "shim.core.secrets.turn_without_secrets",
         "shim.core.secrets.lines",
         "shim.core.secrets.patterns",
     }

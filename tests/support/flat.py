@@ -53,8 +53,8 @@ def translate_flat(
 class FlatStage:
     """A Turn on Yume's pen with ids that count."""
 
-    def __init__(self, **terms: Any) -> None:
-        self.pen = YumePen(STABLE_IDENTITY)
+    def __init__(self, *, limit: int = 0, **terms: Any) -> None:
+        self.pen = YumePen(STABLE_IDENTITY, limit=limit)
         facts = {"vendor": "demo", "fresh_id": STABLE_SESSION, "retries": True} | terms
         self.turn = Turn(self.pen, Terms(**facts), Conversation(), Account())
         self.bytes = b""

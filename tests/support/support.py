@@ -14,10 +14,12 @@ from truth import check_truth
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_translation
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
+from shim.core.turn.reply import SAID_CHARACTERS
 from shim.core.turn.result import Exit
-from shim.core.turn.speech import SAID_CHARACTERS
 from shim.core.turn.terms import SEEN_IDS, Conversation, Terms
-from shim.core.vendor.translation import Translation, kind_of_turn
+from shim.core.turn.turn import Turn
+from shim.core.vendor.translation import Translation, around
+from shim.core.vendor.translator import Translator
 from shim.process.exit_status import parse_exit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,13 +140,15 @@ class Stage:
     """A Turn on Claude's pen with ids that count; `lines` are what was said since the last look."""
 
     def __init__(
-        self, *, partial: bool = False, terminator: str = "message_stop", limit: int = 0, **terms: Any
+        self, *, partial: bool = False, terminator: str = "message_stop", limit: int = 0, room: int = 0, **terms: Any
     ) -> None:
         self.pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
         self.account = Account()
         self.conversation = Conversation()
         self.terms = Terms(**({"vendor": "demo", "fresh_id": STABLE_SESSION} | terms))
-        self.turn = kind_of_turn(self.terms)(self.pen, self.terms, self.conversation, self.account)
+        if room:
+            self.pen.room = room
+        self.turn = around(Turn(self.pen, self.terms, self.conversation, self.account), Translator)
         self.bytes = b""
 
     def lines(self) -> list[Line]:

@@ -25,12 +25,13 @@ from shim.core.claude.hooks import Seen
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.permissions import Permission
 from shim.core.claude.policy import Policy
+from shim.core.reading import json_text
 from shim.core.reading.json_text import dump
-from shim.core.turn import machine, nested, passed_lines, said_blocks, speech, terms, tool_calls
+from shim.core.turn import nested, questions, reply, terms, tool_calls
 from shim.core.turn.result import Exit
 from shim.core.vendor import translator
 from shim.core.vendor.translation import Translation
-from shim.vendors import claude_flat_stream, cursor_stream, find, qwen_stream
+from shim.vendors import claude_flat_stream, claude_passed, cursor_stream, find, qwen_stream
 
 LINE_BYTES = 10_000  # the smallest limit that can be set
 FEW = 40  # of everything that is counted, so that a flood is over soon
@@ -71,25 +72,25 @@ def check_flat(measure: Callable[[], int], step: Callable[[int], object], flood:
 
 
 LIMITS = [
-    (machine, "SEEN_IDS"),
+    (terms, "SEEN_IDS"),
     (tool_calls, "SEEN_IDS"),
     (tool_calls, "EARLY_RESULTS"),
-    (tool_calls, "QUESTIONS"),
+    (questions, "QUESTIONS"),
     (tool_calls, "OPEN_CALLS"),
-    (tool_calls, "DENIALS"),
+    (questions, "DENIALS"),
     (usage, "MODELS"),
-    (said_blocks, "SPOKEN_BLOCKS"),
+    (reply, "SPOKEN_BLOCKS"),
     (nested, "NESTED_CALLS"),
-    (speech, "SAID_BLOCKS"),
+    (reply, "SAID_BLOCKS"),
     (control, "HOOKS_OPEN"),
-    (passed_lines, "FOLLOWED"),
+    (claude_passed, "FOLLOWED"),
     (translator, "STREAMED_BLOCKS"),
     (qwen_stream, "REQUESTS"),
     (cursor_stream, "TODOS_KEPT"),
 ]
 BYTES = [
-    (speech, "SAID_CHARACTERS"),
-    (said_blocks, "SPOKEN_CHARACTERS"),
+    (reply, "SAID_CHARACTERS"),
+    (reply, "SPOKEN_CHARACTERS"),
     (tool_calls, "OPEN_BYTES"),
     (cursor_stream, "PENDING_CHARACTERS"),
     (qwen_stream, "ERROR_CHARACTERS"),
@@ -447,7 +448,7 @@ def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
     stage = Stage(limit=LINE_BYTES)
     for number in range(tool_calls.EARLY_RESULTS):
         stage.turn.tool_result(f"e{number}", f"{number}" * 200_000)
-    for number in range(tool_calls.DENIALS):
+    for number in range(questions.DENIALS):
         stage.turn.denied(f"d{number}", "Write", {"content": f"{number}" * 200_000})
     assert reachable(stage.turn) < 1_500_000
     assert len(stage.result()["permission_denials"]) > 10
@@ -502,7 +503,7 @@ def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can
     begin = stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
     for event in (begin, *[stream(index=0, **delta("x" * PADDING)["event"])] * 200):
         translation.feed(json.dumps(event).encode() + b"\n")
-    assert reachable(translation.turn._parts) < 2 * LINE_BYTES
+    assert reachable(translation.turn.speech.parts) < 2 * LINE_BYTES
 
 
 def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small):
@@ -533,7 +534,7 @@ def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkey
 
 def test_the_long_integers_of_a_line_are_looked_for_once(monkeypatch):
     looked = []
-    monkeypatch.setattr(machine, "long_integers", lambda line: looked.append(line) or {})
+    monkeypatch.setattr(json_text, "long_integers", lambda line: looked.append(line) or {})
     stage = Stage()
     stage.account.line = b"a line"
     for number in range(10):

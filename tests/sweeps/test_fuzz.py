@@ -17,7 +17,6 @@ from hypothesis import given, settings
 
 from shim.core.claude.control import Control
 from shim.core.claude.pen import ClaudePen
-from shim.core.turn.machine import Frame
 from shim.core.turn.terms import Conversation
 from shim.vendors import VENDORS
 
@@ -93,7 +92,7 @@ def _without_escapes(monkeypatch):
 
 
 def _with_reused_ids(monkeypatch):
-    monkeypatch.setattr(Frame, "claim", lambda turn, identity: identity)
+    monkeypatch.setattr(Conversation, "claim", lambda conversation, identity, account: identity)
 
 
 def _without_ends_of_blocks(monkeypatch):

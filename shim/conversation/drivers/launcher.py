@@ -30,7 +30,7 @@ from shim.state.redaction import of_tail
 if TYPE_CHECKING:
     import subprocess
 
-    from shim.core.turn.pen import Pen
+    from shim.core.turn.terms import Pen
     from shim.core.turn.turn import Turn
     from shim.process.usage_file import ReportFile
     from shim.recording.recorder import Recorder, Track

@@ -17,7 +17,7 @@ from shim.state.files import aside_for, write_all
 from shim.vendors import find
 
 if TYPE_CHECKING:
-    from shim.core.turn.pen import Pen
+    from shim.core.turn.terms import Pen
     from shim.state.spill import Spill
 
 CHUNK_BYTES = 256 * 1024

@@ -224,7 +224,7 @@ class ClaudePen:
         self._number = number = self._number + 1
         self._lines.append(b'%b%b%b%012x"}\n' % (self._delta_head, dumped, self._delta_tail, number))
 
-    def block(self, kind: str, dumped: bytes, *, aborted: bool = False) -> None:
+    def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
         """The assistant line of a block of `text` or `thinking`, its content already dumped.
 
         `aborted`: the frontend stopped the turn before the block was complete (contract 6.4).

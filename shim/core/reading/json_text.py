@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from shim.core.reading.account import Account
 from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_WRITTEN
 from shim.core.reading.surrogates import join_surrogates
 
@@ -64,6 +65,35 @@ def exact(value: Any, digits: Mapping[float, str]) -> Any:
     if isinstance(value, list):
         return [exact(item, digits) for item in value]
     return value
+
+
+class Exact:
+    """Values of the lines that are read, as they can be written: as deep as a reader likes, no digit lost."""
+
+    __slots__ = ("_account", "_digits", "_line")
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._line = b""
+        self._digits: dict[float, str] = {}  # of the line
+
+    def value(self, value: Any) -> Any:
+        """A value of the line that is read; the same object where nothing is wrong with it."""
+        depth, lossy = survey(value)
+        if depth > DEPTH_KEPT:
+            self._account.repaired("too_deep")
+            value = flat(value)
+        if lossy and (kept := exact(value, self._long_integers())) != value:
+            self._account.repaired("long_integer")
+            return kept
+        return value
+
+    def _long_integers(self) -> dict[float, str]:
+        """Those of the line: looked for once, however many values stand in it."""
+        line = self._account.line
+        if self._line is not line:
+            self._line, self._digits = line, long_integers(line)
+        return self._digits
 
 
 def flat(value: Any) -> Any:

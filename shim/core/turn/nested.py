@@ -1,26 +1,61 @@
-"""A nested agent inside a turn: whole lines only, with the id of the call that runs it."""
+"""Nested agents inside a turn: whole lines only, with the id of the call that runs them."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from shim.core.claude.usage import NO_USAGE, Usage
-from shim.core.reading.json_text import as_content, as_text
-from shim.core.turn.machine import CLOSED, DONE, NAME_CHARACTERS, NEW, READY
-
-if TYPE_CHECKING:
-    from shim.core.turn.machine import Frame
-
+from shim.core.reading.account import Account
+from shim.core.reading.json_text import Exact, as_content, as_text
+from shim.core.turn.machine import CLOSED, DONE, NEW, READY, Machine
+from shim.core.turn.reply import Reply
+from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen
 
 NESTED_CALLS = 1000  # of nested agents, open at one time
+
+Message = Mapping[str, Any]
+
+
+class NestedAgents:
+    """What the nested agents of one turn share: the calls that wait for their results."""
+
+    __slots__ = ("account", "conversation", "exact", "machine", "open", "pen", "redact", "reply")
+
+    def __init__(
+        self, machine: Machine, pen: Pen, conversation: Conversation, account: Account, exact: Exact, reply: Reply
+    ) -> None:
+        self.machine = machine
+        self.pen = pen
+        self.conversation = conversation
+        self.account = account
+        self.exact = exact
+        self.reply = reply
+        self.redact: Callable[[Message], Message] | None = None  # what a message is said as, where not as it is
+        self.open: dict[str, tuple[str | None, str]] = {}  # the vendor's id → parent, id as said
+
+    def child(self, parent: str, said_as: str | None, usage: Usage | None) -> "Nested":
+        """The nested agent that the call `parent` runs, `said_as` while it is open; `usage` is that of its reply."""
+        if usage is not None:
+            self.reply.count(usage)
+        if said_as is None and not self.conversation.knows(parent):
+            self.account.repaired("unknown_parent", parent)
+            return Nested(self, None, usage)
+        return Nested(self, said_as or parent, usage)
+
+    def fill(self, text: str) -> None:
+        """Answer the calls that are open at the end."""
+        for identity, (parent, _) in list(self.open.items()):
+            Nested(self, parent).tool_result(identity, text, True)
 
 
 class Nested:
     """The verbs of a nested agent; `parent` is the call's id as the frontend knows it (None: unknown)."""
 
-    def __init__(self, turn: "Frame", parent: str | None, usage: Usage | None = None) -> None:
-        self._usage = usage or NO_USAGE
-        self._turn = turn
+    __slots__ = ("_agents", "_parent", "_usage")
+
+    def __init__(self, agents: NestedAgents, parent: str | None, usage: Usage | None = None) -> None:
+        self._agents = agents
         self._parent = parent
+        self._usage = usage or NO_USAGE
 
     def text(self, whole: str) -> None:
         """A block of text that the nested agent said."""
@@ -34,57 +69,57 @@ class Nested:
 
     def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that it makes; its id is unique in the whole conversation, minted where it has to be."""
-        turn = self._turn
+        agents = self._agents
         if not isinstance(identity, str) or not identity:
-            identity = turn.pen.new_uuid()
+            identity = agents.pen.new_uuid()
         identity = identity[:NAME_CHARACTERS]
-        if identity in turn.nested_calls or turn.state in (DONE, CLOSED) or len(turn.nested_calls) >= NESTED_CALLS:
+        if identity in agents.open or agents.machine.over or len(agents.open) >= NESTED_CALLS:
             return
-        said_as = turn.claim(identity)
-        turn.nested_calls[identity] = (self._parent, said_as)
-        given = turn.sure(arguments if isinstance(arguments, dict) else {"raw": arguments})
+        said_as = agents.conversation.claim(identity, agents.account)
+        agents.open[identity] = (self._parent, said_as)
+        given = agents.exact.value(arguments if isinstance(arguments, dict) else {"raw": arguments})
         said = name[:NAME_CHARACTERS] if isinstance(name, str) else "unknown"
         self._assistant({"type": "tool_use", "id": said_as, "name": said, "input": given})
 
     def tool_result(self, identity: str, content: object, is_error: bool = False) -> None:
         """What its call returned."""
-        turn = self._turn
-        if turn.state is DONE:
-            turn.go(READY)
+        agents = self._agents
+        if agents.machine.state is DONE:
+            agents.machine.late()
             return
         identity = identity[:NAME_CHARACTERS] if isinstance(identity, str) else ""
-        parent, said_as = turn.nested_calls.pop(identity, (None, None))
+        parent, said_as = agents.open.pop(identity, (None, None))
         if said_as is None:
-            turn.account.repaired("orphan_tool_result", identity)
+            agents.account.repaired("orphan_tool_result", identity)
             return
         block = {
             "type": "tool_result",
             "tool_use_id": said_as,
-            "content": as_content(turn.sure(content)),
+            "content": as_content(agents.exact.value(content)),
             "is_error": bool(is_error),
         }
-        type(self)(turn, parent)._line("user", {"role": "user", "content": [block]})  # the call's, whoever says it
+        self._line(parent, "user", {"role": "user", "content": [block]})  # the parent of the call, whoever says it
 
     def user_text(self, text: str) -> None:
         """What it was told."""
-        self._line("user", {"role": "user", "content": [{"type": "text", "text": as_text(text)}]})
+        self._line(self._parent, "user", {"role": "user", "content": [{"type": "text", "text": as_text(text)}]})
 
     def _assistant(self, block: Mapping[str, Any]) -> None:
-        turn = self._turn
+        agents = self._agents
         message = {
-            "id": turn.pen.new_message_id(),
+            "id": agents.pen.new_message_id(),
             "type": "message",
             "role": "assistant",
-            "model": turn.model or "unknown",
+            "model": agents.reply.model or "unknown",
             "content": [block],
             "stop_reason": None,
             "stop_sequence": None,
             "usage": self._usage,
         }
-        self._line("assistant", message)
+        self._line(self._parent, "assistant", message)
 
-    def _line(self, role: str, message: Mapping[str, Any]) -> None:
-        turn = self._turn
-        if turn.state in (NEW, DONE, CLOSED) and not turn.go(READY):
+    def _line(self, parent: str | None, role: str, message: Message) -> None:
+        agents = self._agents
+        if agents.machine.state in (NEW, DONE, CLOSED) and not agents.machine.reach(READY):
             return
-        turn.pen.nested(self._parent, role, message)
+        agents.pen.nested(parent, role, message if agents.redact is None else agents.redact(message))

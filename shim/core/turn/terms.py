@@ -1,16 +1,26 @@
-"""What is agreed before a turn begins, and what outlives it."""
+"""What a turn is given: the terms agreed before it, the conversation that outlives it, the pen that writes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from shim.core.claude.policy import Policy
-from shim.core.claude.usage import NO_USAGE, Usage
+from shim.core.claude.usage import NO_USAGE, ORDER, Usage, dollars, known, place
 from shim.core.errors import Tried
+from shim.core.reading.account import Account
 from shim.core.reading.limits import Keep
 
 Thread = tuple[str | None, Usage]  # a vendor's session, and all that it used, where the vendor counts that
 NO_THREAD: Thread = (None, NO_USAGE)
+NAME_CHARACTERS = 200  # of an id or a name that a vendor gives: they stand in every line of ours, and are remembered
 SEEN_IDS = 10_000  # tool ids remembered in a conversation; an id that comes again is a new call
+
+
+class Spent(NamedTuple):
+    """Usage of a turn, and cost in dollars and usage by model of the session so far (contract 5.3)."""
+
+    usage: Usage
+    session_cost: float
+    session_usage: Mapping[str, Usage]
 
 
 class Conversation:
@@ -34,6 +44,37 @@ class Conversation:
     def used(self, session: str) -> Usage:
         """What a session of the vendor's had used, if it is the one that is known."""
         return self.thread[1] if self.thread[0] == session else NO_USAGE
+
+    def spend(self, facts: Mapping[str, Any], usage: dict[str, Usage], cost: float, model: str) -> Spent:
+        """Add what a turn used; `usage` by model and `cost` in dollars are those of its replies.
+
+        A usage or a cost that the vendor stated for the whole turn, in `facts`, beats what the replies add up to.
+        """
+        stated = known(facts.get("usage"))
+        if any(stated.values()) and not usage:
+            usage[model or "unknown"] = stated
+        total = Usage(stated)
+        for name_of_model, counted in usage.items():
+            so_far = place(self.usage, name_of_model)
+            for name in ORDER:
+                so_far[name] += counted[name]
+                if not any(stated.values()):
+                    total[name] += counted[name]
+        stated_cost = facts.get("cost")
+        self.cost += cost if stated_cost is None else dollars(stated_cost)
+        return Spent(total, self.cost, self.usage)
+
+    def claim(self, identity: str, account: Account) -> str:
+        """The id under which a call is said: its own, or a minted one when that was used before."""
+        seen, size = self.seen, len(self.seen)
+        seen.add(identity)
+        if len(seen) == size or identity in self.seen_before:
+            account.repaired("reused_tool_id", identity)
+            identity = self.mint(identity)
+            seen.add(identity)
+        if size > SEEN_IDS // 2:
+            self.forget()
+        return identity
 
     def forget(self) -> None:
         """Forget the older half of the tool ids."""
@@ -69,52 +110,148 @@ class Structured(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What is agreed before a turn begins.
-
-    `session_id` is the frontend's choice, `fresh_id` is used when neither frontend nor vendor has one.
-    `thread` is what the session that goes on had used. `clock` gives milliseconds since the turn began.
-    `clean_exits` are the exit codes that do not contradict a vendor's own "done" (vendor pages). `max_turns` is set
-    only where the vendor cannot count for itself, `turns_asked` always; `budget` are the dollars that the session may
-    cost;
-    `retracts` is False for a vendor that never takes a reply back, of which less need be remembered.
-    `retries`: a stream that broke off may be asked for again, so what was said is remembered to the end.
-    `worded`: the vendor's errors are in Claude's words already.
-    `gate` is what stderr says when the vendor's trust gate is closed, `login` how a person logs in with it.
-    `home` is what the vendor writes down beside its stream; None where nothing runs here, as in a replay.
-    `keep` stores a text that is too large for a line and says where.
-    `redact`: no secret is said. `questions`: whether a call's own line, its input as it is, asks the frontend.
-    `old_reader`: the frontend ends on a line of a kind that it does not know.
-    `replays`: nothing runs, a recording is played.
-    `tried` are the vendors that this turn was asked of before, in their order.
-    `read` makes a structured answer of a text, where one was asked for that the vendor does not give by itself.
-    """
+    """What is agreed before a turn begins."""
 
     vendor: str
-    fresh_id: str
-    session_id: str | None = None
+    fresh_id: str  # of the session, where neither frontend nor vendor has one
+    session_id: str | None = None  # the frontend's choice
     vendor_version: str | None = None
-    model: str | None = None
+    model: str | None = None  # that was asked for
     cwd: str = ""
-    tools: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()  # that `init` lists where the vendor lists none
     mode: str = "default"
-    unattended: bool = False
-    max_turns: int | None = None
-    turns_asked: int | None = None
-    budget: float | None = None
-    retracts: bool = True
-    retries: bool = False
-    worded: bool = False
-    gate: str = ""
-    login: str = ""
-    read: Callable[[str], Structured] | None = None
-    redact: bool = False
-    questions: Callable[[], bool] | None = None
+    unattended: bool = False  # the vendor asks nobody before it runs a tool
+    max_turns: int | None = None  # only where the vendor cannot count for itself
+    turns_asked: int | None = None  # the limit, whoever counts
+    budget: float | None = None  # dollars that the session may cost
+    retracts: bool = True  # the vendor may take a reply back; if not, less need be remembered
+    retries: bool = False  # a stream that broke off may be asked for again: what was said is remembered to the end
+    worded: bool = False  # the vendor's errors are in Claude's words already
+    gate: str = ""  # what stderr says when the vendor's trust gate is closed
+    login: str = ""  # how a person logs in with the vendor
+    read: Callable[[str], Structured] | None = None  # makes the structured answer that the vendor does not give
+    redact: bool = False  # no secret is said
+    questions: Callable[[], bool] | None = None  # whether a call's own line, its input as it is, asks the frontend
     policy: Policy | None = None
-    home: Home | None = None
-    keep: Keep | None = None
-    old_reader: bool = False
-    replays: bool = False
-    tried: tuple[Tried, ...] = ()
-    thread: Thread = NO_THREAD
-    clean_exits: frozenset[int] = frozenset({0})
-    clock: Callable[[], int] = lambda: 0
+    home: Home | None = None  # what the vendor writes down beside its stream; None in a replay, where nothing runs
+    keep: Keep | None = None  # stores a text that is too large for a line, and says where
+    old_reader: bool = False  # the frontend ends on a line of a kind that it does not know
+    replays: bool = False  # nothing runs, a recording is played
+    tried: tuple[Tried, ...] = ()  # the vendors that this turn was asked of before, in their order
+    thread: Thread = NO_THREAD  # what the session that goes on had used
+    clean_exits: frozenset[int] = frozenset({0})  # exit codes that do not contradict a vendor's own "done"
+    clock: Callable[[], int] = lambda: 0  # milliseconds since the turn began
+
+
+class Pen(Protocol):
+    """Collects whole lines; `take` hands over their bytes. `history` has them in Claude's, where those are kept.
+
+    With `partial` the Turn says fragments as they come. Texts and tools are kept below `room` bytes by the Turn,
+    all else is cut by the pen. `last_result` is the line of the last result, `call_bytes` the size of the last call as
+    it was said.
+    """
+
+    partial: bool
+    room: int
+    last_result: bytes
+    call_bytes: int
+
+    @property
+    def terminates(self) -> bool:
+        """Whether a terminator follows each result."""
+
+    @property
+    def history(self) -> "Pen | None":
+        """The pen that keeps Claude's lines beside another dialect's."""
+
+    def take(self) -> bytes:
+        """All bytes written since the last call: whole lines."""
+
+    def forget(self) -> None:
+        """Forget the turn that has begun: none of its lines was given to the frontend."""
+
+    def fold(self) -> None:
+        """Make what was written smaller in memory, where many long lines are."""
+
+    def new_uuid(self) -> str:
+        """A fresh uuid, for something that is not a line (a synthetic id)."""
+
+    def new_message_id(self) -> str:
+        """A minted message id, for a nested agent's reply."""
+
+    def adopt_session(self, session_id: str) -> None:
+        """The session that further lines belong to."""
+
+    def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
+        """The reply that a passed line opened."""
+
+    def adopt_block(self, index: int) -> None:
+        """The block that a passed line opened."""
+
+    def verbatim(self, line: bytes) -> None:
+        """A line that is in the dialect already, without its LF."""
+
+    def verbatim_result(self, line: bytes) -> None:
+        """A result that is; its terminator comes later."""
+
+    def asked(self, prompt: str) -> None:
+        """The message that the turn answers."""
+
+    def init(self, session_id: str, facts: Mapping[str, Any]) -> None:
+        """The first line of a turn."""
+
+    def session_changed(self, session_id: str) -> None:
+        """The session goes on under another id."""
+
+    def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
+        """A line beside the conversation."""
+
+    def result(self, facts: Mapping[str, Any]) -> None:
+        """The result, then the terminator if this stream has one."""
+
+    def end_of_stream(self) -> None:
+        """The terminator that a passed result still owes."""
+
+    def message_start(self, model: str, usage: Usage) -> None:
+        """A new reply."""
+
+    def message_usage(self, usage: Usage) -> None:
+        """The usage that the reply has from here on."""
+
+    def block_start(self, kind: str) -> None:
+        """A streamed block of `text` or `thinking` opens."""
+
+    def delta(self, dumped: bytes) -> None:
+        """A fragment of the open block, already dumped."""
+
+    def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
+        """A whole block, its content already dumped; with `partial` it was said before, in fragments."""
+
+    def block_stop(self) -> None:
+        """The open block is over."""
+
+    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """A whole call. Gives back other arguments where these had to be cut."""
+
+    def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
+        """The reply is over."""
+
+    def tool_result(
+        self, identity: str, name: str, arguments: Mapping[str, Any], content: object, failed: bool
+    ) -> None:
+        """A call's result; identity, name and arguments are the call's."""
+
+    def user_text(self, text: str) -> None:
+        """What is said for the user (the interrupt's line)."""
+
+    def replay(self, message: Mapping[str, Any], identity: str | None, timestamp: str) -> None:
+        """The user's own message, said again."""
+
+    def notice(self, text: str) -> None:
+        """A line of ours to the user, not of the model's."""
+
+    def api_error(self, text: str, error: str, status: int | None, error_type: str | None = None) -> None:
+        """A failed request to the model's API, before its result."""
+
+    def nested(self, parent: str | None, role: str, message: Mapping[str, Any]) -> None:
+        """A whole line of a nested agent; `parent` is the id of the call that runs it."""

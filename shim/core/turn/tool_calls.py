@@ -4,66 +4,128 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.claude.hooks import Seen
-from shim.core.claude.permissions import TURN_OVER, Permission
 from shim.core.claude.policy import STRUCTURED
-from shim.core.claude.usage import Usage
-from shim.core.reading.json_text import UNSURE, as_content, dump
+from shim.core.reading.account import Account
+from shim.core.reading.json_text import UNSURE, Exact, as_content, dump
 from shim.core.reading.limits import LONGEST_CHARACTER, fit
-from shim.core.turn import result
-from shim.core.turn.machine import CLOSED, DONE, MESSAGE, NAME_CHARACTERS, READY, Call
-from shim.core.turn.nested import Nested
-from shim.core.turn.result import Outcome
-from shim.core.turn.speech import Blocks
-from shim.core.turn.terms import SEEN_IDS, Structured
+from shim.core.turn.machine import CLOSED, DONE, MESSAGE, READY, Machine
+from shim.core.turn.outcome import MAX_TURNS, End
+from shim.core.turn.reply import Reply
+from shim.core.turn.terms import NAME_CHARACTERS, SEEN_IDS, Conversation, Pen, Terms
 
 EARLY_RESULTS = 64  # results that came before their call
-QUESTIONS = 1000  # calls that a vendor may ask about in one turn; more is no work but a flood
 # Calls without a result: no agent runs so many at once. Beyond it, and beyond so much of their arguments as JSON, the
 # older half is answered, so that memory and the end of the turn stay small whatever a vendor forgets.
 OPEN_CALLS = 1000
 OPEN_BYTES = 8 * 1024 * 1024
-DENIALS = 100  # entries of `permission_denials`; all of them are in one line
+REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say
+
+UNANSWERED = "No result was reported for this call."
+UNANSWERED_INTERRUPTED = "Interrupted while this call was running; it may have run in part or in full."
+STRUCTURED_SAID = "Structured output provided successfully"  # contract 5.11
+
+Call = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
+Deny = Callable[[str, str, Mapping[str, Any]], None]  # notes a refused call: id, name, arguments
 
 
-class Calls(Blocks):
-    """The verbs for tools."""
+class ToolCalls:
+    """The verbs for tools, and the calls that wait for their results."""
 
-    nested = Nested
+    __slots__ = (
+        "_account",
+        "_conversation",
+        "_deny",
+        "_early",
+        "_end",
+        "_exact",
+        "_finish",
+        "_machine",
+        "_open_bytes",
+        "_pen",
+        "_refusals",
+        "_reply",
+        "_room",
+        "_terms",
+        "hidden",
+        "interrupted",
+        "observed",
+        "open",
+        "redact",
+        "results",
+    )  # fmt: skip
 
-    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any], *, hidden: bool = False) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        pen: Pen,
+        terms: Terms,
+        conversation: Conversation,
+        account: Account,
+        exact: Exact,
+        reply: Reply,
+        end: End,
+        deny: Deny,
+        finish: Callable[[], None],
+    ) -> None:
+        """`finish` says the result of the turn: a limit was reached, or a call that must not run has begun."""
+        self._machine = machine
+        self._pen = pen
+        self._terms = terms
+        self._conversation = conversation
+        self._account = account
+        self._exact = exact
+        self._reply = reply
+        self._end = end
+        self._deny = deny
+        self._finish = finish
+        self._room = pen.room // 2  # characters of a result: its text stands in a line twice for some tools
+        self.redact: Callable[[Any], Any] | None = None  # what the arguments of a call are said as, where not as given
+        self.open: dict[str, Call] = {}  # the vendor's id → the call
+        self.hidden: set[str] = set()  # ids of calls that were left out of the stream
+        self.results = 0  # that were said
+        self.observed: list[Seen] | None = None  # calls and results for a frontend's hooks, if it has any
+        self.interrupted = False  # a call was open when the turn was interrupted
+        self._open_bytes = 0  # at least of their arguments
+        self._early: dict[str, tuple[object, bool]] = {}  # results that came before their call, and whether it failed
+        self._refusals: dict[str, str] = {}  # id as said → why the call was refused
+
+    # -- the verbs ----------------------------------------------------------------------------------------
+
+    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any], hidden: bool = False) -> None:
         """A whole call, in Claude's words. The same id while open is the same call; later it is a new one.
 
-        `hidden`: it and its result are left out of the stream, unless it must not be made at all.
+        `hidden`: the call and its result are left out of the stream, unless it must not be made at all.
         """
         if identity.__class__ is not str or not identity:
-            identity = self.pen.new_uuid()
+            identity = self._pen.new_uuid()
         identity = identity[:NAME_CHARACTERS]
-        if identity in self.open or identity in self._hidden:
+        if identity in self.open or identity in self.hidden:
             return
         name = name[:NAME_CHARACTERS] if name.__class__ is str else "unknown"
         if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
         for value in arguments.values():
             if value.__class__ in UNSURE:
-                arguments = self.sure(arguments)
+                arguments = self._exact.value(arguments)
                 break
-        verdict = "allow" if self._policy is None else self._policy.verdict(name, arguments)
+        policy = self._terms.policy
+        verdict = "allow" if policy is None else policy.verdict(name, arguments)
         if verdict == "hide" or (hidden and verdict == "allow"):
-            self._hide(identity)
+            self.hide(identity)
             return
-        if self.state is not MESSAGE and not self.go(MESSAGE):
+        if self._machine.state is not MESSAGE and not self._machine.reach(MESSAGE):
             return
-        said_as = self.claim(identity)
-        self._calls_in_reply = True
+        said_as = self._conversation.claim(identity, self._account)
+        self._reply.asks_tools = True
         whole = arguments  # a hook's answer may hand them back to the vendor, so it is asked about these
         if self.redact is not None and not self.asks_by_line:
             arguments = self.redact(arguments)
-        said = self.pen.tool_use(said_as, name, arguments)
+        said = self._pen.tool_use(said_as, name, arguments)
         if said is not None:
-            self.account.repaired("input_cut", name)
+            self._account.repaired("input_cut", name)
             arguments = said
         self.open[identity] = (said_as, name, arguments)
-        self._open_bytes += self.pen.call_bytes
+        self._open_bytes += self._pen.call_bytes
         if len(self.open) > OPEN_CALLS or self._open_bytes > OPEN_BYTES:
             self._bound_open(identity)
         if self.observed is not None:
@@ -73,26 +135,6 @@ class Calls(Blocks):
         elif identity in self._early:
             content, is_error = self._early.pop(identity)
             self.tool_result(identity, content, is_error)
-
-    def _bound_open(self, newest: str) -> None:
-        """Answer the oldest calls where too many are open, or too much of them is remembered."""
-        sizes = {identity: len(dump(call[2])) for identity, call in self.open.items()}
-        self._open_bytes = sum(sizes.values())
-        if len(self.open) <= OPEN_CALLS and self._open_bytes <= OPEN_BYTES - OPEN_BYTES // 8:
-            return  # with room for many calls before they are measured again
-        for identity in list(self.open):
-            few = len(self.open) <= OPEN_CALLS // 2 and self._open_bytes <= OPEN_BYTES // 2
-            if few or identity == newest or self.state is CLOSED:
-                return
-            self._open_bytes -= sizes[identity]
-            self.account.repaired("call_given_up", identity)
-            self.tool_result(identity, result.UNANSWERED, True)
-
-    def _hide(self, identity: str) -> None:
-        identity = identity[:NAME_CHARACTERS]
-        if len(self._hidden) >= SEEN_IDS:
-            self._hidden.clear()
-        self._hidden.add(identity)
 
     def tool_result(
         self,
@@ -107,7 +149,7 @@ class Calls(Blocks):
         A result before its call waits for it; a second result is counted and dropped.
         """
         if content.__class__ is not str:
-            content = as_content(self.sure(content))
+            content = as_content(self._exact.value(content))
         if identity.__class__ is str:
             identity = identity[:NAME_CHARACTERS]
         call = self.open.pop(identity, None)
@@ -115,65 +157,28 @@ class Calls(Blocks):
             call = self._called_late(identity, content, is_error, name, arguments)
             if call is None:
                 return
-        if self.state is not READY and not self.go(READY):
-            if self.state is DONE:  # it is answered with the end, as every call is
+        if self._machine.state is not READY and not self._machine.reach(READY):
+            if self._machine.state is DONE:  # it is answered with the end, as every call is
                 self.open[identity] = call
             return
-        if self._said_size:
-            self._forget_said()
-        self.results += 1
         if self._refusals:
             refusal = self._refusals.pop(call[0], "")
             content = (refusal if is_error else "") or content
-        content = self._fitted(content)
-        self.pen.tool_result(call[0], call[1], call[2], content, is_error)
+        content = self._answer(call, content, is_error)
         if self.observed is not None and not is_error:
             self.observed.append(Seen("PostToolUse", *call, content))
-        if self._max_turns is not None:
-            self._count_turns(self._max_turns)
-
-    def _fitted(self, content: object) -> object:
-        """A result that fits a line: its text stands there twice for some tools (contract 5.4)."""
-        room = self._room // 2
-        if isinstance(content, str) and len(content) * LONGEST_CHARACTER <= room:
-            return content
-        fitted = fit(content, room, self.terms.keep)
-        if fitted is not content:
-            self.account.repaired("result_cut")
-        return fitted
-
-    def _count_turns(self, limit: int) -> None:
-        """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit (contract F10)."""
-        if self.replies >= limit and not self.open:
-            self.failed(f"{result.MAX_TURNS} ({limit})", kind="limit", subtype="error_max_turns")
-            self.finish()
-
-    def _called_late(
-        self, identity: str, content: object, is_error: bool, name: str | None, arguments: Mapping[str, Any] | None
-    ) -> Call | None:
-        """The call of a result whose call is not open: invented, or None when there is nothing to answer."""
-        if identity in self._hidden:
-            self._hidden.discard(identity)
-        elif self.conversation.knows(identity):
-            self.account.repaired("second_tool_result", identity)
-        elif name is not None:
-            self.tool_use(identity, name, arguments or {})
-            return self.open.pop(identity, None)
-        elif len(self._early) < EARLY_RESULTS:
-            self._early[identity] = (self._fitted(content), is_error)
-        else:
-            self.account.repaired("orphan_tool_result", identity)
-        return None
+        if self._terms.max_turns is not None:
+            self._count_turns(self._terms.max_turns)
 
     def fill_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
-        if self.open and self.go(READY):
+        if self.open and self._machine.reach(READY):
             calls = list(self.open.values())
             self.open.clear()
             for call in calls:
                 self._answer(call, content, False)
-            if self._max_turns is not None:
-                self._count_turns(self._max_turns)
+            if self._terms.max_turns is not None:
+                self._count_turns(self._terms.max_turns)
 
     def forbid(self, call: str, reason: str) -> None:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
@@ -181,118 +186,136 @@ class Calls(Blocks):
             if said_as == call:
                 self._forbidden(call, name, arguments, reason)
                 return
-        if self.state is not CLOSED and self.conversation.knows(call):
-            self.stopped(f"{reason}: the turn was stopped; the call has run", "denied")
-            self.finish()
+        if self._machine.state is not CLOSED and self._conversation.knows(call):
+            self._end.stopped(f"{reason}: the turn was stopped; the call has run", "denied")
+            self._finish()
 
-    def permission(
-        self, request: str, identity: str, name: str, arguments: Mapping[str, Any], own: tuple[str, Mapping[str, Any]]
-    ) -> None:
-        """The vendor asks whether a call may run; `own` are its own name and arguments of it.
+    def refused(self, call: str, message: str) -> None:
+        """The result of an open call will say why it was refused."""
+        if any(call == said_as for said_as, _, _ in self.open.values()):  # as many as calls are open
+            self._refusals[call] = message[:REFUSAL_CHARACTERS]
 
-        The call is said if it was not; the question waits in `asked` for the shell. One that nobody may be asked
-        carries its refusal: the vendor gets an answer to every question.
-        """
-        identity = identity[:NAME_CHARACTERS]
-        if len(self.asked) > QUESTIONS:
-            self.account.repaired("question_left_out", identity)
-            return
-        arguments = self.sure(arguments)
-        refusal = self._unaskable(request, identity, name, arguments)
-        said_as = self.open[identity][0] if identity in self.open else identity
-        if not refusal:
-            self._asking.add(identity)
-            self._asking_requests.add(request)
-        self.asked.append(Permission(request, said_as, name, arguments, *own, refusal))
+    def hide(self, identity: str) -> None:
+        """Leave a call and its result out of the stream."""
+        if len(self.hidden) >= SEEN_IDS:
+            self.hidden.clear()
+        self.hidden.add(identity[:NAME_CHARACTERS])
 
-    def _unaskable(self, request: str, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
-        if self.state is CLOSED or self.state is DONE:
-            return TURN_OVER
-        if identity in self._asking or request in self._asking_requests:
-            return "This call was asked about before."
-        if len(self._asking) >= QUESTIONS:
-            return "Too many calls were asked about in this turn."
-        if self._policy is not None and self._policy.verdict(name, arguments) == "hide":
-            return f"{name} is hidden in this session."
-        self.tool_use(identity, name, arguments)
-        if self.state is CLOSED or identity not in self.open:
-            return TURN_OVER
-        return ""
+    @property
+    def asks_by_line(self) -> bool:
+        """Whether a call's line may be the question to the frontend: it decides about what it is shown."""
+        return self._terms.questions is not None and self._terms.questions()
 
-    def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """A call that was refused: an entry in the result's `permission_denials` (once per id).
+    @property
+    def any(self) -> bool:
+        """Whether the vendor has called a tool, or a result came before its call."""
+        return bool(self.results or self.open or self.hidden or self._early)
 
-        They share half of a line; a call whose arguments have no room there is named without them.
-        """
-        identity = identity[:NAME_CHARACTERS]
-        if identity in self.denials:
-            return
-        entry = {"tool_name": name[:NAME_CHARACTERS], "tool_use_id": identity, "tool_input": self.sure(arguments)}
-        room = self._room // 2 - self._denial_bytes
-        if (size := len(dump(entry))) > room:
-            self.account.repaired("denial_cut", name)
-            entry["tool_input"] = {}
-            size = len(dump(entry))
-        if len(self.denials) < DENIALS and size <= room:
-            self.denials[identity] = entry
-            self._denial_bytes += size + 1
+    # -- the end ------------------------------------------------------------------------------------------
 
-    def child(self, parent: str, usage: Usage | None = None) -> Nested:
-        """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds up."""
-        if usage is not None:
-            self.count(usage)
-        call = self.open.get(parent)
-        if call is None and not self.conversation.knows(parent):
-            self.account.repaired("unknown_parent", parent)
-            return self.nested(self, None, usage)
-        return self.nested(self, call[0] if call else parent, usage)
-
-    def _structure(self, read: Callable[[str], Structured], outcome: Outcome) -> None:
-        """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit the schema."""
-        if outcome.facts.get("structured_output") is not None:
-            return
-        self.go(READY)
-        text = self.last_text or str(outcome.facts.get("result") or "")
-        value, fault = read(text)
-        if value is None:
-            message = f"the answer does not fit --json-schema: {fault}"
-            self.outcome = Outcome("failed", message=message, cause="vendor_error", facts=outcome.facts)
-            return
-        identity = self.pen.new_uuid()
-        self.go(MESSAGE)
-        self._calls_in_reply = True
-        self.pen.tool_use(identity, STRUCTURED, value)
-        self.go(READY)
+    def structured(self, value: Mapping[str, Any]) -> None:
+        """Say the structured answer as the call that Claude makes of it (contract F11, 5.11)."""
+        identity = self._pen.new_uuid()
+        self._machine.go(MESSAGE)
+        self._reply.asks_tools = True
+        self._pen.tool_use(identity, STRUCTURED, value)
+        self._machine.go(READY)
         self.results += 1
-        self.pen.tool_result(identity, STRUCTURED, value, result.STRUCTURED_SAID, False)
-        self.outcome = outcome._replace(facts={**outcome.facts, "structured_output": value})
+        self._pen.tool_result(identity, STRUCTURED, value, STRUCTURED_SAID, False)
 
-    def _fill(self) -> None:
-        interrupted = self.outcome is not None and self.outcome.kind == "interrupted"
-        text = result.UNANSWERED_INTERRUPTED if interrupted else result.UNANSWERED
-        self.interrupted_call = interrupted and (self.interrupted_call or bool(self.open))
-        if self.outcome is not None and self.outcome.cause == "denied":
-            text = self.outcome.message
+    def fill(self) -> str:
+        """Answer the calls that are open at the end; gives back what their results say."""
+        interrupted = self._end.interrupted
+        text = UNANSWERED_INTERRUPTED if interrupted else UNANSWERED
+        self.interrupted = interrupted and (self.interrupted or bool(self.open))
+        outcome = self._end.outcome
+        if outcome is not None and outcome.cause == "denied":
+            text = outcome.message
         for call in self.open.values():
             self._answer(call, self._refusals.get(call[0]) or text, True)
         self.open.clear()
-        for identity, (parent, _) in list(self.nested_calls.items()):
-            self.nested(self, parent).tool_result(identity, text, True)
-        for identity in self._early:
-            self.account.repaired("orphan_tool_result", identity)
-        if interrupted:
-            self.pen.user_text(result.INTERRUPTED_IN_TOOL if self.interrupted_call else result.INTERRUPTED)
+        return text
 
-    def _answer(self, call: Call, content: object, is_error: bool) -> None:
-        said_as, name, arguments = call
-        if self._said_size:
-            self._forget_said()
+    def count_orphans(self) -> None:
+        """The results whose calls never came."""
+        for identity in self._early:
+            self._account.repaired("orphan_tool_result", identity)
+
+    # -- how it is done -----------------------------------------------------------------------------------
+
+    def _answer(self, call: Call, content: object, is_error: bool) -> object:
+        """Say the result of a call; gives back its content as it was said."""
+        if self._reply.said.size:
+            self._reply.said.forget()
         self.results += 1
-        self.pen.tool_result(said_as, name, arguments, self._fitted(content), is_error)
+        if content.__class__ is not str or len(content) * LONGEST_CHARACTER > self._room:
+            content = self._fitted(content)
+        self._pen.tool_result(call[0], call[1], call[2], content, is_error)
+        return content
+
+    def _fitted(self, content: object) -> object:
+        """A result that fits a line (contract 5.4)."""
+        if isinstance(content, str) and len(content) * LONGEST_CHARACTER <= self._room:
+            return content
+        fitted = fit(content, self._room, self._terms.keep)
+        if fitted is not content:
+            self._account.repaired("result_cut")
+        return fitted
+
+    def _called_late(
+        self, identity: str, content: object, is_error: bool, name: str | None, arguments: Mapping[str, Any] | None
+    ) -> Call | None:
+        """The call of a result whose call is not open: invented, or None when there is nothing to answer."""
+        if identity in self.hidden:
+            self.hidden.discard(identity)
+        elif self._conversation.knows(identity):
+            self._account.repaired("second_tool_result", identity)
+        elif name is not None:
+            self.tool_use(identity, name, arguments or {})
+            return self.open.pop(identity, None)
+        elif len(self._early) < EARLY_RESULTS:
+            self._early[identity] = (self._fitted(content), is_error)
+        else:
+            self._account.repaired("orphan_tool_result", identity)
+        return None
+
+    def _bound_open(self, newest: str) -> None:
+        """Answer the oldest calls where too many are open, or too much of them is remembered."""
+        sizes = {identity: len(dump(call[2])) for identity, call in self.open.items()}
+        self._open_bytes = sum(sizes.values())
+        if len(self.open) <= OPEN_CALLS and self._open_bytes <= OPEN_BYTES - OPEN_BYTES // 8:
+            return  # with room for many calls before they are measured again
+        for identity in list(self.open):
+            few = len(self.open) <= OPEN_CALLS // 2 and self._open_bytes <= OPEN_BYTES // 2
+            if few or identity == newest or self._machine.state is CLOSED:
+                return
+            self._open_bytes -= sizes[identity]
+            self._account.repaired("call_given_up", identity)
+            self.tool_result(identity, UNANSWERED, True)
+
+    def _count_turns(self, limit: int) -> None:
+        """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit (contract F10)."""
+        if self._reply.number >= limit and not self.open:
+            self._end.failed(f"{MAX_TURNS} ({limit})", {}, kind="limit", subtype="error_max_turns")
+            self._finish()
+
+    def count_cost(self, budget: float) -> None:
+        """Claude's `--max-budget-usd` for a vendor that says what a reply cost: no reply follows that is beyond it.
+
+        A turn that is over is over: the limit ends one that would go on (contract F10).
+        """
+        beyond = self._conversation.cost + self._reply.cost > budget
+        if beyond and self.open and self._end.outcome is None:
+            amount = f"{budget:.12f}".rstrip("0").rstrip(".")
+            text = f"Reached maximum budget (${amount})"
+            self._end.failed(text, {}, kind="limit", subtype="error_max_budget_usd")
+            self._finish()
 
     def _forbidden(self, identity: str, name: str, arguments: Mapping[str, Any], reason: str = "") -> None:
         """The second line of defence: a call that must not run has begun, so the turn is stopped (surface page)."""
-        self.denied(identity, name, arguments)
-        reason = reason or f"{name} is not allowed in this session"
-        self.stopped(f"{reason}: the turn was stopped; the call may have begun", "denied")
-        self.finish()
+        text = f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun"
+        if self.redact is not None:
+            arguments, text = self.redact(arguments), self.redact(text)
+        self._deny(identity, name, arguments)
+        self._end.stopped(text, "denied")
+        self._finish()

@@ -1,40 +1,138 @@
-"""Claude's side of one turn: the machine that owns every invariant of the stream (table and states: `frame`).
+"""One turn: what a vendor says happened goes in as verbs, Claude's lines come out of the pen.
 
-A vendor's translator says what happened, in verbs, and may be naive about it. What must be said on the way, and what
-may never be said, is decided here, for any order of verbs. Pure: no clock, no file, no randomness.
+A vendor's translator may be naive about the order of its verbs. What must be said on the way, and what may never be
+said, is decided here: one `init` first, blocks that never overlap, calls and results in pairs, one `result` last, and
+nothing behind it. Pure: no clock, no file, no randomness.
+
+    machine     the states, and the one table of the ways between them
+    speech      text and thinking             reply      the reply that is open: usage, stop reason, what it said
+    calls       tool calls and results        nested     the agents that a call runs
+    questions   permissions                   end        what is known of the end, until `result` makes the line
 """
 
-from typing import Any
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any, Literal
 
-from shim.core.api_errors import classify
+from shim.core.api_errors import Failure, classify
+from shim.core.claude.hooks import Seen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Permission
-from shim.core.claude.policy import STRUCTURED
-from shim.core.claude.usage import Usage, dollars, known
-from shim.core.ids import parse_uuid
+from shim.core.claude.usage import Usage, dollars
+from shim.core.errors import Cause, Tried
 from shim.core.reading.account import Account
-from shim.core.turn import result
-from shim.core.turn.machine import CLOSED, ECHO, MESSAGE, NAME_CHARACTERS, NEW, READY, TEXT, THINKING, paths
-from shim.core.turn.passed_lines import Verbatim
-from shim.core.turn.terms import Terms
-
-# What a fact must be to be believed: it goes into the init line, and some clients end on another type there.
-FACTS: dict[str, type] = {
-    **dict.fromkeys(("cwd", "model", "mode", "key_source", "vendor_version"), str),
-    **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
-}
-
-REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say
-
-
-ITEMS: dict[str, type] = {"tools": str, "slash_commands": str, "agents": str, "mcp_servers": dict}
-SYNTHETIC = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
+from shim.core.reading.json_text import Exact
+from shim.core.turn.closing import Closing
+from shim.core.turn.machine import CLOSED, DONE, ECHO, NEW, READY, TEXT, THINKING, Machine, State
+from shim.core.turn.nested import Nested, NestedAgents
+from shim.core.turn.opening import Opening
+from shim.core.turn.outcome import End, Exit, Outcome
+from shim.core.turn.questions import Denials, Questions
+from shim.core.turn.reply import Reply
+from shim.core.turn.result import Result
+from shim.core.turn.speech import Speech
+from shim.core.turn.terms import Conversation, Pen, Terms
+from shim.core.turn.tool_calls import Call, ToolCalls
 
 
-class Turn(Verbatim):
-    """One turn. `state`, `is_error`, `cause` and `final_text` may be read; everything else is verbs."""
+def part(path: str) -> Any:
+    """An attribute of one of the turn's objects, as the turn's own."""
+    owner, _, name = path.rpartition(".")
+    return property(attrgetter(path), lambda turn, value: setattr(attrgetter(owner)(turn), name, value))
 
-    # -- the frame ----------------------------------------------------------------------------------------
+
+class Turn:
+    """One turn. `state`, `is_error`, `cause`, `final_text` … may be read; everything else is verbs.
+
+    The verbs of nearly every event are those of the objects themselves: a call less for each.
+    """
+
+    def __init__(self, pen: Pen, terms: Terms, conversation: Conversation, account: Account) -> None:
+        self.pen = pen
+        self.conversation = conversation
+        self.account = account
+        self.exact = exact = Exact(account)
+        self.machine = machine = Machine(account)
+        self.end = end = End(machine)
+        self.reply = reply = Reply(machine, pen, terms, account, end)
+        self.opening = opening = Opening(pen, terms, conversation, exact, reply)
+        self.speech = speech = Speech(machine, pen, terms, account, reply, end)
+        denials = Denials(account, exact, pen.room // 2)
+        self.calls = calls = ToolCalls(
+            machine, pen, terms, conversation, account, exact, reply, end, denials.add, self.finish
+        )
+        self.nested = nested = NestedAgents(machine, pen, conversation, account, exact, reply)
+        self.questions = questions = Questions(machine, terms, account, exact, calls, denials)
+        self.closing = closing = Closing(
+            machine, pen, conversation, account, opening, reply, calls, nested, questions, end
+        )
+        self.waits: Failure | None = None  # why the vendor asks its model again, the last time it said so
+        self.beating = False  # the vendor gives signs of life, so its silence says something
+        self.text = speech.text
+        self.say = speech.say
+        self.tool_use = calls.tool_use
+        self.tool_result = calls.tool_result
+        machine.steps(
+            init=opening.init,
+            start=reply.start,
+            text=speech.open_text,
+            thinking=speech.open_thinking,
+            close=speech.close,
+            stop=reply.stop,
+            unecho=speech.end_of_repeat,
+            fill=closing.fill,
+            end=closing.conclude,
+        )
+
+    # -- what the shell and the translators read ------------------------------------------------------------
+
+    state: State = part("machine.state")
+    terms: Terms = part("opening.terms")
+    facts: dict[str, Any] = part("opening.facts")  # what the vendor said of itself
+    model: str = part("reply.model")  # of the last reply, or the one that `init` named
+    replies: int = part("reply.number")  # that said something
+    last_text: str = part("reply.last_text")
+    stop_reason: str | None = part("reply.stop_reason")
+    asks_tools: bool = part("reply.asked_tools")
+    usage: dict[str, Usage] = part("reply.usage")  # of the replies, by model
+    open: dict[str, Call] = part("calls.open")  # the calls without a result
+    nested_calls: Mapping[str, tuple[str | None, str]] = part("nested.open")
+    denials: Mapping[str, dict[str, Any]] = part("questions.denials.entries")
+    asked: list[Permission] = part("questions.asked")  # that wait for the shell
+    observed: list[Seen] | None = part("calls.observed")
+    spoken: bool = part("closing.spoken")
+    outcome: Outcome | None = part("end.outcome")
+    settled: bool = part("end.settled")
+    paused: bool = part("end.paused")
+    began: bool = part("end.began")
+    result: Result | None = part("closing.result")  # None until it was said
+
+    @property
+    def inner(self) -> "Turn":
+        """The turn itself."""
+        return self
+
+    @property
+    def stated(self) -> bytes:
+        """A real claude's own result line."""
+        return self.end.stated[0]
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the result is an error; False before there is one."""
+        return self.result is not None and self.result.is_error
+
+    @property
+    def cause(self) -> Cause | Literal[""]:
+        """Why the turn ended; "" before it did."""
+        return "" if self.result is None else self.result.cause
+
+    @property
+    def final_text(self) -> str:
+        """The answer, or what went wrong; "" before there is a result."""
+        return "" if self.result is None else self.result.final_text
+
+    # -- who the vendor is --------------------------------------------------------------------------------
 
     def started(self, **facts: Any) -> None:
         """The vendor said who it is: session_id, model, cwd, tools (Claude's names), mode, slash_commands …
@@ -43,49 +141,33 @@ class Turn(Verbatim):
         """
         session = facts.pop("session_id", None)
         if session and isinstance(session, str):
-            if self.conversation.vendor_session not in (None, session):
-                self.account.repaired("session_id_changed", session)
-                self._follow(session)
-            self.conversation.vendor_session = session
-        for name, value in facts.items():
-            if isinstance(value, FACTS.get(name, object)) and value is not None and value != SYNTHETIC:
-                if isinstance(value, list):
-                    value = [item for item in value if isinstance(item, ITEMS.get(name, object))]
-                self.facts[name] = self.sure(value)
-        if session and self.state is NEW:
-            self.go(READY)
+            self.opening.session(session, self.account, closed=self.machine.state is CLOSED)
+        self.opening.believe(facts)
+        if session and self.machine.state is NEW:
+            self.machine.go(READY)
 
-    def _follow(self, session: str) -> None:
-        """A dialect that can tell is told of a vendor's new id, if the old one was the conversation's (Yume's R12)."""
-        conversation, found = self.conversation, parse_uuid(session)
-        ours = conversation.session_id is not None and conversation.session_id == conversation.vendor_session
-        if self._retries and ours and found and self.state is not CLOSED:
-            conversation.session_id = found
-            self.pen.session_changed(found)
+    def answers(self, message: Message, *, echo: bool) -> None:
+        """The user's message that this turn answers; `echo` says it again behind the init line (contract C15)."""
+        self.opening.message, self.opening.replays = message, echo
+        self.pen.asked(message.text)
+
+    # -- replies ------------------------------------------------------------------------------------------
 
     def message(self, model: str | None = None, usage: Usage | None = None) -> None:
         """A new reply begins; nothing is said before its first block."""
-        if self.state not in (NEW, READY, ECHO):
-            self.go(READY)
-        self.message_facts(model, usage)
+        if self.machine.state not in (NEW, READY, ECHO):
+            self.machine.reach(READY)
+        self.reply.facts(model, usage)
 
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
-        if model and model != self.model and isinstance(model, str) and model != SYNTHETIC:
-            self.model = model[:NAME_CHARACTERS]
-        if usage is not None:
-            if usage.__class__ is not Usage:
-                usage = known(usage)
-            self._start_usage = usage
-            if self.state is not READY and self.state in (MESSAGE, TEXT, THINKING):
-                self.pen.message_usage(usage)
+        self.reply.facts(model, usage)
 
     def message_end(
         self,
         usage: Usage | None = None,
         stop_reason: str | None = None,
         cost: float = 0.0,
-        *,
         aborted: bool = False,
         adds: bool = True,
     ) -> None:
@@ -94,64 +176,85 @@ class Turn(Verbatim):
         `adds`: False where the vendor's last numbers are those of the turn, which it says at the end (`spent`).
         `aborted`: it did not end by itself, so it has no stop reason (contract 6.4).
         """
-        self._aborted = aborted
-        if usage:
-            if usage.__class__ is not Usage:
-                usage = known(usage)
-            if self.state is not READY:  # else its last line is said, and the next reply has numbers of its own
-                self._reply_usage = usage
-            if adds:
-                self.count(usage)
-        if cost:
-            self.cost += dollars(cost)
-        self.stop_reason = stop_reason or self.stop_reason
-        if self.state is not NEW:
-            self.go(READY)
-        if self._said_size and not self._retries:
-            self._forget_said()
-        if self._budget is not None:
-            self._count_cost(self._budget)
-
-    def _count_cost(self, budget: float) -> None:
-        """Claude's `--max-budget-usd` for a vendor that says what a reply cost: no reply follows that is beyond it.
-
-        A turn that is over is over: the limit ends one that would go on (contract F10).
-        """
-        if self.conversation.cost + self.cost > budget and self.open and self.outcome is None:
-            amount = f"{budget:.12f}".rstrip("0").rstrip(".")
-            self.failed(f"Reached maximum budget (${amount})", kind="limit", subtype="error_max_budget_usd")
-            self.finish()
+        self.reply.over(usage, stop_reason, cost, aborted, adds)
+        if (budget := self.opening.terms.budget) is not None:
+            self.calls.count_cost(budget)
 
     def spent(self, usage: Usage, cost: float) -> None:
         """Usage and cost of a request that is no reply of this turn (one that failed, a compaction)."""
-        self.count(known(usage))
-        self.cost += dollars(cost)
+        self.reply.count(usage)
+        self.reply.cost += dollars(cost)
+
+    def thinking(self, fragment: str, key: object = None) -> None:
+        """A fragment of thinking, as `text`."""
+        self.speech.fragment(THINKING, fragment, key)
+
+    def think(self, whole: str) -> None:
+        """A whole block of thinking that was never streamed."""
+        self.speech.say(whole, THINKING)
+
+    def text_snapshot(self, full: str, key: object = None) -> None:
+        """The block's text so far: says only what is new; a contradiction is counted, nothing is taken back."""
+        self.speech.snapshot(TEXT, full, key)
+
+    def thinking_snapshot(self, full: str, key: object = None) -> None:
+        """The block's thinking so far, as `text_snapshot`."""
+        self.speech.snapshot(THINKING, full, key)
+
+    def block_end(self) -> None:
+        """The open block is complete: its line is said now instead of at the next event."""
+        self.speech.block_end()
+
+    def retract(self) -> None:
+        """The reply was cut and comes again: what was unsaid is forgotten, what was said is not said twice."""
+        self.speech.retract()
+
+    # -- calls --------------------------------------------------------------------------------------------
+
+    def fill_results(self, content: str = "") -> None:
+        """The vendor never says what its open calls returned: each gets `content`."""
+        self.calls.fill_results(content)
+
+    def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """A call that was refused: an entry in the result's `permission_denials` (once per id)."""
+        self.questions.denials.add(identity, name, arguments)
+
+    def permission(
+        self, request: str, identity: str, name: str, arguments: Mapping[str, Any], own: tuple[str, Mapping[str, Any]]
+    ) -> None:
+        """The vendor asks whether a call may run; `own` are its own name and arguments of it."""
+        self.questions.permission(request, identity, name, arguments, own)
+
+    def refused(self, permission: Permission, message: str, *, announced: bool) -> None:
+        """A permission was refused; `announced`: the frontend refused it itself and need not be told (5.13)."""
+        self.denied(permission.call, permission.tool, permission.arguments)
+        if not announced and self.machine.state is not CLOSED:
+            self.system("permission_denied", tool_name=permission.tool, tool_use_id=permission.call, message=message)
+        self.calls.refused(permission.call, message)
+
+    def corrected(self, permission: Permission, message: str) -> None:
+        """A call was allowed with another input only: its result will say so, and it is no denial."""
+        self.calls.refused(permission.call, message)
+
+    def forbid(self, call: str, reason: str) -> None:
+        """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
+        self.calls.forbid(call, reason)
+
+    def child(self, parent: str, usage: Usage | None = None) -> Nested:
+        """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds up."""
+        call = self.calls.open.get(parent)
+        return self.nested.child(parent, call[0] if call else None, usage)
 
     # -- beside the conversation --------------------------------------------------------------------------
 
     def system(self, subtype: str, **fields: Any) -> None:
         """A `system` line; it never closes a block."""
-        if self.state is NEW:
-            self.go(READY)
-        if self.state is CLOSED:
-            self._late()
+        if self.machine.state is NEW:
+            self.machine.go(READY)
+        if self.machine.state is CLOSED:
+            self.machine.late()
         else:
-            self.pen.system(subtype, self.sure(fields))
-
-    def refused(self, permission: Permission, message: str, *, announced: bool) -> None:
-        """A permission was refused; `announced`: the frontend refused it itself and need not be told (5.13)."""
-        self.denied(permission.call, permission.tool, permission.arguments)
-        if not announced and self.state is not CLOSED:
-            self.system("permission_denied", tool_name=permission.tool, tool_use_id=permission.call, message=message)
-        self._remember_refusal(permission.call, message)
-
-    def corrected(self, permission: Permission, message: str) -> None:
-        """A call was allowed with another input only: its result will say so, and it is no denial."""
-        self._remember_refusal(permission.call, message)
-
-    def _remember_refusal(self, call: str, message: str) -> None:
-        if any(call == said_as for said_as, _, _ in self.open.values()):  # as many as calls are open
-            self._refusals[call] = message[:REFUSAL_CHARACTERS]
+            self.pen.system(subtype, self.exact.value(fields))
 
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
@@ -173,55 +276,122 @@ class Turn(Verbatim):
         """An event of the vendor that has no translation."""
         self.account.unknown_event(kind, sample)
 
-    def answers(self, message: Message, *, echo: bool) -> None:
-        """The user's message that this turn answers; `echo` says it again behind the init line (contract C15)."""
-        self.answered = message
-        self.pen.asked(message.text)
-        self.echo = echo
+    def heartbeat(self) -> None:
+        """The vendor said that it is alive; from now on in this turn it says so while it works."""
+        self.beating = True
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def ended(self, **facts: Any) -> None:
+        """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result, stop_reason …"""
+        self.end.ended(facts)
+
+    def failed(
+        self,
+        message: str,
+        *,
+        api: bool | None = None,
+        kind: Cause | None = None,
+        status: int | None = None,
+        subtype: str | None = None,
+        **facts: Any,
+    ) -> None:
+        """The vendor said, or showed, that the turn failed; `kind` is the cause, else it is read off the text.
+
+        `api` says whether the model's API failed (contract S10); None leaves that to the text.
+        """
+        self.end.failed(message, facts, api, kind, status, subtype)
+
+    def stopped(self, message: str, cause: Cause) -> None:
+        """We end the turn for this reason, whatever the vendor says of its end afterwards."""
+        self.end.stopped(message, cause)
+
+    def interrupted(self, **facts: Any) -> None:
+        """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of its end."""
+        if self.machine.over:
+            return
+        self.end.interrupt(facts)
+        if self.end.interrupted and self.calls.open:
+            self.calls.interrupted = True
+
+    def settle(self) -> None:
+        """The vendor is done: the shell may give it a last moment and then end it.
+
+        If it also said how, that stands: whatever it prints from now on is too late.
+        """
+        self.end.settled = True
+        if self.end.judged and not self.machine.over:
+            self.end.began = self.machine.state is not NEW
+            self.machine.go(READY)
+            self.machine.go(DONE)
+
+    def unsettle(self) -> None:
+        """The vendor goes on after all. Once it said how it ended, it is too late for that."""
+        self.end.settled = self.machine.state is DONE
+        self.end.paused = False
+
+    def pause(self) -> None:
+        """The vendor may be done, and has no word for it: for a child that stays, a silence is the end."""
+        self.end.paused = not self.machine.over
+
+    def again(self) -> None:
+        """The whole turn is asked for once more: what was said stays said, and is not said twice."""
+        self.end.forget()
+        if self.machine.state is DONE:
+            self.machine.go(READY if self.end.began else NEW)
+        if self.machine.state is not NEW:
+            self.speech.retract()
+
+    def finish(self) -> None:
+        """Say the result now, without waiting for the child's end."""
+        self.closed(None, "")
+
+    def closed(self, child_exit: Exit | None, stderr: str) -> None:
+        """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
+        self.closing.close(child_exit, stderr)
+
+    def unanswered(self, child_exit: Exit | None, stderr: str) -> Tried | None:
+        """Why the vendor said nothing, where another may be asked; None where this turn is the answer."""
+        return self.closing.unanswered(child_exit, stderr)
+
+    def broke_off(self, child_exit: Exit | None, stderr: str) -> bool:
+        """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's R11)."""
+        return self.closing.broke_off(child_exit, stderr)
+
+    def fail_hard(self, reason: str) -> None:
+        """The end itself failed, our own mistake: a result all the same."""
+        self.closing.fail_hard(reason)
+
+    def seal(self) -> None:
+        """Say the terminator that a passed result still owes: nothing at all comes behind it."""
+        self.closing.seal()
 
     def next(self, terms: Terms | None = None, account: Account | None = None) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
-        turn = type(self)(self.pen, terms or self.terms, self.conversation, account or self.account)
+        turn = Turn(self.pen, terms or self.terms, self.conversation, account or self.account)
         if terms is not None and terms.vendor != self.terms.vendor:
             return turn  # what another vendor said of itself is not this one's
-        turn.facts = dict(self.facts)
+        turn.opening.facts = dict(self.opening.facts)
         if terms is None or terms.model == self.terms.model:
-            turn.model = self.model
+            turn.reply.model = self.reply.model
         else:
-            turn.facts.pop("model", None)
+            turn.opening.facts.pop("model", None)
         return turn
 
-    # -- the steps of the table ---------------------------------------------------------------------------
 
-    def _init(self) -> None:
-        terms, conversation = self.terms, self.conversation
-        if conversation.session_id is None:
-            conversation.session_id = (
-                terms.session_id or parse_uuid(conversation.vendor_session or "") or terms.fresh_id
-            )
-        shim: dict[str, Any] = {"vendor": terms.vendor, "unattended": terms.unattended}
-        if version := self.facts.get("vendor_version") or terms.vendor_version:
-            shim["vendor_version"] = version
-        if terms.replays:
-            shim["replay"] = True
-        if terms.tried:
-            shim["tried"] = [it.fact() for it in terms.tried]
-        facts: dict[str, Any] = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
-        self.model = (self.model or self.facts.get("model") or terms.model or "unknown")[:NAME_CHARACTERS]
-        facts |= {"model": terms.model or self.model} | self.facts
-        if terms.read is not None and STRUCTURED not in facts["tools"]:
-            facts["tools"] = [*facts["tools"], STRUCTURED]
-        if terms.policy:
-            facts["tools"] = terms.policy.listed(facts["tools"])
-        self.pen.init(conversation.session_id, facts)
-        if self.answered is not None:
-            if self.echo:
-                self.pen.replay(self.answered.message, self.answered.uuid, self.answered.timestamp)
-            if notice := self.answered.notice(terms.vendor):
-                self.pen.notice(notice)
+class Forwarding:
+    """An object in the place of a turn: what it does not do itself, the turn does."""
 
-    def _end(self) -> None:
-        result.conclude(self)
+    __slots__ = ("turn",)
 
+    def __init__(self, turn: Any) -> None:
+        object.__setattr__(self, "turn", turn)
 
-Turn.paths = paths(Turn)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.turn, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(type(self), name):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.turn, name, value)

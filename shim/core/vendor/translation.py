@@ -1,7 +1,7 @@
 """The translation: a child's bytes in, Claude's bytes out. It is pure: drivers and `shim translate` feed it."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
@@ -9,27 +9,27 @@ from shim.core.errors import Tried
 from shim.core.reading.account import SAMPLE_CHARACTERS, Account
 from shim.core.reading.decode import PADDING, Decoder
 from shim.core.reading.lines import INBOUND_BYTES, Aside, LineSplitter
-from shim.core.turn import result
 from shim.core.turn.machine import CLOSED
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Conversation, Terms
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translator import Translator
 
 if TYPE_CHECKING:
-    from shim.core.turn.pen import Pen
+    from shim.core.turn.terms import Pen
 
 # Never believed from a line that had to be repaired: they make somebody act (threats: forged lines).
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
 
 
-def kind_of_turn(terms: Terms) -> type[Turn]:
-    """What makes the turns of a conversation: the machine as it is, or the one that leaves secrets out."""
-    if not terms.redact:
-        return Turn
-    from shim.core.turn.turn_without_secrets import RedactedTurn
+def around(turn: Turn, translator: type[Translator]) -> Turn:
+    """The turn as the translator needs it, and without secrets where none may be said."""
+    turn = translator.around(turn)
+    if not turn.terms.redact:
+        return turn
+    from shim.core.secrets.turn_without_secrets import TurnWithoutSecrets
 
-    return RedactedTurn
+    return cast("Turn", TurnWithoutSecrets(turn))
 
 
 class Translation:
@@ -60,10 +60,10 @@ class Translation:
         self._read: str | None = None
         self._skipped, self._skipped_first = 0, b""  # lines between two turns
         if previous is None:
-            turn = kind_of_turn(terms)(pen, terms, Conversation(terms.thread), self.account)
+            turn = Turn(pen, terms, Conversation(terms.thread), self.account)
         else:
-            turn = previous.next(terms, self.account)
-        self._read_by(translator(turn, partial=pen.partial))
+            turn = previous.inner.next(terms, self.account)
+        self._read_by(translator(around(turn, translator), partial=pen.partial))
 
     @property
     def turn(self) -> Turn:
@@ -117,7 +117,7 @@ class Translation:
         """
         reason = "" if stderr is None else self._last(child_exit, stderr)
         turn = self.turn
-        if not result.broke_off(turn, child_exit, reason):
+        if not turn.broke_off(child_exit, reason):
             return False
         turn.again()
         if stderr is None:
@@ -133,7 +133,7 @@ class Translation:
 
         Without `stderr` the child stays; what it printed is read to its end otherwise.
         """
-        return result.unanswered(self.turn, child_exit, "" if stderr is None else self._last(child_exit, stderr))
+        return self.turn.unanswered(child_exit, "" if stderr is None else self._last(child_exit, stderr))
 
     def _pump_rest(self) -> None:
         self._pump(self._lines.close())

@@ -226,10 +226,10 @@ class YumePen:
         self._lanes.say("", self._text_line(self._kind, dumped))
         self._texts = self._texts or self._kind == "text"
 
-    def block(self, kind: str, dumped: bytes, *, aborted: bool = False) -> None:
+    def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
         """Its fragments were said."""
         if self.history:
-            self.history.block(kind, dumped, aborted=aborted)
+            self.history.block(kind, dumped, aborted)
 
     def block_stop(self) -> None:
         """Blocks have no lines of their own."""

@@ -4,7 +4,7 @@ import re
 
 from shim.core.api_errors import READ_CHARACTERS, classify
 from shim.core.reading.json_text import as_text
-from shim.core.turn.result import lost
+from shim.core.turn.outcome import lost
 
 # The `code` of an error line, by the `error` of Claude's line for a failure of the API, else by our cause.
 CODES = {

@@ -97,9 +97,7 @@ FRAGMENTS = some.lists(some.tuples(TEXTS.map(lambda text: text * 20), some.sampl
 @example([("漢字 " * 100, 0), ("é" * 30_000, 0), ("tail", 0)], False)
 @example([("x" * 25_000, 1), ("y", 1), ("z" * 9000, 0)], True)
 def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragments, thinking):
-    stage = Stage(partial=partial)
-    stage.pen = stage.turn.pen = ClaudePen("00000000-0000-4000-8000-", partial=partial, terminator=b"", limit=LIMIT)
-    stage.turn._room = stage.pen.room
+    stage = Stage(partial=partial, terminator="none", limit=LIMIT)
     stage.turn.started(session_id="s")
     for text, key in fragments:
         (stage.turn.thinking if thinking else stage.turn.text)(text, key)
@@ -120,9 +118,7 @@ def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragmen
 
 def limited(partial):
     """A stage whose lines have a limit."""
-    stage = Stage(partial=partial)
-    stage.pen = stage.turn.pen = ClaudePen("00000000-0000-4000-8000-", partial=partial, terminator=b"", limit=LIMIT)
-    stage.turn._room = stage.pen.room
+    stage = Stage(partial=partial, terminator="none", limit=LIMIT)
     stage.turn.started(session_id="s")
     return stage
 

@@ -3,10 +3,8 @@
 import pytest
 from support import Stage, check_turns
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.claude.pen import NO_USAGE as NOTHING
-from shim.core.claude.pen import TERMINATORS, ClaudePen
-from shim.core.turn.result import STDERR_CHARACTERS, Exit
+from shim.core.turn.outcome import STDERR_CHARACTERS, Exit
 
 NO_USAGE = dict(NOTHING)
 
@@ -400,8 +398,7 @@ def test_a_usage_that_was_told_in_full_is_in_the_result_of_a_failure_too():
 
 
 def test_a_long_text_of_an_api_failure_is_the_same_in_its_line_and_in_the_result():
-    stage = Stage()
-    stage.pen = stage.turn.pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"], limit=10_000)
+    stage = Stage(limit=10_000)
     stage.turn.failed("429 " + "too many requests " * 3000)
     stage.turn.closed(None, "")
     _, error, result, _ = stage.lines()

@@ -4,7 +4,8 @@ import pytest
 from support import Stage, check_turns
 
 from shim.core.claude.policy import Policy
-from shim.core.turn.tool_calls import EARLY_RESULTS, QUESTIONS
+from shim.core.turn.questions import QUESTIONS
+from shim.core.turn.tool_calls import EARLY_RESULTS
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
@@ -403,7 +404,8 @@ def test_a_flood_of_questions_is_not_remembered():
     stage = started()
     for number in range(QUESTIONS + 500):
         ask(stage, f"q{number}", f"t{number}")
-    assert len(stage.turn._asking) <= QUESTIONS and len(stage.turn._asking_requests) <= QUESTIONS
+    questions = stage.turn.questions
+    assert len(questions._ids) <= QUESTIONS and len(questions._requests) <= QUESTIONS
 
 
 def test_a_question_behind_the_end_is_refused():

@@ -268,7 +268,7 @@ def test_r11_what_was_said_before_the_cut_is_not_said_twice():
 
 
 def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatch):
-    monkeypatch.setattr("shim.core.turn.speech.SAID_CHARACTERS", 10)
+    monkeypatch.setattr("shim.core.turn.reply.SAID_CHARACTERS", 10)
     translation = open_translation("demo", dialect="yume", stable=True)
     translation.turn.started(session_id=U)
     translation.turn.say("more than ten characters")
@@ -396,9 +396,7 @@ HUGE = "0123456789é\u2028" * 40_000
 
 @pytest.mark.parametrize("limit", [0, 10_000, 1_000_000])
 def test_no_line_is_a_hundred_thousand_bytes_long(limit):
-    stage = FlatStage()
-    stage.pen = stage.turn.pen = YumePen(STABLE_IDENTITY, limit=limit)
-    stage.turn._room = stage.pen.room
+    stage = FlatStage(limit=limit)
     turn = stage.turn
     turn.started(session_id=U, model=HUGE, cwd=HUGE, tools=[HUGE])
     turn.text(HUGE)

@@ -6,8 +6,8 @@ import pytest
 from support import brief, check_frames, parse
 
 from shim.conversation.drivers.open_translation import open_translation
+from shim.core.turn.reply import SAID_CHARACTERS
 from shim.core.turn.result import Exit
-from shim.core.turn.speech import SAID_CHARACTERS
 
 SESSION = "851d713a-886d-4d24-bc21-276f94dd1653"
 _numbers = iter(range(10**9))
@@ -264,7 +264,7 @@ def test_a_streamed_block_without_end_is_not_remembered_without_end():
     ]
     delta = stream(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 100_000})
     translation.feed(("\n".join([INIT, *opening, *[delta] * 60]) + "\n").encode())
-    assert 0 < sum(map(len, translation.turn._parts)) <= SAID_CHARACTERS
+    assert 0 < sum(map(len, translation.turn.speech.parts)) <= SAID_CHARACTERS
     assert translation.close(Exit(code=1)).endswith(END.encode() + b"\n")
 
 

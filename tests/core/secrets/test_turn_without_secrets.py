@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from support import Line, Stage, check_turns, fixture_cases, parse, translate_case
 from sweeps import examples, over
 
+from shim.core.secrets.turn_without_secrets import TurnWithoutSecrets
 from shim.core.turn.result import Exit
-from shim.core.turn.turn_without_secrets import RedactedTurn
-from shim.core.vendor.translation import kind_of_turn
 
 GITHUB = f"ghp_{random(36)}"
 MARK = "[REDACTED:github-token]"
@@ -37,10 +36,9 @@ def ended(stage: Stage) -> list[str]:
 
 
 def test_only_a_turn_that_was_told_so_redacts():
-    assert not isinstance(Stage().turn, RedactedTurn)
-    assert isinstance(Stage(redact=True).turn, RedactedTurn)
-    assert isinstance(Stage(redact=True).turn.next(), RedactedTurn)
-    assert kind_of_turn(Stage().terms).redact is None
+    assert not isinstance(Stage().turn, TurnWithoutSecrets)
+    assert isinstance(Stage(redact=True).turn, TurnWithoutSecrets)
+    assert isinstance(Stage(redact=True).turn.next(), TurnWithoutSecrets)
 
 
 # -- texts -----------------------------------------------------------------------------------------------------------
@@ -147,8 +145,7 @@ def test_a_snapshot_that_contradicts_is_counted_and_not_said():
 @BOTH
 @pytest.mark.parametrize("size", [1, 3, 40, 1000, 100_000])
 def test_a_text_longer_than_a_line_is_redacted_before_it_is_cut(partial, size):
-    stage = started(partial)
-    stage.turn._room = 700
+    stage = started(partial, room=700)
     text = f"{'word ' * 50}{GITHUB} " * 20
     for start in range(0, len(text), size):
         stage.turn.text(text[start : start + size])
@@ -324,8 +321,7 @@ def test_the_result_counts_what_was_left_out_only_where_something_was():
 
 def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
     kept = []
-    stage = started(keep=lambda text: kept.append(text) or "/path")
-    stage.turn._room = stage.pen.room = 3000
+    stage = started(keep=lambda text: kept.append(text) or "/path", room=3000)
     stage.turn.tool_use("t", "Bash", {"command": "x"})
     stage.turn.tool_result("t", "line\n" * 2000 + GITHUB)
     assert kept and GITHUB not in kept[0] and MARK in kept[0]

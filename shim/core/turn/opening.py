@@ -1,0 +1,87 @@
+"""Who answers in a turn, and its first line, `init`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shim.core.claude.messages import Message
+from shim.core.claude.policy import STRUCTURED
+from shim.core.ids import parse_uuid
+from shim.core.reading.account import Account
+from shim.core.reading.json_text import Exact
+from shim.core.turn.reply import SYNTHETIC, Reply
+from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen, Terms
+
+# What a fact must be to be believed: it goes into the init line, and some clients end on another type there.
+FACTS: dict[str, type] = {
+    **dict.fromkeys(("cwd", "model", "mode", "key_source", "vendor_version"), str),
+    **dict.fromkeys(("tools", "mcp_servers", "slash_commands", "agents"), list),
+}
+ITEMS: dict[str, type] = {"tools": str, "slash_commands": str, "agents": str, "mcp_servers": dict}
+
+
+class Opening:
+    """What is known of the vendor before it says anything, and the message that the turn answers."""
+
+    __slots__ = ("_conversation", "_exact", "_pen", "_reply", "facts", "message", "replays", "terms")
+
+    def __init__(self, pen: Pen, terms: Terms, conversation: Conversation, exact: Exact, reply: Reply) -> None:
+        self._pen = pen
+        self._conversation = conversation
+        self._exact = exact
+        self._reply = reply
+        self.terms = terms
+        self.facts: dict[str, Any] = {}
+        self.message: Message | None = None
+        self.replays = False  # the message is said again behind the init line
+
+    def session(self, session: str, account: Account, *, closed: bool) -> None:
+        """The vendor named its session."""
+        conversation = self._conversation
+        if conversation.vendor_session not in (None, session):
+            account.repaired("session_id_changed", session)
+            if self.terms.retries and not closed:
+                self._follow(session)
+        conversation.vendor_session = session
+
+    def believe(self, facts: Mapping[str, Any]) -> None:
+        """What the vendor said of itself, as far as it can be."""
+        for name, value in facts.items():
+            if isinstance(value, FACTS.get(name, object)) and value is not None and value != SYNTHETIC:
+                if isinstance(value, list):
+                    value = [item for item in value if isinstance(item, ITEMS.get(name, object))]
+                self.facts[name] = self._exact.value(value)
+
+    def init(self) -> None:
+        """The first line, and the user's message if it is said again."""
+        terms, conversation, reply = self.terms, self._conversation, self._reply
+        if conversation.session_id is None:
+            conversation.session_id = (
+                terms.session_id or parse_uuid(conversation.vendor_session or "") or terms.fresh_id
+            )
+        shim: dict[str, Any] = {"vendor": terms.vendor, "unattended": terms.unattended}
+        if version := self.facts.get("vendor_version") or terms.vendor_version:
+            shim["vendor_version"] = version
+        if terms.replays:
+            shim["replay"] = True
+        if terms.tried:
+            shim["tried"] = [it.fact() for it in terms.tried]
+        facts: dict[str, Any] = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
+        reply.model = (reply.model or self.facts.get("model") or terms.model or "unknown")[:NAME_CHARACTERS]
+        facts |= {"model": terms.model or reply.model} | self.facts
+        if terms.read is not None and STRUCTURED not in facts["tools"]:
+            facts["tools"] = [*facts["tools"], STRUCTURED]
+        if terms.policy:
+            facts["tools"] = terms.policy.listed(facts["tools"])
+        self._pen.init(conversation.session_id, facts)
+        if self.message is not None:
+            if self.replays:
+                self._pen.replay(self.message.message, self.message.uuid, self.message.timestamp)
+            if notice := self.message.notice(terms.vendor):
+                self._pen.notice(notice)
+
+    def _follow(self, session: str) -> None:
+        """A dialect that can tell is told of a vendor's new id, if the old one was the conversation's (Yume's R12)."""
+        conversation, found = self._conversation, parse_uuid(session)
+        if found and conversation.session_id is not None and conversation.session_id == conversation.vendor_session:
+            conversation.session_id = found
+            self._pen.session_changed(found)

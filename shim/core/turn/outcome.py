@@ -1,0 +1,242 @@
+"""How a turn ended: what the vendor said of it, what its process showed, and what follows from both.
+
+Interrupted beats failed, failed beats ended, and no word at all is an error.
+"""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+from shim.core.api_errors import Failure, classify
+from shim.core.errors import Cause, Tried, tried
+from shim.core.reading.account import uncoloured
+from shim.core.turn.machine import CLOSED, NEW, Machine, State
+from shim.core.turn.terms import Terms
+
+STDERR_CHARACTERS = 2000  # of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
+MAX_TURNS = "Reached maximum number of turns"
+CALLS_NAMED = 8  # of those that are open; the rest is a number
+
+# Why another vendor of a list may answer: this one is not logged in, or may not be asked now. Where its stream never
+# began also that its program is gone: it could not start. What nobody understood of a stream may have been work.
+UNANSWERED_CAUSES = frozenset(("auth", "rate_limit"))
+UNSTARTED_CAUSES = frozenset(("exit_code", "signal", "truncated", "protocol"))
+
+CUT = ("stream ended", "stream disconnected", "stream closed", "premature close", "premature end")
+
+
+class Exit(NamedTuple):
+    """How a child ended: an exit code, or the name of the signal that ended it."""
+
+    code: int | None = None
+    signal: str | None = None
+
+    def __str__(self) -> str:
+        return f"was ended by {self.signal}" if self.signal else f"exited with code {self.code}"
+
+
+class Outcome(NamedTuple):
+    """What is known of the end. All but `kind` and `facts` belongs to a failure."""
+
+    kind: str  # ended, failed or interrupted
+    message: str = ""
+    cause: Cause = "clean"
+    failure: Failure = Failure()
+    api: bool = False  # a request to the model's API failed
+    subtype: str | None = None
+    facts: Mapping[str, Any] = {}  # usage, cost, result … as the vendor gave them
+    ours: bool = False  # we ended the turn: what the vendor says of it afterwards is no reason
+
+
+class End:
+    """What the vendor says of the end, in verbs, and what we decided."""
+
+    __slots__ = ("_machine", "began", "child_exit", "judged", "outcome", "paused", "sealed", "settled", "stated")
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.outcome: Outcome | None = None
+        self.judged = False  # the vendor said how the turn ended
+        self.settled = False  # the vendor said that it is done
+        self.paused = False  # only a silence will tell whether the vendor is done
+        self.began = False  # something was said before the end
+        self.child_exit: Exit | None = None  # None: we ended the child, or it stays
+        self.stated: tuple[bytes, Outcome | None] = (b"", None)  # a real claude's own result line, and what it means
+        self.sealed = True  # no terminator is owed
+
+    def ended(self, facts: Mapping[str, Any]) -> None:
+        """The vendor said that it is done."""
+        if self._over():
+            return
+        self.judged = True
+        if self.outcome is None or self.outcome.kind == "ended":
+            self.outcome = Outcome("ended", facts=facts)
+        elif self.outcome.kind == "interrupted" or self.outcome.ours:
+            self.outcome = self.outcome._replace(facts=facts)
+
+    def failed(
+        self,
+        message: str,
+        facts: Mapping[str, Any],
+        api: bool | None = None,
+        kind: Cause | None = None,
+        status: int | None = None,
+        subtype: str | None = None,
+    ) -> None:
+        """The vendor said, or showed, that the turn failed, as `Turn.failed`."""
+        if self._over():
+            return
+        self.judged = True
+        if self.outcome is not None and (self.outcome.kind == "interrupted" or self.outcome.ours):
+            self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
+            return
+        failure = classify(message, status)
+        if api is None:
+            api = failure.api and subtype is None and kind is None
+        cause: Cause = kind or (failure.cause if api else "vendor_error")
+        self.outcome = Outcome("failed", message, cause, failure, api, subtype, facts)
+
+    def stopped(self, message: str, cause: Cause) -> None:
+        """We end the turn for this reason, whatever the vendor says of its end afterwards."""
+        if self._machine.state is CLOSED or self.interrupted:
+            return
+        facts = {} if self.outcome is None else self.outcome.facts
+        self.outcome = Outcome("failed", message, cause, facts=facts, ours=True)
+
+    def interrupt(self, facts: Mapping[str, Any]) -> None:
+        """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of its end."""
+        if self._machine.over:
+            return
+        if self.outcome is not None and self.outcome.ours:
+            self.outcome = self.outcome._replace(facts=facts or self.outcome.facts)
+        else:
+            self.outcome = Outcome("interrupted", cause="interrupted", facts=facts)
+
+    def forget(self) -> None:
+        """Another attempt begins: the end of this one was none."""
+        self.outcome = None
+        self.settled = self.paused = self.judged = False
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody stopped the turn."""
+        return self.outcome is not None and self.outcome.kind == "interrupted"
+
+    @property
+    def broken(self) -> bool:
+        """Whether the turn failed or was interrupted."""
+        return self.outcome is not None and self.outcome.kind != "ended"
+
+    def _over(self) -> bool:
+        """Whether the vendor's word about the end was said before: the first stands, and another comes too late."""
+        machine = self._machine
+        if machine.over and machine.state is not CLOSED:
+            machine.late()
+        return machine.over
+
+
+class Standing(NamedTuple):
+    """Where a turn stands when its child is at its end."""
+
+    terms: Terms
+    outcome: Outcome | None  # what the vendor, or we, said of the end
+    state: State
+    began: bool  # something was said before the end
+    spoken: bool  # something of the model's was said or done
+    acted: bool  # something happened that must not happen twice
+    repeatable: bool  # what was said is remembered, and is not said again
+    open_calls: str  # the names of the calls without a result, if the last reply ended with calls
+    unknown: bool  # there were events that nobody translates
+    misunderstood: bool  # something was printed that is no event, or none that is known
+
+
+def decide(standing: Standing, child_exit: Exit | None, stderr: str) -> Outcome:
+    """The outcome, now that the child is gone. `child_exit` is None when we ended the child ourselves."""
+    outcome, terms = standing.outcome, standing.terms
+    vendor = terms.vendor
+    if outcome is not None and outcome.kind != "ended":
+        return outcome
+    if outcome is not None:
+        if child_exit is None or (child_exit.signal is None and child_exit.code in terms.clean_exits):
+            return _unfinished(standing, outcome) or outcome
+        text = f"{vendor} said that it was done, but {child_exit}" + _reason(stderr)
+        return Outcome("failed", text, "signal" if child_exit.signal else "exit_code", facts=outcome.facts)
+    if terms.gate and terms.gate in stderr:
+        hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
+        return Outcome("failed", message=_clean(stderr) + hint, cause="refused")
+    failure = classify(stderr)
+    ended = "was ended" if child_exit is None else str(child_exit)
+    cause: Cause = "truncated"
+    if child_exit is not None and child_exit.signal:
+        cause = "signal"
+    elif failure.api:
+        return Outcome("failed", message=_clean(stderr), cause=failure.cause, failure=failure, api=True)
+    elif child_exit is not None and child_exit.code:
+        cause = "exit_code"
+    elif child_exit is not None and not standing.began and standing.misunderstood:
+        text = f"{vendor} {ended}, and nothing that it printed was what it was started to print"
+        return Outcome("failed", text + _reason(stderr), "protocol")
+    return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
+
+
+def unanswered(standing: Standing, child_exit: Exit | None, stderr: str) -> Tried | None:
+    """Why a vendor that is at its end said nothing, where another may be asked; None where its turn is the answer."""
+    if standing.spoken or standing.unknown or standing.state is CLOSED:
+        return None
+    outcome = decide(standing, child_exit, stderr)
+    if outcome.kind != "failed":
+        return None
+    unstarted = standing.state is NEW and child_exit is not None and standing.outcome is None
+    if outcome.cause not in UNANSWERED_CAUSES and not (unstarted and outcome.cause in UNSTARTED_CAUSES):
+        return None
+    return tried(standing.terms.vendor, outcome.cause, outcome.message)
+
+
+def broke_off(standing: Standing, child_exit: Exit | None, stderr: str) -> bool:
+    """Whether the stream of a turn was cut, and nothing has happened that must not happen twice (Yume's R11)."""
+    if not standing.terms.retries or standing.state is CLOSED or standing.acted or not standing.repeatable:
+        return False
+    outcome = decide(standing, child_exit, stderr)
+    if outcome.kind != "failed" or outcome.subtype is not None:
+        return False
+    cut = outcome.cause == "truncated" and not outcome.api and child_exit is not None and standing.state is not NEW
+    return cut or outcome.failure.kind == "connection" or lost(outcome.message)
+
+
+def lost(message: str) -> bool:
+    """Whether an error text is about a stream that broke off."""
+    return any(word in message.lower() for word in CUT)
+
+
+def _unfinished(standing: Standing, outcome: Outcome) -> Outcome | None:
+    """A failure in the place of a good end in the middle of the work: calls of the last reply have no result.
+
+    A vendor that meant it gives a result of its own, in words or as structured output. A call that has its result may
+    be the last thing: some models have nothing to add (acai page, section 1).
+    """
+    if not standing.open_calls:
+        return None
+    if outcome.facts.get("result") or outcome.facts.get("structured_output") is not None:
+        return None
+    text = f"{standing.terms.vendor} said that it was done, but these calls of its last reply have no result"
+    return Outcome("failed", f"{text}: {standing.open_calls}", "truncated", facts=outcome.facts)
+
+
+def open_calls(calls: Mapping[str, tuple[str, str, Any]]) -> str:
+    """The names of the calls that have no result, for a sentence."""
+    names = [name for _, name, _ in islice(calls.values(), CALLS_NAMED)]
+    more = len(calls) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _clean(stderr: str) -> str:
+    text = uncoloured(stderr.strip())
+    if len(text) > STDERR_CHARACTERS:
+        half = STDERR_CHARACTERS // 2
+        text = text[:half] + "\n…\n" + text[-half:]
+    return text
+
+
+def _reason(stderr: str) -> str:
+    text = _clean(stderr)
+    return f": {text}" if text else ""
