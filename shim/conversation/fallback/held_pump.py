@@ -5,7 +5,7 @@ it comes at once. Where the vendor does not answer, its turn ends without a line
 """
 
 from shim.core.errors import Cause, ModeError, Tried, VendorError, tried
-from shim.core.turn.result import UNANSWERED_CAUSES, Exit
+from shim.core.turn.outcome import UNANSWERED_CAUSES, Exit
 from shim.core.vendor.commands import NO_COMMANDS, Ask, Commands, Remember, Said, Stage
 from shim.core.vendor.pump import Known, Pump
 from shim.core.vendor.translation import Translation

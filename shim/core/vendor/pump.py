@@ -12,7 +12,7 @@ from shim.core.claude.hooks import Seen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Permission
 from shim.core.errors import Cause, ShimError, Tried
-from shim.core.turn.result import Exit, open_calls
+from shim.core.turn.outcome import Exit, open_calls
 from shim.core.turn.terms import Terms
 from shim.core.turn.turn import Turn
 from shim.core.vendor.commands import (
@@ -153,7 +153,7 @@ class Pump:
         A real claude that gave its result may have had more to do: that result stands.
         """
         if not self.turn.stated:
-            waiting = open_calls(self.turn)
+            waiting = open_calls(self.turn.open)
             self.turn.stopped(reason + (f" while these calls were open: {waiting}" if waiting else ""), "stall")
 
     def close(self, child_exit: Exit | None, stderr: str = "") -> Said:
