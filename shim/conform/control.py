@@ -14,7 +14,7 @@ INITIALIZE = {
     "models": list,
     "account": dict,
 }
-IGNORED_SECONDS = 5.0  # from the answer to an interrupt to the good end of the turn: it was not over before
+IGNORED_SECONDS = 5.0  # between the answer to an interrupt and the good end of the turn, which was not over before
 
 BOOK = Book()
 
@@ -32,7 +32,7 @@ def _answers(run: Run) -> list[tuple[str, Object | None]]:
 
 
 def _answer(run: Run, subtype: str) -> Object:
-    """The first answer to a request. BrokenError when it was not answered, UnseenError when it was not asked."""
+    """The first answer to a request. BrokenError without an answer, UnseenError if it was not asked."""
     for asked, response in _answers(run):
         if asked == subtype:
             if response is None:
@@ -42,7 +42,7 @@ def _answer(run: Run, subtype: str) -> Object:
 
 
 def _body(run: Run, subtype: str) -> Object:
-    """What a request was answered with. BrokenError when that is no success."""
+    """The body of the answer to a request. BrokenError if the answer is an error."""
     response = _answer(run, subtype)
     if response.get("subtype") != "success":
         raise BrokenError(f"{subtype} was answered with an error", run, response)
@@ -124,7 +124,7 @@ def _idle_interrupt(seen: Seen) -> str:
 
 
 def _arrival(run: Run, what: Object | None) -> float:
-    """When a line, or the `response` in one, came."""
+    """The time at which a line came, or the line with a `response`."""
     for line in run.lines:
         if what is not None and isinstance(line.value, dict) and what in (line.value, line.value.get("response")):
             return line.at

@@ -7,9 +7,9 @@ from shim.conform.process import Run
 from shim.conform.seen import DROP_IN, Book, BrokenError, Seen, Turn, UnseenError, api_failures, turns_of, waited
 
 VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+) \(Claude Code\)\n")
-OLDEST = 2  # the SDKs warn of, or refuse, a major version below it
-VERSION_SECONDS = 2.0  # what the Python SDK waits for it
-HELP_SECONDS = 10.0  # what a frontend waits for it
+OLDEST = 2  # the SDKs warn of a lower major version, or refuse it
+VERSION_SECONDS = 2.0  # the time that the Python SDK waits for the version
+HELP_SECONDS = 10.0  # the time that a frontend waits for the answer
 END_SECONDS = 5.0  # from the end of stdin to the SIGTERM of the Python SDK
 NO_INPUT = "Input must be provided either through stdin or as a prompt argument"
 
@@ -17,7 +17,7 @@ BOOK = Book()
 
 
 def ended(run: Run) -> Run:
-    """A run that ended by itself. BrokenError when it had to be ended."""
+    """A run that ended by itself. BrokenError if we had to end it."""
     if run.exit is None:
         raise BrokenError(f"it did not end{waited(run)}", run)
     return run
@@ -34,14 +34,14 @@ def refused(run: Run, *texts: str) -> None:
 
 
 def good(run: Run) -> Run:
-    """A run that ended by itself and well. Fails when it did not."""
+    """A run that ended by itself, with success. BrokenError otherwise."""
     if ended(run).exit != 0:
         raise BrokenError(f"exit {run.exit}, not 0", run)
     return run
 
 
 def answered(seen: Seen, run: Run) -> Run:
-    """A run that printed an answer and ended well. Unseen when it failed as the requests of other runs did."""
+    """A run that printed an answer and ended well. UnseenError if its request to the model failed as in other runs."""
     if ended(run).exit == 1 and api_failures(seen):
         raise UnseenError("the requests to its model failed")
     if not good(run).stdout.strip():
@@ -145,7 +145,7 @@ def _positional_beside_messages(seen: Seen) -> str:
     run = good(seen.run("eof-positional"))
     if run.stdout.strip():
         raise BrokenError("the positional was taken for a message", run)
-    seen.streams()  # a command that never says anything proves nothing
+    seen.streams()  # a command that never prints anything proves nothing
     return "it was not used"
 
 
@@ -282,7 +282,7 @@ def _good_results_exit_0(seen: Seen) -> str:
 
 
 def _under_way(seen: Seen, name: str) -> Run:
-    """A run that was signalled in the middle of its turn. UnseenError when the turn was over before."""
+    """A run that got a signal in the middle of its turn. UnseenError if the turn was over before."""
     run = seen.run(name)
     if "signalled" not in run.marks:
         raise BrokenError(f"no word of a turn came{waited(run)}", run)

@@ -18,9 +18,9 @@ from shim.conform.runs import CHAINS, Chain, Frontend, Options, Script, doors
 from shim.conform.seen import BOTH, Finding, Rule, Seen, judge
 from shim.core.errors import FrontendError, VendorError
 
-MOST_RUNS = 48  # more than all chains make: a chain that goes wrong starts no endless number of agents
-AT_ONCE = 4  # an agent is a few hundred megabytes, and most of its time it waits for its model
-GIVE_UP_AFTER = 3  # runs that hung: a command that never answers would keep us for an hour
+MOST_RUNS = 48  # more than all chains need; bounds a chain that goes wrong
+AT_ONCE = 4  # an agent takes a few hundred megabytes, and mostly waits for its model
+GIVE_UP_AFTER = 3  # hanging runs: with more of them, a command that never answers would keep us for an hour
 PATIENCE = 60.0  # for one answer; the SDKs wait as long for theirs
 
 BOOKS = tuple(chapter.BOOK for chapter in (both_doors, stream, partial, control, sessions))
@@ -31,7 +31,7 @@ RULES: tuple[Rule, ...] = tuple(
     )
 )
 
-# How a frontend names itself; what an agent of the user's own may have set around us is taken out.
+# Variables in which a frontend names itself. Those of an agent that runs us are removed.
 OUTER = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "CLAUDE_CODE_SDK_READS_SESSION_STATE")
 OF_AN_SDK = {"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1"}
 
@@ -39,15 +39,15 @@ OF_AN_SDK = {"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_CODE_SDK_READS_SESSION_
 def conform(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, options: Options, patience: float = PATIENCE
 ) -> list[Finding]:
-    """Every rule with its verdict. A ShimError when the command cannot be started."""
+    """Judge every rule. ShimError if the command cannot be started."""
     seen = anyio.run(_see, whole(command, environment, cwd), dict(environment), options, patience)
     return [judge(rule, seen) for rule in RULES if options.drop_in or rule.applies == BOTH]
 
 
 def whole(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
-    """The command as it can be started from another folder: its program found, files that it names by whole paths.
+    """The command as it can be started from another folder: its program and its files by absolute paths.
 
-    Unlike a vendor's, the program is what the user typed: it is looked for where a shell would look.
+    The user typed the program, so it is searched where a shell searches.
     """
     if not command:
         raise FrontendError("no command was given", hint="shim conform -- claude")
@@ -62,7 +62,7 @@ def whole(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> l
 
 
 class _Bench:
-    """Makes runs. `folder` is where those of a chain work."""
+    """Makes runs. The runs of a chain work in `folder`."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], options: Options, patience: float, folder: str
@@ -81,7 +81,7 @@ class _Bench:
         await chain(_Chained(self, os.path.join(self._root, chain.__name__)))
 
     async def hold(self, folder: str, run: Run, script: Script, feed: bool) -> None:
-        """Make one run, unless there were enough of them."""
+        """Make one run, unless the bound is reached."""
         if self._hung >= GIVE_UP_AFTER:
             self.seen.left_out[run.name] = f"not tried: {self._hung} runs before it hung"
             return

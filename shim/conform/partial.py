@@ -34,7 +34,7 @@ def _partial_grammar(seen: Seen) -> str:
 
 
 def _check_grammar(turn: Turn) -> int:
-    """The number of replies; a nested agent's events are not looked at."""
+    """The number of replies. Events of nested agents are skipped."""
     reply, opened, said, count = "", None, False, 0
     for line in turn.lines:
         if line.get("parent_tool_use_id"):
@@ -134,7 +134,7 @@ def _deltas_add_up(seen: Seen) -> str:
 
 def _same(text: str, block: Object) -> bool:
     if block.get("type") == "tool_use":
-        # Claude adds what a tool fills in by itself: the call has at least what was streamed.
+        # Claude adds defaults of a tool to a call, so the call has at least the fields that were streamed.
         streamed = json.loads(text or "{}")
         return isinstance(streamed, dict) and set(streamed) <= set(block["input"])
     if block.get("type") in ("text", "thinking"):

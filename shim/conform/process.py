@@ -22,9 +22,9 @@ from shim.process.child import Child, spawn
 # A turn that says one word prints some ten lines; thinking, tools and partial messages make it some hundred.
 STDOUT_BYTES = 16 * 1024 * 1024
 STDOUT_LINES = 100_000
-LAST_BYTES_SECONDS = 1.0  # for its last bytes, when it has ended and something else holds its stdout
-SURVIVE_SECONDS = 3.0  # for what it started to be gone after it
-TERMINATE_SECONDS = 2.0  # for one that did not end by itself, before it is killed
+LAST_BYTES_SECONDS = 1.0  # for its last bytes, if something else holds its stdout after its end
+SURVIVE_SECONDS = 3.0  # until the processes that it started must be gone, too
+TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
 KILL_SECONDS = 1.0
 
 Object = dict[str, Any]
@@ -32,7 +32,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A line of its stdout: when it came, its bytes without the newline, and its JSON or what is wrong with it."""
+    """A line of its stdout: time of arrival, bytes without the newline, and its JSON or what is wrong with it."""
 
     at: float
     raw: bytes
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Sent:
-    """What was written to its stdin, and how many lines it had printed until then."""
+    """Bytes that were written to its stdin, and the number of lines that it had printed by then."""
 
     at: float
     data: bytes
@@ -53,8 +53,8 @@ class Sent:
 class Run:
     """All that is known of one run. Times are seconds since its start.
 
-    `exit` is its status, negative for a signal, None when it had to be ended by us; `stuck` then says what was waited
-    for. `over` is what was still waited for when it closed its stdout by itself.
+    `exit` is its status, negative for a signal, None if we had to end it; `stuck` then says what we waited for. `over`
+    says what we still waited for when it closed its stdout.
     """
 
     name: str
@@ -95,11 +95,11 @@ class Run:
 
 
 class _OverError(Exception):
-    """It closed its stdout, or printed too much, before the awaited came."""
+    """It closed its stdout, or printed too much, before the expected line came."""
 
 
 class _StuckError(Exception):
-    """The awaited did not come in time."""
+    """The expected line did not come in time."""
 
 
 Answer = Callable[[Object], Object | None]
@@ -112,12 +112,12 @@ def is_result(value: Object) -> bool:
 
 
 def answer_to(subtype: str) -> str:
-    """The words for a control request's answer, where it was waited for."""
+    """The words for an answer that is waited for."""
     return f"the answer to {subtype}"
 
 
 class Wire:
-    """What a script has of the process: its stdin, what came of its stdout, and signals.
+    """The process as a script sees it: its stdin, the lines of its stdout, signals.
 
     `answer` makes the response to a control_request of its own, as an SDK would; None leaves it unanswered.
     """
@@ -143,11 +143,11 @@ class Wire:
         return time.monotonic() - self._began
 
     async def send(self, *values: Object) -> None:
-        """Lines on its stdin, in one write."""
+        """Write lines to its stdin, in one write."""
         await self.send_bytes(b"".join(json.dumps(value).encode() + b"\n" for value in values))
 
     async def send_bytes(self, data: bytes) -> None:
-        """Bytes on its stdin."""
+        """Write bytes to its stdin."""
         self.run.sent.append(Sent(self.now(), data, len(self.run.lines)))
         with anyio.move_on_after(self.patience) as scope:
             await self._child.say(data)
@@ -155,7 +155,7 @@ class Wire:
             raise _StuckError("it to read its stdin")
 
     async def ask(self, subtype: str, **fields: Any) -> Object:
-        """A control request, and the `response` of its answer."""
+        """Send a control request. Returns the `response` of its answer."""
         identity = await self.request(subtype, **fields)
         await self.until(lambda value: _answers(value, identity), answer_to(subtype), 0)
         response = self.run.answer_to(identity)
@@ -163,14 +163,14 @@ class Wire:
         return response
 
     async def request(self, subtype: str, **fields: Any) -> str:
-        """A control request, its answer not waited for; its id."""
+        """Send a control request without waiting. Returns its id."""
         self._asked += 1
         identity = f"conform_{self._asked}_{subtype}"
         await self.send({"type": "control_request", "request_id": identity, "request": {"subtype": subtype, **fields}})
         return identity
 
     async def until(self, wanted: Wanted, what: str, since: int | None = None) -> Object:
-        """The next line that is wanted: behind the last one that was, or from line `since` on."""
+        """Wait for a wanted line, after the last wanted one, or from line `since` on."""
         position = self._mark if since is None else since
         with anyio.move_on_after(self.patience):
             while True:
@@ -204,14 +204,14 @@ class Wire:
             self._child.hang_up()
 
     async def stop_reading(self) -> None:
-        """Close our end of its stdout, as a frontend does that has seen enough."""
+        """Close our end of its stdout, as a frontend does that wants no more."""
         self._reading.cancel()
         await self.drained.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
 
     def signal(self, name: str) -> None:
-        """A signal to the process alone, as a frontend sends it. What runs below it is remembered."""
+        """Send a signal to the process alone, as a frontend does. The processes below it are remembered."""
         self.run.signalled = name
         self.mark("signalled")
         self._below = strays.descendants(self._process.pid)
@@ -277,7 +277,7 @@ class Wire:
         self.run.exit = -getattr(signal, ended.signal, 1) if ended.signal else ended.code
 
     async def watch(self) -> None:
-        """Notice its end, and wait no longer for a stdout that something else holds open."""
+        """Wait for its end, and stop reading a stdout that something else holds open."""
         with contextlib.suppress(ChildProcessError):  # we ended it ourselves meanwhile
             await self._child.gone()
         self.run.ended_at = self.now()
@@ -287,7 +287,7 @@ class Wire:
         self._finished.set()
 
     async def _look_below(self) -> None:
-        """Whether what it had started when it was signalled went with it."""
+        """Look whether the processes that it had started at the signal are gone."""
         with anyio.move_on_after(SURVIVE_SECONDS):
             while _alive(self._below):
                 await anyio.sleep(0.05)
@@ -303,7 +303,7 @@ def _answers(value: Object, identity: str) -> bool:
 
 
 def _alive(processes: Mapping[int, bytes]) -> int:
-    """How many of them run still; one that only waits to be reaped does not."""
+    """How many of these processes still run, without zombies."""
     count = 0
     for pid, born in processes.items():
         with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
@@ -313,7 +313,7 @@ def _alive(processes: Mapping[int, bytes]) -> int:
 
 
 def read_line(at: float, raw: bytes) -> Line:
-    """A line as the strictest of the clients reads it."""
+    """Read a line as the strictest client does."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -340,7 +340,7 @@ async def hold(
     *,
     feed: bool,
 ) -> None:
-    """Start the command, play the script, and fill `run`. A ShimError when it cannot be started."""
+    """Start the command, play the script, and fill `run`. ShimError if the command cannot be started."""
     process = spawn([*command, *run.argv], environment, cwd, feed=feed)
     child = Child(process, b"")
     wire = Wire(run, process, child, patience)
@@ -364,7 +364,7 @@ async def hold(
 async def _end(child: Child) -> None:
     """End it with its group and what it has started, unless it ended by itself.
 
-    Not `Child.stop`: that ends whatever lost its parent below us, and other runs are below us too.
+    `Child.stop` cannot be used: it ends every orphan below us, and other runs have orphans below us.
     """
     for name, seconds in (("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)):
         if child.exit is None:

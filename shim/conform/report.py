@@ -1,6 +1,6 @@
-"""What `shim conform` says: a table for a person, an object for a program, an exit code.
+"""The report of `shim conform`: a table for a person, an object for a program, an exit code.
 
-Whatever the command printed is shown with its controls visible, and is never markup (threats: terminal).
+Output of the command is shown with control characters made visible, and never read as markup (threats: terminal).
 """
 
 import json
@@ -19,7 +19,7 @@ STYLES = {"pass": "green", "fail": "red", "skipped": "dim"}
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """1 when a MUST is broken."""
+    """1 if a MUST is broken, else 0."""
     return int(any(finding.verdict == "fail" and finding.rule.level == MUST for finding in findings))
 
 
@@ -35,7 +35,7 @@ def as_json(command: Sequence[str], findings: Sequence[Finding]) -> str:
 
 
 def draw(console: Console, command: Sequence[str], findings: Sequence[Finding]) -> None:
-    """The table, and what was sent and came where a rule is broken."""
+    """Draw the table, and for each broken rule the bytes sent and received."""
     table = Table("rule", "level", "for", "verdict", "what it says, what was found", box=None, pad_edge=False)
     for finding in findings:
         rule = finding.rule

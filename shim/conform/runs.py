@@ -21,7 +21,7 @@ TOOL_PROMPT = (
 )
 LONG_PROMPT = "Count from 1 to 300, one number a line. Use no tools."
 DENIAL = "conform: denied, to see that it is"
-NOBODY = "00000000-0000-4000-8000-00000000c0de"  # a session that nobody held
+NOBODY = "00000000-0000-4000-8000-00000000c0de"  # a session that never was
 MESSAGES = ("11111111-2222-4333-8444-00000000c0d1", "11111111-2222-4333-8444-00000000c0d2")
 UNKNOWN_FLAG = "--conform-flag-that-nobody-knows"
 UNKNOWN_SUBTYPE = "conform_unknown_subtype"
@@ -59,7 +59,7 @@ Frontend = Literal["any", "sdk", "yume"]
 
 @dataclass(frozen=True)
 class Options:
-    """What the user chose."""
+    """The user's choices."""
 
     drop_in: bool = True
     sdk: bool = True
@@ -69,19 +69,19 @@ class Options:
     long_prompt: str = LONG_PROMPT
 
     def wants(self, frontend: Frontend) -> bool:
-        """Whether runs of this kind are made."""
+        """Whether runs of this kind are wanted."""
         return {"any": True, "sdk": self.sdk, "yume": self.yume}[frontend]
 
 
 class Bench(Protocol):
-    """What a chain makes its runs with."""
+    """Makes the runs of a chain."""
 
     options: Options
 
     async def hold(
         self, name: str, frontend: Frontend, *argv: str, script: "Script | None" = None, feed: bool = True
     ) -> Run:
-        """Make a run; without a script its stdin is closed at once, without `feed` it has none."""
+        """Make a run. Without a script its stdin is closed at once; without `feed` it has no stdin."""
 
 
 Script = Callable[[Wire], Awaitable[None]]
@@ -98,7 +98,7 @@ def user(content: object, **fields: object) -> Object:
 
 
 async def doors(bench: Bench) -> None:
-    """What is asked before any session. The first run is alone: it says whether the command can be started."""
+    """Questions without a session. The first run is made alone, because it shows whether the command can be started."""
     await bench.hold("version", "any", "--version", script=_silent)
     await bench.hold("version-among", "any", "--model", "x", *STREAM, "-v", script=_silent)
     await bench.hold("help", "any", "--help")
@@ -106,12 +106,12 @@ async def doors(bench: Bench) -> None:
 
 
 async def _silent(wire: Wire) -> None:
-    """Its stdin stays open, and nothing is said: it is closed when the process has ended."""
+    """Keep its stdin open and silent until the process has ended."""
     await wire.to_end()
 
 
 async def mistakes(bench: Bench) -> None:
-    """Arguments that mean no turn."""
+    """Arguments that must not start a turn."""
     prompt = bench.options.prompt
     for name, argv in {
         "bad-format": ("-p", "--output-format", "conform", prompt),
@@ -131,7 +131,7 @@ async def mistakes(bench: Bench) -> None:
 
 
 async def _nobody(wire: Wire) -> None:
-    """A session that nobody knows ends the process while its stdin is open."""
+    """An unknown session must end the process although its stdin is open."""
     await wire.request("initialize", hooks=None)
     await wire.to_end()
 
@@ -180,7 +180,7 @@ async def _control(wire: Wire) -> None:
 
 
 async def _odd_lines(wire: Wire) -> None:
-    """What is to be ignored, a request without an id, and a last line without its newline."""
+    """Lines that must be ignored, a request without an id, and a last line without its newline."""
     ignored = (
         {"type": "conform_unknown_type", "x": [1]},
         {"type": "keep_alive"},
@@ -248,7 +248,7 @@ async def tools(bench: Bench) -> None:
                 return {}
             asked.append(request)
             given = request.get("input")
-            # Our own prompt asks for a harmless file: what else a model may think of is not for us to allow.
+            # Our own prompt asks for a harmless file. Anything else that a model calls is denied.
             if chosen or "conform" in json.dumps(given):
                 return {"behavior": "allow", "updatedInput": given}
             return deny(request)
@@ -285,7 +285,7 @@ def _asks(value: Object) -> bool:
 
 
 async def interrupt(bench: Bench) -> None:
-    """A turn that is interrupted while it talks, and one after it."""
+    """A turn that is interrupted while it writes, and the turn after it."""
     options = bench.options
 
     async def script(wire: Wire) -> None:
@@ -314,7 +314,7 @@ def _talks(value: Object) -> bool:
 
 
 async def sessions(bench: Bench) -> None:
-    """A session that is begun, goes on, is forked and is found again, and the forms of output."""
+    """A session that is begun, resumed, forked and continued, and the forms of output."""
     options, session = bench.options, str(uuid.uuid4())
     begun = await bench.hold("session", "yume", "--print", *STREAM, "--session-id", session, options.prompt, feed=False)
     await bench.hold("resume", "yume", "--print", *STREAM, "--resume", session, options.prompt, feed=False)
@@ -347,7 +347,7 @@ async def outputs(bench: Bench) -> None:
 
 
 async def ends(bench: Bench) -> None:
-    """Turns that are ended from outside, or that nobody reads to the end."""
+    """Turns that are ended from outside, and turns whose output is not read to the end."""
     argv = ("-p", *STREAM, "--include-partial-messages", bench.options.long_prompt)
 
     def signalled(name: str) -> Script:

@@ -13,11 +13,11 @@ from typing import Any, Literal
 from shim.conform.process import Object, Run
 from shim.core.reading.account import printable
 
-EVIDENCE_CHARACTERS = 400  # of what was sent and of what came: a few lines of a table
+EVIDENCE_CHARACTERS = 400  # of the bytes sent and received that a table shows
 MUST: Literal["MUST"] = "MUST"
 SHOULD: Literal["SHOULD"] = "SHOULD"
 BOTH: Literal["both"] = "both"
-DROP_IN: Literal["drop-in"] = "drop-in"  # the real claude does it in another way, on purpose or not
+DROP_IN: Literal["drop-in"] = "drop-in"  # the real claude does it differently, on purpose or not
 
 CONVERSATION = frozenset(("assistant", "user", "stream_event", "result"))
 
@@ -27,7 +27,7 @@ class UnseenError(Exception):
 
 
 class BrokenError(Exception):
-    """The rule is broken: what was found, in which run, and what came there."""
+    """The rule is broken: what was found, in which run, and the line that shows it."""
 
     def __init__(self, found: str, run: Run | None = None, came: object = None) -> None:
         super().__init__(found)
@@ -37,7 +37,7 @@ class BrokenError(Exception):
 
 @dataclass(frozen=True)
 class Turn:
-    """The lines of one turn, up to its result, which is {} when it never came; `behind` stands before the next."""
+    """The lines of one turn up to its result ({}: it never came). `behind` are lines before the next turn."""
 
     run: Run
     lines: Sequence[Object]
@@ -46,12 +46,12 @@ class Turn:
 
     @property
     def talk(self) -> list[Object]:
-        """Its lines of the conversation, without what only repeats a message of the user's."""
+        """Its lines of the conversation, without those that repeat a message of the user."""
         return [line for line in self.lines if in_talk(line)]
 
     @property
     def init(self) -> Object:
-        """Its init, {} when there is none."""
+        """Its init; {} without one."""
         return next((line for line in self.lines if is_init(line)), {})
 
     @property
@@ -70,7 +70,7 @@ class Turn:
 
 @dataclass
 class Seen:
-    """Every run that was made, and why others were not."""
+    """Every run that was made, and why other runs were not."""
 
     runs: dict[str, Run] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -88,14 +88,14 @@ class Seen:
         return found or [self.run(names[0])]
 
     def streams(self) -> list[Run]:
-        """The runs that were to print a stream and printed something. UnseenError when there is none."""
+        """The runs that print a stream and printed something. UnseenError without any."""
         found = [run for run in self.runs.values() if run.name in STREAMS and run.lines]
         if not found:
             raise UnseenError("no stream was printed")
         return found
 
     def turns(self, *names: str) -> list[Turn]:
-        """The turns of some runs, or of all streams. UnseenError when there is none."""
+        """The turns of some runs, or of all streams. UnseenError without any."""
         runs = self.made(*names) if names else self.streams()
         found = [turn for run in runs for turn in turns_of(run)]
         if not found:
@@ -103,7 +103,7 @@ class Seen:
         return found
 
     def done(self, name: str, number: int = 0) -> Turn:
-        """A turn of a run that has to be there. BrokenError when the run did not come so far."""
+        """A turn that a run must have. BrokenError if the run did not get so far."""
         run = self.run(name)
         turns = turns_of(run)
         if len(turns) <= number or not turns[number].result:
@@ -121,7 +121,7 @@ STREAMS = frozenset(
 
 
 def waited(run: Run) -> str:
-    """What was waited for in vain, for the end of a sentence."""
+    """The end of a sentence: what we waited for in vain."""
     if run.flooded:
         return "; it printed more than is read of a run"
     if run.stuck:
@@ -135,12 +135,12 @@ def is_init(line: Object) -> bool:
 
 
 def in_talk(line: Object) -> bool:
-    """Whether a line belongs to the conversation: not one that repeats what a client sent or a command printed."""
+    """Whether a line belongs to the conversation and repeats nothing that a client sent or a command printed."""
     return is_init(line) or (line.get("type") in CONVERSATION and not line.get("isReplay"))
 
 
 def blocks_of(line: Object) -> list[Object]:
-    """The content blocks of an assistant or user line; none where it has no list of them."""
+    """The content blocks of an assistant or user line; empty if its content is not a list."""
     message = line.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
@@ -194,13 +194,13 @@ class Book:
     def must(
         self, identity: str, says: str, applies: Literal["both", "drop-in"] = BOTH
     ) -> Callable[[Callable[[Seen], str]], Callable[[Seen], str]]:
-        """Enter a rule that has to be kept; the check's name is the rule's."""
+        """Enter a rule that a command has to keep."""
         return self._enter(identity, MUST, says, applies)
 
     def should(
         self, identity: str, says: str, applies: Literal["both", "drop-in"] = BOTH
     ) -> Callable[[Callable[[Seen], str]], Callable[[Seen], str]]:
-        """Enter a rule that is better kept."""
+        """Enter a rule that a command should keep."""
         return self._enter(identity, SHOULD, says, applies)
 
     def _enter(
@@ -216,7 +216,7 @@ class Book:
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of a rule, with what was sent and what came, both bounded and fit for a terminal."""
+    """The verdict of a rule, with the bytes sent and received, cut and made printable."""
 
     rule: Rule
     verdict: Literal["pass", "fail", "skipped"]
@@ -241,7 +241,7 @@ class Finding:
 
 
 def judge(rule: Rule, seen: Seen) -> Finding:
-    """Check a rule. What a command printed is anybody's: a check that stumbles over it is a rule that is broken."""
+    """Check a rule. A check that fails with an exception, on any output, means that the rule is broken."""
     try:
         return Finding(rule, "pass", shown(rule.check(seen)))
     except UnseenError as reason:
@@ -255,7 +255,7 @@ def judge(rule: Rule, seen: Seen) -> Finding:
 
 
 def shown(value: Any) -> str:
-    """Anything as text that is short and harmless to a terminal."""
+    """A value as short text that is harmless to a terminal."""
     if isinstance(value, dict | list):
         try:
             value = json.dumps(value, ensure_ascii=False)
@@ -268,7 +268,7 @@ def shown(value: Any) -> str:
 
 
 def sent_to(run: Run | None) -> str:
-    """How a run was started and what it was told last."""
+    """How a run was started, and the last lines that it was sent."""
     if run is None:
         return ""
     last = f" < {run.sent[-1].data[:EVIDENCE_CHARACTERS].decode('utf-8', 'replace').strip()}" if run.sent else ""
@@ -276,7 +276,7 @@ def sent_to(run: Run | None) -> str:
 
 
 def _all_that_came(run: Run | None) -> str:
-    """The end of what a run said, its status and its stderr."""
+    """The end of a run's output, its status and its stderr."""
     if run is None:
         return ""
     ended = "ended by us" if run.exit is None else f"exit {run.exit}"

@@ -20,9 +20,9 @@ from shim.conform.seen import (
     waited,
 )
 
-CHARACTERS = 1_048_576  # of a line, which the Python SDK takes by default
-YUME_BYTES = 100_000  # of a line, about what Yume's reader holds
-SIGNALLED = ("sigterm", "sigint")  # a turn that a signal ends may have no result
+CHARACTERS = 1_048_576  # the longest line of the Python SDK, by default
+YUME_BYTES = 100_000  # the longest line of Yume's reader, about
+SIGNALLED = ("sigterm", "sigint")  # runs whose turn a signal ends, which may have no result
 
 INIT = ("cwd", "session_id", "tools", "model", "permissionMode", "mcp_servers", "slash_commands", "apiKeySource")
 RESULT = {
@@ -45,7 +45,7 @@ BLOCKS: dict[str, dict[str, type]] = {
     "thinking": {"thinking": str, "signature": str},
     "tool_use": {"id": str, "name": str, "input": dict},
 }
-# What a tool's `tool_use_result` has at least; of Read a drop-in does not know it, so it is not asked for.
+# The least fields of a tool's `tool_use_result`. Read is not here: a drop-in cannot know its fields.
 OUTCOMES = {
     "Bash": ("stdout", "stderr", "interrupted"),
     "Write": ("filePath", "content"),

@@ -117,21 +117,24 @@ def cut_fixture(
     run = _chosen(path, list(_runs(path)), child, turn)
     vendor = str(run.facts.get("vendor") or header.vendor)
     if not vendor_name(vendor):
-        raise CastError(f"{path} is of {printable(vendor)[:40]!r}, which is no vendor's name")
+        raise CastError(f"{path} is of {printable(vendor)[:40]!r}, which cannot be the name of a vendor")
     if redact is None and header.redact not in ("casts", "all"):
         raise CastError(
-            f"{path} was recorded without blanking secrets",
-            hint="--redact casts blanks what looks like one, --redact none keeps every byte",
+            f"{path} was recorded with its secrets",
+            hint="--redact casts blanks what looks like a secret, --redact none keeps every byte",
         )
     name = name or os.path.basename(path).removesuffix(".cast")
     if vendor_id(name) is None or ":" in name:
-        raise CastError(f"{printable(name)[:40]!r} is no name for a case", hint="--name takes letters, digits, . _ -")
+        raise CastError(
+            f"{printable(name)[:40]!r} cannot be the name of a case",
+            hint="--name may have letters, digits, dot, dash, underscore",
+        )
     folder = os.path.join(to, vendor, name)
     try:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         os.mkdir(folder)
     except FileExistsError:
-        raise CastError(f"{folder} is there already", hint="give another --name") from None
+        raise CastError(f"{folder} exists already", hint="choose another --name") from None
     except OSError as error:
         raise CastError(f"{folder} cannot be made: {error.strerror}") from None
     facts = Facts()

@@ -52,7 +52,7 @@ def usual_folder(environment: Mapping[str, str]) -> str:
     if chosen and os.path.isdir(path := os.path.expanduser(chosen)):
         return path
     raise CastError(
-        "which recordings? Name files or a folder"
-        + (f"; {printable(chosen)}, where runs are recorded, is no folder" if chosen else ""),
-        hint="`record` in the settings, or SHIM_RECORD, is the folder that is meant where none is named",
+        "no recording is named"
+        + (f"; {printable(chosen)}, where runs are recorded, is not a folder" if chosen else ""),
+        hint="name recordings or folders; without any, the folder of `record` (or SHIM_RECORD) is used",
     )

@@ -119,7 +119,9 @@ def _traced(name: str) -> tuple[Vendor, Tracer | None]:
         place = os.path.abspath(name)
         name = os.path.basename(name).removesuffix(vendors.PROFILE)
         if not vendor_name(name):
-            raise FrontendError(f"{place} is no file of a vendor: its name is made of small letters, digits and dashes")
+            raise FrontendError(
+                f"{place} cannot be a profile: its name may have lower-case letters, digits and dashes only"
+            )
     if not place.endswith(vendors.PROFILE):
         return vendors.find(name, flat=True), None
     tracer = Tracer()

@@ -62,7 +62,7 @@ def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> in
         if batch and exporter.export(batch) is not SpanExportResult.SUCCESS:
             raise MachineError(
                 f"the collector at {urlsplit(url).hostname} did not take the spans ({sent} were sent before)",
-                hint="is it running, and does it take OTLP over HTTP there?",
+                hint="check that it runs, and takes OTLP over HTTP at this address",
             )
         sent += len(batch)
         batch.clear()
@@ -81,5 +81,7 @@ def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> in
 def _url(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise FrontendError(f"{printable(endpoint)!r} is no http or https URL", hint="--endpoint http://localhost:4318")
+        raise FrontendError(
+            f"{printable(endpoint)!r} is not an http or https URL", hint="--endpoint http://localhost:4318"
+        )
     return urlunsplit(parts._replace(path=TRACES)) if parts.path in ("", "/") else endpoint

@@ -275,7 +275,7 @@ def test_a_case_is_cut_and_what_is_left_to_do_is_said(shim, secrets):
 def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(shim, secrets):
     status, said, complaint = shim("cast", "fixture", str(secrets), "--to", str(secrets.with_name("fixtures")))
     assert (status, said) == (1, b"")
-    assert "without blanking secrets" in complaint and "--redact none" in complaint
+    assert "recorded with its secrets" in complaint and "--redact none" in complaint
     assert shim("cast", "fixture", str(secrets), "--to", str(secrets.parent), "--redact", "some")[0] == 2
 
 

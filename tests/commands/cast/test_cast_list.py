@@ -137,12 +137,12 @@ def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
 def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, inside, monkeypatch):
     folder = casts(one=session((0.0, result())))
     status, _, complaint = shim("cast", "list")
-    assert status == 1 and "which recordings?" in complaint and "SHIM_RECORD" in complaint
+    assert status == 1 and "no recording is named" in complaint and "SHIM_RECORD" in complaint
     monkeypatch.setenv("SHIM_RECORD", folder + "/")
     assert len(listed(shim)) == 1
     monkeypatch.setenv("SHIM_RECORD", folder + "/one.cast")
     status, _, complaint = shim("cast", "list")
-    assert status == 1 and "is no folder" in complaint
+    assert status == 1 and "is not a folder" in complaint
     monkeypatch.delenv("SHIM_RECORD")
     settings = inside.path / "config.toml"
     settings.write_text(f'record = "{folder}/"\n')

@@ -170,7 +170,7 @@ def test_what_cannot_be_asked_for_is_refused(shim, folder, words):
 
 def test_without_a_folder_it_says_which_are_meant(shim):
     status, said, complaint = shim("cast", "stats")
-    assert (status, said) == (1, b"") and "which recordings?" in complaint
+    assert (status, said) == (1, b"") and "no recording is named" in complaint
 
 
 @pytest.mark.parametrize("command", ["list", "stats"])

@@ -229,7 +229,7 @@ def test_a_wrong_profile_is_refused_with_file_line_and_key(shim, inside):
     ("words", "status", "part"),
     [
         (("nobody", "FILE"), 1, "unknown vendor"),
-        (("Odd Name.toml", "FILE"), 1, "is no file of a vendor"),
+        (("Odd Name.toml", "FILE"), 1, "cannot be a profile"),
         (("./none.toml", "FILE"), 1, "cannot be read"),
         (("demo", "./missing.ndjson"), 2, "cannot be read"),
         (("demo", "."), 2, "is a folder"),

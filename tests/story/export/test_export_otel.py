@@ -259,5 +259,5 @@ def test_sending_without_the_extra_says_how_to_get_it(shim, inside, monkeypatch)
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "file:///etc/passwd", "", "https://"])
 def test_an_endpoint_that_is_no_url_is_refused(endpoint, tmp_path):
-    with pytest.raises(FrontendError, match="no http or https URL"):
+    with pytest.raises(FrontendError, match="not an http or https URL"):
         send(str(tmp_path / "none"), endpoint, redact=True)
