@@ -1,10 +1,8 @@
 """The recorder as our channels see it: the protocol of `recording.recorder`."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from subprocess import Popen
-
     from shim.core.turn.result import Exit
 
 
@@ -16,6 +14,18 @@ class Tap(Protocol):
 
     def note(self, kind: str, **facts: Any) -> None:
         """An event that is in no stream."""
+
+
+class Piped(Protocol):
+    """A process whose output is read through pipes."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Our end of its stdout."""
+
+    @property
+    def stderr(self) -> IO[bytes] | None:
+        """Our end of its stderr."""
 
 
 class Track(Protocol):
@@ -33,7 +43,7 @@ class Track(Protocol):
     def ended(self, how: "Exit") -> None:
         """The child ended."""
 
-    def close(self, process: "Popen[bytes]") -> None:
+    def close(self, process: Piped) -> None:
         """Nothing more is read from the child. What is in its pipes by now was its last."""
 
     def give_up(self) -> None:

@@ -12,9 +12,9 @@ import os
 import stat
 import time
 from collections.abc import Callable, Mapping
-from uuid import uuid4
 
 from shim.channels.raw_output import tell
+from shim.channels.stamps import fresh_uuid
 from shim.core.ids import parse_uuid
 from shim.core.reading.json_text import dump
 
@@ -103,7 +103,7 @@ class Transcript:
             return
         if self._clean is not None:
             content = self._clean(content)
-        identity = dump(uuid if parse_uuid(uuid or "") else str(uuid4()))
+        identity = dump(uuid if parse_uuid(uuid or "") else fresh_uuid())
         message = b'"type":"user","message":{"role":"user","content":' + dump(content)
         self._write([b'{"parentUuid":', self._parent, self._front(), message, b'},"uuid":', identity, b"}\n"])
         self._parent = identity

@@ -33,16 +33,25 @@ def door(arguments: Sequence[str], installed: Mapping[str, str]) -> int | None:
 
 
 def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
-    """Print the answer to `--help` or to a subcommand; the exit status."""
-    if invocation.subcommand:
+    """Print the answer to `--version`, to `--help` or to a subcommand; the exit status."""
+    if invocation.version:
+        from shim.core.claude.pen import CLAUDE_VERSION
+
+        said = Answer(f"{CLAUDE_VERSION} (Claude Code)\n")
+    elif invocation.subcommand:
         said = _answer(invocation, installed)
     else:
         from shim.commands.claude_help import manual
 
         said = Answer(manual())
+    return printed(said)
+
+
+def printed(said: Answer) -> int:
+    """Print an answer; the exit status. A closed stdout is not a failure; a full disk is."""
     try:
         write_all(1 if said.status == 0 else 2, said.text.encode("utf-8", "replace"))
-    except OSError as error:  # a closed stdout is not a failure, a full disk is
+    except OSError as error:
         return said.status or int(error.errno not in GONE)
     return said.status
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from shim import __version__
 from shim.channels import early_signals
 from shim.channels.raw_output import tell
-from shim.commands.dropin import fill_standard_files, record_refusal, said, serve
+from shim.commands.dropin import fill_standard_files, serve
 from shim.core.claude.argv import Invocation
 from shim.core.errors import FrontendError
 from shim.core.ids import parse_uuid
@@ -31,9 +31,10 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     if call.command in ("version", "help", "auth"):
         early_signals.forget()
     if call.command in ("version", "help"):
+        from shim.commands.subcommands import Answer, printed
+
         flags = " ".join(flag for flag in FLAGS if flag.startswith("--"))
-        text = f"{__version__} (yume-cli)\n" if call.command == "version" else HELP.format(flags=flags)
-        return said(text.encode())
+        return printed(Answer(f"{__version__} (yume-cli)\n" if call.command == "version" else HELP.format(flags=flags)))
     if call.command == "auth":
         from shim.commands.subcommands import answer
 
@@ -59,6 +60,7 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
     return serve(
         refused,
         lambda: YumeStart(call, invocation, installed, arguments),
+        installed,
+        arguments,
         shown,
-        record=lambda: record_refusal(refused, installed, arguments),
     )

@@ -11,13 +11,16 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from subprocess import Popen
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from shim.process import strays
-from shim.process.child import Child, spawn
+from shim.process.child import Child
+from shim.process.spawn import spawn
+
+if TYPE_CHECKING:
+    from shim.process.spawn import AnyProcess
 
 # A turn that says one word prints some ten lines; thinking, tools and partial messages make it some hundred.
 STDOUT_BYTES = 16 * 1024 * 1024
@@ -122,7 +125,7 @@ class Wire:
     `answer` makes the response to a control_request of its own, as an SDK would; None leaves it unanswered.
     """
 
-    def __init__(self, run: Run, process: "Popen[bytes]", child: Child, patience: float) -> None:
+    def __init__(self, run: Run, process: "AnyProcess", child: Child, patience: float) -> None:
         self.run = run
         self.answer: Answer = lambda request: {}
         self.patience = patience

@@ -11,68 +11,45 @@ from typing import TYPE_CHECKING
 from shim.channels.log import open_log
 from shim.channels.prompt import read_file_option, read_prompt
 from shim.channels.raw_output import tell
+from shim.channels.stamps import fresh_identity
 from shim.conversation.drivers.launcher import Launcher
-from shim.conversation.drivers.open_translation import fresh_identity, open_pen
-from shim.conversation.fallback.candidates import Candidate, Candidates
 from shim.conversation.fallback.vendor_list import Listing
-from shim.conversation.wire import Pending, Run
+from shim.conversation.invocation import (
+    PLAYS,
+    checked,
+    mode_of,
+    played,
+    prompts,
+    state_events,
+    terminator,
+    with_settings,
+    yume_mode_of,
+)
 from shim.core.claude.argv import Invocation
 from shim.core.claude.facts import Facts
-from shim.core.claude.messages import Message
-from shim.core.claude.policy import MODES, permission_mode
 from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, ArgumentError, FrontendError, ShimError, UnknownSessionError
-from shim.core.ids import parse_uuid, vendor_id
+from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
 from shim.core.vendor.routing import check_model, chosen, listed, routed
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
 from shim.process.find_program import found_on_path
-from shim.state import config, store
+from shim.state import config
 from shim.state.own_vendors import learn, readable
 from shim.vendors import FLAT, VENDORS, find
 
 if TYPE_CHECKING:
+    from shim.channels.signals import Signals
+    from shim.conversation.fallback.candidates import Candidate, Candidates
+    from shim.conversation.wire import Run
     from shim.core.turn.terms import Pen
     from shim.core.vendor.vendor import Vendor
     from shim.recording.choice import Takes
     from shim.recording.recorder import Recorder
+    from shim.state.store import Session
 
 DRIVERS = ("two-way", "one-way")
-REPLAY = "replay"  # the vendor that plays recordings;
-PLAYS = "replay:"  # before the path of what it plays
-
-
-def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
-    """The path of what is to be played instead of a vendor, where the one or the other place says so.
-
-    Said in the environment it stands above a session's vendor and above a model's: then no vendor is to run at all.
-    """
-    named = invocation.shim_vendor or environment.get("SHIM_VENDOR") or ""
-    return named[len(PLAYS) :] if named.startswith(PLAYS) else None
-
-
-def terminator(invocation: Invocation, setting: str) -> str:
-    """Which terminator stands behind a result (surface page, Terminator; contract S16b)."""
-    if invocation.output_format != "stream-json":
-        return "none"
-    if setting != "auto":
-        return setting
-    sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
-    return "message_stop" if invocation.print_mode and invocation.input_format == "text" and not sdk else "none"
-
-
-def mode_of(invocation: Invocation) -> str:
-    """The permission mode that is asked for."""
-    return permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
-
-
-def with_settings(invocation: Invocation) -> Invocation:
-    """The invocation under what `--settings` has, if that was given."""
-    if not invocation.settings:
-        return invocation
-    from shim.state.claude_settings import obey_settings
-
-    return obey_settings(invocation)
+REPLAY = "replay"  # the vendor that plays recordings
 
 
 class Start:
@@ -119,7 +96,7 @@ class Start:
         self.mode = mode_of(invocation)
         self.invocation = checked(invocation)
         if path := config.record_path(invocation, self.environment, installed, self.settings):
-            from shim.process.installed import known_version
+            from shim.process.probe import known_version
             from shim.recording.open_recorder import open_recorder
 
             self.recorder = open_recorder(
@@ -136,14 +113,16 @@ class Start:
             if self.recorder is not None:
                 self.recorder.note(PASSED_OVER, started=False, **one.fact())
 
-    def _resumed(self, invocation: Invocation) -> tuple[str | None, store.Session | None]:
+    def _resumed(self, invocation: Invocation) -> "tuple[str | None, Session | None]":
         """The session that goes on: the one that is named, or the last one of this directory."""
+        if not (invocation.resume or invocation.continue_last):
+            return None, None
+        from shim.state import store
+
         if invocation.resume:
             return invocation.resume, store.look_up(invocation.resume, self.environment)
-        if invocation.continue_last:
-            vendor = invocation.shim_vendor if self._played is None else REPLAY
-            return store.last(self.cwd, self.environment, vendor) or (None, None)
-        return None, None
+        vendor = invocation.shim_vendor if self._played is None else REPLAY
+        return store.last(self.cwd, self.environment, vendor) or (None, None)
 
     def _stand_in(self, path: str, invocation: Invocation) -> "Vendor":
         """The vendor whose recordings are played."""
@@ -189,7 +168,7 @@ class Start:
             f"or --shim-vendor; found on PATH: {found}",
         )
 
-    def run(self, signals: Pending) -> int:
+    def run(self, signals: "Signals") -> int:
         """Start the child, then the loop; the exit status."""
         try:
             return self._run(signals)
@@ -197,28 +176,33 @@ class Start:
             error.vendor, error.tried = self.vendor.name, tuple(self._listing.skipped)
             raise
 
-    def _run(self, signals: Pending) -> int:
+    def _run(self, signals: "Signals") -> int:
         self.vendor.mode_arguments(self.mode)
         if depth(self.environment) >= DEPTH_LIMIT:
             raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
         self._check_session()
         for warning in self.vendor.unheeded(self.invocation):
             tell(warning)
-        fresh, identity = fresh_identity()
-        launcher = self._launcher(fresh, identity)
+        launcher = self._launcher(*fresh_identity())
         launcher.find()
+        from shim.conversation.fallback.candidates import Candidate
+        from shim.conversation.wire import Run
+
         first = Candidate(launcher, self._listens(self.vendor))
         launcher.tried = tuple(self._listing.skipped)
         run = Run(first, self.invocation, signals, transcript=self._transcript(), candidates=self._candidates(first))
+        signals.check()
         return self._serve(run)
 
-    def _candidates(self, first: Candidate) -> Candidates | None:
+    def _candidates(self, first: "Candidate") -> "Candidates | None":
         """The vendors that may answer in each other's place, where there are several."""
         if len(self._listing.left) == 1:
             return None
+        from shim.conversation.fallback.candidates import Candidates
+
         made, facts = {first.launcher.vendor.name: first}, first.launcher.facts
 
-        def prepare(name: str) -> Candidate:
+        def prepare(name: str) -> "Candidate":
             candidate = made.get(name) or self._candidate(name, first.launcher)
             made[name], vendor = candidate, candidate.launcher.vendor
             facts.serve(vendor.shown, tuple(vendor.modes), asks=candidate.listens, unattended=vendor.unattended)
@@ -226,8 +210,10 @@ class Start:
 
         return Candidates(self._listing.left, self._listing.skipped, prepare)
 
-    def _candidate(self, name: str, first: Launcher) -> Candidate:
+    def _candidate(self, name: str, first: Launcher) -> "Candidate":
         """A vendor that was not asked yet; what is wrong with it is said by its first turn."""
+        from shim.conversation.fallback.candidates import Candidate
+
         vendor = find(name, flat=True)
         launcher = first.another(vendor, self._listing.environment(name))
         try:
@@ -237,7 +223,7 @@ class Start:
             launcher.refusal = error
             return Candidate(launcher, listens=False)
 
-    def _serve(self, run: Run) -> int:
+    def _serve(self, run: "Run") -> int:
         """The way in which the frontend asks: one message or many."""
         if self.invocation.input_format == "stream-json":
             if self.vendor.passthrough and not self._listing.translated:
@@ -246,9 +232,10 @@ class Start:
                 return run.relay(plain=ending == "none" and not changed)
             return run.conversation()
         if self.invocation.permission_prompt_tool == "stdio" and self._any_listens():
-            prompt = (
-                self.invocation.prompt
-            )  # stdin brings the answers, unless it is the prompt: then nobody can be asked
+            from shim.core.claude.messages import Message
+
+            # stdin brings the answers, unless it is the prompt: then nobody can be asked
+            prompt = self.invocation.prompt
             return run.conversation(Message(prompt or self._prompt()), answers=bool(prompt))
         return run.one_message(self._prompt())
 
@@ -274,6 +261,10 @@ class Start:
             return
         if (self.resumed or invocation.resume) and not vendor.resumes:
             raise FrontendError(f"{vendor.name} cannot go on with a session", hint="start a new one")
+        if not (invocation.resume or invocation.session_id):
+            return
+        from shim.state import store
+
         if invocation.resume and self.resumed is None and store.available(self.environment):
             raise UnknownSessionError(invocation.resume)
         if invocation.session_id and store.look_up(invocation.session_id, self.environment):
@@ -289,8 +280,8 @@ class Start:
             model=invocation.model,
             modes=tuple(self.vendor.modes),
             bypass=invocation.skip_permissions or invocation.allow_skip_permissions or self.mode == "bypassPermissions",
-            prompts=_prompts(invocation),
-            state_events=_state_events(self.environment),
+            prompts=prompts(invocation),
+            state_events=state_events(self.environment),
             process=os.getpid(),
             cwd=self.cwd,
             asks=self._listens(self.vendor),
@@ -306,7 +297,7 @@ class Start:
             self.environment if not self._listing.several else self._listing.environment(self.vendor.name),
             cwd=self.cwd,
             facts=facts,
-            pen=self._pen(identity),
+            pen=lambda: self._pen(identity),
             known=self.resumed,
             log=self.log,
             recorder=self.recorder,
@@ -327,6 +318,8 @@ class Start:
     _shown = ""  # the frontend's own name for the session, where that is no UUID
 
     def _pen(self, identity: str) -> "Pen":
+        from shim.conversation.drivers.open_translation import open_pen
+
         return open_pen(
             self.settings.dialect,
             identity,
@@ -349,50 +342,3 @@ class Start:
         """Whether history lists are to find the session; a real claude writes its own."""
         kept = self.settings.transcripts and not self.invocation.no_session_persistence
         return kept and not self.vendor.passthrough and FLAT.keys().isdisjoint(self._listing.left)
-
-
-def yume_mode_of(invocation: Invocation) -> Invocation:
-    """The invocation with Claude's mode for one of Yume's; an unknown one is `default` (R15)."""
-    given = invocation.permission_mode
-    if given in (None, "manual", *MODES):
-        return invocation
-    from shim.core.yume.words import yume_mode
-
-    mode, asks, known = yume_mode(given)
-    if not known:
-        tell(f"the permission mode {printable(str(given)[:60])!r} is not known: default\n")
-    return invocation._replace(
-        permission_mode=mode, permission_prompt_tool="stdio" if asks else invocation.permission_prompt_tool
-    )
-
-
-def _prompts(invocation: Invocation) -> bool:
-    """Whether the frontend is asked: it reads a question in a stream only, and nobody waits for who was not asked."""
-    return invocation.permission_prompt_tool == "stdio" and invocation.output_format == "stream-json"
-
-
-def _state_events(environment: Mapping[str, str]) -> str:
-    """Who wants to know the session's state (contract 5.13)."""
-    if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
-        return "visible"
-    return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
-
-
-def checked(invocation: Invocation) -> Invocation:
-    """The invocation, when nothing in it could be taken for a flag or a path by a vendor (threats: frontend)."""
-    model, resume = invocation.model, invocation.resume
-    if model:
-        try:
-            check_model(model)
-        except ValueError as error:
-            raise FrontendError(str(error)) from None
-    if resume == "":
-        raise FrontendError(
-            "--resume needs a session id when the prompt is given", hint="use --resume ID or --continue"
-        )
-    if resume and vendor_id(resume) is None:
-        raise FrontendError(f"the session id {resume[:60]!r} is neither a UUID nor an id of a vendor")
-    for directory in invocation.add_dirs:
-        if directory.startswith("-"):
-            raise FrontendError(f"--add-dir {directory[:60]!r} is not a directory")
-    return invocation

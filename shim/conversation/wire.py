@@ -4,35 +4,28 @@ anyio and what stands on it are imported here, after what must not wait for them
 started before, and a frontend's first questions are answered before.
 """
 
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from shim.channels.raw_output import offer, tell
-from shim.conversation.drivers.launcher import Started
-from shim.conversation.fallback.candidates import Candidate, Candidates
-from shim.core.claude.argv import Invocation
-from shim.core.claude.messages import Message
-from shim.core.claude.pen import CLAUDE_VERSION
+from shim.channels.stamps import fresh_uuid, now
 from shim.core.errors import ModeError, VendorError
 from shim.process import strays
-from shim.state.redaction import of_messages, of_stream
+from shim.process.spawn import abandon
 
 if TYPE_CHECKING:
+    from shim.channels.signals import Signals
     from shim.channels.stdin import Source
     from shim.channels.stdout import Output
     from shim.channels.transcript import Transcript
     from shim.conversation.drivers.driver import ChildDriver
+    from shim.conversation.fallback.candidates import Candidate, Candidates
     from shim.conversation.fallback.driver import Fallback
+    from shim.core.claude.argv import Invocation
     from shim.core.claude.control import Control
+    from shim.core.claude.messages import Message
+    from shim.process.spawn import Started
     from shim.recording.recorder import Recorder
-
-
-class Pending(Protocol):
-    """The signals that came while the child was starting."""
-
-    pending: list[int]
-    started: bool
 
 
 class Run:
@@ -43,12 +36,12 @@ class Run:
 
     def __init__(
         self,
-        first: Candidate,
-        invocation: Invocation,
-        signals: Pending,
+        first: "Candidate",
+        invocation: "Invocation",
+        signals: "Signals",
         *,
         transcript: bool,
-        candidates: Candidates | None = None,
+        candidates: "Candidates | None" = None,
     ) -> None:
         self._first = first
         self._launcher = first.launcher
@@ -60,16 +53,15 @@ class Run:
 
     def one_message(self, prompt: str) -> int:
         """One message: its child runs before anyio is there."""
-        from shim.process import child as children
-
         self._signals.started = True
-        strays.adopt()
         started = self._start(prompt)
         try:
+            strays.adopt()
             import anyio
 
             from shim.conversation.drivers.child_per_turn import OneWay
             from shim.conversation.message_loop import Session
+            from shim.core.claude.messages import Message
 
             async def turn() -> int:
                 output = self._output()
@@ -81,13 +73,13 @@ class Run:
             return anyio.run(turn)
         except BaseException:
             if started is not None:
-                children.abandon(started.process)
+                abandon(started.process)
             raise
         finally:
             self._close()
 
     def conversation(
-        self, first: Message | None = None, *, answers: bool = True, source: "Source | None" = None
+        self, first: "Message | None" = None, *, answers: bool = True, source: "Source | None" = None
     ) -> int:
         """Many messages, or one with questions in between; without `answers` nobody reads the questions.
 
@@ -114,7 +106,7 @@ class Run:
             async with anyio.create_task_group() as tasks:
                 output = self._output()
 
-                def drive(candidate: Candidate) -> "ChildDriver":
+                def drive(candidate: "Candidate") -> "ChildDriver":
                     if candidate.listens:
                         return TwoWay(candidate.launcher, output, control, tasks)
                     return OneWay(candidate.launcher, output, control)
@@ -131,7 +123,7 @@ class Run:
         finally:
             self._close()
 
-    def _start(self, prompt: str) -> Started | None:
+    def _start(self, prompt: str) -> "Started | None":
         """The first child; where another vendor may answer, one that cannot be started is the loop's to pass over."""
         try:
             return self._launcher.start(prompt)
@@ -140,7 +132,7 @@ class Run:
                 raise
             return None
 
-    def _one_of(self, driver: "ChildDriver", drive: Callable[[Candidate], "ChildDriver"]) -> "ChildDriver | Fallback":
+    def _one_of(self, driver: "ChildDriver", drive: "Callable[[Candidate], ChildDriver]") -> "ChildDriver | Fallback":
         """What answers: the one vendor, or one of several."""
         if self._candidates is None:
             return driver
@@ -155,26 +147,35 @@ class Run:
             from shim.core.yume.pen import YumePen
 
             assert isinstance(pen, YumePen)
-            return YumeControl(facts, _minted(), _now, pen, unattended=self._launcher.vendor.unattended)
+            return YumeControl(facts, fresh_uuid, now, pen, unattended=self._launcher.vendor.unattended)
         from shim.core.claude.control import Control
 
-        return Control(facts, _minted(), _now)
+        return Control(facts, fresh_uuid, now)
 
     def relay(self, *, plain: bool) -> int:
         """A real claude holds the conversation itself; `plain`: its lines pass as they are."""
+        self._signals.started = True
+        started = self._launcher.start("", listens=True)
+        try:
+            return self._relay(started, plain=plain)
+        except BaseException:
+            abandon(started.process)
+            raise
+
+    def _relay(self, started: "Started", *, plain: bool) -> int:
+        strays.adopt()
         import anyio
 
         from shim.channels.stdin import Source
         from shim.conversation.passthrough_loop import Relay
-        from shim.process import child as children
+        from shim.process.child import Child
+        from shim.state.redaction import of_stream
 
-        self._signals.started = True
-        strays.adopt()
-        launcher, started = self._launcher, self._launcher.start("", listens=True)
+        launcher = self._launcher
 
         async def conversation() -> int:
             relay = Relay(
-                children.Child(*started._replace(stdin=b"")),
+                Child(*started._replace(stdin=b"")),
                 launcher.pump(None).translation,
                 self._output(),
                 Source(recorder=launcher.recorder),
@@ -188,15 +189,13 @@ class Run:
             )
             return await relay.run(self._signals.pending)
 
-        try:
-            return anyio.run(conversation)
-        except BaseException:
-            children.abandon(started.process)
-            raise
+        return anyio.run(conversation)
 
     def _output(self) -> "Output":
         from shim.channels.stdout import Output, Stdout
         from shim.channels.transcript import Transcript
+        from shim.core.claude.pen import CLAUDE_VERSION
+        from shim.state.redaction import of_messages
 
         if self._keeps:
             clean = of_messages(self._launcher.settings)
@@ -232,16 +231,3 @@ def _answer_at_once(control: "Control", source: "Source", recorder: "Recorder | 
     control.give_back(rest)
     if recorder is not None:
         recorder.stream("O", data[: len(data) - len(rest)])
-
-
-def _minted() -> Callable[[], str]:
-    """A source of fresh uuids."""
-    from uuid import uuid4
-
-    return lambda: str(uuid4())
-
-
-def _now() -> str:
-    """The time, as Claude writes it."""
-    now = time.time()
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"

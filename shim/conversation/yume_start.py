@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from shim.channels.prompt import CHUNK_BYTES, LARGER, NO_PROMPT
 from shim.channels.raw_output import tell
-from shim.conversation.decide import Start, played
-from shim.conversation.wire import Pending, Run
+from shim.conversation.decide import Start
+from shim.conversation.invocation import played
 from shim.core.claude.argv import Invocation
 from shim.core.claude.messages import Message
 from shim.core.errors import ArgumentError, FrontendError
@@ -25,7 +25,9 @@ from shim.state.own_vendors import learn
 from shim.vendors import VENDORS
 
 if TYPE_CHECKING:
+    from shim.channels.signals import Signals
     from shim.channels.stdin import Source
+    from shim.conversation.wire import Run
     from shim.core.vendor.vendor import Vendor
 
 # A session that Yume calls by a name that is no UUID has the UUID of that name (RFC 9562, version 5) with us.
@@ -86,7 +88,7 @@ class YumeStart(Start):
         else:
             self.environment = {**self.environment, self.vendor.api_base: base}
 
-    def run(self, signals: Pending) -> int:
+    def run(self, signals: "Signals") -> int:
         """Hear what is asked, then run it; the exit status."""
         if self._api_base:
             self._reach(self._api_base)
@@ -119,7 +121,7 @@ class YumeStart(Start):
         self._source.heard = list(self._source.lines.feed(data))
         self.invocation = self.invocation._replace(input_format="stream-json")
 
-    def _serve(self, run: Run) -> int:
+    def _serve(self, run: "Run") -> int:
         if self._stays:
             return run.conversation(source=self._source)
         if self._heard or not _may_speak():  # then the child need not wait for what reads frames

@@ -6,10 +6,8 @@ blocking; its stderr is kept as head and tail. Whatever is left of its group whe
 
 import contextlib
 import os
-import signal
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -17,13 +15,13 @@ from shim.core.reading.head_and_tail import Tail
 from shim.core.turn.result import Exit
 from shim.process import guard, strays
 from shim.process.exit_status import signal_name
+from shim.process.spawn import KILL_SECONDS, POLL_SECONDS, close_pipes, remove, running, signal_group
 
 if TYPE_CHECKING:
     from shim.channels.tap import Track
+    from shim.process.spawn import AnyProcess
 
 CHUNK_BYTES = 256 * 1024
-# gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives anybody this much.
-PIPE_BYTES = 1024 * 1024
 
 # The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL, which takes
 # no time unless the kernel is stuck. A tree that ignores the first two is gone within 2.5 s of whatever ended it.
@@ -32,84 +30,10 @@ INTERRUPT_SECONDS = 1.4
 # it, such as copilot's, saves its session then.
 FOLLOW_SECONDS = 1.2
 TERMINATE_SECONDS = 0.6
-KILL_SECONDS = 0.5
 # The same for a child that is idle when the conversation ends: the TypeScript SDK kills us 2 s after it closed stdin.
 DISMISS_SECONDS = 0.8
 DISMISS_TERMINATE_SECONDS = 0.5
 DISMISS_KILL_SECONDS = 0.2
-POLL_SECONDS = 0.01  # where the kernel has no pidfd
-
-_running: set[int] = set()  # the next message's child may be there already while the last one's is being ended
-
-
-def spawn(
-    command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool, files: Sequence[str] = ()
-) -> "subprocess.Popen[bytes]":
-    """Start a child in a session and process group of its own. A ShimError says whose fault it is when it cannot.
-
-    `files` are for it alone: they are removed when it cannot be started.
-    """
-    options: dict[str, Any] = {
-        "stdin": subprocess.PIPE if feed else subprocess.DEVNULL,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.PIPE,
-        "env": dict(environment),
-        "cwd": cwd,
-    }
-    try:
-        with _hearing_interrupts():
-            process = subprocess.Popen(list(command), start_new_session=True, **options)
-        _running.add(process.pid)
-        guard.set_for(process.pid)
-        _widen(process)
-        return process
-    except (OSError, ValueError) as error:
-        remove(files)
-        from shim.process.spawn_error import unstartable
-
-        raise unstartable(command, environment, cwd, error) from None
-
-
-def _widen(process: "subprocess.Popen[bytes]") -> None:
-    """More room in its stdout, where the system has any: it need not wait for us to read, also not when it ends."""
-    try:
-        import fcntl
-
-        assert process.stdout is not None
-        fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    except (ImportError, AttributeError, OSError):
-        return  # not Linux, or this user has as much as may be had
-
-
-@contextlib.contextmanager
-def _hearing_interrupts() -> Iterator[None]:
-    """A shell's background job ignores SIGINT, and whatever it starts would: a vendor could not be interrupted."""
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if ignored:
-        signal.signal(signal.SIGINT, lambda *_: None)  # a handler is not inherited, what was ignored is
-    try:
-        yield
-    finally:
-        if ignored:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def abandon(process: "subprocess.Popen[bytes]") -> None:
-    """End a child that nobody will serve: something of ours failed between its start and the loop."""
-    _signal_group(process, "SIGKILL")
-    _close_pipes(process)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(KILL_SECONDS)
-    _running.discard(process.pid)
-    guard.dismiss(process.pid)
-
-
-def _signal_group(process: "subprocess.Popen[bytes]", name: str) -> None:
-    """A signal to a child's whole group, while it is not reaped: so long the group's number is its own."""
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, getattr(signal, name))
 
 
 class Child:
@@ -120,7 +44,7 @@ class Child:
 
     def __init__(
         self,
-        process: "subprocess.Popen[bytes]",
+        process: "AnyProcess",
         stdin: bytes,
         tail: Tail | None = None,
         track: "Track | None" = None,
@@ -215,10 +139,10 @@ class Child:
                 with anyio.move_on_after(FOLLOW_SECONDS):
                     while strays.in_group(self._strays, self._process.pid):
                         await anyio.sleep(POLL_SECONDS)
-            _signal_group(self._process, "SIGKILL")  # not reaped yet
+            signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
             strays.end(self._strays)
-            _running.discard(self._process.pid)
+            running.discard(self._process.pid)
             guard.dismiss(self._process.pid)
             self.exit = Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
             if self._track is not None:
@@ -245,7 +169,7 @@ class Child:
             self._strays.update(strays.descendants(self._process.pid))
             if self._track is not None:
                 self._track.signalled(name)
-            _signal_group(self._process, name)
+            signal_group(self._process, name)
 
     async def stop(self, first: str = "SIGTERM") -> None:
         """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled half-way.
@@ -271,7 +195,7 @@ class Child:
                 self.signal(name)
                 with anyio.move_on_after(seconds):
                     await self.ended()
-            strays.end_orphans({pid for child in _running for pid in (child, *guard.pids(child))})
+            strays.end_orphans({pid for child in running for pid in (child, *guard.pids(child))})
 
     @property
     def pids(self) -> set[int]:
@@ -283,22 +207,8 @@ class Child:
         guard.dismiss(self._process.pid)
         if self._track is not None:
             self._track.close(self._process)
-        _close_pipes(self._process)
+        close_pipes(self._process)
         remove(self._files)
-
-
-def remove(files: Sequence[str]) -> None:
-    """Remove files that were for one child alone."""
-    for path in files:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-
-
-def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()
 
 
 async def _read(descriptor: int) -> bytes:

@@ -22,7 +22,7 @@ from shim.core.turn.result import Exit
 from shim.recording.rewrite import StoppedError, sweep
 
 if TYPE_CHECKING:
-    from subprocess import Popen
+    from shim.channels.tap import Piped
 
 QUEUE_BYTES = 64 * 1024 * 1024  # that wait for the disk; a child prints so much in a second at the very most
 QUEUE_MOMENTS = 200_000  # the same in pieces of a few bytes, each of which has its own cost
@@ -329,7 +329,7 @@ class Track:
         self._exit = how
         self._end()
 
-    def close(self, process: "Popen[bytes]") -> None:
+    def close(self, process: "Piped") -> None:
         """Nothing more is read of it: what is in its pipes by now was its last."""
         for letter, pipe in (("o", process.stdout), ("e", process.stderr)):
             if letter in self._open and pipe is not None and not pipe.closed:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from shim.conversation.decide import Start, checked, terminator
+from shim.conversation.decide import Start
+from shim.conversation.invocation import checked, terminator
 from shim.core.claude.argv import parse
 from shim.core.errors import FrontendError
 from shim.state import store

@@ -17,13 +17,12 @@ from support import check_turns, parse, result_of
 
 from shim.channels.stdout import FrontendGoneError
 from shim.conversation.drivers.child_per_turn import OneWay
-from shim.conversation.drivers.launcher import Started
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.message_loop import Session
 from shim.core.claude.messages import Message
 from shim.core.vendor.pump import Pump
 from shim.process import child as children
-from shim.process.child import spawn
+from shim.process.spawn import Started, spawn
 from shim.state.config import TIMEOUTS
 
 TALKING = ndjson(START, text("I am "))
@@ -472,17 +471,17 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
 
 
 def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(inside, capfd, monkeypatch):
-    from shim.commands import dropin
+    from shim.commands import dropin, refusal
     from shim.conversation import decide
 
     def tell(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
         return identity()
 
-    identity = dropin.fresh_identity
+    identity = refusal.fresh_identity
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setattr(decide, "read_prompt", tell)
-    monkeypatch.setattr(dropin, "fresh_identity", tell)  # the second comes while the result of the first is made
+    monkeypatch.setattr(refusal, "fresh_identity", tell)  # the second comes while the result of the first is made
     assert dropin.main(list(ASK), {}) == 143
     said, complaint = capfd.readouterr()
     assert [line["type"] for line in parse(said.encode())] == ["system", "result", "message_stop"]

@@ -13,7 +13,7 @@ from place import MARK
 from programs import Program, install
 from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI, PI_CUMULATIVE, QWEN, Vendor
 
-from shim.process.installed import open_probe
+from shim.process.probe import open_probe
 from shim.state.config import VendorSettings
 from shim.vendors import find
 

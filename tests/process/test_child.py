@@ -12,9 +12,16 @@ from box import PATIENCE
 
 from shim.core.turn.result import Exit
 from shim.process import child as children
-from shim.process.child import PIPE_BYTES, Child, spawn
+from shim.process.child import Child
+from shim.process.spawn import PIPE_BYTES, abandon, spawn
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def in_its_folder(box, monkeypatch):
+    """As in a turn: the child's folder is ours."""
+    monkeypatch.chdir(box.cwd)
 
 
 @pytest.fixture
@@ -133,7 +140,7 @@ async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
     process = spawn([sys.executable, "-c", IMPATIENT], box.environment(), str(box.cwd), feed=True)
     child = Child(process, b"go")
     await child.feed()
-    status = process.wait(PATIENCE)
+    status = process.wait()
     said = b""
     while chunk := await child.read():
         said += chunk
@@ -205,7 +212,7 @@ async def test_an_abandoned_child_that_is_gone_already_takes_its_group_along(box
     process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=False)
     lifeline.wait_for("grandchild")
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    children.abandon(process)
+    abandon(process)
     assert process.returncode == 0
     assert lifeline.gone()
 
@@ -258,7 +265,7 @@ def test_a_guard_stands_before_anybody_serves_the_child(box):
     program = box.fake(["say", lifeline.path, "child"], ["out", "here"], ["hang"])
     code = f"""
 import os, signal
-from shim.process.child import spawn
+from shim.process.spawn import spawn
 process = spawn([{program!r}], dict(os.environ), os.getcwd(), feed=False)
 process.stdout.read(1)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -285,7 +292,8 @@ STOPS_ONE_OF_TWO = """
 import sys
 import anyio
 from shim.process import strays
-from shim.process.child import Child, spawn
+from shim.process.child import Child
+from shim.process.spawn import spawn
 
 async def stop_one():
     strays.adopt()

@@ -10,7 +10,7 @@ import pytest
 from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, Done
 
 from shim.core.errors import FrontendError, MachineError, VendorError
-from shim.process.child import spawn
+from shim.process.spawn import spawn
 
 
 def script(box, text, mode=0o755):

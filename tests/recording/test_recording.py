@@ -20,7 +20,7 @@ from support import FIXTURES
 from shim.core.cast.records import STREAMS, Header, Record
 from shim.core.cast.verify import verify
 from shim.process import probe
-from shim.process.installed import open_probe
+from shim.process.probe import open_probe
 from shim.state.config import VendorSettings
 from shim.vendors import find
 from tests.conversation.test_conversation import CONVERSE, IDLE, user

@@ -10,7 +10,7 @@ from shim.core.claude.policy import MODES
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import printable
 from shim.core.vendor.vendor import Vendor
-from shim.process.installed import open_probe
+from shim.process.probe import open_probe
 from shim.state import own_vendors
 from shim.state.config import Settings, VendorSettings, load
 

@@ -18,8 +18,7 @@ from shim.core.vendor.vendor import Vendor
 from shim.core.vendor.versions import newest
 from shim.process.environment import child_environment
 from shim.process.find_program import ignored_path
-from shim.process.installed import open_probe
-from shim.process.probe import Probe
+from shim.process.probe import Probe, open_probe
 from shim.state import own_vendors
 from shim.state.config import Settings, VendorSettings, load
 from shim.vendors import VENDORS, find

@@ -4,7 +4,7 @@ import anyio
 
 from shim.channels.stdout import Output
 from shim.conversation.drivers.driver import ChildDriver
-from shim.conversation.drivers.launcher import Launcher, Started
+from shim.conversation.drivers.launcher import Launcher
 from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
@@ -12,6 +12,7 @@ from shim.core.errors import ShimError
 from shim.core.vendor.commands import Stage
 from shim.core.vendor.pump import Pump
 from shim.process.child import Child
+from shim.process.spawn import Started
 
 
 class OneWay(ChildDriver):

@@ -3,52 +3,33 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 
 from shim.channels.log import Log
 from shim.channels.raw_output import tell
 from shim.core.claude.argv import Invocation
-from shim.core.claude.facts import Facts
 from shim.core.claude.policy import Policy
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, ShimError, Tried
 from shim.core.ids import parse_uuid
-from shim.core.reading.head_and_tail import Tail
-from shim.core.turn.terms import NO_THREAD, Structured, Terms
-from shim.core.vendor.pump import Pump
-from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Launch, Request, Vendor
 from shim.process.environment import child_environment, extra_arguments, launch_environment, old_sdk
 from shim.process.find_program import find_launcher, find_program, unheard
-from shim.process.probe import Probe
-from shim.process.vendor_home import home_of
-from shim.state import store
+from shim.process.spawn import Started, spawn
 from shim.state.config import TIMEOUTS, Settings
-from shim.state.files import aside_for
-from shim.state.redaction import of_tail
 
 if TYPE_CHECKING:
-    import subprocess
-
-    from shim.core.turn.terms import Pen
+    from shim.core.claude.facts import Facts
+    from shim.core.turn.terms import Pen, Structured, Terms
     from shim.core.turn.turn import Turn
+    from shim.core.vendor.pump import Pump
+    from shim.core.vendor.translation import Translation
+    from shim.process.probe import Probe
     from shim.process.usage_file import ReportFile
-    from shim.recording.recorder import Recorder, Track
+    from shim.recording.recorder import Recorder
     from shim.state.spill import Spill
-
-
-class Started(NamedTuple):
-    """A child that was started, what its stdin is to be given, and what keeps its stderr (None: all as it is).
-
-    `track` is what records it, `files` are removed when it has ended, `grace` is the vendor's.
-    """
-
-    process: "subprocess.Popen[bytes]"
-    stdin: bytes
-    tail: Tail | None = None
-    track: "Track | None" = None
-    files: tuple[str, ...] = ()
-    grace: float = 0.0
+    from shim.state.store import Session
 
 
 class Launcher:
@@ -67,9 +48,9 @@ class Launcher:
         environment: Mapping[str, str],
         *,
         cwd: str,
-        facts: Facts,
-        pen: "Pen",
-        known: store.Session | None,
+        facts: "Facts",
+        pen: Callable[[], "Pen"],
+        known: "Session | None",
         log: Log,
         recorder: "Recorder | None" = None,
         flat: bool = False,
@@ -86,7 +67,7 @@ class Launcher:
         self._invocation = self._first_invocation = invocation
         self.environment = environment
         self.cwd = cwd
-        self.pen = pen
+        self._open_pen = pen
         self._known = known
         self._log = log
         self._resume = (known.vendor_session or None) if known else invocation.resume
@@ -97,7 +78,7 @@ class Launcher:
         self._program: list[str] = []  # found before the first child is started
         self.tried: tuple[Tried, ...] = ()
         self.refusal: ShimError | None = None
-        self.make_pump: Callable[..., Pump] = Pump
+        self.make_pump: Callable[..., Pump] | None = None  # another than the usual pump
         self.played: Callable[[], tuple[Tried, ...]] | None = None  # who was asked before, in what is played
         self._variant: str | None = None
         self._answered = False
@@ -113,6 +94,11 @@ class Launcher:
         if invocation.json_schema is not None:
             self._read_schema(invocation.json_schema)
 
+    @cached_property
+    def pen(self) -> "Pen":
+        """The pen of the conversation, opened when it is first asked for: a child is started without it."""
+        return self._open_pen()
+
     def _read_schema(self, schema: str) -> None:
         """`--json-schema`, before anything runs: a wrong one is refused for every vendor (contract 11)."""
         from shim.conversation.drivers import structured
@@ -125,7 +111,7 @@ class Launcher:
             self._schema_reader = structured.reader(schema)
 
     @property
-    def _read(self) -> Callable[[str], Structured] | None:
+    def _read(self) -> "Callable[[str], Structured] | None":
         """What reads the answer; None where the vendor gives it by itself, as no vendor does in a conversation."""
         return self._schema_reader if self._listens or not self.vendor.structures else None
 
@@ -163,7 +149,7 @@ class Launcher:
             environment,
             cwd=self.cwd,
             facts=self.facts,
-            pen=self.pen,
+            pen=lambda: self.pen,
             known=None,
             log=self._log,
             recorder=self.recorder,
@@ -193,8 +179,6 @@ class Launcher:
             raise
 
     def _start(self, launch: Launch, listens: bool) -> Started:
-        from shim.process import child as children
-
         if self.played is not None:
             self.tried, self.facts.vendor = self.played(), self.vendor.shown
         own = self._own
@@ -202,10 +186,12 @@ class Launcher:
         command = [*self._launcher, *self._program, *launch.arguments, *added]
         environment = launch_environment(self._child_environment, launch, own)
         feed = listens or launch.pipe or bool(launch.stdin)
-        process = children.spawn(command, environment, self.cwd, feed=feed, files=launch.files)
+        process = spawn(command, environment, self.cwd, feed=feed, files=launch.files)
         self._started = True
         self._log("child started", vendor=self.vendor.name, program=command[0], arguments=len(command))
         track = None if self.recorder is None else self.recorder.child(command, self.cwd, self.vendor.shown)
+        from shim.state.redaction import of_tail
+
         return Started(process, launch.stdin, of_tail(self.settings), track, launch.files, self.vendor.grace)
 
     @property
@@ -213,7 +199,7 @@ class Launcher:
         """The vendor's own id of the session that goes on, "" while it has none."""
         return self._resume or ""
 
-    def again(self, translation: Translation) -> None:
+    def again(self, translation: "Translation") -> None:
         """The next child answers the same message: in the vendor's session, if there is one to go on with."""
         self.remember(translation)
         if self._resume is None:
@@ -257,7 +243,7 @@ class Launcher:
         return self.report.folder
 
     def _probed(self, request: Request) -> Request:
-        probe = Probe([*self._launcher, self._program[0]], self.environment, self._child_environment)
+        probe = cache(self._probe)
         if self._variant is None:
             self._variant = self._own.variant
             if self.vendor.variants and self._variant not in ("auto", *self.vendor.variants):
@@ -265,8 +251,13 @@ class Launcher:
                 name = self.vendor.name
                 raise FrontendError(f"vendors.{name}.variant is {self._variant!r}, it must be one of {allowed}")
             if self.vendor.probe is not None and self._variant == "auto":
-                self._variant = probe.variant(self.vendor.probe)
-        return request._replace(variant=self._variant, knows=probe.knows)
+                self._variant = probe().variant(self.vendor.probe)
+        return request._replace(variant=self._variant, knows=lambda flag: probe().knows(flag))
+
+    def _probe(self) -> "Probe":
+        from shim.process.probe import Probe
+
+        return Probe([*self._launcher, self._program[0]], self.environment, self._child_environment)
 
     def _removed(self) -> tuple[str, ...]:
         """Claude's names of the tools that are denied as a whole."""
@@ -283,8 +274,12 @@ class Launcher:
 
     # -- a turn -------------------------------------------------------------------------------------------
 
-    def pump(self, previous: Pump | None) -> Pump:
+    def pump(self, previous: "Pump | None") -> "Pump":
         """The pump of a new child; `previous` is that of the child before it."""
+        from shim.core.vendor.pump import Pump
+        from shim.core.vendor.translation import Translation
+        from shim.state.files import aside_for
+
         before = None if previous is None else previous.turn
         if self._resume is None:  # it begins a session of its own, which was told nothing yet
             self._prefixed = False
@@ -294,12 +289,14 @@ class Launcher:
         translation = Translation(
             self.vendor.translator, self.terms(), self.pen, before, inbound=inbound, aside=aside_for(inbound)
         )
-        if previous is None:
-            return self.make_pump(translation, saves_late=self.vendor.saves_late)
-        return self.make_pump(translation, saves_late=self.vendor.saves_late, known=previous.known)
+        known = {} if previous is None else {"known": previous.known}
+        return (self.make_pump or Pump)(translation, saves_late=self.vendor.saves_late, **known)
 
-    def terms(self) -> Terms:
+    def terms(self) -> "Terms":
         """What is agreed for the turn that begins now."""
+        from shim.core.turn.terms import NO_THREAD, Terms
+        from shim.process.vendor_home import home_of
+
         vendor, facts, invocation = self.vendor, self.facts, self._invocation
         began = time.monotonic()
         request = Request(invocation, "", vendor.modes.get(facts.mode, ()), facts.mode, removed=self._removed())
@@ -357,7 +354,7 @@ class Launcher:
             return facts.session_id
         return invocation.session_id or parse_uuid(invocation.resume or "")
 
-    def remember(self, translation: Translation) -> None:
+    def remember(self, translation: "Translation") -> None:
         """What the next child, and a later `--resume`, need to know. A real claude keeps its own sessions."""
         turn = translation.turn
         conversation = turn.conversation
@@ -380,16 +377,18 @@ class Launcher:
         if self._invocation.no_session_persistence:
             return
         created = self._known.created if self._known else 0.0
+        from shim.state import store
+
         session = store.Session(self.vendor.name, own, self.cwd, turn.model, created, conversation.used(own))
         store.remember(conversation.session_id, session, self.environment)
 
-    def note_account(self, translation: Translation) -> None:
+    def note_account(self, translation: "Translation") -> None:
         """Record once for a turn what was mended in it, and what nobody understood."""
         if self.recorder is not None and translation.turn is not self._noted:
             self._noted = translation.turn
             self.recorder.account(translation.account)
 
-    def _tell_redacted(self, translation: Translation) -> None:
+    def _tell_redacted(self, translation: "Translation") -> None:
         """Say once for a turn how many secrets were left out, where a person reads our stderr."""
         counts = translation.account.redacted
         if counts and self.settings.dialect == "yume" and translation.turn is not self._told:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from shim.channels.stamps import fresh_identity
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import Keep
@@ -26,13 +27,6 @@ STDERR_BYTES = 1024 * 1024  # of `--stderr FILE`; its head and tail are what an 
 # With `--stable-ids`: ids that count, so that two runs over the same bytes print the same bytes.
 STABLE_IDENTITY = "00000000-0000-4000-8000-"
 STABLE_SESSION = "00000000-0000-4000-8000-000000000000"
-
-
-def fresh_identity() -> tuple[str, str]:
-    """A session id, and the first 24 characters of the uuids of its lines."""
-    from uuid import uuid4
-
-    return str(uuid4()), str(uuid4())[:24]
 
 
 def open_pen(

@@ -1,8 +1,6 @@
 """Which tools are listed, allowed, denied or hidden in a turn, by Claude's names (surface page, permission modes)."""
 
-import re
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 Verdict = Literal["allow", "deny", "hide"]
@@ -122,11 +120,11 @@ def _matches(specifier: str, value: object) -> bool:
         return specifier[7:] in value
     # Where a path begins is not known here (the folder, a home, the settings' place): it may begin anywhere.
     path = next((specifier[len(root) :] for root in _ROOTS if specifier.startswith(root)), specifier)
-    return _covers(specifier, value) or fnmatchcase(value, path) or fnmatchcase(value, "*/" + path)
+    return _covers(specifier, value) or _fits(value, path) or _fits(value, "*/" + path)
 
 
 _ROOTS = ("./", "~/", "//", "/")
-_HOST = re.compile(r"https?://([\w.-]+)(?::\d+)?(?:[/?#]|\Z)", re.A)
+_HOST = r"(?a)https?://([\w.-]+)(?::\d+)?(?:[/?#]|\Z)"
 
 
 def _covers(specifier: str, value: str) -> bool:
@@ -135,14 +133,24 @@ def _covers(specifier: str, value: str) -> bool:
         prefix = specifier[:-2]
         return value == prefix or value.startswith(prefix + " ")
     if specifier.startswith("domain:"):
-        host = _HOST.match(value)
+        import re
+
+        host = re.match(_HOST, value)
         return host is not None and host[1] == specifier[7:]
-    return fnmatchcase(value, specifier)
+    return _fits(value, specifier)
+
+
+def _fits(value: str, pattern: str) -> bool:
+    from fnmatch import fnmatchcase
+
+    return fnmatchcase(value, pattern)
 
 
 def _commands(line: str) -> list[str]:
     """A shell's line, and whatever in it may be a command of its own: a rule that denies one is not got round so."""
-    return [line, *(part.strip() for part in _BETWEEN.split(line.replace("\t", " ")))]
+    import re
+
+    return [line, *(part.strip() for part in re.split(_BETWEEN, line.replace("\t", " ")))]
 
 
-_BETWEEN = re.compile(r"[;&|\n\r(){}`]+")
+_BETWEEN = r"[;&|\n\r(){}`]+"

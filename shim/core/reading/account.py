@@ -1,7 +1,5 @@
 """The account of a run: every repair made, every event not understood, counted with the first example."""
 
-import re
-
 # A vendor's output is anybody's words, so the account is bounded like everything else:
 # enough kinds for a person to see what happened, samples short enough for one line of a log.
 KINDS_KEPT = 64
@@ -94,9 +92,11 @@ def printable(value: object) -> str:
     return text.translate(_VISIBLE).encode("utf-8", "replace").decode("utf-8")
 
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]{0,40}m")
+_COLOURS = r"\x1b\[[0-9;]{0,40}m"
 
 
 def uncoloured(text: str) -> str:
     """What a program printed for a terminal, as `printable` text without its colours: they say nothing."""
-    return printable(_COLOURS.sub("", text))
+    import re
+
+    return printable(re.sub(_COLOURS, "", text))

@@ -4,15 +4,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import orjson
-
 from shim.core.claude.argv import Invocation
-from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ModeError
 from shim.core.vendor.tools import Tools, vendor_names
 from shim.core.vendor.versions import VersionProbe
 
 if TYPE_CHECKING:
+    from shim.core.claude.permissions import Decision, Permission
     from shim.core.vendor.translator import Translator
 
 # Linux refuses a single argument of 128 KiB; the rest of the command line needs room too.
@@ -124,7 +122,7 @@ class Speech(Protocol):
     def heartbeat(self) -> bytes:
         """A question whether it is alive; nothing for a vendor that has no answer to that."""
 
-    def decide(self, permission: Permission, decision: Decision) -> bytes:
+    def decide(self, permission: "Permission", decision: "Decision") -> bytes:
         """The answer to its question. ValueError, with words for the model, when it would not do what was changed."""
 
 
@@ -272,6 +270,8 @@ def _loaded(place: str) -> Any:
 
 def _reachable(config: str) -> str:
     """A configuration as it came, unless it names such a server; "" when nothing else is in it."""
+    import orjson
+
     try:
         read = orjson.loads(config)
     except orjson.JSONDecodeError:

@@ -5,7 +5,6 @@ stands behind them (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) does not count: a 
 preview of than to what came before.
 """
 
-import re
 from typing import NamedTuple
 
 ANSWER_CHARACTERS = 4000  # that a pattern sees, as of all that a vendor says
@@ -31,6 +30,8 @@ class VersionProbe(NamedTuple):
 
     def read(self, answer: str) -> str | None:
         """The version in an answer; None where there is none."""
+        import re
+
         found = re.search(self.regex, answer[:ANSWER_CHARACTERS])
         if found is None:
             return None

@@ -1,0 +1,163 @@
+"""What a run that cannot begin says of itself: a sentence on stderr, and a result where the output format has one.
+
+Nothing of this is imported on the way of a turn that begins.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from shim.channels import early_signals
+from shim.channels.raw_output import insist, tell
+from shim.channels.signals import StoppedError
+from shim.channels.stamps import fresh_identity
+from shim.conversation.drivers.open_translation import open_pen
+from shim.conversation.invocation import terminator
+from shim.core.claude.argv import Invocation
+from shim.core.claude.pen import TERMINATORS
+from shim.core.errors import (
+    ArgumentError,
+    Cause,
+    FrontendError,
+    ShimError,
+    UnknownSessionError,
+    VendorError,
+)
+from shim.core.ids import parse_uuid
+from shim.core.reading.account import printable
+from shim.core.turn.result import bare
+from shim.core.turn.terms import Terms
+from shim.core.vendor.translation import Translation
+from shim.core.vendor.translator import Translator
+from shim.process.environment import working_directory
+from shim.state import config
+
+if TYPE_CHECKING:
+    from shim.recording.recorder import Recorder
+
+NOT_FOUND_STATUS = 127  # with text output only; frontends that read JSON get a result and 1 (surface page)
+SIGNAL_STATUS = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
+
+
+def misread(error: FrontendError, arguments: Sequence[str], installed: Mapping[str, str], *, yume: bool) -> int:
+    """Tell what is wrong with the arguments; who speaks Yume's dialect waits for a result whatever it is."""
+    complain(error)
+    flat = Invocation(output_format="stream-json", shim_dialect="yume") if yume else Invocation()
+    recorder = record_refusal(flat, installed, arguments)
+    try:
+        if yume:
+            return refuse(flat, error, error.cause, lambda: bool(early_signals.heard), "", recorder)
+        if recorder is not None:
+            recorder.note("refused", text=str(error), cause=error.cause)
+        return 1
+    finally:
+        if recorder is not None:
+            recorder.close(lambda: bool(early_signals.heard))
+
+
+def failed(
+    invocation: Invocation, error: Exception, stopped: Callable[[], bool], shown: str, recorder: "Recorder | None"
+) -> int:
+    """Tell what kept a conversation from beginning; the exit status. `stopped` and `shown` as `refuse` has them."""
+    if isinstance(error, StoppedError):
+        cause: Cause = "interrupted" if error.number == signal.SIGINT else "signal"
+        refuse(invocation, error, cause, stopped, shown, recorder)
+        return SIGNAL_STATUS[signal.Signals(error.number)]
+    if not isinstance(error, ShimError):  # our own bug: a frontend is still told (threats, last row)
+        error, cause = ShimError(f"the shim failed: {error!r}", hint="please report this"), "internal"
+    else:
+        cause = error.cause
+    complain(error)
+    if isinstance(error, ArgumentError) and dialect_of(invocation) != "yume":
+        if recorder is not None:
+            recorder.note("refused", text=str(error), cause=cause)
+        return 1
+    return refuse(invocation, error, cause, stopped, shown, recorder)
+
+
+def record_refusal(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> "Recorder | None":
+    """What records a run that was refused before it came to a vendor, where one is known."""
+    try:
+        settings = config.load(invocation, os.environ)
+    except FrontendError:  # they may be what it was refused for
+        settings = config.Settings(dialect=dialect_of(invocation))
+    path = config.record_path(invocation, os.environ, installed, settings)
+    if not path:
+        return None
+    from shim.recording.open_recorder import open_recorder
+
+    try:
+        return open_recorder(
+            path, "none", settings, arguments=arguments, environment=os.environ, cwd=working_directory()
+        )
+    except FrontendError as error:
+        complain(error)
+        return None
+
+
+def complain(error: ShimError) -> None:
+    """A sentence and a hint, on stderr."""
+    hint = f"\nhint: {error.hint}" if error.hint else ""
+    tell(printable(f"{error}{hint}\n"))
+
+
+def dialect_of(invocation: Invocation) -> str:
+    """The dialect of a turn that could not begin; a mistake in the settings leaves Claude's."""
+    try:
+        return invocation.shim_dialect or config.load(invocation, os.environ).dialect
+    except FrontendError:
+        return "claude"
+
+
+def refuse(
+    invocation: Invocation,
+    error: ShimError,
+    cause: Cause,
+    stopped: Callable[[], bool],
+    shown: str = "",
+    recorder: "Recorder | None" = None,
+) -> int:
+    """A turn that cannot start still ends in a result that says why, where the output format has one.
+
+    `stopped` says whether we were told to end: then a frontend that does not read is not waited for. `shown` is the
+    frontend's own name for the session, where that is no UUID.
+    """
+    if recorder is not None:
+        recorder.note("refused", text=str(error), cause=cause)
+    if invocation.output_format == "text":
+        return NOT_FOUND_STATUS if isinstance(error, VendorError) else 1
+    fresh, identity = fresh_identity()
+    terms = Terms(
+        vendor=error.vendor or "none",
+        fresh_id=fresh,
+        session_id=invocation.session_id or parse_uuid(invocation.resume or ""),
+        model=invocation.model,
+        cwd=working_directory(),
+        tried=error.tried,
+    )
+    chosen = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
+    ending = terminator(invocation, chosen if chosen in TERMINATORS else "auto")
+    dialect = dialect_of(invocation)
+    pen = open_pen(dialect, identity, terminator=ending, shown=shown)
+    if isinstance(error, UnknownSessionError) and dialect == "claude":
+        if invocation.output_format == "json":
+            return 1
+        pen.adopt_session(terms.session_id or fresh)
+        pen.result(bare(terms.vendor, str(error), "not_found"))
+        lines = pen.take()
+    else:
+        cause = "not_found" if isinstance(error, UnknownSessionError) else cause
+        translation = Translation(Translator, terms, pen)
+        translation.turn.stopped(str(error), cause)
+        lines = translation.close(None)
+    if invocation.output_format == "json":
+        array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
+        lines = array if invocation.verbose else pen.last_result
+    try:
+        insist(1, lines, stopped)
+    except OSError:
+        return 1
+    if recorder is not None:
+        recorder.stream("O", lines)
+    return 1

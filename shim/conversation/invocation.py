@@ -1,0 +1,94 @@
+"""What an invocation means beside the environment and the settings: its mode, its terminator, what is played."""
+
+import os
+from collections.abc import Mapping
+
+from shim.channels.raw_output import tell
+from shim.core.claude.argv import Invocation
+from shim.core.claude.policy import MODES, permission_mode
+from shim.core.errors import FrontendError
+from shim.core.ids import vendor_id
+from shim.core.reading.account import printable
+from shim.core.vendor.routing import check_model
+
+PLAYS = "replay:"  # in a vendor's place: the path behind it is a recording, or a folder of them
+
+
+def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
+    """The path of what is to be played instead of a vendor, where the one or the other place says so.
+
+    Said in the environment it stands above a session's vendor and above a model's: then no vendor is to run at all.
+    """
+    named = invocation.shim_vendor or environment.get("SHIM_VENDOR") or ""
+    return named[len(PLAYS) :] if named.startswith(PLAYS) else None
+
+
+def terminator(invocation: Invocation, setting: str) -> str:
+    """Which terminator stands behind a result (surface page, Terminator; contract S16b)."""
+    if invocation.output_format != "stream-json":
+        return "none"
+    if setting != "auto":
+        return setting
+    sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
+    return "message_stop" if invocation.print_mode and invocation.input_format == "text" and not sdk else "none"
+
+
+def mode_of(invocation: Invocation) -> str:
+    """The permission mode that is asked for."""
+    return permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
+
+
+def with_settings(invocation: Invocation) -> Invocation:
+    """The invocation under what `--settings` has, if that was given."""
+    if not invocation.settings:
+        return invocation
+    from shim.state.claude_settings import obey_settings
+
+    return obey_settings(invocation)
+
+
+def yume_mode_of(invocation: Invocation) -> Invocation:
+    """The invocation with Claude's mode for one of Yume's; an unknown one is `default` (R15)."""
+    given = invocation.permission_mode
+    if given in (None, "manual", *MODES):
+        return invocation
+    from shim.core.yume.words import yume_mode
+
+    mode, asks, known = yume_mode(given)
+    if not known:
+        tell(f"the permission mode {printable(str(given)[:60])!r} is not known: default\n")
+    return invocation._replace(
+        permission_mode=mode, permission_prompt_tool="stdio" if asks else invocation.permission_prompt_tool
+    )
+
+
+def prompts(invocation: Invocation) -> bool:
+    """Whether the frontend is asked: it reads a question in a stream only, and nobody waits for who was not asked."""
+    return invocation.permission_prompt_tool == "stdio" and invocation.output_format == "stream-json"
+
+
+def state_events(environment: Mapping[str, str]) -> str:
+    """Who wants to know the session's state (contract 5.13)."""
+    if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
+        return "visible"
+    return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
+
+
+def checked(invocation: Invocation) -> Invocation:
+    """The invocation, when nothing in it could be taken for a flag or a path by a vendor (threats: frontend)."""
+    model, resume = invocation.model, invocation.resume
+    if model:
+        try:
+            check_model(model)
+        except ValueError as error:
+            raise FrontendError(str(error)) from None
+    if resume == "":
+        raise FrontendError(
+            "--resume needs a session id when the prompt is given", hint="use --resume ID or --continue"
+        )
+    if resume and vendor_id(resume) is None:
+        raise FrontendError(f"the session id {resume[:60]!r} is neither a UUID nor an id of a vendor")
+    for directory in invocation.add_dirs:
+        if directory.startswith("-"):
+            raise FrontendError(f"--add-dir {directory[:60]!r} is not a directory")
+    return invocation

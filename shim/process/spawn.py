@@ -1,0 +1,231 @@
+"""Starting a vendor's process, and ending one that nobody will serve.
+
+A turn waits for its vendor, so as little as possible is imported before the start: `os.posix_spawn` does what
+`subprocess` would do, several milliseconds sooner. It knows no working directory but ours, and no sessions in the
+oldest libraries: there `subprocess` does it.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from io import FileIO
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from shim.channels.tap import Track
+    from shim.core.reading.head_and_tail import Tail
+
+# gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives anybody this much.
+PIPE_BYTES = 1024 * 1024
+KILL_SECONDS = 0.5  # for a killed process to be gone, which takes no time unless the kernel is stuck
+POLL_SECONDS = 0.01
+# Python ignores the first two and a shell's background job the third. What is ignored stays ignored in a child, and a
+# vendor that ignores SIGINT could not be interrupted.
+DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
+MOST_DESCRIPTORS = 256  # looked at where the system does not list those that are open
+
+running: set[int] = set()  # the next message's child may be there already while the last one's is being ended
+
+
+class Process:
+    """A started process: its number, our ends of its pipes, and its exit code once that is known.
+
+    It has of `subprocess.Popen` what a `Child` uses. A code below 0 is minus the number of a signal.
+    """
+
+    __slots__ = ("pid", "returncode", "stderr", "stdin", "stdout")
+
+    def __init__(self, pid: int, stdin: FileIO | None, stdout: FileIO, stderr: FileIO) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, None while it runs."""
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int:
+        """Its exit code, waited for as long as it runs."""
+        return self._reap(0) or 0
+
+    def _reap(self, options: int) -> int | None:
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:  # who ignores SIGCHLD is not told how a child ended
+                self.returncode = 0
+            else:
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
+if TYPE_CHECKING:
+    AnyProcess = Process | subprocess.Popen[bytes]
+
+
+class Started(NamedTuple):
+    """A child that was started, with all that a `Child` is made of.
+
+    process  the process, with our ends of its pipes
+    stdin    the bytes that its stdin is to be given
+    tail     what keeps its stderr; None: head and tail as they are
+    track    what records it
+    files    paths of ours that are removed when it has ended
+    grace    seconds that its interrupt may take, 0 for the usual ones
+    """
+
+    process: "AnyProcess"
+    stdin: bytes
+    tail: "Tail | None" = None
+    track: "Track | None" = None
+    files: tuple[str, ...] = ()
+    grace: float = 0.0
+
+
+def spawn(
+    command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool, files: Sequence[str] = ()
+) -> "AnyProcess":
+    """Start a child in a session and process group of its own.
+
+    `feed`: its stdin is a pipe and not the null device. `files` are for the child alone: they are removed when it
+    cannot be started. A ShimError says whose fault it is when it cannot.
+    """
+    try:
+        start = _start if cwd == os.getcwd() else _start_by_subprocess
+        process = start(command, environment, cwd, feed=feed)
+    except (OSError, ValueError) as error:
+        remove(files)
+        from shim.process.spawn_error import unstartable
+
+        raise unstartable(command, environment, cwd, error) from None
+    running.add(process.pid)
+    from shim.process import guard
+
+    guard.set_for(process.pid)
+    _widen(process)
+    return process
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool) -> "AnyProcess":
+    """The started process. OSError where the system refuses it, ValueError for words that it cannot be given."""
+    _close_on_exec()
+    ends: list[int] = []
+    try:
+        for _ in range(3 if feed else 2):
+            ends += os.pipe()
+        out, its_out, error, its_error, *fed = ends
+        stdin = (os.POSIX_SPAWN_DUP2, fed[0], 0) if feed else (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        pid = os.posix_spawn(
+            command[0],
+            list(command),
+            environment,
+            file_actions=[stdin, (os.POSIX_SPAWN_DUP2, its_out, 1), (os.POSIX_SPAWN_DUP2, its_error, 2)],
+            setsid=True,
+            setsigdef=DEFAULT_SIGNALS,
+        )
+    except BaseException as failure:
+        for end in ends:
+            os.close(end)
+        if not isinstance(failure, NotImplementedError):
+            raise
+        return _start_by_subprocess(command, environment, cwd, feed=feed)
+    for end in (its_out, its_error, *fed[:1]):
+        os.close(end)
+    return Process(pid, FileIO(fed[1], "w") if feed else None, FileIO(out), FileIO(error))
+
+
+def _start_by_subprocess(
+    command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool
+) -> "subprocess.Popen[bytes]":
+    """The same in any folder, and where `posix_spawn` knows no sessions (glibc before 2.26)."""
+    import subprocess
+
+    stdin = subprocess.PIPE if feed else subprocess.DEVNULL
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, lambda *_: None)  # a child inherits what is ignored, and no handler
+    try:
+        return subprocess.Popen(
+            list(command),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            cwd=cwd,
+            start_new_session=True,
+        )
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _close_on_exec() -> None:
+    """Keep from the child what our own parent left open. What Python opens is kept from it anyway."""
+    try:
+        names = os.listdir("/dev/fd")
+    except OSError:
+        names = list(map(str, range(MOST_DESCRIPTORS)))
+    for name in names:
+        if int(name) > 2:
+            try:
+                os.set_inheritable(int(name), False)
+            except OSError:
+                continue  # the descriptor of the listing itself
+
+
+def _widen(process: "AnyProcess") -> None:
+    """More room in its stdout, where the system has any: it need not wait for us to read, also not when it ends."""
+    try:
+        import fcntl
+
+        assert process.stdout is not None
+        fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except (ImportError, AttributeError, OSError):
+        return  # not Linux, or this user has as much as may be had
+
+
+def abandon(process: "AnyProcess") -> None:
+    """End a child that nobody will serve: something of ours failed between its start and the loop."""
+    from shim.process import guard
+
+    signal_group(process, "SIGKILL")
+    close_pipes(process)
+    deadline = time.monotonic() + KILL_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    running.discard(process.pid)
+    guard.dismiss(process.pid)
+
+
+def signal_group(process: "AnyProcess", name: str) -> None:
+    """A signal to a child's whole group, while it is not reaped: so long the group's number is its own."""
+    if process.returncode is not None:
+        return
+    try:
+        os.killpg(process.pid, getattr(signal, name))
+    except OSError:
+        return  # the group is gone
+
+
+def close_pipes(process: "AnyProcess") -> None:
+    """Close our ends of its pipes."""
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            try:
+                pipe.close()
+            except OSError:
+                continue  # what it was not given is lost
+
+
+def remove(files: Sequence[str]) -> None:
+    """Remove files that were for one child alone."""
+    for path in files:
+        try:
+            os.unlink(path)
+        except OSError:
+            continue  # it was never written, or is gone already

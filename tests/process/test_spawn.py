@@ -1,0 +1,105 @@
+"""Starting a child: what it gets of us, and what it does not. Real processes, in each of the two ways to start one."""
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+
+from shim.core.errors import FrontendError
+from shim.process import spawn as starting
+from shim.process.spawn import abandon, spawn
+
+SELF_PORTRAIT = """
+import json, os, signal
+def is_open(number):
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+print(json.dumps({
+    "session": os.getsid(0) == os.getpgrp() == os.getpid(),
+    "cwd": os.getcwd(),
+    "files": [number for number in range(256) if is_open(number)],
+    "hears": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+    "stdin": os.read(0, 100).decode(),
+    "variable": os.environ.get("OF_THE_CHILD"),
+}))
+"""
+
+
+def without_sessions(*_, **__):
+    raise NotImplementedError("posix_spawn: setsid unavailable on this platform")
+
+
+@pytest.fixture(params=["our own folder", "another folder", "an old library"])
+def folder(request, box, monkeypatch):
+    """Where the child is started, in each way."""
+    if request.param != "another folder":
+        monkeypatch.chdir(box.cwd)
+    if request.param == "an old library":
+        monkeypatch.setattr(os, "posix_spawn", without_sessions)
+    else:
+        monkeypatch.setattr(starting, "_start_by_subprocess" if request.param == "our own folder" else "_start", None)
+    return str(box.cwd)
+
+
+def portrait(folder, *, feed=False):
+    """What a child says of itself; with `feed` it is told something."""
+    command = [sys.executable, "-I", "-S", "-c", SELF_PORTRAIT]
+    process = spawn(command, {"OF_THE_CHILD": "yes"}, folder, feed=feed)
+    if feed:
+        process.stdin.write(b"go on")
+        process.stdin.close()
+    said = process.stdout.read()
+    assert process.wait() == 0, process.stderr.read()
+    abandon(process)
+    return json.loads(said)
+
+
+def test_a_child_has_a_session_and_its_environment(folder):
+    said = portrait(folder)
+    assert said["session"] and said["variable"] == "yes"
+    assert os.path.samefile(said["cwd"], folder)
+
+
+def test_a_child_has_its_own_three_files_and_none_that_our_parent_left_open(folder):
+    left_open = os.open(os.devnull, os.O_RDONLY)
+    try:
+        os.set_inheritable(left_open, True)
+        assert portrait(folder)["files"] == [0, 1, 2]
+    finally:
+        os.close(left_open)
+
+
+@pytest.mark.parametrize("feed", [True, False])
+def test_a_childs_stdin_is_what_it_is_told_or_nothing(folder, feed):
+    assert portrait(folder, feed=feed)["stdin"] == ("go on" if feed else "")
+
+
+def test_a_child_can_be_interrupted_although_we_cannot(folder):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert portrait(folder)["hears"]
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_no_descriptor_is_left_of_a_child_that_cannot_be_started(folder):
+    def descriptors():
+        return set(os.listdir("/dev/fd"))
+
+    before = descriptors()
+    with pytest.raises(FrontendError, match="NUL"):
+        spawn(["/bin/true", "nul\0"], {}, folder, feed=True)
+    assert descriptors() == before
+
+
+def test_the_end_of_a_child_is_told_as_popen_tells_it(folder):
+    for script, code in (("exit 3", 3), ("kill -KILL $$", -signal.SIGKILL)):
+        process = spawn(["/bin/sh", "-c", script], {}, folder, feed=False)
+        assert process.wait() == process.poll() == process.returncode == code
+        abandon(process)
