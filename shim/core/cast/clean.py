@@ -173,10 +173,7 @@ class Cleaner:
     def _string(self, text: str, place: Place) -> str:
         if not place.whole:
             return self._leaf(text, place)
-        if found := self._own(text, self.counts):
-            return cut_out(text, found)
-        self._pass(text)
-        return text
+        return text if self._pass(text) else cut_out(text, self._own(text, self.counts))
 
     def _pass(self, text: str) -> bool:
         """Whether nothing begins in a text, whatever stands before it; it is known from now on."""

@@ -106,9 +106,10 @@ class Seam:
 
     def pass_by(self, text: str) -> None:
         """A string in which nothing begins, while nothing is held back, stands before the next one."""
-        text = text if len(text) <= BEFORE_CHARACTERS else text[-BEFORE_CHARACTERS:]
-        self.stream.passed(text)
-        self.before.append(text)
+        if text:  # an empty one may be known as harmless from an id
+            text = text[-BEFORE_CHARACTERS:]
+            self.stream.passed(text)
+            self.before.append(text)
 
 
 def count(counts: dict[str, int], mark: str) -> None:

@@ -107,6 +107,12 @@ def test_a_secret_that_seems_to_end_with_its_string_goes_on_in_the_next(tmp_path
     assert texts(cast) == ["api_key=[REDACTED:assigned-secret]", " rest"]
 
 
+def test_an_empty_text_is_known_from_an_id_and_does_not_end_the_recording():
+    cleaner = Cleaner()
+    lines = (b'{"text":"so"}', b'{"id":""}', b'{"text":""}', b'{"text":"a token=b"}')
+    assert [cleaner.clean("o", line) for line in lines] == list(lines)
+
+
 def test_a_whole_secret_behind_a_letter_of_another_string_is_one(tmp_path):
     cast, _ = recorded(tmp_path, [("o", delta("Hello")), ("o", delta(SECRET))])
     assert texts(cast) == ["Hello", "[REDACTED:anthropic-key]"]
