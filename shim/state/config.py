@@ -21,6 +21,7 @@ RECORD_BYTES, LEAST_RECORD_BYTES = 10**9, 10_000  # of a cast: a day of a chatty
 LARGEST = 2**53  # of a number in the settings: seconds and bytes stay far below
 
 Table = Mapping[str, Any]
+Keys = tuple[str | int, ...]
 
 
 class VendorSettings(NamedTuple):
@@ -136,27 +137,27 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
     chosen = invocation.shim_config or environment.get("SHIM_CONFIG")
     path = chosen or os.path.join(config_directory(environment), "config.toml")
     table = _read(path, must_exist=bool(chosen))
-    _check(path, "", table, KEYS)
+    _check(path, (), table, KEYS)
     tools = table.get("tools") or {}
-    _check(path, "tools.", tools, TOOL_KEYS)
+    _check(path, ("tools",), tools, TOOL_KEYS)
     vendors = {}
     for name, settings in (table.get("vendors") or {}).items():
         if not vendor_name(name) or not isinstance(settings, dict):
-            raise _mistake(path, f"vendors.{name}", settings, "a table under a vendor's name")
-        _check(path, f"vendors.{name}.", settings, VENDOR_KEYS)
-        _check(path, f"vendors.{name}.timeouts.", settings.get("timeouts") or {}, VENDOR_TIMEOUTS)
+            raise _mistake(path, ("vendors", name), settings, "a table under a vendor's name")
+        _check(path, ("vendors", name), settings, VENDOR_KEYS)
+        _check(path, ("vendors", name, "timeouts"), settings.get("timeouts") or {}, VENDOR_TIMEOUTS)
         vendors[name] = _vendor(settings)
     named = table.get("vendor") or ()
-    dialect = DIALECTS[_choice("dialect", invocation.shim_dialect, environment, table, "claude")]
+    dialect = DIALECTS[_choice(path, "dialect", invocation.shim_dialect, environment, table, "claude")]
     line_bytes = _line_bytes(path, environment, table)
     return Settings(
         vendor=(named,) if isinstance(named, str) else tuple(named),
         dialect=dialect.name,
-        redact=_choice("redact", None, environment, table, ""),
+        redact=_choice(path, "redact", None, environment, table, ""),
         record=_record(path, table),
         record_strict=bool(table.get("record_strict", False)),
         record_max_bytes=_record_bytes(path, table),
-        terminator=_choice("terminator", invocation.shim_terminator, environment, table, "auto"),
+        terminator=_choice(path, "terminator", invocation.shim_terminator, environment, table, "auto"),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
         max_line_bytes=min(line_bytes, dialect.line_bytes or line_bytes),
@@ -190,7 +191,7 @@ def _inbound_bytes(path: str, table: Table) -> int:
     """A longer line of the child's, or of the frontend's, is skipped."""
     value = table.get("max_inbound_bytes", INBOUND_BYTES)
     if value < LEAST_LINE_BYTES:
-        raise _mistake(path, "max_inbound_bytes", value, f"a number of bytes, at least {LEAST_LINE_BYTES}")
+        raise _mistake(path, ("max_inbound_bytes",), value, f"a number of bytes, at least {LEAST_LINE_BYTES}")
     return int(value)
 
 
@@ -198,7 +199,7 @@ def _record_bytes(path: str, table: Table) -> int:
     """No recording becomes larger."""
     value = table.get("record_max_bytes", RECORD_BYTES)
     if not LEAST_RECORD_BYTES <= value <= LARGEST:
-        raise _mistake(path, "record_max_bytes", value, f"a number of bytes, at least {LEAST_RECORD_BYTES}")
+        raise _mistake(path, ("record_max_bytes",), value, f"a number of bytes, at least {LEAST_RECORD_BYTES}")
     return int(value)
 
 
@@ -210,7 +211,7 @@ def _record(path: str, table: Table) -> str:
     home = os.path.expanduser("~")
     if value.startswith("~/") and os.path.isabs(home):
         return home + value[1:]
-    raise _mistake(path, "record", value, "an absolute path, or one that begins with ~/")
+    raise _mistake(path, ("record",), value, "an absolute path, or one that begins with ~/")
 
 
 def record_path(
@@ -258,8 +259,7 @@ def state_directory(environment: Mapping[str, str]) -> str:
 
 def _read(path: str, *, must_exist: bool) -> Table:
     try:
-        with open(path, "rb") as file:
-            data = file.read(CONFIG_BYTES + 1)
+        data = _bytes(path)
     except FileNotFoundError:
         if must_exist:
             raise FrontendError(f"the settings file {path} does not exist") from None
@@ -276,12 +276,17 @@ def _read(path: str, *, must_exist: bool) -> Table:
         raise FrontendError(f"the settings file {path} is not TOML: {error}") from None
 
 
-def _check(path: str, prefix: str, table: Table, keys: Mapping[str, str]) -> None:
+def _bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(CONFIG_BYTES + 1)
+
+
+def _check(path: str, above: Keys, table: Table, kinds: Mapping[str, str]) -> None:
     for key, value in table.items():
-        if key not in keys:
-            raise _mistake(path, prefix + key, value, f"one of the keys {', '.join(keys)}")
-        if not _fits(value, keys[key]):
-            raise _mistake(path, prefix + key, value, keys[key])
+        if key not in kinds:
+            raise _mistake(path, (*above, key), value, f"one of the keys {', '.join(kinds)}")
+        if not _fits(value, kinds[key]):
+            raise _mistake(path, (*above, key), value, kinds[key])
 
 
 def _fits(value: object, kind: str) -> bool:
@@ -298,18 +303,25 @@ def _fits(value: object, kind: str) -> bool:
     return kind in (_TEXTS, _NAMES) and isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _mistake(path: str, key: str, found: object, allowed: str) -> FrontendError:
-    return FrontendError(f"{path}: {key} is {found!r}, it must be {allowed}")
+def _mistake(path: str, keys: Keys, found: object, allowed: str) -> FrontendError:
+    """The error about a value of the settings file, whose line is looked for only now."""
+    from shim.profiles.check.toml_errors import Source, Spot
+
+    return Spot(Source(path, lambda: _bytes(path).decode("utf-8", "replace")), found, keys).refused(allowed)
 
 
-def _choice(key: str, flag: str | None, environment: Mapping[str, str], table: Table, default: str) -> str:
+def _choice(path: str, key: str, flag: str | None, environment: Mapping[str, str], table: Table, default: str) -> str:
     name = f"SHIM_{key.upper()}"
-    for place, value in ((f"--shim-{key}", flag), (name, environment.get(name)), ("config.toml", table.get(key))):
+    allowed = f"one of {', '.join(CHOICES[key])}"
+    for place, value in ((f"--shim-{key}", flag), (name, environment.get(name))):
+        if value and value not in CHOICES[key]:
+            raise FrontendError(f"{place}: {key} is {value!r}, it must be {allowed}")
         if value:
-            if value not in CHOICES[key]:
-                raise _mistake(place, key, value, f"one of {', '.join(CHOICES[key])}")
-            return str(value)
-    return default
+            return value
+    value = table.get(key)
+    if value and value not in CHOICES[key]:
+        raise _mistake(path, (key,), value, allowed)
+    return value or default
 
 
 def _vendor(table: Table) -> VendorSettings:

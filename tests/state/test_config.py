@@ -92,7 +92,7 @@ def test_another_file_may_be_chosen(box, by_flag):
         ("[tools]\nallow = []", "tools.allow is [], it must be one of the keys deny, hide"),
         ("[vendors.qwen]\ntrust = 'yes'", "vendors.qwen.trust is 'yes', it must be true or false"),
         ("[vendors.qwen]\npath = 'x'", "vendors.qwen.path is 'x', it must be one of the keys bin, args,"),
-        ("[vendors.'../x']\nbin = 'x'", "vendors.../x is {'bin': 'x'}, it must be a table under a vendor's name"),
+        ("[vendors.'../x']\nbin = 'x'", "vendors.\"../x\" is {'bin': 'x'}, it must be a table under a vendor's name"),
         ("[vendors]\nqwen = 'x'", "vendors.qwen is 'x', it must be a table under a vendor's name"),
     ],
 )
@@ -100,7 +100,10 @@ def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, said):
     box.settings(toml + "\n")
     with pytest.raises(FrontendError) as refused:
         loaded(box)
-    assert str(refused.value).startswith(f"{box.config}: {said}")
+    file, line, mistake = str(refused.value).removeprefix(str(box.config)).split(":", 2)
+    assert (file, mistake.lstrip()[: len(said)]) == ("", said)
+    last = said.split(" ")[0].rpartition(".")[2].strip('"')
+    assert last in toml.split("\n")[int(line) - 1]
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
