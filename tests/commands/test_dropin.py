@@ -244,7 +244,7 @@ def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
     box.settings("terminator = 3\n")
     done = refused(box, *ASK, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused")
-    assert f"{box.config}: terminator is 3, it must be a string" in done.stderr
+    assert f"{box.config}:1: terminator is 3, it must be a string" in done.stderr
 
 
 def test_a_session_of_another_vendor_is_refused(box):
