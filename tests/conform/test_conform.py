@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from box import PATIENCE, SHIM
-from support import ROOT
+from box import PATIENCE, SHIM, stand_in
 
 from shim.conform import control as conform_control
 from shim.conform import doors as conform_doors
@@ -20,7 +19,7 @@ from shim.conform.runs import Options
 from shim.core.errors import ShimError
 from tests.program.test_threats import ESCAPES, visible
 
-FAKE = [sys.executable, "-I", "-S", str(ROOT / "tests" / "support" / "fake_claude.py")]
+FAKE = stand_in("fake_claude")
 SOON = 1.0  # the patience with one that will not answer
 DOORS = ()
 

@@ -324,8 +324,10 @@ def test_a_message_that_a_child_leaves_without_a_word_gets_an_error(box, talk):
 def test_an_unknown_kind_of_line_passes_once_something_was_asked(box, talk):
     """The Python SDK reads no more than a hundred lines before `initialize` is answered."""
     new = ndjson({"type": "unheard-of", "x": 1})
-    steps = [["out", new], ["hear", "initialize"], ["out", ndjson(ANSWER)], ["hear", "one"], ["out", new + TURN]]
-    with talk(box.fake(*steps)) as running:
+    lifeline = box.lifeline()
+    steps = [["out", new], ["drained"], ["say", lifeline.path, "read"], ["hear", "initialize"], ["out", ndjson(ANSWER)]]
+    with talk(box.fake(*steps, ["hear", "one"], ["out", new + TURN])) as running:
+        lifeline.wait_for("read")
         running.say('{"type":"control_request","request_id":"i","request":{"subtype":"initialize"}}', user("one"))
         done = running.hang_up()
     assert done.stdout.decode() == ndjson(ANSWER) + new + TURN

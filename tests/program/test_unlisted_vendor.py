@@ -7,11 +7,10 @@ is in `profiles/grok/`, and `e2e/test_unlisted_real.py` runs it.
 import json
 import shutil
 import subprocess
-import sys
 import tomllib
 
 import pytest
-from box import PATIENCE, STREAM, Done
+from box import PATIENCE, STREAM, Done, stand_in
 from flat import check_flat, short
 from support import ROOT, brief, check_turns
 
@@ -27,7 +26,7 @@ class Heron:
     def __init__(self, box):
         self.box = box
         self.log = box.path / "heron.log"
-        box.program("heron", f'exec {sys.executable} -I -S {ROOT / "tests" / "support" / "heron.py"} "$@"\n')
+        box.program("heron", f'exec {" ".join(stand_in("heron"))} "$@"\n')
         folder = box.config.parent / "vendors"
         folder.mkdir(parents=True)
         shutil.copy(PROFILES / "heron.toml", folder)

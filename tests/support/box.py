@@ -1,24 +1,30 @@
 """What the tests of the shell share: a box with a home of its own, stand-ins for vendors, and the drop-in in it."""
 
+import atexit
 import fcntl
 import json
 import os
+import py_compile
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import sweeps
+from forking import Forked, forkable
 from support import ROOT, Line, parse
 
 # -P keeps the working directory off sys.path, as -I does, and leaves PYTHONPATH to whoever breaks a copy of the code.
 SHIM = [sys.executable, "-P", "-m", "shim"]
-FAKE_CHILD = ROOT / "tests" / "support" / "fake_child.py"
+OURS = tuple(SHIM)
 PATIENCE = 10.0  # no test takes so long unless something hangs
 
 STREAM = ("--output-format", "stream-json", "--verbose")
@@ -27,6 +33,25 @@ ASK = ("-p", "hi", *STREAM)
 # A session of the demo vendor, the smallest vocabulary there is.
 START = {"type": "start", "session": "", "cwd": "/repo", "model": "m1", "tools": ["Read", "Bash"]}
 END = {"type": "end"}
+
+
+@cache
+def stand_in(name: str) -> list[str]:
+    """The command that runs a program of this folder, compiled once: it is started some hundred times."""
+    folder = tempfile.TemporaryDirectory(prefix="shim-tests-")
+    atexit.register(folder.cleanup)
+    compiled = f"{folder.name}/{name}.pyc"
+    py_compile.compile(str(Path(__file__).with_name(f"{name}.py")), compiled, doraise=True)
+    return [sys.executable, "-I", "-S", compiled]
+
+
+def start(words: Sequence[str], *, env: Mapping[str, str], **options: Any) -> "subprocess.Popen[bytes]":
+    """`shim WORDS` as a process: a fork (forking), or a real start where the interpreter is given something too."""
+    python = {name: value for name, value in env.items() if name.startswith("PYTHON")}
+    plain = all(os.environ.get(name) == value for name, value in python.items()) and tuple(SHIM) == OURS
+    if plain and not sweeps.full and forkable(options):
+        return Forked(words, env=env, **options)
+    return subprocess.Popen([*SHIM, *words], env=env, **options)
 
 
 def text(words: str) -> Line:
@@ -268,9 +293,9 @@ class Box:
     def fake(self, *steps: Sequence[Any], name: str | None = None) -> str:
         """A program that does `steps` (fake_child.py), under a name on PATH or its own; its path."""
         self._count += 1
-        plan = self.path / f"plan{self._count}.json"
-        plan.write_text(json.dumps(steps), encoding="utf-8")
-        return self.program(name or f"fake{self._count}", f'exec {sys.executable} -I -S {FAKE_CHILD} {plan} "$@"\n')
+        plan = self.path / f"plan{self._count}"
+        plan.write_text(repr(json.loads(json.dumps(steps))), encoding="ascii", errors="backslashreplace")
+        return self.program(name or f"fake{self._count}", f'exec {" ".join(stand_in("fake_child"))} {plan} "$@"\n')
 
     def fakes(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
         """A program that does another plan each time it is started, the last one from then on; its path."""
@@ -310,16 +335,14 @@ class Box:
 
     def shim(self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: bytes = b"") -> Done:
         """`shim ARGUMENTS`, to its end."""
-        done = subprocess.run(
-            [*SHIM, *arguments],
-            input=stdin,
-            capture_output=True,
-            env=self.environment() if environment is None else dict(environment),
-            cwd=self.cwd,
-            timeout=PATIENCE,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout, done.stderr.decode())
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        environment = self.environment() if environment is None else environment
+        with start(arguments, env=environment, cwd=self.cwd, **pipes) as process:
+            try:
+                stdout, stderr = process.communicate(stdin, timeout=PATIENCE)
+            finally:
+                process.kill()
+        return Done(process.returncode, stdout, stderr.decode())
 
     def claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
         """`shim claude ARGUMENTS`, to its end."""
@@ -331,9 +354,7 @@ class Box:
         environment = self.environment(**options.pop("environment", {}))
         door = options.pop("door", "claude")
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(
-            [*SHIM, door, *arguments], env=environment, cwd=self.cwd, start_new_session=True, **(pipes | options)
-        )
+        process = start([door, *arguments], env=environment, cwd=self.cwd, start_new_session=True, **(pipes | options))
         try:
             yield Running(process)
         finally:

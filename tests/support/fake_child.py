@@ -1,12 +1,12 @@
-"""A vendor's program for tests: does what a plan says, step by step. `fake_child.py PLAN.json [ARGUMENTS…]`.
+"""A vendor's program for tests: does what a plan says, step by step. `fake_child.py PLAN [ARGUMENTS…]`.
 
-A plan is a JSON list of steps, each a list of a name and its values; the steps are the functions at the end. A FIFO
-is a lifeline: words come through it, and it ends when the last process that holds it has ended.
+A plan is a list of steps, in JSON (`.json`) or as Python writes it. A step is a list of a name and its values; the
+functions at the end are the steps. A FIFO is a lifeline: words come through it, and it ends when the last process that
+holds it has ended.
 """
 
-import json
+import _signal as signal  # `signal` and `json` cost an import of ten milliseconds, and this is started very often
 import os
-import signal
 import sys
 
 LONGEST_SECONDS = 60  # no test waits longer; a forgotten child ends by itself
@@ -20,7 +20,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.alarm(LONGEST_SECONDS)
     with open(sys.argv[1], encoding="utf-8") as file:
-        plan = json.load(file)
+        plan = _json().load(file) if sys.argv[1].endswith(".json") else eval(file.read())
     for name, *values in plan:
         STEPS[name](*values)
     sys.stdout.flush()
@@ -48,12 +48,12 @@ def serve() -> None:
         read()
         return
     while line := sys.stdin.buffer.readline():
-        event = json.loads(line)
+        event = _json().loads(line)
         if event["type"] == "user":
             return
         if event["type"] == "control_request":
             answer = {"subtype": "success", "request_id": event["request_id"], "response": {"commands": []}}
-            out(json.dumps({"type": "control_response", "response": answer}) + "\n")
+            out(_json().dumps({"type": "control_response", "response": answer}) + "\n")
 
 
 def record(path: str) -> None:
@@ -67,7 +67,7 @@ def record(path: str) -> None:
         "group": os.getpgrp(),
     }
     with open(path + ".tmp", "w", encoding="utf-8") as file:
-        json.dump(facts, file)
+        _json().dump(facts, file)
     os.replace(path + ".tmp", path)
 
 
@@ -102,7 +102,7 @@ def repeat(text: str, count: int, descriptor: int = 1) -> None:
 
 def quote(before: str, after: str) -> None:
     """Write what was read from stdin as a JSON string between two texts."""
-    out(before + json.dumps(_stdin.decode("utf-8", "replace")) + after)
+    out(before + _json().dumps(_stdin.decode("utf-8", "replace")) + after)
 
 
 def cat(path: str, at_once: int = 0) -> None:
@@ -110,6 +110,17 @@ def cat(path: str, at_once: int = 0) -> None:
     with open(path, "rb") as file:
         while data := file.read(at_once or -1):
             _write(1, data)
+
+
+def drained() -> None:
+    """Wait until all that was written to stdout was read."""
+    import fcntl
+    import select
+    import termios
+
+    waiting = bytearray(4)
+    while fcntl.ioctl(1, termios.FIONREAD, waiting) == 0 and any(waiting):
+        select.select([], [], [], 0.005)
 
 
 def say(fifo: str, word: str) -> None:
@@ -234,6 +245,12 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
+def _json():
+    import json
+
+    return json
+
+
 def _write(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
@@ -241,7 +258,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 _DOES = (
-    *(read, hear, serve, record, put, out, complain, fill, repeat, quote, cat),
+    *(read, hear, serve, record, put, out, complain, fill, repeat, quote, cat, drained),
     *(say, wait, ignore, exit_on, out_on, close, spawn, wrap, hold, daemon, orphan, hang, die, leave),
 )
 STEPS = {step.__name__: step for step in _DOES}

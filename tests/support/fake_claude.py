@@ -8,9 +8,7 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
-import uuid
 
 DEFECT = os.environ.get("FAKE_DEFECT", "")
 VARIADIC = ("--allowedTools", "--disallowedTools", "--tools", "--add-dir", "--mcp-config", "--betas")
@@ -46,6 +44,14 @@ REPLAY = {
     "get_binary_version": {"version": "2.1.0"}, "rewind_files": "File rewinding is not enabled.",
     "mcp_reconnect": "Server not found: x", "mcp_toggle": "Server not found: x",
 }  # fmt: skip
+
+
+def new_uuid():
+    """Of version 4, without the import of `uuid`, which costs more than all else here."""
+    value = bytearray(os.urandom(16))
+    value[6], value[8] = value[6] & 0x0F | 0x40, value[8] & 0x3F | 0x80
+    text = value.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def broken(name):
@@ -118,7 +124,7 @@ class Fake:
         self.partial = "--include-partial-messages" in flags
         self.sdk = flags.get("--input-format") == "stream-json"
         self.model, self.mode = flags.get("--model", "m1"), flags.get("--permission-mode", "default")
-        self.session = str(uuid.uuid4())
+        self.session = new_uuid()
         self.failed = False
         self.said = []
         self.waiting = []
@@ -128,7 +134,7 @@ class Fake:
     # -- lines out -----------------------------------------------------------------------------------------------
 
     def emit(self, kind, **fields):
-        line = {"type": kind, **fields, "session_id": self.session, "uuid": str(uuid.uuid4())} | {
+        line = {"type": kind, **fields, "session_id": self.session, "uuid": new_uuid()} | {
             key: fields[key] for key in ("uuid",) if key in fields
         }
         self.change(kind, line)
@@ -181,7 +187,7 @@ class Fake:
             self.event(type="content_block_stop", index=index)
 
     def begin_reply(self):
-        self.reply = f"msg_{uuid.uuid4().hex[:8]}"
+        self.reply = f"msg_{os.urandom(4).hex()}"
         start = {"id": "other" if broken("other-message") else self.reply, "type": "message", "role": "assistant"}
         if not broken("start-without-usage"):
             start["usage"] = USAGE
@@ -222,7 +228,7 @@ class Fake:
             self.emit("system", subtype="session_state_changed", state="running")
         self.init()
         if echo is not None and "--replay-user-messages" in self.flags and not broken("no-replay"):
-            self.emit("user", message=echo["message"], uuid=echo.get("uuid", str(uuid.uuid4())), isReplay=True)
+            self.emit("user", message=echo["message"], uuid=echo.get("uuid", new_uuid()), isReplay=True)
         if broken("says-escapes"):
             prompt = "\x1b]52;c;ZXZpbA==\x07[red]x[/red]\u202e"
         if DEFECT.startswith("api-"):
@@ -252,6 +258,8 @@ class Fake:
     def count(self):
         if not self.sdk:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+            import subprocess
+
             child = subprocess.Popen(["sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL)
         self.begin_reply()
         self.event(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
@@ -287,7 +295,7 @@ class Fake:
         self.end_reply(None)
 
     def write_file(self):
-        identity = f"toolu_{uuid.uuid4().hex[:8]}"
+        identity = f"toolu_{os.urandom(4).hex()}"
         given = {"file_path": "conform.txt", "content": "conform"}
         self.begin_reply()
         call = {"type": "tool_use", "id": identity, "name": "Write", "input": given}
@@ -345,7 +353,7 @@ class Fake:
     # -- the control protocol ------------------------------------------------------------------------------------
 
     def ask(self, subtype, **fields):
-        identity = str(uuid.uuid4())
+        identity = new_uuid()
         line = {"type": "control_request", "request_id": identity, "request": {"subtype": subtype, **fields}}
         write(json.dumps(line).encode() + b"\n")
         while (line := self.next_line()) is not None:

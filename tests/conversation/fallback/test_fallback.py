@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from box import ASK, Done, ndjson
+from box import ASK, Done, ndjson, stand_in
 from several import BYE, LIMITED, UNAUTHORIZED, Several, answer, failed, hello, say
-from support import ROOT, brief, check_turns
+from support import brief, check_turns
 
 from tests.conversation.test_conversation import CONVERSE, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
@@ -463,7 +463,7 @@ def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, tal
 
 def test_a_real_claude_that_answers_keeps_its_session_to_itself(several):
     several.settings("claude", "bee")
-    several.box.program("claude", f'exec {sys.executable} -I -S {ROOT / "tests" / "support" / "fake_claude.py"} "$@"\n')
+    several.box.program("claude", f'exec {" ".join(stand_in("fake_claude"))} "$@"\n')
     done = converse(several, user("one"), user("two"))
     assert done.status == 0 and vendors(done) == ["claude"] * 4
     (session,) = {line["session_id"] for line in done.lines if "session_id" in line}

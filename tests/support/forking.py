@@ -1,0 +1,204 @@
+"""The drop-in as a process that costs no start: forked from one that has imported everything already.
+
+Python and our imports are most of what a test of a process costs. A server, one for each pytest process, imports the
+package and waits; for each start it forks, and the fork runs `shim.__main__.main` with the arguments, the environment,
+the working directory and the descriptors that it was given. The fork is a child of pytest (CLONE_PARENT), so that it
+is waited for and signalled like any other.
+
+What is about starting itself, or about the interpreter, uses `subprocess` (`Box.exec`). `make full` does so everywhere.
+"""
+
+import ctypes
+import importlib
+import inspect
+import os
+import pkgutil
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+CLONE_PARENT = 0x8000
+SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
+possible = sys.platform == "linux" and SYS_CLONE is not None
+EXTRAS = ("anyio._backends._asyncio", "rich.console", "rich.live", "rich.markdown", "rich.table", "typer.rich_utils")
+
+
+class Forked(subprocess.Popen[bytes]):
+    """`shim WORDS` as a child of this process, with the options of `Popen`."""
+
+    def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
+        names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
+        files = [names["p2cread"], names["c2pwrite"], names["errwrite"]]
+        request = (tuple(args), dict(names["env"]), os.fspath(names["cwd"]), bool(names["start_new_session"]))
+        self.pid = server().fork(
+            repr(request).encode(), [own if file == -1 else file for own, file in enumerate(files)]
+        )
+        self._child_created = True
+        pipes = [names[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+class Server:
+    """The process that forks."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._asking = threading.Lock()  # some tests start several from threads of theirs
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", __file__, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, "LANG": "C.UTF-8"},
+        )  # fmt: skip
+        theirs.close()
+
+    def fork(self, request: bytes, files: Sequence[int]) -> int:
+        """Start one; its pid."""
+        with self._asking:
+            socket.send_fds(self._socket, [len(request).to_bytes(8, "big")], files)
+            self._socket.sendall(request)
+            said = self._socket.recv(8)
+        assert said, "the server of forks has ended"
+        return int.from_bytes(said, "big")
+
+
+_server: list[Server] = []
+_starting = threading.Lock()
+
+
+def server() -> Server:
+    """The server of this process; another one where something ended it."""
+    with _starting:
+        if not _server or _server[0].process.poll() is not None:
+            _server[:] = [Server()]
+            _spare(_server[0].process.pid)
+        return _server[0]
+
+
+def _spare(pid: int) -> None:
+    """Keep the server from tests in this process that end everything below it."""
+    from shim.process import strays
+
+    descendants = strays.descendants
+    strays.descendants = lambda root, keep=(): descendants(root, {*keep, pid})
+
+
+def forkable(options: Mapping[str, Any]) -> bool:
+    """Whether a process with these options of `Popen` may be a fork."""
+    known = {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session"}
+    return possible and known.issuperset(options)
+
+
+# -- the server ------------------------------------------------------------------------------------------------------
+
+
+def serve(descriptor: int) -> list[str]:
+    """Fork whenever that is asked for; comes back in each fork, with its arguments."""
+    import _posixsubprocess  # noqa: F401 - what the first child of each fork would import
+
+    import shim
+
+    for module in pkgutil.walk_packages(shim.__path__, "shim."):
+        _import(module.name)
+    for name in EXTRAS:
+        _import(name)
+    import gc
+
+    gc.collect()
+    gc.freeze()
+    with socket.socket(fileno=descriptor) as asked:
+        while header := socket.recv_fds(asked, 8, 3)[:2]:
+            size, files = header
+            if not size:
+                os._exit(0)
+            request = b""
+            while len(request) < int.from_bytes(size, "big"):
+                request += asked.recv(int.from_bytes(size, "big") - len(request))
+            pid = _clone()
+            if not pid:
+                return _become(request, files)
+            asked.sendall(pid.to_bytes(8, "big"))
+            for file in files:
+                os.close(file)
+    raise AssertionError
+
+
+def _import(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except ImportError:  # of an extra that is not installed
+        pass
+
+
+def _clone() -> int:
+    """`fork`, but the new process is a sibling; 0 in it."""
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    pid: int = ctypes.PyDLL(None).syscall(SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    (python.PyOS_AfterFork_Parent if pid else python.PyOS_AfterFork_Child)()
+    return pid
+
+
+def _become(request: bytes, files: Sequence[int]) -> list[str]:
+    """Take over what was given to a fork; its arguments."""
+    arguments, environment, cwd, session = eval(request)
+    for own, file in enumerate(files):
+        os.dup2(file, own)
+    for file in files:
+        os.close(file)
+    if session:
+        os.setsid()
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        was = getattr(sys, name)
+        own = open(was.fileno(), mode, encoding="utf-8", errors=was.errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, own)
+        setattr(sys, f"__{name}__", own)
+    return list(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """`python -m shim ARGUMENTS`; the exit status."""
+    from shim.__main__ import main
+
+    sys.argv = [str(sys.modules["shim.__main__"].__file__), *arguments]
+    try:
+        main()
+    except SystemExit as left:
+        if left.code is None or isinstance(left.code, int):
+            return left.code or 0
+        sys.stderr.write(f"{left.code}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        return 1
+    return 0
+
+
+def _leave(status: int) -> None:
+    """End as the interpreter does, without taking everything down piece by piece."""
+    import atexit
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            status = 120
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    _leave(_run(serve(int(sys.argv[1]))))
