@@ -112,6 +112,12 @@ def test_every_path_that_is_named_exists(page):
             assert (ROOT / word).exists(), word
 
 
+def test_a_line_is_followed_through_five_files_at_most():
+    text = text_of(MANUAL / "how-it-works.md")
+    followed = re.findall(r"^\d\. `(shim/[a-z_/]+\.py)`", text, re.MULTILINE)
+    assert 3 <= len(followed) <= 5 and len(set(followed)) == len(followed)
+
+
 @EVERY_PAGE
 def test_every_target_of_make_that_is_named_exists(page):
     makefile = text_of(ROOT / "Makefile")
