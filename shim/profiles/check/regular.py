@@ -3,130 +3,136 @@
 A vendor's text is anybody's words, and Python's `re` tries every way to match. Two forms are refused: a repeated group
 whose turns can be cut differently (`(a+)+`, `(a|ab)*`, `(aa?){9}`: the time doubles with each character or turn), and
 repetitions that share a text between them (`.*x.*y`, `^\\s*(.*?)\\s*$`: the time grows with the cube of its length).
-One such pair is taken behind `^`, and one repetition anywhere: the square of the few characters that are looked at.
+One such pair is allowed behind `^`, and one repetition anywhere: the time is then the square of the few characters that
+are looked at.
+
+The tree is that of Python's own parser, so what is judged here is what will run.
 """
 
 import re
+from collections.abc import Iterable
+from re import _compiler, _parser  # type: ignore[attr-defined]  # no public module has the tree
+from typing import Any, NamedTuple
 
-_ATOM = (
-    r"(?s:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?(?:[a-zA-Z]+|P=\w+)\)|\((?:\?(?:P<\w+>|[a-zA-Z-]*:|[=!>]|<[=!]))?"
-    r"|\)|\||[*+?]\??|\{\d*,?\d*\}\??|.)"
-)
-_QUANTIFIER = r"([*+?])\??|\{(\d*)(,?)(\d*)\}\??"
-_FLAGS = r"\(\?[a-zA-Z]+\)"
-_FOLDS = r"\(\?[a-zA-Z]*i"  # case does not count in the pattern, or in a part of it
 MANY = 50  # repetitions of `{n,m}` are as good as without an end
-SAMPLES = "".join(map(chr, range(128))) + "é—"  # the characters that two atoms may have in common
+SAMPLES = "".join(map(chr, range(128))) + "é—"  # the characters that two parts may have in common
 CUT = "a regular expression without a repetition, a choice or a ? inside a repeated group"
 SHARED = "a regular expression whose repetitions share no text: with ^ in front, or characters between that none takes"
-_WIDTHLESS = frozenset(("^", "$", "\\b", "\\B", "\\A", "\\Z"))
-_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 -_/:,;<>=!\"'@#%&~`")
 
 Characters = frozenset[str]
-_NONE: Characters = frozenset()
+_REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 
 
-class _Group:
-    """A group while it is read. `degree` is the power of the time, `shared` what the last repetition may still take."""
+class _CutError(Exception):
+    """The turns of a repeated group can be cut differently."""
 
-    def __init__(self, degree: int, shared: Characters) -> None:
-        self.entry = shared
-        self.start, self.degree, self.shared = degree, degree, shared
-        self.ends: list[tuple[int, Characters]] = []  # of the alternatives before this one
-        self.firsts = [""]  # the first atom of each alternative
-        self.characters = _NONE
-        self.varies = False  # whether it can match texts of different lengths, other than by its alternatives
 
-    def choose(self) -> None:
-        """Another alternative."""
-        self.ends.append((self.degree, self.shared))
-        self.degree, self.shared = self.start, self.entry
-        self.firsts.append("")
+class _Way(NamedTuple):
+    """What is known behind a part of a pattern.
 
-    def first(self, atom: str) -> None:
-        """What an alternative begins with."""
-        self.firsts[-1] = self.firsts[-1] or atom
+    degree      the power of the time that it takes
+    shared      the characters that the last repetition may still take
+    characters  those that the part itself takes
+    varies      it can match texts of different lengths, other than by alternatives that begin differently
+    """
 
-    @property
-    def cuts(self) -> bool:
-        """Whether a text can be cut into turns of this group in several ways."""
-        return self.varies or (
-            len(self.firsts) > 1
-            and (len(set(self.firsts)) < len(self.firsts) or not all(one in _PLAIN for one in self.firsts))
-        )
-
-    def take(self, characters: Characters, least: int, many: bool) -> None:
-        """An atom, or a group: at least so many times, or without an end."""
-        self.characters |= characters
-        meets = bool(characters & self.shared)
-        if many:
-            self.degree += meets
-            self.shared = characters if least and not meets else self.shared | characters
-        elif least and not meets:
-            self.shared = _NONE
-
-    def leave(self, inner: "_Group", least: int, many: bool, varies: bool) -> None:
-        """A group inside is over."""
-        ends = [*inner.ends, (inner.degree, inner.shared)]
-        before, self.degree = self.shared, max(degree for degree, _ in ends)
-        self.varies = self.varies or inner.cuts or varies
-        self.shared = frozenset().union(*(shared for _, shared in ends), *(() if least else (before,)))
-        self.characters |= inner.characters
-        if many:
-            self.degree += bool(inner.characters & before)
-            self.shared |= inner.characters
+    degree: int
+    shared: Characters
+    characters: Characters = frozenset()
+    varies: bool = False
 
 
 def fault(pattern: str) -> str:
-    """What a pattern must be and is not; "" for a good one. It need not be one that compiles."""
-    if not any(sign in pattern for sign in "*+{"):
+    """What a pattern must be and is not; "" for a good one, and for one that does not compile."""
+    try:
+        tree = _parser.parse(pattern)
+        anchored = bool(tree) and str(tree[0][1]) in ("AT_BEGINNING", "AT_BEGINNING_STRING")
+        start = 0 if anchored and not tree.state.flags & re.MULTILINE else 1
+        return SHARED if _sequence(tree, _Way(start, frozenset()), tree.state.flags).degree > 1 else ""
+    except _CutError:
+        return CUT
+    except (re.error, RecursionError, OverflowError):
         return ""
-    atoms, folds = re.findall(_ATOM, pattern), re.search(_FOLDS, pattern) is not None
-    groups = [_Group(0 if pattern.startswith("^") and "|" not in pattern else 1, _NONE)]
-    place = 0
-    while place < len(atoms):
-        atom, group = atoms[place], groups[-1]
-        place += 1
-        if atom[0] == "(" and atom[-1] != ")":
-            group.first(atom)
-            groups.append(_Group(group.degree, group.shared))
-        elif atom == "|":
-            group.choose()
-        elif atom != ")" or len(groups) > 1:
-            least, most, varies, counted = _times(atoms[place] if place < len(atoms) else "")
-            many = most > MANY and varies
-            place += counted
-            if atom == ")":
-                groups.pop()
-                if group.cuts and most > 1:
-                    return CUT
-                groups[-1].leave(group, least, many, varies)
-            elif atom not in _WIDTHLESS and not re.fullmatch(_FLAGS, atom):
-                group.first(atom)
-                group.varies = group.varies or varies
-                group.take(_characters(atom, folds=folds), least, many)
-    return SHARED if max([groups[0].degree, *(degree for degree, _ in groups[0].ends)]) > 1 else ""
 
 
-def _times(sign: str) -> tuple[int, int, bool, bool]:
-    """What stands behind an atom: the least of times, the most, whether that varies, and if it is a sign at all."""
-    found = re.fullmatch(_QUANTIFIER, sign)
-    if found is None or sign in ("{}", "{,}"):
-        return 1, 1, False, False
-    if found[1]:
-        return int(found[1] == "+"), 1 if found[1] == "?" else MANY + 1, True, True
-    least = int(found[2] or 0)
-    most = least if not found[3] else int(found[4]) if found[4] else max(MANY, least) + 1
-    return least, most, most > least, True
+def beginning(pattern: str) -> str:
+    """The text that everything begins with that a good pattern finds; "" where that differs."""
+    tree = _parser.parse(pattern)
+    found = ""
+    for operator, value in () if tree.state.flags & re.IGNORECASE else tree:
+        if str(operator) != "LITERAL":
+            break
+        found += chr(value)
+    return found
 
 
-def _characters(atom: str, *, folds: bool) -> Characters:
-    """Which of the samples an atom matches; `folds`: case does not count."""
-    if len(atom) == 1 and atom != ".":
-        found = frozenset(atom)
-    else:
-        try:
-            found = frozenset(re.findall(atom, SAMPLES, re.DOTALL))
-        except re.error:
-            return frozenset(SAMPLES)  # a group's text again
-    return found | {one.swapcase() for one in found} if folds else found
+def _sequence(parts: Any, before: _Way, flags: int) -> _Way:
+    """Parts behind each other; `before` is what is known in front of them."""
+    way = before._replace(characters=frozenset(), varies=False)
+    for operator, value in parts:
+        name, least, most, inner = str(operator), 1, 1, [(operator, value)]
+        if name in _REPEATS:
+            least, most, inner = value
+        if name != "AT":
+            way = _repeated(way, inner, int(least), int(most), flags)
+    return way
+
+
+def _repeated(before: _Way, parts: Any, least: int, most: int, flags: int) -> _Way:
+    """Parts that come at least and at most so many times."""
+    inner = _group(parts, before, flags)
+    if inner.varies and most > 1:
+        raise _CutError
+    shared = inner.shared | (frozenset() if least else before.shared)
+    degree = inner.degree
+    if most > MANY and most > least:
+        degree += bool(inner.characters & before.shared)
+        shared |= inner.characters
+    varies = before.varies or inner.varies or most > least
+    return _Way(degree, shared, before.characters | inner.characters, varies)
+
+
+def _group(parts: Any, before: _Way, flags: int) -> _Way:
+    """One part, or those of a group."""
+    if len(parts) != 1:
+        return _sequence(parts, before, flags)
+    ((operator, value),) = parts
+    match str(operator):
+        case "SUBPATTERN":
+            _, added, removed, inner = value
+            return _sequence(inner, before, (flags | added) & ~removed)
+        case "ASSERT" | "ASSERT_NOT":
+            return _sequence(value[1], before, flags)
+        case "ATOMIC_GROUP":
+            return _sequence(value, before, flags)
+        case "BRANCH":
+            return _alternatives(value[1], before, flags)
+        case "GROUPREF_EXISTS":
+            return _alternatives([one or [] for one in value[1:]], before, flags)
+        case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+            return _sequence(parts, before, flags)
+    taken = _characters(operator, value, flags)
+    meets = bool(taken & before.shared)
+    return _Way(before.degree, before.shared if meets else frozenset(), taken)
+
+
+def _alternatives(alternatives: Iterable[Any], before: _Way, flags: int) -> _Way:
+    """One of several: a text is cut in one way only where each begins with a character of its own."""
+    ways = [_sequence(one, before, flags) for one in alternatives]
+    firsts = [chr(one[0][1]).casefold() if one and str(one[0][0]) == "LITERAL" else "" for one in alternatives]
+    return _Way(
+        max(way.degree for way in ways),
+        frozenset().union(*(way.shared for way in ways)),
+        frozenset().union(*(way.characters for way in ways)),
+        any(way.varies for way in ways) or "" in firsts or len(set(firsts)) < len(firsts),
+    )
+
+
+def _characters(operator: Any, value: Any, flags: int) -> Characters:
+    """Which of the samples one part matches; of a literal the literal itself."""
+    if str(operator) == "GROUPREF":
+        return frozenset(SAMPLES)
+    found = {chr(value)} if str(operator) == "LITERAL" else set[str]()
+    one = _parser.SubPattern(_parser.State(), [(operator, value)])
+    found.update(_compiler.compile(one, flags & re.IGNORECASE | re.DOTALL).findall(SAMPLES))
+    return frozenset(found)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.profiles.check.regular import CUT, SHARED, fault
+from shim.profiles.check.regular import CUT, SHARED, beginning, fault
 from shim.profiles.load.files import packaged
 from shim.vendors import PROFILES
 
@@ -15,6 +15,8 @@ from shim.vendors import PROFILES
         *(r"\[exit:(-?[1-9]\d*) \| \d+ms\]", "^<system>.*?</system>", r"^mcp_([^_]+)_(.+)$", "^a.*b.*c"),
         *("(a|b)(c|d)", "^(?:x{3}){4}", r"^\s*\{", "(?:foo)+bar", "a{1,3}b{1,3}", r"(?i)error: \w+", r"\w+@\w+\.\w*"),
         *("(a+){1}", "a*A*b", "(?:a*)(?:b*)c", "(?:a*)b(?P<i>c*)C*"),
+        # Python reads these as one set of characters, and as an `a` with a choice behind it
+        *(r"(\w|a)+", "(?:ab|ac)*", "^(?:x|y)*[xy]*"),
     ],
 )
 def test_a_pattern_that_ends_soon_is_taken(pattern):
@@ -26,7 +28,7 @@ def test_a_pattern_that_ends_soon_is_taken(pattern):
     [
         *("(a+)+", "(a*)*", "(?:a|b*){2,}", "((a+)b?)*", "(a+|b)*", "(?:x+){3,}", r"(\w+\s?)*", "(a{1,3})+"),
         # no repetition inside, and yet every turn can be cut differently
-        *("(a|a)+", "(a|ab)*", "(aa?)+", r"(\w|a)+", "(a||b)+", "((a|a)b)*", "(?:(x)|(x))+", "(a|a){60}(a|a){2,70}"),
+        *("(a|a)+", "(a|ab)*", "(aa?)+", "(a||b)+", "((a|a)b)*", "(?:(x)|(x))+", "(a|a){60}(a|a){2,70}"),
         # so many times and no more, which is as bad as without an end
         *("(?:a+){49}b", "(?:a{0,3}){40}b", "(a|a){60}", r"(a+){0,2}", r"(?i:[ab]+?){2}"),
     ],
@@ -74,3 +76,22 @@ def test_the_patterns_of_the_bundled_profiles_are_found():
 def test_a_broken_pattern_is_somebody_elses_affair():
     for pattern in ("(", ")", "a)+b+", "[", "{", "a{", "*", "(?", "\\", "a{,}b{}", "(?P<x>a)(?P=x)+b+"):
         fault(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (r"\[exit:-?[1-9]\d* \| ", "[exit:"),
+        ("abc", "abc"),
+        ("ab*", "a"),
+        ("a|b", ""),
+        ("ax|ay", "a"),
+        ("^ab", ""),
+        ("(?i)ab", ""),
+        ("(?i:a)b", ""),
+        ("(ab)c", ""),
+        (".", ""),
+    ],
+)
+def test_what_everything_begins_with_that_a_pattern_finds(pattern, expected):
+    assert beginning(pattern) == expected
