@@ -21,6 +21,8 @@ from shim.profiles.run.engine import Engine
 STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
 REASON_CHARACTERS = 2000  # as `ending` has of a stderr
 
+Handler = Callable[[Event], None]
+
 
 class ProfileTranslator(Engine):
     """Runs the rules of one profile. An adapter is a subclass with `on_event` or `on_exit` of its own."""
@@ -35,7 +37,24 @@ class ProfileTranslator(Engine):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self.handlers = self.by_type = Handlers(self, self.rules)
+        self.handlers = dict.fromkeys(self.rules.types, self._first)
+        self.others: Handler = self._first_other
+
+    def _first(self, event: Event) -> None:
+        """The first event of its type: its rules are compiled now."""
+        kind = event["type"]
+        self.handlers[kind] = handler = MethodType(self.rules.handler(kind), self)
+        handler(event)
+
+    def _first_other(self, event: Event) -> None:
+        """The first event of a type that no rule names."""
+        self.others = MethodType(self.rules.handler(None), self)
+        self.others(event)
+
+    def unread(self, event: Event) -> Translator:
+        """An event of a type that no rule names: the rules for any type."""
+        self.others(event)
+        return self
 
     def begin(self, turn: Turn) -> None:
         """Another turn."""
@@ -108,8 +127,8 @@ class UntypedTranslator(ProfileTranslator):
 
     def feed(self, event: Event) -> None:
         """Handle one event: the rules of its type, or those for any."""
-        kind, handlers = event.get("type"), self.by_type
-        (handlers.get(kind, handlers.others) if kind.__class__ is str else handlers.others)(event)
+        kind = event.get("type")
+        (self.handlers.get(kind, self.others) if kind.__class__ is str else self.others)(event)
 
 
 class AdaptedTranslator(ProfileTranslator):
@@ -119,30 +138,8 @@ class AdaptedTranslator(ProfileTranslator):
         """Handle one event: the adapter, then the rules of its type, or those for any."""
         if self.on_event(event):
             return
-        kind, handlers = event.get("type"), self.by_type
-        (handlers.get(kind, handlers.others) if kind.__class__ is str else handlers.others)(event)
-
-
-class Handlers(dict[Any, Callable[[Event], None]]):
-    """The handlers by type. Each is compiled when its first event comes; `others` is that of all other types."""
-
-    def __init__(self, engine: Engine, rules: Rules) -> None:
-        super().__init__(dict.fromkeys(rules.types, self._first))
-        self._engine = engine
-        self._rules = rules
-        self.others: Callable[[Event], None] = self._first_other
-
-    def __missing__(self, kind: Any) -> Callable[[Event], None]:
-        return self.others
-
-    def _first(self, event: Event) -> None:
-        kind = event["type"]
-        self[kind] = handler = MethodType(self._rules.handler(kind), self._engine)
-        handler(event)
-
-    def _first_other(self, event: Event) -> None:
-        self.others = MethodType(self._rules.handler(None), self._engine)
-        self.others(event)
+        kind = event.get("type")
+        (self.handlers.get(kind, self.others) if kind.__class__ is str else self.others)(event)
 
 
 def translator(spot: Spot, stream: Stream, adapter: type[Translator] | None) -> type[ProfileTranslator]:

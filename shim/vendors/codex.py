@@ -27,10 +27,10 @@ class CodexTranslator(ProfileTranslator):
         self._record: Record | None = None
 
     def on_event(self, event: Event) -> bool:
-        item, kind = event.get("item"), event.get("type")
         home = self.turn.terms.home
         if home is None:
             return False
+        item, kind = event.get("item"), event.get("type")
         of = item.get("type") if isinstance(item, dict) else None
         if of not in NEWS and kind not in ENDS:
             return False

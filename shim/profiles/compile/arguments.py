@@ -1,12 +1,13 @@
 """The arguments of a call in Claude's words: one function for each tool (`tools` has how a profile says it)."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from shim.core.reading.account import Account
 from shim.core.vendor.tools import Arguments
 from shim.profiles.check.toml_errors import Spot
-from shim.profiles.compile.conditions import conditions
+from shim.profiles.compile.conditions import all_of, conditions
 from shim.profiles.compile.fields import field, fields
 from shim.profiles.compile.names import NAMES
 from shim.profiles.compile.source import Function, literal
@@ -17,21 +18,15 @@ Change = Callable[[Arguments], tuple[str, Arguments]]
 Getter = Callable[[Arguments], Any]
 
 
-class _NoEngine:
-    """What is repaired in a field of arguments is counted nowhere; the call itself is."""
-
-    account = Account()
-
-
-_NAMES = NAMES | {"engine": _NoEngine}
+# What is repaired in a field of arguments is counted nowhere; the call itself is.
+_NAMES = NAMES | {"engine": SimpleNamespace(turn=SimpleNamespace(account=Account()))}
 
 
 def change(spot: Spot, alternatives: list[Spot]) -> Change:
     """From a call's arguments to Claude's name and arguments; the arguments that came are not changed."""
     here = Function("event")
     for one in alternatives:
-        tests = [asked.test(here) for asked in conditions(one.at("match"))]
-        with here.block(f"if {' and '.join(tests) or 'True'}:"):
+        with here.block(f"if {all_of(conditions(one.at('match')), here)}:"):
             _arguments(one, spot, here)
     _arguments(spot, spot, here)
     return here.made("change", _NAMES)

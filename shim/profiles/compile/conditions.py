@@ -26,9 +26,9 @@ class Condition(NamedTuple):
     path: Spot
     holds: Callable[[str, Function], str]
 
-    def test(self, here: Function, known: str | None = None) -> str:
-        """The condition as an expression; `known` is the name of the value, where it was read before."""
-        return self.holds(known or path(self.path, here), here)
+    def test(self, here: Function) -> str:
+        """The condition as an expression."""
+        return self.holds(path(self.path, here), here)
 
 
 def conditions(spot: Spot, *, leave: str = "", of_item: bool = False) -> list[Condition]:
@@ -43,6 +43,11 @@ def conditions(spot: Spot, *, leave: str = "", of_item: bool = False) -> list[Co
             asked = Spot(spot.source, text, (*spot.keys, key))
             found += [Condition(asked, holds) for holds in _tests(spot.at(key))]
     return found
+
+
+def all_of(asked: list[Condition], here: Function) -> str:
+    """All of some conditions as one expression."""
+    return " and ".join([one.test(here) for one in asked]) or "True"
 
 
 def _tests(spot: Spot) -> list[Callable[[str, Function], str]]:

@@ -82,11 +82,18 @@ RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note
 
 def _session(spot: Spot, told: Told, here: Function) -> None:
     names = ("model", "cwd", "mode", "vendor_version", "key_source")
-    others = [f"{literal(name)}: {field(spot.at(name), here)}" for name in names if spot.at(name)]
-    listed = optional(spot.at("tools"), here)
+    facts = [f"{name}={field(spot.at(name), here)}" for name in names if spot.at(name)]
+    if spot.at("tools"):
+        listed, again = here.held(field(spot.at("tools"), here))
+        shown = f"engine.shown({again})" if told.hides else again
+        facts.append(f"tools=claude_names({here.constant(told.tools)}, {shown}) if {listed} is not None else None")
     session = optional(spot.at("session_id"), here)
-    if others or spot.at("tools"):
-        here.line(f"engine.started({session}, {{{', '.join(others)}}}, {listed})")
+    if facts:
+        here.line(f"session = {session}")
+        with here.block("if engine.doubts:"):
+            here.line("engine.doubt(session)")
+        here.line("engine.session = session")
+        here.line(f"engine.turn.started(session_id=session, {', '.join(facts)})")
         return
     session, again = here.held(session)
     with here.block(f"if {session} != engine.session:"):
@@ -101,7 +108,13 @@ def _speech(kind: str) -> Callable[[Spot, Told, Function], None]:
         if not spot.at("block") and kind in told.reconciled:
             block = f"engine.keys[{literal(kind)}]"
         elif mode == "final" and not spot.at("block"):
-            here.line(f"engine.{'say' if told.late else 'turn.say'}({words}, {literal(kind)})")
+            if told.late:
+                with here.block("if engine.held or engine.turn.open:"):
+                    here.line(f"engine.say({words}, {literal(kind)})")
+                with here.block("else:"):
+                    here.line(f"engine.turn.say({words}, {literal(kind)})")
+            else:
+                here.line(f"engine.turn.say({words}, {literal(kind)})")
             return
         if mode == "delta":
             here.line(f"engine.turn.{kind}({words}, {block})")
@@ -112,7 +125,8 @@ def _speech(kind: str) -> Callable[[Spot, Told, Function], None]:
 
 
 def _reply(spot: Spot, told: Told, here: Function) -> None:
-    here.line("engine.gathered()")
+    if told.pieces:
+        here.line("engine.gathered()")
     here.line(f"engine.turn.message(model={optional(spot.at('model'), here)})")
 
 
@@ -138,7 +152,8 @@ def _tool_use(spot: Spot, told: Told, here: Function) -> None:
     if told.late:
         with here.block("if engine.held:"):
             here.line("engine.calls()")
-    here.line(f"engine.turn.tool_use({own}, *translate({here.constant(told.tools)}, {name}, {given}))")
+    here.line(f"name, given = translate({here.constant(told.tools)}, {name}, {given})")
+    here.line(f"engine.turn.tool_use({own}, name, given)")
 
 
 def _tool_input(spot: Spot, told: Told, here: Function) -> None:
@@ -231,7 +246,8 @@ def _compacted(spot: Spot, told: Told, here: Function) -> None:
 
 
 def _input(spot: Spot, told: Told, here: Function) -> None:
-    here.line("engine.gathered()")
+    if told.pieces:
+        here.line("engine.gathered()")
     with here.block("if engine.held:"):
         here.line("engine.say_held()")
 

@@ -24,9 +24,10 @@ A pattern R is one that cannot take long on any text (`check/regular.py`).
 A value that is not there is nothing at all (None), which every operator takes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from shim.profiles.check.regular import beginning
 from shim.profiles.check.toml_errors import ENDING_CHARACTERS, SEARCHED_CHARACTERS, Spot
 from shim.profiles.compile.paths import path
 from shim.profiles.compile.source import Function, Subject, literal
@@ -60,6 +61,19 @@ def field(spot: Spot, here: Function, depth: int = 0) -> str:
         found, again = here.held(value)
         value = f"({again} if {found} is not None else {_value(given['default'], here)})"
     return value
+
+
+def fields_of(spot: Spot) -> Iterator[Spot]:
+    """Every path that stands somewhere in a rule's fields, as far as it begins at the event."""
+    if isinstance(spot.value, str):
+        yield spot
+    elif isinstance(spot.value, list):
+        for place in range(len(spot.value)):
+            yield from fields_of(spot.at(place))
+    elif isinstance(spot.value, dict):
+        for key in spot.value:
+            if key not in _NO_FIELDS:
+                yield from fields_of(spot.at(key))
 
 
 def optional(spot: Spot, here: Function) -> str:
@@ -110,6 +124,14 @@ def _value(value: Any, here: Function) -> str:
     plain = value is None or value.__class__ in (str, int, bool)
     return literal(value) if plain else here.constant(value)
 
+
+# Keys of rules and fields under which no path of the event stands.
+_NO_FIELDS = frozenset(
+    (
+        *("match", "item_match", "foreach", "item", "once", "emit", "mode", "cause", "note", "const", "sep", "map"),
+        *("default", "in", "not_in", "regex", "ending", "parse", "capture", "strip"),
+    )
+)
 
 # -- operators that stand alone -----------------------------------------------------------------------------------
 
@@ -207,8 +229,11 @@ def _regex(spot: Spot, here: Function, value: str) -> str:
 
 def _ending(spot: Spot, here: Function, value: str) -> str:
     found, again = here.held(value)
+    end, tail = here.held(f"{again}[-{ENDING_CHARACTERS}:]")
     search = here.constant(spot.pattern().search)
-    return f"({found}.__class__ is str and {search}({again}[-{ENDING_CHARACTERS}:]) is not None)"
+    # This is cheaper than a search, and nearly always the answer.
+    first = f"{literal(beginning(spot.text()))} in {end}"
+    return f"({found}.__class__ is str and {first} and {search}({tail}) is not None)"
 
 
 def _exists(spot: Spot, here: Function, value: str) -> str:
@@ -218,7 +243,7 @@ def _exists(spot: Spot, here: Function, value: str) -> str:
 def _parse(spot: Spot, here: Function, value: str) -> str:
     spot.choice(("json",))
     found, again = here.held(value)
-    return f"(parsed({again}, engine.account) if {found}.__class__ is str else {again})"
+    return f"(parsed({again}, engine.turn.account) if {found}.__class__ is str else {again})"
 
 
 def _capture(spot: Spot, here: Function, value: str) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 from shim.core.claude.usage import dollars
 from shim.core.reading.decode import parsed
-from shim.core.vendor.tools import translate
+from shim.core.vendor.tools import claude_names, translate
 from shim.profiles.run import values
 
 NOTHING: dict[str, Any] = {}  # stands for an object that is not there
@@ -13,6 +13,7 @@ NAMES: dict[str, Any] = {
     "NOTHING": NOTHING,
     "along": values.along,
     "among": values.among,
+    "claude_names": claude_names,
     "captured": values.captured,
     "counted": values.counted,
     "dollars": dollars,

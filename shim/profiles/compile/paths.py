@@ -1,10 +1,11 @@
 """Paths of a profile (`a.b[0].c`, `[*]`, `a || b`, `$`, `$index`), each written as a Python expression."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from shim.profiles.check.toml_errors import Spot
-from shim.profiles.compile.source import Function, Subject, literal
+from shim.profiles.compile.source import EVENT, Function, Subject, literal
 from shim.profiles.run.values import EVERY, ITEMS
 
 PATH_CHARACTERS = 300
@@ -17,7 +18,8 @@ def path(spot: Spot, here: Function) -> str:
     text = spot.text()
     if len(text) > PATH_CHARACTERS:
         raise spot.refused(f"a path of at most {PATH_CHARACTERS} characters")
-    *others, found = [_alternative(spot, part.strip(), here) for part in text.split("||")]
+    read = here.block_now.values
+    *others, found = [read.get(part) or _alternative(spot, part, here) for part in map(str.strip, text.split("||"))]
     if not others:
         return found
     for one in reversed(others):
@@ -26,11 +28,20 @@ def path(spot: Spot, here: Function) -> str:
     return f"({found})"
 
 
+def read_often(asked: Iterable[Spot], here: Function) -> None:
+    """Read the paths first that are asked for more than once."""
+    spots = [one for one in asked if one.value.replace(".", "").isidentifier()]
+    texts = [one.value for one in spots]
+    for one in spots:
+        if texts.count(one.value) > 1 and one.value not in here.block_now.values:
+            here.read_first(one.value, path(one, here))
+
+
 def _alternative(spot: Spot, text: str, here: Function) -> str:
     if text == "$index":
         return here.index
     if not text.startswith("$"):
-        return _walk(here, here.event, steps(spot, text))
+        return _walk(here, EVENT, steps(spot, text))
     of_item = steps(spot, text[1:], may_be_empty=True)
     if here.item is None:
         return "None"
@@ -58,7 +69,7 @@ def _inside(here: Function, value: str, path: list[Any]) -> str:
             one = here.variable()
             inner, there = here.held(_inside(here, one, path[place + 1 :]))
             listed = f"[{there} for {one} in {again}[:{ITEMS}] if {inner} is not None]"
-            return f"({listed} or None if {found}.__class__ is list else None)"
+            return f"({listed} or None if {found}.__class__ is list and {again} else None)"
         if step.__class__ is str:
             value = f"({again}.get({literal(step)}) if {found}.__class__ is dict else None)"
         else:

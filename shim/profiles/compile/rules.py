@@ -16,14 +16,15 @@ null), `in`, `not_in`, `regex`. Rules that name the `type` of their events cost 
 A function is made when the first event of its type comes, because a child says only some of what its rules could take.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from shim.profiles.check.toml_errors import Spot
-from shim.profiles.compile.conditions import Condition, conditions
+from shim.profiles.compile.conditions import Condition, all_of, conditions
 from shim.profiles.compile.emits import Told, emit
+from shim.profiles.compile.fields import fields_of
 from shim.profiles.compile.names import NAMES
-from shim.profiles.compile.paths import path
+from shim.profiles.compile.paths import path, read_often
 from shim.profiles.compile.source import Function
 from shim.profiles.run.values import ITEMS
 
@@ -88,7 +89,9 @@ class Rules:
     def check(self) -> None:
         """Write every rule once. FrontendError, with file, line and key, for one that is wrong."""
         for one in self._rules:
-            self._rule(Function("engine, event"), one, one.conditions(), {}, "")
+            here = Function("engine, event")
+            all_of(one.conditions(), here)
+            self._rule(here, one)
 
     def handler(self, kind: str | None) -> Handler:
         """What reads the events of a type that rules name; None: of any other."""
@@ -100,44 +103,38 @@ class Rules:
 
     def _handler(self, rules: list[tuple[Rule, list[Condition]]]) -> Handler:
         here = Function("engine, event")
-        for place, (one, asked) in enumerate(rules):
-            if not (asked or one.continues):
-                del rules[place + 1 :]  # nothing comes to these
-                break
-        else:
-            place = len(rules)
-        taken = place == len(rules) - 1
-        paths = [condition.path for _, asked in rules for condition in asked]
-        texts = [one.value for one in paths]
-        values = {one.value: "" for one in paths if texts.count(one.value) > 1}
-        for spot in paths:
-            if values.get(spot.value) == "":
-                values[spot.value] = here.first(path(spot, here))
+        read_often([condition.path for _, conditions in rules for condition in conditions], here)
+        groups = _groups([(one, all_of(conditions, here)) for one, conditions in rules])
         # An event of which nothing but its session was read is an event that nobody understood.
-        counts = not taken and any(one.continues and one.emits != "session" for one, _ in rules)
-        if counts:
+        counts = [
+            any(one.emits != "session" for one in group) and all(one.continues for one in group) for _, group in groups
+        ]
+        if any(counts):
             here.line("known = False")
-        for one, asked in rules:
-            self._rule(here, one, asked, values, "known = True" if counts and one.emits != "session" else "")
-        if not taken:
-            with here.block("if not known:" if counts else "if True:"):
+        for (test, group), noted in zip(groups, counts, strict=True):
+            with here.block(f"if {test}:"):
+                read_often([asked for one in group for asked in fields_of(one.spot)], here)
+                for one in group:
+                    self._rule(here, one)
+                if noted:
+                    here.line("known = True")
+            if test == "True" and not all(one.continues for one in group):
+                break  # no event comes further
+        else:
+            with here.block("if not known:" if any(counts) else "if True:"):
                 here.line('engine.turn.unknown(event.get("type", "untyped"), event)')
         return here.made("handle", NAMES)
 
-    def _rule(self, here: Function, rule: Rule, asked: list[Condition], values: Mapping[str, str], behind: str) -> None:
-        """The lines of one rule; `values` are names of values that were read before, `behind` stands at its end."""
+    def _rule(self, here: Function, rule: Rule) -> None:
+        """The lines of one rule, once its conditions hold."""
         rule.spot.table()
-        tests = [one.test(here, values.get(one.path.value)) for one in asked]
-        with here.block(f"if {' and '.join(tests) or 'True'}:"):
-            if self._trace is not None:
-                here.line(f"{here.constant(self._trace.enter)}({rule.number})")
-            self._items(here, rule.spot)
-            if self._trace is not None:
-                here.line(f"{here.constant(self._trace.leave)}({rule.number})")
-            if not rule.continues:
-                here.line("return")
-            elif behind:
-                here.line(behind)
+        if self._trace is not None:
+            here.line(f"{here.constant(self._trace.enter)}({rule.number})")
+        self._items(here, rule.spot)
+        if self._trace is not None:
+            here.line(f"{here.constant(self._trace.leave)}({rule.number})")
+        if not rule.continues:
+            here.line("return")
 
     def _items(self, here: Function, spot: Spot) -> None:
         """What a rule says of an event, or of each item in it."""
@@ -149,8 +146,8 @@ class Rules:
             return
         items, again = here.held(path(spot.at("foreach"), here))
         with here.block(f"if {items}.__class__ is list:"), here.loop(f"{again}[:{ITEMS}]"):
-            tests = [one.test(here) for one in asked]
-            with here.block(f"if {' and '.join(tests) or 'True'}:"):
+            test = all_of(asked, here)
+            with here.block(f"if {test}:"):
                 self._once(here, spot)
 
     def _once(self, here: Function, spot: Spot) -> None:
@@ -160,6 +157,17 @@ class Rules:
         values = [path(one, here) for one in spot.at("once").items(10)]
         with here.block(f"if engine.first(({''.join(f'{one}, ' for one in values)})):"):
             emit(spot, self._told, here)
+
+
+def _groups(rules: list[tuple[Rule, str]]) -> list[tuple[str, list[Rule]]]:
+    """Rules behind each other that have the same test, which is asked once; none behind one that is the last."""
+    groups: list[tuple[str, list[Rule]]] = []
+    for one, test in rules:
+        if not groups or groups[-1][0] != test:
+            groups.append((test, [one]))
+        elif groups[-1][1][-1].continues:
+            groups[-1][1].append(one)
+    return groups
 
 
 def _types(match: Spot) -> frozenset[str] | None:

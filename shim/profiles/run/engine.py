@@ -6,7 +6,7 @@ from shim.core.claude.usage import NO_USAGE, Usage, count
 from shim.core.errors import Cause
 from shim.core.reading.account import Account
 from shim.core.turn.turn import Turn
-from shim.core.vendor.tools import Tools, claude_names, translate
+from shim.core.vendor.tools import Tools, translate
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.run.tally import Tally
 
@@ -84,20 +84,21 @@ class Engine(Translator):
         finally:
             self.doubts = False
 
-    def follow(self, session: Any, **facts: Any) -> None:
-        """The vendor said its session. DoubtfulError where that is another one than that of an event in doubt."""
-        if self.doubts and session and self.turn.conversation.vendor_session not in (None, session):
+    def doubt(self, session: Any) -> None:
+        """An event that may be of anybody names its session. DoubtfulError where that is another one."""
+        if session and self.turn.conversation.vendor_session not in (None, session):
             raise DoubtfulError
-        self.session = session
-        self.turn.started(session_id=session, **facts)
 
-    def started(self, session: Any, facts: dict[str, Any], tools: Any) -> None:
-        """The vendor said who it is; `tools` are its own names, None where it said none."""
-        if tools is not None:
-            if self.hides and tools.__class__ is list:
-                tools = [name for name in tools if not self.hidden(name)]
-            facts["tools"] = claude_names(self.tools, tools)
-        self.follow(session, **facts)
+    def follow(self, session: Any) -> None:
+        """The vendor said its session, which was not its session before."""
+        if self.doubts:
+            self.doubt(session)
+        self.session = session
+        self.turn.started(session_id=session)
+
+    def shown(self, names: Any) -> Any:
+        """The names of a list of tools whose calls are said."""
+        return [name for name in names if not self.hidden(name)] if names.__class__ is list else names
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS
 
 ITEMS = 10_000  # of a list that a rule walks over: more than any vendor prints in one line
 _SHELLS = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
+_FLAGS = ("-c", "-lc", "-ic", "-lic")
+_QUOTES = frozenset("'\"\\")
 
 
 class _Every:
@@ -115,12 +117,20 @@ def said(value: Any) -> str:
 
 def joined(values: Any, separator: str) -> Any:
     """The items of a list as one text; another value as it is."""
-    return separator.join(map(said, values)) if values.__class__ is list else values
+    if values.__class__ is not list:
+        return values
+    try:
+        return separator.join(values)
+    except TypeError:  # not all of them are texts
+        return separator.join(map(said, values))
 
 
 def together(separator: str, *values: Any) -> str:
     """The values that are there as one text."""
-    return separator.join([said(value) for value in values if value is not None])
+    try:
+        return separator.join(values)
+    except TypeError:  # not all of them are texts
+        return separator.join([said(value) for value in values if value is not None])
 
 
 def there(fields: dict[str, Any]) -> dict[str, Any]:
@@ -153,14 +163,20 @@ def stripped(found: Any, pattern: re.Pattern[str]) -> Any:
 
 def unquoted(command: Any) -> Any:
     """The command inside `/bin/bash -lc '…'`; another value as it is."""
-    if command.__class__ is not str:
+    if command.__class__ is not str or " -" not in command[:40]:
         return command
-    if " -" not in command[:40] or command.split(" ", 1)[0].rpartition("/")[2] not in _SHELLS:
+    shell, _, behind = command.partition(" ")
+    if shell.rpartition("/")[2] not in _SHELLS:
         return command
+    flag, _, word = behind.partition(" ")
+    quote = word[:1]
+    plain = quote == "'" or (quote == '"' and "\\" not in word)
+    if plain and word.count(quote) == 2 and word[-1] == quote and flag in _FLAGS and _QUOTES.isdisjoint(shell):
+        return word[1:-1]  # nearly all are one word between two quotes, so there is nothing else to take apart
     import shlex
 
     try:
         words = shlex.split(command)
     except ValueError:
         return command
-    return words[2] if len(words) == 3 and words[1] in ("-c", "-lc", "-ic", "-lic") else command
+    return words[2] if len(words) == 3 and words[1] in _FLAGS else command

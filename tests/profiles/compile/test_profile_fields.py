@@ -1,5 +1,7 @@
 """How a profile says a value: paths and operators, over one event."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from shim.core.errors import FrontendError
@@ -25,10 +27,7 @@ EVENT = {
 }
 
 
-class Engine:
-    """What a field may use besides the event."""
-
-    account = Account()
+ENGINE = SimpleNamespace(turn=SimpleNamespace(account=Account()))
 
 
 def value(spec, event=EVENT, items=()):
@@ -37,12 +36,12 @@ def value(spec, event=EVENT, items=()):
     here = Function("engine, event, items")
     if not items:
         here.line(f"return {field(spot, here)}")
-        return here.made("value", NAMES)(Engine, event, items)
+        return here.made("value", NAMES)(ENGINE, event, items)
     here.line("found = []")
     with here.loop("items"):
         here.line(f"found.append({field(spot, here)})")
     here.line("return found")
-    return here.made("value", NAMES)(Engine, event, items)
+    return here.made("value", NAMES)(ENGINE, event, items)
 
 
 @pytest.mark.parametrize(
