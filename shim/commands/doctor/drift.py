@@ -2,21 +2,21 @@
 
 Events that nobody translates are counted by the account of every turn. This is about the rest: kinds of events and
 fields that are new. A field is known if the tested recordings have it in events of its kind (`vendors/recorded.json`,
-made from the fixtures), or if the vendor's rules or handlers name it. What lies inside of something new is not told
-again.
+made from the fixtures), or if the vendor's rules name it, or the list of what its handlers read
+(`vendors/handled.json`). What lies inside of something new is not told again.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Set
 from importlib import import_module
-from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import orjson
 
 from shim.core.vendor.translator import Translator
 
-RECORDED = "recorded.json"
+RECORDED = "recorded.json"  # what the fixtures have, made from them
+HANDLED = "handled.json"  # the words that handlers in Python read, written by hand
 DEPTH = 3  # of fields inside each other; below that, they are a tool's or a provider's rather than the stream's
 ITEMS = 50  # of a list that are looked at; a line may hold a whole conversation
 FIELDS = 1000  # of one event; the richest recorded one has 90
@@ -33,11 +33,6 @@ OPAQUE = frozenset(
         *("result", "results", "output", "details", "metadata", "structured_result", "tool_use_result", "toolResult"),
     )
 )
-_SHARED = (
-    "shim.core.vendor.translator",
-    "shim.profiles.profile",
-    "shim.profiles.run.engine",
-)  # know no vendor's words
 
 
 class Field(NamedTuple):
@@ -103,28 +98,16 @@ def new_in(event: Mapping[str, Any], known: Known, words: Set[str]) -> list[str]
 
 def recorded() -> dict[str, dict[str, frozenset[str]]]:
     """Vendor → kind of event → the fields of it in the recordings that it was tested with."""
-    package: Any = import_module("shim.vendors")
-    data = orjson.loads(package.__spec__.loader.get_data(f"{package.__path__[0]}/{RECORDED}"))
-    return {vendor: {kind: frozenset(paths.split()) for kind, paths in kinds.items()} for vendor, kinds in data.items()}
+    return {
+        vendor: {kind: frozenset(paths.split()) for kind, paths in kinds.items()}
+        for vendor, kinds in _table(RECORDED).items()
+    }
 
 
-# -- what a vendor's rules and handlers name --------------------------------------------------------------------------
-
-
-def words_of(translator: type[Translator]) -> frozenset[str]:
-    """Every word that the rules of a profile, or the handlers of a module, name: types of events and fields."""
-    words: set[str] = set()
+def words_of(name: str, translator: type[Translator]) -> frozenset[str]:
+    """Every word that the rules of a profile name, or the handlers of a module: types of events and fields."""
+    words = set(_table(HANDLED).get(name, "").split())
     _of_rules(getattr(translator, "described", None), words)
-    for owner in translator.__mro__:
-        if owner.__module__ in _SHARED or not issubclass(owner, Translator):
-            continue
-        for name, method in vars(owner).items():
-            if isinstance(method, FunctionType):
-                words.add(name.removeprefix("on_"))
-                _of_code(method.__code__, words)
-                for other in method.__globals__.values():
-                    if isinstance(other, FunctionType) and other.__module__.startswith("shim.vendors."):
-                        _of_code(other.__code__, words)
     return frozenset(words)
 
 
@@ -141,11 +124,8 @@ def _of_rules(value: Any, words: set[str]) -> None:
             _of_rules(one, words)
 
 
-def _of_code(code: CodeType, words: set[str]) -> None:
-    for constant in code.co_consts:
-        if isinstance(constant, str):
-            words.add(constant)
-        elif isinstance(constant, tuple | frozenset):
-            words.update(one for one in constant if isinstance(one, str))
-        elif isinstance(constant, CodeType):
-            _of_code(constant, words)
+def _table(name: str) -> dict[str, Any]:
+    """A table that ships with the vendors."""
+    package: Any = import_module("shim.vendors")
+    table: dict[str, Any] = orjson.loads(package.__spec__.loader.get_data(f"{package.__path__[0]}/{name}"))
+    return table

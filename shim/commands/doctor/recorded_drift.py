@@ -137,7 +137,7 @@ class Drifts:
             try:
                 vendor = find(name)
                 passes = vendor.passthrough or vendor.bundled
-                self._vendors[name] = None if passes else (self._known.get(name), words_of(vendor.translator))
+                self._vendors[name] = None if passes else (self._known.get(name), words_of(name, vendor.translator))
             except ShimError:
                 self._vendors[name] = None
         return self._vendors[name]

@@ -18,7 +18,9 @@ def news_of(vendor, *events, known=None):
     """What is new in events, with its counts."""
     found = Counter()
     for event in events:
-        found.update(new_in(event, recorded()[vendor] if known is None else known, words_of(find(vendor).translator)))
+        found.update(
+            new_in(event, recorded()[vendor] if known is None else known, words_of(vendor, find(vendor).translator))
+        )
     return dict(found)
 
 
@@ -140,19 +142,25 @@ def test_a_kind_is_a_short_name(event, kind):
 
 def test_the_rules_of_a_profile_are_what_it_knows():
     rules = '[[event]]\nmatch = { type = "said.so", "part.kind" = ["a"] }\nemit = "text"\ntext = "part.z || words[0]"\n'
-    words = words_of(profiled(rules).translator)
+    words = words_of("heron", profiled(rules).translator)
     assert {"said.so", "part", "kind", "a", "words"} <= words
     assert "rules" not in words and "mood" not in words
 
 
 def test_the_handlers_of_a_module_are_what_it_knows():
-    words = words_of(find("pi").translator)
+    words = words_of("pi", find("pi").translator)
     assert {"message_update", "stopReason", "cacheRead", "agent_end"} <= words
     assert "weather" not in words
 
 
+def test_every_vendor_without_rules_has_its_words_written_down():
+    for name in NAMES:
+        translator = find(name).translator
+        assert len(words_of(name, translator)) > 20 or getattr(translator, "described", None), name
+
+
 def test_what_only_documents_show_is_known_by_the_rules(tmp_path):
-    assert "web_search" in words_of(find("codex").translator)
+    assert "web_search" in words_of("codex", find("codex").translator)
     assert news_of("codex", {"type": "item.completed", "item": {"id": "1", "type": "web_search", "query": "x"}}) == {}
 
 
