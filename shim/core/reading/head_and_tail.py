@@ -1,7 +1,13 @@
-"""The head and the tail of a stream of bytes: usage texts put the reason first, stack traces last."""
+"""The head and the tail of what is too long: usage texts put the reason first, stack traces last."""
 
 HEAD_BYTES = 8 * 1024
 TAIL_BYTES = 8 * 1024
+
+
+def head_and_tail(text: str, most: int, gap: str) -> str:
+    """`text`; of one with more than `most` characters so many, half of them before the gap and half behind it."""
+    half = most // 2
+    return text if len(text) <= most else text[:half] + gap + text[-half:]
 
 
 class Tail:

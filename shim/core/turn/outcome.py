@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from shim.core.api_errors import Failure, classify
 from shim.core.errors import Cause, Tried, tried
 from shim.core.reading.account import uncoloured
+from shim.core.reading.head_and_tail import head_and_tail
 from shim.core.turn.machine import CLOSED, NEW, Machine, State
 from shim.core.turn.terms import Terms
 
@@ -230,11 +231,7 @@ def open_calls(calls: Mapping[str, tuple[str, str, Any]]) -> str:
 
 
 def _clean(stderr: str) -> str:
-    text = uncoloured(stderr.strip())
-    if len(text) > STDERR_CHARACTERS:
-        half = STDERR_CHARACTERS // 2
-        text = text[:half] + "\n…\n" + text[-half:]
-    return text
+    return head_and_tail(uncoloured(stderr.strip()), STDERR_CHARACTERS, "\n…\n")
 
 
 def _reason(stderr: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from shim.core.claude.usage import NO_USAGE, Usage, dollars, known, place
 from shim.core.reading.account import Account
+from shim.core.reading.head_and_tail import head_and_tail
 from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, Machine, State
 from shim.core.turn.outcome import End
 from shim.core.turn.terms import NAME_CHARACTERS, Pen, Terms
@@ -103,8 +104,7 @@ class Reply:
 
     def shorten(self, text: str) -> str:
         """What of an answer a line can hold."""
-        room = self._pen.room
-        return text if len(text) <= room else text[: room // 2] + LEFT_OUT + text[-(room // 2) :]
+        return head_and_tail(text, self._pen.room, LEFT_OUT)
 
     # -- what the vendor says of it -----------------------------------------------------------------------
 
