@@ -91,7 +91,7 @@ def draft(
         raise typer.BadParameter(f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id")
     _readable(files)
     from shim.commands.vendor.draft import draft as drafted
-    from shim.commands.vendor.draft_seen import Seen
+    from shim.commands.vendor.draft_kinds import Seen
 
     seen = Seen()
     read_captured(files, seen)
