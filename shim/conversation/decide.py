@@ -227,9 +227,7 @@ class Start:
         """The way in which the frontend asks: one message or many."""
         if self.invocation.input_format == "stream-json":
             if self.vendor.passthrough and not self._listing.translated:
-                ending = terminator(self.invocation, self.settings.terminator)
-                changed = self.settings.hide or self.settings.redaction() == "all"
-                return run.relay(plain=ending == "none" and not changed)
+                return run.relay()
             return run.conversation()
         if self.invocation.permission_prompt_tool == "stdio" and self._any_listens():
             from shim.core.claude.messages import Message

@@ -1,11 +1,10 @@
-"""A conversation that the child holds itself, in Claude's own protocol: bytes both ways, and a certain end.
+"""A conversation that a real claude holds itself, in Claude's own protocol: its lines pass, and its end is certain.
 
-The translation follows what passes, so that a turn that the child leaves unfinished still gets its result. Where
-nothing was asked of us (no terminator, nothing hidden) the child's lines are written as they came.
+The frontend's bytes go to the child as they come. The child's lines go through the pump like any vendor's: they are
+written as they came where they are sound, and a turn that the child leaves unfinished still gets its result.
 """
 
-import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,83 +13,71 @@ from anyio.abc import TaskGroup
 from shim.channels.raw_output import COURTESY_SECONDS, offer, tell
 from shim.channels.stdin import Source
 from shim.channels.stdout import FrontendGoneError, Output
+from shim.conversation.drivers.deadlines import Deadlines
+from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.exchange import Exchange
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
 from shim.core.errors import Cause
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
-from shim.core.turn.machine import CLOSED, NEW
-from shim.core.turn.outcome import open_calls
-from shim.core.vendor.translation import Translation
+from shim.core.vendor.commands import Command, Expect, Said, Stage, TellChild
+from shim.core.vendor.pump import Pump
 from shim.process import strays
 from shim.process.child import Child
 
 if TYPE_CHECKING:
     from shim.core.secrets.redactor import Stream
-    from shim.recording.recorder import Recorder
 
-# What the frontend's and the child's lines are looked at for: who waits for whom. Nothing else of them is read.
-MESSAGE = re.compile(rb'"type"\s*:\s*"user"')
-ANSWER = re.compile(rb'"type"\s*:\s*"control_response"')
-QUESTION = b'{"type":"control_request"'  # as the real one writes it
-CANCEL = b'{"type":"control_cancel_request"'
-IDENTITY = re.compile(rb'"request_id"\s*:\s*"([^"]{1,100})"')
-QUESTIONS = 1000  # that wait for their answers and are told apart
+
+class StderrCopy:
+    """The child's stderr on our own, as it comes; `stream` takes the secrets out of it."""
+
+    def __init__(self, stream: "Stream | None") -> None:
+        self._stream = stream
+        self._deaf = False  # nobody has read it for a moment
+
+    def __call__(self, chunk: bytes) -> None:
+        """Copy a chunk. A frontend that has a pipe for it and does not read that pipe is waited for once."""
+        text = chunk.decode("utf-8", "replace")
+        data = printable(text if self._stream is None else self._stream.feed(text)).encode()
+        try:
+            self._deaf = bool(offer(2, data, 0.0 if self._deaf else COURTESY_SECONDS))
+        except (OSError, ValueError):
+            self._deaf = True
+
+    def end(self) -> None:
+        """The rest, which may have been the beginning of a secret."""
+        if self._stream is not None:
+            tell(printable(self._stream.flush()))
 
 
 class Relay(Loop):
-    """One child for all. `plain`: its lines pass as they are. `end_grace` is what it has to end after its stdout.
-
-    `timeouts`: how long it may be silent while somebody waits for it. Between two turns, and while a person is asked,
-    nobody does.
-    """
+    """One child for the whole conversation. `stream` takes the secrets out of its stderr."""
 
     def __init__(
-        self,
-        child: Child,
-        translation: Translation,
-        output: Output,
-        source: Source,
-        *,
-        plain: bool,
-        interrupt: str,
-        end_grace: float,
-        timeouts: Mapping[str, float],
-        stream: "Stream | None" = None,
-        note: Callable[[Translation], None] = lambda translation: None,
-        recorder: "Recorder | None" = None,
+        self, launcher: Launcher, child: Child, output: Output, source: Source, stream: "Stream | None" = None
     ) -> None:
-        """`stream` takes the secrets out of the child's stderr, `note` hears of turns that are over."""
-        super().__init__(output, recorder)
-        self._note = note
+        super().__init__(output, launcher.recorder)
+        self._launcher = launcher
         self._child = child
-        self._translation = translation
+        self._pump: Pump = launcher.pump(None)
+        self._pump.translation.asked(False)
         self._source = source
-        self._plain = plain
-        if plain:
-            translation.pass_on()
-        translation.asked(False)
-        self._hung_up = self._deaf = False
-        self._first_signal = interrupt
-        self._end_grace = end_grace
-        self._timeouts = timeouts
-        self._heard = LineSplitter()
+        self._stderr = StderrCopy(stream)
+        self._exchange = Exchange()
+        self._deadlines = Deadlines(launcher.timeouts)
+        self._deadlines.listen("idle_timeout")
         self._answers: list[bytes] = []  # ours, to what the frontend could not be asked
         self._between = True  # two lines of the frontend's
-        self._stream = stream
-        self._overdue = float("inf")  # when nothing more is expected
-        self._waiting = anyio.CancelScope()
-        self._awaited = False
-        self._asking: set[bytes] = set()  # the questions that nobody answered yet
-        self._answered: object = None  # the last turn that has its result
-        self._patience = ""
+        self._hung_up = False  # the frontend has said all
 
     async def _work(self, tasks: TaskGroup) -> int:
         for work in (self._copy, self._drain, self._watch):
             tasks.start_soon(self._beside, work)
         try:
             with self._working:
-                await self._pump()
-                with anyio.move_on_after(self._end_grace):
+                await self._serve()
+                with anyio.move_on_after(self._launcher.end_grace):
                     await self._child.ended()
                 await self._unfinished("")
             if self._fault is not None:
@@ -113,9 +100,9 @@ class Relay(Loop):
             return 1
         if self._gone or self._ending:
             return 0
-        failed = int(self._translation.turn.is_error)
+        failed = int(self._pump.failed)
         if ended is None:  # it had answered, and did not go by itself
-            return failed if self._translation.finished else 1
+            return failed if self._pump.finished else 1
         return 1 if ended.code is None else ended.code or failed
 
     async def _beside(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -126,16 +113,16 @@ class Relay(Loop):
             self._fault = error
             self._working.cancel()
 
+    # -- the frontend's bytes ------------------------------------------------------------------------------
+
     async def _copy(self) -> None:
         """The frontend's bytes, to their end, which is the child's too."""
+        lines = LineSplitter()
         while chunk := await self._source.read():
-            for raw in self._heard.feed(chunk):
-                if MESSAGE.search(raw) is not None:
-                    self._awaited = True
-                    self._translation.asked(True)
-                if self._asking and ANSWER.search(raw) is not None:
-                    self._asking.difference_update(IDENTITY.findall(raw))
-            self._waiting.deadline = self._until()
+            for line in lines.feed(chunk):
+                if self._exchange.heard(line):
+                    self._pump.translation.asked(True)
+            self._look_again()
             self._between = chunk.endswith(b"\n")
             await self._child.say(chunk)
             await self._answer()
@@ -143,115 +130,110 @@ class Relay(Loop):
         self._hung_up = True
         self._expect_end()
 
-    def _expect_end(self) -> None:
-        """Nobody says anything any more: a child that has answered everything is over, whether it knows or not."""
-        turn = self._translation.turn
-        if self._hung_up and not self._awaited and turn.state in (NEW, CLOSED):
-            self._overdue = anyio.current_time() + self._end_grace
-        elif self._child.exit is None:
-            self._overdue = float("inf")
-        self._waiting.deadline = self._until()
-
-    async def _drain(self) -> None:
-        try:
-            await self._child.drain(self._complain)
-        finally:
-            if self._stream is not None:
-                tell(printable(self._stream.flush()))
-
-    def _complain(self, chunk: bytes) -> None:
-        """Its stderr is ours. A frontend that has a pipe for it and does not read it is waited for once."""
-        text = chunk.decode("utf-8", "replace")
-        data = printable(text if self._stream is None else self._stream.feed(text)).encode()
-        try:
-            self._deaf = bool(offer(2, data, 0.0 if self._deaf else COURTESY_SECONDS))
-        except (OSError, ValueError):
-            self._deaf = True
-
-    async def _watch(self) -> None:
-        """A child that ended while something else holds its stdout: its last bytes get their grace."""
-        await self._child.ended()
-        self._overdue = anyio.current_time() + self._end_grace
-        self._waiting.deadline = self._until()
-
-    async def _pump(self) -> None:
-        translation = self._translation
-        while True:
-            with anyio.CancelScope(deadline=self._until()) as self._waiting:
-                chunk = await self._child.read()
-            if self._waiting.cancelled_caught and anyio.current_time() < self._overdue:
-                await self._stall()
-                return
-            if self._waiting.cancelled_caught or not chunk:
-                break
-            lines = translation.split(chunk)
-            for raw in lines:
-                self._note_question(raw)
-            said = translation.read(lines)
-            for answer in translation.outgoing():
-                self._asking.difference_update(IDENTITY.findall(answer)[:1])
-                self._answers.append(answer)
-            await self._say(said)
-            await self._answer()
-            self._expect_end()
-        await self._say(translation.drain())
-
     async def _answer(self) -> None:
         """Say to the child what is ours to say, where no line of the frontend's is unfinished."""
         while self._answers and self._between:
             await self._child.say(self._answers.pop(0))
 
-    def _note_question(self, raw: bytes) -> None:
-        """Who is asked may take their time; a question that was taken back waits for nobody."""
-        if raw.startswith(QUESTION) and len(self._asking) < QUESTIONS:
-            self._asking.update(IDENTITY.findall(raw)[:1])
-        elif self._asking and raw.startswith(CANCEL):
-            self._asking.difference_update(IDENTITY.findall(raw)[:1])
+    # -- the child's lines ---------------------------------------------------------------------------------
 
-    async def _say(self, said: bytes) -> None:
-        translation = self._translation
-        if translation.turn.stated and not translation.finished:
-            said += translation.finish()
-        if translation.finished and self._answered is not translation.turn:
-            self._answered = translation.turn
-            self._note(translation)
-            self._awaited = False
-            self._asking.clear()
-            strays.reap(self._child.pids)
-        await self._output.lines(translation.passed() if self._plain else said)
+    async def _serve(self) -> None:
+        """Until the child's stdout is at its end, it was silent for too long, or nothing more is expected of it."""
+        pump, exchange = self._pump, self._exchange
+        while True:
+            with self._deadlines.reading(patient=self._patient) as reading:
+                chunk = await self._child.read()
+            if reading.cancelled_caught and not self._deadlines.passed:
+                await self._stall()
+                return
+            if reading.cancelled_caught or not chunk:
+                break
+            lines = pump.translation.split(chunk)
+            for line in lines:
+                exchange.said(line)
+            await self._say(pump.read(lines))
+            await self._answer()
+            self._expect_end()
+        await self._say(pump.drain())
 
-    def _until(self) -> float:
-        """When the child has been silent for too long."""
-        turn = self._translation.turn
-        begun = turn.state not in (NEW, CLOSED)
-        if self._asking or not (begun or self._awaited):
-            return self._overdue
-        self._patience = "tool_timeout" if begun and turn.open else "idle_timeout"
-        return min(self._overdue, anyio.current_time() + self._timeouts[self._patience])
+    async def _say(self, given: Said) -> None:
+        said, commands = given
+        for command in commands:
+            said += self._carry_out(command)
+        await self._output.lines(said)
+
+    def _carry_out(self, command: Command) -> bytes:
+        """Carry out what the pump wants done; the lines that come of it. A real claude keeps its own sessions."""
+        match command:
+            case Expect(timeout):
+                self._deadlines.listen(timeout)
+            case TellChild(line):
+                self._exchange.answered(line)
+                self._answers.append(line)
+            case Stage.SETTLED:  # nothing contradicts the result that came with this
+                said, _ = self._pump.finish()
+                self._ended()
+                return said
+            case Stage.FINISHED:
+                self._ended()
+        return b""
+
+    def _ended(self) -> None:
+        """A turn has its result."""
+        self._launcher.note_account(self._pump.translation)
+        self._exchange.end()
+        strays.reap(self._child.pids)
+
+    async def _drain(self) -> None:
+        try:
+            await self._child.drain(self._stderr)
+        finally:
+            self._stderr.end()
+
+    # -- silence, and the end ------------------------------------------------------------------------------
+
+    @property
+    def _patient(self) -> bool:
+        """Whether nobody waits for the child: between two turns, and while a person is asked."""
+        return self._exchange.asking or not (self._pump.begun or self._exchange.awaited)
+
+    def _look_again(self) -> None:
+        self._deadlines.look_again(patient=self._patient)
+
+    def _expect_end(self) -> None:
+        """A child that has answered everything and is told nothing more is over, whether it knows that or not."""
+        self._deadlines.go_on()
+        if self._hung_up and not self._exchange.awaited and not self._pump.begun:
+            self._deadlines.rest(self._launcher.end_grace)
+        self._look_again()
+
+    async def _watch(self) -> None:
+        """A child that ended while something else holds its stdout: its last bytes get their grace."""
+        await self._child.ended()
+        self._deadlines.hurry(self._launcher.end_grace)
 
     async def _stall(self) -> None:
-        """It said nothing for too long: it is interrupted, then ended."""
-        turn = self._translation.turn
+        """The child said nothing for too long: it is interrupted, then ended."""
+        name, seconds = self._deadlines.name, self._deadlines.seconds
         if self._recorder is not None:
-            self._recorder.note("timeout", name=self._patience, seconds=self._timeouts[self._patience])
-        reason = f"claude said nothing for {self._timeouts[self._patience]:g} s ({self._patience})"
-        if turn.open:
-            reason += f" while these calls were open: {open_calls(turn.open)}"
-        await self._child.stop(self._first_signal)
+            self._recorder.note("timeout", name=name, seconds=seconds)
+        reason = self._pump.stall_reason(f"claude said nothing for {seconds:g} s ({name})")
+        await self._child.stop(self._launcher.vendor.interrupt)
         await self._unfinished(reason, "stall")
 
     async def _unfinished(self, reason: str, cause: Cause | None = None) -> None:
         """A turn that was begun, or asked for, and has no result gets one."""
-        if self._translation.turn.state in (NEW, CLOSED):
-            if not self._awaited:
+        pump = self._pump
+        if not pump.begun:
+            if not self._exchange.awaited:
                 return
-            if self._translation.finished:
-                self._translation.begin()
-        self._awaited = False
+            if pump.finished:
+                pump.begin()
+        self._exchange.end()
         if cause is not None:
-            self._translation.turn.stopped(reason, cause)
-        child_exit = self._child.exit if cause is None else None
-        await self._output.lines(self._translation.close(child_exit, self._child.tail.text()))
+            pump.stop(reason, cause)
+        said, _ = pump.close(self._child.exit if cause is None else None, self._child.tail.text())
+        await self._output.lines(said)
 
     async def _last_words(self, reason: str, cause: Cause) -> None:
         with anyio.move_on_after(LAST_WORDS_SECONDS):
@@ -261,4 +243,4 @@ class Relay(Loop):
                 pass
 
     def _interrupt(self, tasks: TaskGroup) -> None:
-        tasks.start_soon(self._child.stop, self._first_signal)
+        tasks.start_soon(self._child.stop, self._launcher.vendor.interrupt)

@@ -152,17 +152,17 @@ class Run:
 
         return Control(facts, fresh_uuid, now)
 
-    def relay(self, *, plain: bool) -> int:
-        """A real claude holds the conversation itself; `plain`: its lines pass as they are."""
+    def relay(self) -> int:
+        """A real claude holds the conversation itself."""
         self._signals.started = True
         started = self._launcher.start("", listens=True)
         try:
-            return self._relay(started, plain=plain)
+            return self._relay(started)
         except BaseException:
             abandon(started.process)
             raise
 
-    def _relay(self, started: "Started", *, plain: bool) -> int:
+    def _relay(self, started: "Started") -> int:
         strays.adopt()
         import anyio
 
@@ -174,19 +174,8 @@ class Run:
         launcher = self._launcher
 
         async def conversation() -> int:
-            relay = Relay(
-                Child(*started._replace(stdin=b"")),
-                launcher.pump(None).translation,
-                self._output(),
-                Source(recorder=launcher.recorder),
-                plain=plain,
-                interrupt=launcher.vendor.interrupt,
-                end_grace=launcher.end_grace,
-                timeouts=launcher.timeouts,
-                stream=of_stream(launcher.settings),
-                note=launcher.note_account,
-                recorder=launcher.recorder,
-            )
+            child, source = Child(*started._replace(stdin=b"")), Source(recorder=launcher.recorder)
+            relay = Relay(launcher, child, self._output(), source, of_stream(launcher.settings))
             return await relay.run(self._signals.pending)
 
         return anyio.run(conversation)

@@ -23,13 +23,14 @@ Line = dict[str, Any]
 class PassedTurn(Forwarding):
     """Has one verb of its own, `verbatim`; all else is the turn's that follows."""
 
-    __slots__ = ("_hidden_block",)
+    __slots__ = ("_hidden_block", "_owed")
 
     turn: Turn
 
     def __init__(self, turn: Turn) -> None:
         super().__init__(turn)
         self._hidden_block: int | None = None  # the index of a hidden call's block that is open
+        self._owed = 0  # results of background work, each of an `init` of its own, that may come behind the first one
 
     def next(self, terms: Terms | None = None, account: Account | None = None) -> "PassedTurn":
         """The turn after this one, in the same conversation."""
@@ -38,9 +39,10 @@ class PassedTurn(Forwarding):
     def verbatim(self, raw: bytes, event: Line) -> None:
         """A line of a real claude: `raw` without its LF, `event` as parsed.
 
-        A result waits for the next line or the end, which may contradict it; a second result, a second `init` before
-        a result (contract S20) and a result without its call are dropped. Lines beside the conversation pass at any
-        time, so the terminator comes with the end of the stream or the next turn.
+        A result waits for the next line or the end, which may contradict it. A second `init` before a result, the
+        second result that it stands for (contract S20) and a result without its call are dropped where the frontend
+        reads to a terminator. Lines beside the conversation pass at any time, so the terminator comes with the end of
+        the stream or the next turn.
         """
         turn, kind = self.turn, event.get("type")
         if kind == "result":
@@ -50,11 +52,11 @@ class PassedTurn(Forwarding):
         elif kind == "message_stop":  # the terminator is ours to say: a real claude has none
             turn.account.repaired("terminator")
         elif kind == "assistant":
-            self._pass(raw, self._live() and self._follow_assistant(event))
+            self._pass(raw, self._live(raw) and self._follow_assistant(event))
         elif kind == "user":
-            self._pass(raw, self._live() and self._follow_user(event))
+            self._pass(raw, self._live(raw, user=True) and self._follow_user(event))
         elif kind == "stream_event":
-            self._pass(raw, self._live() and self._follow_stream_event(event) and turn.pen.partial)
+            self._pass(raw, self._live(raw) and self._follow_stream_event(event) and turn.pen.partial)
         else:
             if turn.stated:
                 turn.finish()
@@ -67,13 +69,25 @@ class PassedTurn(Forwarding):
         if passes:
             self.turn.pen.verbatim(raw)
 
-    def _live(self) -> bool:
-        """Whether a line of the conversation still counts; the first one says the `init` that did not come."""
+    @property
+    def _lenient(self) -> bool:
+        """Whether the frontend can take all that a real claude says: it reads to no terminator, nothing is hidden."""
+        policy = self.turn.terms.policy
+        return not (self.turn.pen.terminates or (policy is not None and policy.hidden))
+
+    def _live(self, raw: bytes, *, user: bool = False) -> bool:
+        """Whether a line belongs to the turn; the first one says the `init` that did not come.
+
+        Behind the result a line passes that belongs to background work, or that says a message of the user's again.
+        """
         turn = self.turn
         if turn.stated and turn.state is not CLOSED:
             turn.finish()
         if turn.state is CLOSED:
-            turn.machine.late()
+            if self._owed or (user and self._lenient):
+                turn.pen.verbatim(raw)
+            else:
+                turn.machine.late()
             return False
         return turn.state is not NEW or turn.machine.reach(READY)
 
@@ -82,6 +96,9 @@ class PassedTurn(Forwarding):
         turn, policy = self.turn, self.turn.terms.policy
         if turn.state is not NEW:
             turn.account.repaired("second_init")
+            if self._lenient:
+                self._owed += 1
+                turn.pen.verbatim(raw)
             return
         session = str(event.get("session_id"))
         turn.conversation.session_id = turn.conversation.vendor_session = session
@@ -99,10 +116,18 @@ class PassedTurn(Forwarding):
         turn = self.turn
         if turn.state is CLOSED or turn.stated:
             turn.account.repaired("second_result", raw)
+            if self._owed:
+                self._owed -= 1
+                turn.finish()
+                turn.pen.verbatim(raw)
             return
         session = event.get("session_id")
         if turn.state is NEW and isinstance(session, str):
             turn.conversation.vendor_session = session
+        if self._lenient:  # a turn that never began has no `init` (contract 5.10), and a call may be left open
+            turn.open.clear()
+            if turn.state is NEW:
+                turn.machine.go(READY, True)
         if event.get("is_error"):
             errors = event.get("errors")
             message = event.get("result") or (errors[0] if isinstance(errors, list) and errors else "")
@@ -162,7 +187,7 @@ class PassedTurn(Forwarding):
             if block.get("type") == "tool_result":
                 if turn.open.pop(block.get("tool_use_id"), None) is None:
                     turn.account.repaired("orphan_tool_result", block)
-                    return False
+                    return self._lenient
                 turn.calls.results += 1
         return True
 

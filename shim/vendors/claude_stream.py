@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from shim.core.claude.complete_lines import Passing
-from shim.core.reading.json_text import dump, escape
+from shim.core.reading.json_text import dump
 from shim.core.reading.surrogates import completed, waiting
 from shim.core.turn.result import Exit
 from shim.core.turn.turn import Turn
@@ -30,7 +30,6 @@ class ClaudeTranslator(Translator):
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
         self._raw: bytes | None = None
-        self._inits = self._results = 0
         pen = turn.pen
         self._passing = Passing(turn.account, pen.new_uuid, pen.room, turn.terms.keep)
         self._cut: tuple[Event, str, str] | None = None
@@ -87,24 +86,9 @@ class ClaudeTranslator(Translator):
             self.outbox.append(respond(response))
 
     def _say(self, raw: bytes, event: Event) -> None:
-        if self.passed is not None and self._passes(event["type"], event.get("subtype")):
-            self.passed.append((raw if raw.isascii() else escape(raw)) + b"\n")
         cast("PassedTurn", self.turn).verbatim(raw, event)
         if event["type"] == "result":
             self.turn.settle()
-
-    def _passes(self, kind: str, subtype: object) -> bool:
-        """Whether a line passes where all pass: a result for each init, and no words behind the last result.
-
-        The results of background work stand together at the end (contract S20).
-        """
-        if kind == "system" and subtype == "init":
-            self._inits += 1
-        over = self._results >= max(self._inits, 1)
-        if kind == "result" and not over:
-            self._results += 1
-            return True
-        return not (over and kind in ("assistant", "stream_event", "result"))
 
     def repaired(self, event: Event) -> None:
         self._raw = None

@@ -3,11 +3,13 @@
 import json
 
 import pytest
-from support import brief, check_frames, parse
+from support import brief, check_frames, fixture_cases, parse
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.reply import SAID_CHARACTERS
 from shim.core.turn.result import Exit
+from shim.core.vendor.commands import Stage
+from shim.core.vendor.pump import Pump
 
 SESSION = "851d713a-886d-4d24-bc21-276f94dd1653"
 _numbers = iter(range(10**9))
@@ -134,6 +136,52 @@ def test_what_the_user_said_is_passed():
 def test_a_nested_agents_lines_are_passed():
     lines = [INIT, call("task"), call("n", parent="task"), told("n", parent="task"), told("task"), result()]
     assert run(*lines) == [*lines, END]
+
+
+# -- a frontend that reads to no terminator: a real claude's lines are passed as they came ---------------------------
+
+
+def passed(*lines: str, terminator: str = "none") -> list[str]:
+    """The lines that a frontend gets in a conversation: each result is said at once, and the child stays."""
+    pump = Pump(open_translation("claude", terminator=terminator, partial=True, stable=True))
+    said = b""
+    for one in lines:
+        given, commands = pump.feed(one.encode() + b"\n")
+        said += given + (pump.finish()[0] if Stage.SETTLED in commands else b"")
+    return said.decode().splitlines()
+
+
+RECORDED = [case for case in fixture_cases("claude") if case.folder.name.startswith("2.")]
+
+
+def test_every_recorded_claude_is_passed_byte_for_byte():
+    assert len(RECORDED) > 50
+    for case in RECORDED:
+        lines = case.data.decode("utf-8", "surrogateescape").splitlines()
+        sound = [one for one in lines if one.startswith("{") and one.isascii()]
+        if len(sound) == len(lines):
+            assert passed(*lines) == lines, case.folder.name
+
+
+def test_the_results_of_background_work_are_passed_behind_the_first():
+    """Contract S20: each has an `init` of its own, and they stand together at the end."""
+    another = INIT.replace("opus", "opus ")
+    lines = [INIT, another, text("one"), result("one"), text("two"), result("two")]
+    assert passed(*lines) == lines
+    late = [text("late"), result("late")]
+    assert passed(*lines, *late) == lines, "a result that no `init` stands for"
+    assert passed(*lines, terminator="message_stop") == [INIT, *lines[2:4], END], "it ends the turn"
+
+
+def test_a_result_without_its_call_and_a_call_without_its_result_are_passed():
+    lines = [INIT, told("nobody"), call("t"), result()]
+    assert passed(*lines) == lines
+
+
+def test_a_message_that_is_said_again_before_the_next_init_is_passed():
+    replay = line("user", message={"role": "user", "content": "two"}, parent_tool_use_id=None, isReplay=True)
+    lines = [INIT, text("one"), result("one"), replay, INIT.replace("aaaaaaaa", "bbbbbbbb"), text("two"), result("two")]
+    assert passed(*lines) == lines
 
 
 # -- what a dying claude leaves --------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from shim.core.claude.hooks import Seen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Permission
 from shim.core.errors import Cause, ShimError, Tried
+from shim.core.turn.machine import CLOSED, NEW
 from shim.core.turn.outcome import Exit, open_calls
 from shim.core.turn.terms import Terms
 from shim.core.turn.turn import Turn
@@ -52,6 +53,11 @@ class Pump:
         return self.translation.turn
 
     @property
+    def begun(self) -> bool:
+        """Whether the turn has begun and its result is not said."""
+        return self.turn.state not in (NEW, CLOSED)
+
+    @property
     def finished(self) -> bool:
         """Whether the result of the turn is said."""
         return self.translation.finished
@@ -73,8 +79,8 @@ class Pump:
 
     # -- a turn begins -------------------------------------------------------------------------------------
 
-    def begin(self, terms: Terms) -> None:
-        """The next turn of the same child."""
+    def begin(self, terms: Terms | None = None) -> None:
+        """The next turn of the same child, on the terms of the last one where there are no others."""
         self.translation.begin(terms)
 
     def answer(self, message: Message, *, echo: bool, hooks: bool) -> None:
@@ -105,6 +111,16 @@ class Pump:
     def feed(self, chunk: bytes) -> Said:
         """The lines and the commands for a chunk of the child's stdout."""
         said = self.translation.feed(chunk)
+        return said, self._commands()
+
+    def read(self, lines: list[bytes]) -> Said:
+        """The lines and the commands for lines of the child, as `Translation.split` gives them."""
+        said = self.translation.read(lines)
+        return said, self._commands()
+
+    def drain(self) -> Said:
+        """What the end of the child's stdout adds: a last line without its end."""
+        said = self.translation.drain()
         return said, self._commands()
 
     def skip(self, chunk: bytes) -> Commands:
@@ -153,8 +169,12 @@ class Pump:
         A real claude that gave its result may have had more to do: that result stands.
         """
         if not self.turn.stated:
-            waiting = open_calls(self.turn.open)
-            self.turn.stopped(reason + (f" while these calls were open: {waiting}" if waiting else ""), "stall")
+            self.stop(self.stall_reason(reason), "stall")
+
+    def stall_reason(self, reason: str) -> str:
+        """A reason with the names of the calls that are open."""
+        waiting = open_calls(self.turn.open)
+        return reason + (f" while these calls were open: {waiting}" if waiting else "")
 
     def close(self, child_exit: Exit | None, stderr: str = "") -> Said:
         """The last lines, now that stdout is at its end. `child_exit` is None when we ended the child.
@@ -195,6 +215,7 @@ class Pump:
         return self.translation.pen.take(), self._commands()
 
     def _last(self, text: str) -> Commands:
+        self._stage = Stage.FINISHED
         return Observe((Seen("Stop"),), text), Remember(self._session())
 
     def _session(self) -> str | None:

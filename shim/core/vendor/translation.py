@@ -192,20 +192,9 @@ class Translation:
         self._skipped += len(late)
         self._pump(raw for raw in late if b'"control_request"' in raw)
 
-    def pass_on(self) -> None:
-        """From now on `passed` has the child's lines as they came, as far as anybody can read them."""
-        self._translator.passed = []
-
     def asked(self, yes: bool) -> None:
         """Whether the frontend has said something to the child by now."""
         self._translator.asked = yes
-
-    def passed(self) -> bytes:
-        """The lines since the last call."""
-        lines = self._translator.passed or []
-        data = b"".join(lines)
-        lines.clear()
-        return data
 
     def outgoing(self) -> list[bytes]:
         """What the translator has to say to the child: whole lines."""

@@ -26,7 +26,6 @@ class Translator:
         self.turn = turn
         self.partial = partial
         self.outbox: list[bytes] = []  # lines for a child that listens, where the vendor asks more than permissions
-        self.passed: list[bytes] | None = None  # lines as they came, where the frontend is to get those
         self.report: Event | None = None  # what the child wrote into a file for us, once it has ended
         self.asked = True  # False until the frontend has said something, where it talks to the child itself
         self.handlers: dict[object, Callable[[Event], None]] = {
