@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 
+import anyio
 import pytest
-from box import PATIENCE, SHIM, stand_in
+from box import PATIENCE, SHIM, Box, stand_in
 
 from shim.conform import control as conform_control
 from shim.conform import doors as conform_doors
@@ -22,6 +23,7 @@ from tests.program.test_threats import ESCAPES, visible
 FAKE = stand_in("fake_claude")
 SOON = 1.0  # the patience with one that will not answer
 DOORS = ()
+SESSION_RUNS = {"session", "resume", "fork", "continue", "session-again"}  # each goes on with what one before it left
 
 # Defect of tests/support/fake_claude.py → the rule that sees it, and the runs that it takes. In the order of the rules.
 MISTAKES, REQUESTS, CONVERSATION, QUEUE = ("mistakes",), ("requests",), ("conversation",), ("queue",)
@@ -179,6 +181,62 @@ def patient(monkeypatch):
     monkeypatch.setattr(conform_process, "SURVIVE_SECONDS", PATIENCE)
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """What is seen of a fake that keeps every rule."""
+    place = Box(tmp_path_factory.mktemp("kept"))
+    yield anyio.run(conform._see, FAKE, place.environment(), Options(), PATIENCE)
+    place.close()
+
+
+class Watched(dict):
+    """Runs that know which of them were looked at."""
+
+    def __init__(self, runs):
+        super().__init__(runs)
+        self.looked_at = set()
+
+    def __getitem__(self, name):
+        self.looked_at.add(name)
+        return super().__getitem__(name)
+
+    def values(self):
+        self.looked_at |= set(self)
+        return super().values()
+
+
+class WatchedSeen(conform_seen.Seen):
+    def streams(self):
+        self.runs.looked_at |= conform_seen.STREAMS
+        return [run for run in dict.values(self.runs) if run.name in conform_seen.STREAMS]
+
+
+def runs_of(rule, kept):
+    """The names of the runs that a rule is judged by. Those of sessions need each other."""
+    watched = Watched(kept.runs)
+    (chosen,) = (one for one in conform.RULES if one.name == rule)
+    conform.judge(chosen, WatchedSeen(runs=watched))
+    return watched.looked_at
+
+
+@pytest.fixture
+def only(kept, monkeypatch):
+    """Make no other runs than these; in the place of others stand those of the fake that keeps every rule."""
+
+    def choose(names):
+        hold = conform._Bench.hold
+
+        async def chosen(bench, folder, run, *rest):
+            if run.name in names:
+                await hold(bench, folder, run, *rest)
+            else:
+                bench.seen.runs[run.name] = kept.runs[run.name]
+
+        monkeypatch.setattr(conform._Bench, "hold", chosen)
+
+    return choose
+
+
 @pytest.fixture
 def see(inside, monkeypatch):
     """The verdict of every rule about the fake, by name, after the runs of some chains."""
@@ -204,15 +262,20 @@ def broken(findings):
 # -- the rules ---------------------------------------------------------------------------------------------------
 
 
-def test_a_command_that_keeps_every_rule_passes_every_rule(see):
-    findings = see()
+def test_a_command_that_keeps_every_rule_passes_every_rule(kept):
+    findings = {rule.name: conform.judge(rule, kept) for rule in conform.RULES}
     assert broken(findings) == {}
     assert {name for name, verdict in verdicts(findings).items() if verdict == "skipped"} == {"api-failures"}
 
 
 @pytest.mark.parametrize(("defect", "rule", "chains"), [(defect, *seen) for defect, seen in DEFECTS.items()])
-def test_a_broken_rule_is_seen(see, monkeypatch, defect, rule, chains):
+def test_a_broken_rule_is_seen(see, only, kept, monkeypatch, defect, rule, chains):
     monkeypatch.setattr(conform_process, "SURVIVE_SECONDS", 0.2)
+    names = runs_of(rule, kept)
+    assert names, f"{rule} looks at no run"
+    if "sessions" in chains and names & SESSION_RUNS:
+        names |= SESSION_RUNS
+    only(names)
     finding = see(defect, chains, SOON)[rule]
     if finding.verdict == "skipped":  # a machine that was busy for so long
         finding = see(defect, chains)[rule]
@@ -297,15 +360,9 @@ def test_no_more_runs_are_made_than_are_named(see, monkeypatch):
     assert findings["it-stays"].found == "not tried: 4 runs were enough"
 
 
-def test_all_runs_that_are_made_are_fewer_than_the_bound(see, monkeypatch):
-    made = []
-    hold = conform.hold
-    monkeypatch.setattr(
-        conform, "hold", lambda run, *rest, **more: (made.append(run.name), hold(run, *rest, **more))[1]
-    )
-    see()
-    assert len(made) == len(set(made)) < conform.MOST_RUNS
-    assert set(made) >= conform_seen.STREAMS
+def test_all_runs_that_are_made_are_fewer_than_the_bound(kept):
+    assert not kept.left_out and len(kept.runs) < conform.MOST_RUNS
+    assert set(kept.runs) >= conform_seen.STREAMS
 
 
 # -- commands that harm ------------------------------------------------------------------------------------------
@@ -516,15 +573,24 @@ OURS = [sys.executable, "-I", "-m", "shim", "claude"]
 UNSEEN_IN_DEMO = {"api-failures", "questions-stand-behind-their-calls", "denied", "allowed", "questions-are-taken-back"}
 
 
-def test_ours_passes_every_rule_and_so_does_what_was_recorded_of_it(inside, monkeypatch):
-    """As an SDK would start it and as Yume would: over the demo vendor, then over the recordings of just that."""
+def check_ours(inside, monkeypatch, vendor, record):
+    """As an SDK would start it and as Yume would."""
+    monkeypatch.setattr(conform, "AT_ONCE", 8)  # the demo vendor pauses as a model does, and so does its replay
+    monkeypatch.setenv("SHIM_VENDOR", vendor)
+    monkeypatch.setenv("SHIM_RECORD", record)
+    findings = judged(OURS, 120.0)  # of a machine that is busy with other things too
+    assert broken(findings) == {}
+    unseen = {name: finding.found for name, finding in findings.items() if finding.verdict == "skipped"}
+    assert unseen.keys() == UNSEEN_IN_DEMO, unseen
+
+
+def test_ours_passes_every_rule(inside, monkeypatch):
+    check_ours(inside, monkeypatch, "demo", "")
+
+
+@pytest.mark.full
+def test_what_was_recorded_of_ours_passes_every_rule(inside, monkeypatch):
     folder = inside.path / "casts"
     folder.mkdir(mode=0o700)
-    monkeypatch.setattr(conform, "AT_ONCE", 8)  # the demo vendor pauses as a model does, and so does its replay
     for vendor, record in (("demo", f"{folder}/"), (f"replay:{folder}", "")):
-        monkeypatch.setenv("SHIM_VENDOR", vendor)
-        monkeypatch.setenv("SHIM_RECORD", record)
-        findings = judged(OURS, 120.0)  # of a machine that is busy with other things too
-        assert broken(findings) == {}
-        unseen = {name: finding.found for name, finding in findings.items() if finding.verdict == "skipped"}
-        assert unseen.keys() == UNSEEN_IN_DEMO, unseen
+        check_ours(inside, monkeypatch, vendor, record)
