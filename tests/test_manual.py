@@ -284,3 +284,10 @@ def test_the_package_has_the_manual_in_it():
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["shim"]}
     assert MANUAL.parent == ROOT / "shim" and json.dumps(project["project"]["readme"]) == '"README.md"'
+
+
+@pytest.mark.parametrize("group", [(), ("cast",), ("vendor",)], ids=["shim", "cast", "vendor"])
+def test_a_list_of_commands_cuts_no_sentence(shim, monkeypatch, group):
+    monkeypatch.setenv("COLUMNS", "80")
+    status, said, _ = shim(*group, "--help")
+    assert status == 0 and b"..." not in said.partition(b"Commands:")[2]

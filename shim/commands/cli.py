@@ -92,7 +92,9 @@ def main(
 
 
 def demo() -> None:
-    """Watch a turn of the bundled demo vendor through the real drop-in. It needs no key and no network.
+    """Watch a turn of the bundled demo vendor.
+
+    It goes through the real drop-in, and needs no key and no network.
 
     Example: shim demo
     """
@@ -194,7 +196,7 @@ def _read(path: str) -> str:
 
 
 def vendors(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the vendors: where each was found, what it can do, and what is refused.
+    """List the vendors: where they are, and what they can do.
 
     Example: shim vendors --json
     """
@@ -213,7 +215,9 @@ def install_dropin(
     dialect: Annotated[str | None, typer.Option(help="The format of the output: claude or yume.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Rename an existing claude to claude.before-shim.")] = False,
 ) -> None:
-    """Write the drop-in `claude`, and say which `claude` your PATH finds.
+    """Write the drop-in `claude`.
+
+    Then say which `claude` your PATH finds.
 
     Example: shim install --vendor qwen
     """
@@ -242,7 +246,9 @@ def uninstall_dropin(
     name: Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")] = "claude",
     to: Annotated[str, typer.Option(help="The folder of the file.")] = DEFAULT_DIRECTORY,
 ) -> None:
-    """Remove the drop-in, and restore the `claude` that was there before.
+    """Remove the drop-in.
+
+    A `claude` that was there before is restored.
 
     Example: shim uninstall
     """

@@ -41,11 +41,11 @@ def check_conformance(
     ] = None,
     frontend: Annotated[Frontend, typer.Option(help="How the command is started.")] = Frontend.ALL,
 ) -> None:
-    """Check any claude-like command against the contract of the claude binary, from outside.
+    """Check a claude-like command against Claude's contract.
 
-    The command is started about forty times, for some twenty short turns, in a temporary folder and with your
-    environment. It calls the model that it calls for you, which may cost money, and keeps the files that it always
-    keeps. Exit 1 when a MUST is broken.
+    It is a check from outside. The command is started about forty times, for some twenty short turns, in a temporary
+    folder and with your environment. It calls the model that it calls for you, which may cost money, and keeps the
+    files that it always keeps. Exit 1 when a MUST is broken.
 
     Example: shim conform -- claude
     """

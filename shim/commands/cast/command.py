@@ -15,7 +15,7 @@ from shim.story.figures import counted
 
 app = typer.Typer(
     name="cast",
-    help="Work with recordings: list, add up, verify, redact, cut out a test case.",
+    help="List, add up, verify, redact and cut recordings.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -26,9 +26,10 @@ def verify(
     casts: Annotated[list[str], typer.Argument(help="Recordings, or folders of them.", metavar="CAST")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Verify that recordings are whole and unchanged, or name the lines that are damaged.
+    """Verify that recordings are whole and unchanged.
 
-    Exit 1 when one is damaged or cut off. The checksums prove damage; they do not prove who wrote the file.
+    Damaged lines are named. Exit 1 when one is damaged or cut off. The checksums prove damage; they do not prove who
+    wrote the file.
 
     Example: shim cast verify ~/casts
     """
@@ -68,10 +69,11 @@ def redact(
     force: Annotated[bool, typer.Option("--force", help="Accept a recording that is damaged or cut off.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Blank what looks like a secret in a recording, and your own patterns and words; count what was blanked.
+    """Blank secrets in a recording.
 
-    Strings of JSON, plain lines and base64 are searched, also for secrets that are split over lines (your own up to 512
-    characters). An expression may take 5 seconds for one text. The new file has checksums of its own.
+    What looks like a secret, and your own patterns and words, is blanked and counted. Strings of JSON, plain lines and
+    base64 are searched, also for secrets that are split over lines (your own up to 512 characters). An expression may
+    take 5 seconds for one text. The new file has checksums of its own.
 
     Example: shim cast redact run.cast --pattern 'ACME-[0-9]{6}' --text 'project moonlight' -o clean.cast
     """
@@ -103,9 +105,10 @@ def fixture(
     name: Annotated[str, typer.Option(help="The name of the case; by default the name of the recording.")] = "",
     redact: Annotated[str | None, typer.Option(help="casts blanks secrets first; none keeps every byte.")] = None,
 ) -> None:
-    """Cut out a test case: what a child printed, how it was started and ended, what the shim says for it.
+    """Cut a test case out of a recording.
 
-    A recording that was made with `redact = "none"` needs --redact.
+    It has what a child printed, how the child was started and ended, and what the shim says for it. A recording that
+    was made with `redact = "none"` needs --redact.
 
     Example: shim cast fixture run.cast --to fixtures --name 0.87.1-long-reply
     """

@@ -29,9 +29,10 @@ def replay(
     check: Check = False,
     as_json: AsJson = False,
 ) -> None:
-    """Play a recorded session on stdout: as the vendor printed it, or as its frontend saw it.
+    """Play a recorded session, or check it.
 
-    Where the recorded child was sent a line, the replay waits for a line on stdin, unless stdin is a terminal.
+    It is played on stdout: as the vendor printed it, or as its frontend saw it. Where the recorded child was sent a
+    line, the replay waits for a line on stdin, unless stdin is a terminal.
 
     Example: shim replay session.cast --as claude --speed 4 --max-gap 2
     """

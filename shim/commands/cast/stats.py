@@ -30,9 +30,9 @@ def stats_of(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     to: Annotated[str | None, typer.Option("--to", help="html writes a page to stdout.")] = None,
 ) -> None:
-    """Add recordings up: turns, calls, failures, time, tokens, cost, by vendor and tool.
+    """Add recordings up: turns, calls, failures, time, tokens, cost.
 
-    Without CAST, the recordings of the folder that `record` names.
+    The sums are for each vendor and each tool. Without CAST, the recordings of the folder that `record` names.
 
     Example: shim cast stats ~/casts --to html > stats.html
     """

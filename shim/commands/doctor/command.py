@@ -34,8 +34,9 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what works and what to fix: settings, state, PATH, the program of each vendor, news in your recordings.
+    """Say what works on this machine, and what to fix.
 
+    The settings, the state folder, PATH, the program of each vendor, and what is new in your recordings are checked.
     Programs are asked for their version; no turn is started. Exit 1 when VENDOR does not work, or without VENDOR the
     one that answers by default.
 

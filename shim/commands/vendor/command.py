@@ -24,7 +24,7 @@ SHOWN = 40  # of one sort of findings or notes; --json has them all
 
 app = typer.Typer(
     name="vendor",
-    help="Make a vendor of your own: draft a profile from captured output, check it.",
+    help="Draft and check a vendor of your own.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -41,11 +41,12 @@ def check(
     ] = (False),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a vendor over captured output, and say what to fix. Exit 1 when there is something to fix.
+    """Run a vendor over captured output, and say what to fix.
 
-    Lines without a rule, lines that are no JSON, tools without an entry, calls and results without each other, runs
-    without an end or a session id, text rules that find no text. Notes, which may be right as they are: rules that
-    took no line, fields that no rule reads (without their values). Secrets are blanked in what is shown.
+    Exit 1 when there is something to fix: lines without a rule, lines that are no JSON, tools without an entry, calls
+    and results without each other, runs without an end or a session id, text rules that find no text. Notes, which may
+    be right as they are: rules that took no line, fields that no rule reads (without their values). Secrets are blanked
+    in what is shown.
 
     Example: shim vendor check ./vendors/parrot.toml run1.ndjson run2.ndjson --explain
     """
@@ -79,7 +80,9 @@ def draft(
         typer.Option("-o", "--output", help="Write to this new file, which must not exist; by default stdout."),
     ] = None,
 ) -> None:
-    """Write a first profile from captured output: rules for what was recognised, and TODO lines for a person.
+    """Write a first profile from captured output.
+
+    It has rules for what was recognised, and TODO lines for a person.
 
     Give it several runs: one that only answers, one that reads a file and runs a command, one that fails. The draft is
     valid as it is, so that `shim vendor check` runs on it at once.

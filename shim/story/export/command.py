@@ -33,7 +33,9 @@ def export_cast(
     content: Annotated[bool, typer.Option("--content", help="otel: include texts, arguments and results.")] = (False),
     endpoint: Annotated[str | None, typer.Option(help="otel: send to this OTLP collector, instead of a file.")] = None,
 ) -> None:
-    """Write a recording in another format, as one file that needs no other.
+    """Write a recording as a page, Markdown, events or traces.
+
+    The result is one file that needs no other.
 
     Example: shim export run.cast --to html -o run.html
     """
