@@ -1,15 +1,15 @@
 """Reading profiles from the disk, and remembering what was parsed: TOML costs more than everything after it.
 
-The parsed table is kept as JSON in the state directory, with the path, time and size of its file.
+The parsed table is kept as JSON in the state directory, with the path, time and size of its file. It is read with
+`json`, because the import of `orjson` takes 10 ms and the child waits for it.
 """
 
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from shim import __version__, vendors
 from shim.core.errors import FrontendError
@@ -53,19 +53,19 @@ def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
     known = read_file(directory, name, CACHE_BYTES)
     if known is not None:
         try:
-            remembered = orjson.loads(known)
-        except orjson.JSONDecodeError:
+            remembered = json.loads(known)
+        except (ValueError, RecursionError):
             remembered = None
         if isinstance(remembered, dict) and remembered.get("key") == key and isinstance(remembered.get("table"), dict):
             table: dict[str, Any] = remembered["table"]
             return table
     table = parsed(_read(path), path)
     try:
-        made = orjson.dumps({"key": key, "table": table}, option=orjson.OPT_PASSTHROUGH_DATETIME)
-    except TypeError:
+        made = json.dumps({"key": key, "table": table}).encode()
+    except (TypeError, RecursionError):
         return table
     # What JSON cannot say (a date, nan, a long number) is wrong in a profile, and must be refused a second time too.
-    if orjson.loads(made)["table"] == table:
+    if json.loads(made)["table"] == table:
         write_file(directory, name, made)
     return table
 

@@ -1,0 +1,87 @@
+"""How soon a vendor's program runs after the drop-in was started: `make bench`, or `python tests/bench/bench_start.py`.
+
+Milliseconds from our start to the first words of a program that stands in for the vendor, less what a bare Python needs
+that does nothing but become this program; medians, by turns. Then the same without the right to write bytecode, as a
+fraction of the time with it.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+from bench import TURN_ARGUMENTS, Table
+
+VENDORS = ("pi", "qwen", "codex", "gemini", "opencode")
+ENTRY = "from shim.__main__ import main; main()"  # as `shim install` writes it
+GOAL_MS = 20.0
+SLOWER = 1.1
+
+
+class Place:
+    """A folder with a program that says when it runs, and the commands that come to it."""
+
+    def __init__(self, folder: str) -> None:
+        self.program, self._fifo = os.path.join(folder, "vendor"), os.path.join(folder, "said")
+        os.mkfifo(self._fifo)
+        with open(self.program, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\necho >{self._fifo}\n")
+        os.chmod(self.program, 0o700)
+        self._said = os.open(self._fifo, os.O_RDWR)
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("SHIM_", "CLAUDE", "PYTHON"))}
+        self._env = kept | {"HOME": folder, "XDG_CONFIG_HOME": folder, "SHIM_BIN": self.program}
+
+    def bare(self) -> float:
+        """Milliseconds until the program runs, started by a bare Python."""
+        code = f"import os; os.execv({self.program!r}, [{self.program!r}])"
+        return self._until_it_runs([sys.executable, "-I", "-c", code], {})
+
+    def turn(self, vendor: str, **environment: str) -> float:
+        """Milliseconds until the program runs, started by a turn of `vendor`."""
+        command = [sys.executable, "-I", "-c", ENTRY, "claude", *TURN_ARGUMENTS]
+        return self._until_it_runs(command, {"SHIM_VENDOR": vendor, **environment})
+
+    def _until_it_runs(self, command: list[str], environment: dict[str, str]) -> float:
+        actions = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+        began = time.perf_counter()
+        pid = os.posix_spawn(command[0], command, self._env | environment, file_actions=actions)
+        os.read(self._said, 1)
+        took = time.perf_counter() - began
+        os.waitpid(pid, 0)
+        return took * 1000
+
+
+def median_ms(values: list[float]) -> str:
+    """A median, with the least beside it."""
+    return f"{statistics.median(values):.1f} ms, minimum {min(values):.1f} ms"
+
+
+def main() -> int:
+    """Measure the start of each vendor."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    table = Table()
+    with tempfile.TemporaryDirectory(prefix="shim-start-") as folder:
+        place = Place(folder)
+        table.head(f"the start of the vendor's program after ours, medians of {rounds} runs, by turns")
+        ways = {"bare": place.bare} | {name: lambda name=name: place.turn(name) for name in VENDORS}
+        ways["unwritten"] = lambda: place.turn("pi", PYTHONDONTWRITEBYTECODE="1")
+        columns = [[run() for run in ways.values()] for _ in range(1 + rounds)][1:]  # the first round warms up
+        taken = dict(zip(ways, (list(column) for column in zip(*columns, strict=True)), strict=True))
+        bare = taken.pop("bare")
+        unwritten = taken.pop("unwritten")
+        table.row("bare Python, then the program", median_ms(bare))
+        for name, values in taken.items():
+            later = [one - other for one, other in zip(values, bare, strict=True)]
+            met = statistics.median(later) <= GOAL_MS
+            table.row(f"{name}, above that", median_ms(later), f"<= {GOAL_MS:g} ms", met)
+        times = statistics.median(one / other for one, other in zip(unwritten, taken["pi"], strict=True))
+        table.row("pi, no bytecode may be written", f"{times:.2f} times", f"<= {SLOWER:g} times", times <= SLOWER)
+    return table.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
