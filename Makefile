@@ -15,7 +15,8 @@ $(VENV)/.ready: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	@touch $@
 
-setup: $(VENV)/.ready ## .venv with the shim (editable) and the test tools
+setup: $(VENV)/.ready ## .venv with the shim (editable), its bytecode and the test tools
+	@$(BIN)/python -m compileall -q shim
 
 run: setup ## the drop-in `claude` over the bundled demo vendor, drawn for a person
 	@$(BIN)/shim demo

@@ -24,7 +24,7 @@ from shim.conversation.drivers.open_translation import STDERR_BYTES, open_transl
 from shim.core.errors import ShimError
 from shim.core.reading.account import printable
 from shim.process.exit_status import parse_exit
-from shim.process.install import DEFAULT_DIRECTORY, found_first, install, uninstall
+from shim.process.install import DEFAULT_DIRECTORY, compile_bytecode, found_first, install, uninstall
 from shim.state.config import CHOICES
 from shim.state.own_vendors import learn
 from shim.story.export.command import export_cast
@@ -228,6 +228,7 @@ def install_dropin(
     chosen = find(vendor) if vendor else None
     baked = {"vendor": vendor, "record": record and os.path.abspath(record), "dialect": dialect}
     path, kept = install(to, name, {key: value for key, value in baked.items() if value}, force=force)
+    compile_bytecode()
     _say(f"wrote {path}")
     if kept:
         _say(f"kept the file that was there as {kept}; `shim uninstall` restores it")

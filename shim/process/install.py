@@ -1,4 +1,4 @@
-"""`shim install` and `uninstall`: the file that is put in place of `claude`."""
+"""`shim install` and `uninstall`: the file that is put in place of `claude`, and the bytecode that it runs."""
 
 import os
 import shlex
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from itertools import pairwise
 
+import shim
 from shim.core.errors import FrontendError
 from shim.process.find_program import BACKUP_SUFFIX, MARKER, is_ours
 from shim.state.files import replace, write_all
@@ -13,6 +14,7 @@ from shim.state.files import replace, write_all
 NAMES = ("claude", "yume-cli")
 ENTRY = "from shim.__main__ import main; main()"
 DEFAULT_DIRECTORY = "~/.local/bin"
+PACKAGE = os.path.dirname(os.path.abspath(shim.__file__))
 SCRIPT_BYTES = 64 * 1024  # of the file: a line of paths
 
 
@@ -75,6 +77,42 @@ def read_installed(path: str) -> tuple[str, dict[str, str]]:
         return "", {}
     baked = [word for before, word in pairwise(words) if before == "--installed"]
     return (words or [""])[0], {name: value for name, _, value in (word.partition("=") for word in baked)}
+
+
+def compile_bytecode(package: str = PACKAGE) -> bool:
+    """Write the bytecode of all our modules, where it is missing or stale; whether all of it is there now.
+
+    Python writes it by itself, unless it must not: without it each start takes twice as long.
+    """
+    import compileall
+
+    return bool(compileall.compile_dir(package, quiet=2))
+
+
+def uncompiled(package: str = PACKAGE) -> list[str]:
+    """The modules whose bytecode is missing or stale, as paths inside of the package."""
+    return [
+        os.path.relpath(os.path.join(folder, name), package)
+        for folder, _, names in os.walk(package)
+        for name in sorted(names)
+        if name.endswith(".py") and not _has_bytecode(os.path.join(folder, name))
+    ]
+
+
+def _has_bytecode(source: str) -> bool:
+    """Whether Python would take the bytecode that is there (PEP 552: magic number, flags, time and size)."""
+    from importlib.util import MAGIC_NUMBER, cache_from_source
+
+    try:
+        with open(cache_from_source(source), "rb") as file:
+            head = file.read(16)
+        status = os.stat(source)
+    except OSError:
+        return False
+    hashed = bool(int.from_bytes(head[4:8], "little"))  # then its time and size are no matter
+    time, size = (number & 0xFFFFFFFF for number in (int(status.st_mtime), status.st_size))
+    stamped = time.to_bytes(4, "little") + size.to_bytes(4, "little")
+    return head[:4] == MAGIC_NUMBER and (hashed or head[8:] == stamped)
 
 
 def found_first(name: str, path_variable: str) -> str | None:

@@ -3,13 +3,14 @@
 import os
 import stat
 import subprocess
+import sys
 
 import pytest
 from box import ANSWER, ASK
 
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_ours
-from shim.process.install import found_first, install, script, uninstall
+from shim.process.install import compile_bytecode, found_first, install, script, uncompiled, uninstall
 
 
 def put(box, **options):
@@ -167,3 +168,53 @@ def test_what_the_path_finds_first_is_said(box):
 
 def test_nothing_baked_in_is_nothing_said():
     assert b"--installed" not in script({})
+
+
+# -- bytecode -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A small package without bytecode."""
+    for name in ("__init__.py", "one.py", "room/two.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"NAME = {name!r}\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_bytecode_that_is_missing_is_known_and_written(package):
+    assert sorted(uncompiled(str(package))) == ["__init__.py", "one.py", "room/two.py"]
+    assert compile_bytecode(str(package))
+    assert uncompiled(str(package)) == []
+
+
+def test_bytecode_of_an_older_source_is_stale(package):
+    compile_bytecode(str(package))
+    (package / "one.py").write_text("NAME = 'another, of another size'\n", encoding="utf-8")
+    assert uncompiled(str(package)) == ["one.py"]
+
+
+def test_bytecode_of_another_python_is_stale(package):
+    compile_bytecode(str(package))
+    (compiled,) = (package / "room" / "__pycache__").iterdir()
+    compiled.write_bytes(b"\0" + compiled.read_bytes()[1:])
+    assert uncompiled(str(package)) == ["room/two.py"]
+
+
+def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
+    def loaded():
+        code = "import sys; sys.path.insert(0, sys.argv[1]); import one"
+        command = [sys.executable, "-v", "-I", "-B", "-c", code, str(package)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stderr
+
+    compile_bytecode(str(package))
+    assert "bytecode is stale for 'one'" not in loaded() and uncompiled(str(package)) == []
+    os.utime(package / "one.py", (1, 1))
+    assert "bytecode is stale for 'one'" in loaded() and uncompiled(str(package)) == ["one.py"]
+
+
+def test_the_drop_in_comes_with_its_bytecode(inside, shim, monkeypatch):
+    compiled = []
+    monkeypatch.setattr("shim.commands.cli.compile_bytecode", lambda: compiled.append(True))
+    assert shim("install", "--to", str(inside.path / "bin"))[0] == 0
+    assert compiled == [True]

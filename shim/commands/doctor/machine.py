@@ -7,7 +7,7 @@ from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding
 from shim.core.reading.account import printable
 from shim.core.vendor.routing import listed
 from shim.process.find_program import ignored_path, is_ours
-from shim.process.install import found_first, read_installed
+from shim.process.install import found_first, read_installed, uncompiled
 from shim.state.config import Settings, config_directory, state_directory
 from shim.state.files import fault, private_directory, remove, write_file
 
@@ -25,6 +25,7 @@ def look_at_machine(settings: Settings, environment: Mapping[str, str], cwd: str
             for entry, why in ignored_path(environment, cwd)
         ),
         *_claude(environment),
+        _bytecode(),
     ]
 
 
@@ -87,3 +88,12 @@ def _claude(environment: Mapping[str, str]) -> list[Finding]:
         return [Finding(PROBLEM, printable(text), "run `shim install` again")]
     said = ", ".join(f"{name} {value}" for name, value in baked.items())
     return [Finding(OK, printable(f"PATH finds {path}, which is ours" + (f" ({said})" if said else "")))]
+
+
+def _bytecode() -> Finding:
+    """Whether Python has to compile modules of ours whenever it starts."""
+    missing = uncompiled()
+    if not missing:
+        return Finding(OK, "every module has its bytecode")
+    text = f"the bytecode of {len(missing)} of our modules is missing or stale ({missing[0]}): turns start more slowly"
+    return Finding(WARNING, printable(text), "run `shim install` again, or `make setup` in a checkout, as who owns it")

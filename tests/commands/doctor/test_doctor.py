@@ -538,3 +538,19 @@ def test_no_long_line_and_no_answer_of_a_turn_is_needed(doctor, casts):
     large = {"type": "item.completed", "item": {"id": "1", "type": "agent_message", "text": "x" * 3_000_000, "new": 1}}
     (row,) = doctor("--casts", casts(one=codex(large, NEW, ANSWER.encode().strip())))[1]["drift"]
     assert row["events"].get("thread.archived") == 1
+
+
+# -- bytecode ---------------------------------------------------------------------------------------------------------
+
+
+def test_missing_bytecode_is_a_warning_that_says_how_to_write_it(machine, doctor, monkeypatch):
+    monkeypatch.setattr("shim.commands.doctor.machine.uncompiled", lambda: ["core/ids.py", "core/errors.py"])
+    level, text = said(doctor()[1], "of our modules")
+    assert (
+        level == "warning"
+        and "the bytecode of 2 of our modules" in text
+        and "core/ids.py" in text
+        and "make setup" in text
+    )
+    monkeypatch.setattr("shim.commands.doctor.machine.uncompiled", list)
+    assert said(doctor()[1], "every module has its bytecode")[0] == "ok"
