@@ -15,10 +15,9 @@ from shim.core.turn.result import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translator import Event
 from shim.core.vendor.vendor import Launch, Request, Vendor
-from shim.vendors import qwen_rfc_requests as requests
 from shim.vendors.qwen_rfc_control import ControlTranslator
 from shim.vendors.qwen_rfc_replies import CHUNK, COMPLETION, metadata_of
-from shim.vendors.qwen_rfc_speech import RfcSpeech
+from shim.vendors.qwen_rfc_speech import NEW_SESSION, RfcSpeech, user_message
 from shim.vendors.qwen_rfc_tools import TOOLS, error_text
 
 BESIDE = frozenset(  # what may come at any moment, also between a reply and its usage
@@ -121,10 +120,8 @@ def launch(request: Request) -> Launch:
     arguments = ["--input-format", "stream-json", "--output-format", output, *request.mode]
     if request.listens:
         return Launch((*arguments, *request.flag("--model", invocation.model)))
-    session = request.resumed or requests.NEW_SESSION
-    message = requests.user_message(
-        request.with_system_prompt(), session=session, prompt=None, model=invocation.model or None
-    )
+    session = request.resumed or NEW_SESSION
+    message = user_message(request.with_system_prompt(), session=session, prompt=None, model=invocation.model or None)
     return Launch(tuple(arguments), dump(message) + b"\n")
 
 

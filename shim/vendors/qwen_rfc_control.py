@@ -7,9 +7,9 @@ from shim.core.claude.usage import count
 from shim.core.reading.json_text import dump
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translator import Event
-from shim.vendors import qwen_rfc_requests as requests
 from shim.vendors.qwen_rfc_calls import words
 from shim.vendors.qwen_rfc_replies import ASKING, RepliesTranslator
+from shim.vendors.qwen_rfc_speech import failure
 from shim.vendors.qwen_rfc_tools import called, own
 
 REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
@@ -101,7 +101,7 @@ class ControlTranslator(RepliesTranslator):
             self._go_on()
             self.turn.permission(identity, identity, "Bash", command, ("run_shell_command", command))
         elif len(self.outbox) < REQUESTS:
-            refusal = requests.failure(identity, f"Unsupported control request: {subtype}")
+            refusal = failure(identity, f"Unsupported control request: {subtype}")
             self.outbox.append(dump(refusal) + b"\n")
 
     def _may_run(self, identity: str, request: dict[str, Any]) -> None:

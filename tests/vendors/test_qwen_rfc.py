@@ -12,8 +12,8 @@ from sweeps import over
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.result import Exit
-from shim.vendors import qwen_rfc_requests as requests
-from shim.vendors.qwen_rfc_parts import CALLS, FRAGMENT_BYTES, Parts
+from shim.vendors.qwen_rfc_calls import CALLS, FRAGMENT_BYTES, Parts
+from shim.vendors.qwen_rfc_speech import failure
 
 CASES = fixture_cases("qwen-rfc")
 
@@ -251,8 +251,8 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
     assert (asked.request, asked.tool, asked.arguments) == ("req-1", "Bash", {"command": "rm -rf build"})
     refusals = [parse(line)[0] for line in translation.outgoing()]
     assert refusals == [
-        requests.failure("req-2", "Unsupported control request: mcp_message"),
-        requests.failure("req-3", "Unsupported control request: hook_callback"),
+        failure("req-2", "Unsupported control request: mcp_message"),
+        failure("req-3", "Unsupported control request: hook_callback"),
     ]
 
 

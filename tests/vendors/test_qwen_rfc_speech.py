@@ -9,39 +9,28 @@ from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import FrontendError
 from shim.core.vendor.vendor import Request
 from shim.vendors import find
-from shim.vendors import qwen_rfc_requests as requests
-from shim.vendors.qwen_rfc_speech import RfcSpeech
+from shim.vendors.qwen_rfc_speech import RfcSpeech, answer, failure, slash, user_message
 
 SESSION = "session-123"
 PROMPT = "session-123########8"
 
 
-def test_a_chat_request_is_the_one_of_the_page():
-    options = {"temperature": 0.2, "tool_overrides": ["EditTool"]}
-    part = requests.text_part("Please fix the bug in @main.py")
-    made = requests.chat_request(
-        [part], session=SESSION, prompt=requests.prompt_id(SESSION, 7), model="qwen-coder", options=options
-    )
-    assert made == {
+def test_a_message_is_the_chat_request_of_the_page():
+    assert user_message("Please fix the bug in @main.py", session=SESSION, prompt=PROMPT, model="qwen-coder") == {
         "session_id": "session-123",
-        "prompt_id": "session-123########7",
+        "prompt_id": "session-123########8",
         "model": "qwen-coder",
         "input": {
             "origin": "user",
             "parts": [{"type": "text", "text": "Please fix the bug in @main.py"}],
             "command": None,
         },
-        "options": {"temperature": 0.2, "tool_overrides": ["EditTool"]},
+        "options": {},
     }
 
 
-def test_a_request_that_begins_a_session_names_none():
-    assert requests.chat_request([])["session_id"] == "_new"
-    assert "prompt_id" not in requests.chat_request([])
-
-
 def test_a_command_is_declared_and_its_text_is_empty():
-    assert requests.user_message("/chat list", session=SESSION, prompt=PROMPT, model=None) == {
+    assert user_message("/chat list", session=SESSION, prompt=PROMPT, model=None) == {
         "session_id": "session-123",
         "prompt_id": "session-123########8",
         "input": {
@@ -72,107 +61,31 @@ def test_a_command_is_declared_and_its_text_is_empty():
 )
 def test_a_text_is_a_command_only_where_its_first_word_is_one(text, path, arguments):
     expected = None if path is None else {"kind": "slash", "path": path, "args": arguments}
-    assert requests.slash(text) == expected
+    assert slash(text) == expected
 
 
-def test_what_a_tool_returned_names_its_call():
-    part = {"type": "function_response", "name": "ls", "response": {"output": "a.txt"}}
-    assert requests.tool_response([part], "tool-1", session=SESSION, prompt=PROMPT) == {
-        "session_id": "session-123",
-        "prompt_id": "session-123########8",
-        "input": {"origin": "tool_response", "parts": [part], "command": None},
-        "options": {},
-        "tool_call_id": "tool-1",
+def test_answers_are_those_of_the_page():
+    success = {"type": "control_response", "request_id": "req-1", "response": {"subtype": "success"}}
+    for made, result in (
+        (answer("req-1", "approve", "Allowed to execute."), {"behavior": "approve", "message": "Allowed to execute."}),
+        (answer("req-1", "deny", "no"), {"behavior": "deny", "message": "no"}),
+    ):
+        assert made == success | {"response": {"subtype": "success", "result": result}}
+    assert failure("req-1", "the callback failed") == success | {
+        "response": {"subtype": "error", "error": {"message": "the callback failed", "retryable": False}}
     }
 
 
-def test_a_request_may_go_on_and_may_describe_a_call():
-    call = {"callId": "tool-1", "name": "ls", "args": {}}
-    made = requests.chat_request([], session=SESSION, prompt=PROMPT, continuation=True, tool_request=call)
-    assert (made["continuation"], made["tool_request"], made["input"]["parts"]) == (True, call, [])
-
-
-OTHERS = {
-    "debugging": (
-        requests.debugging_request("Hello", "qwen-coder"),
-        {"model": "qwen-coder", "messages": [{"role": "user", "content": "Hello"}]},
-    ),
-    "hint": (
-        requests.command_hint_request("/c", 2, session=SESSION, cwd="/workspace/demo"),
-        {
-            "type": "command_hint_request",
-            "session_id": "session-123",
-            "prompt_id": "session-123########preview",
-            "trigger": "slash",
-            "text": "/c",
-            "cursor": 2,
-            "context": {"cwd": "/workspace/demo", "selected_text": ""},
-        },
-    ),
-    "hint-cancel": (
-        requests.command_hint_cancel(SESSION),
-        {"type": "command_hint_cancel", "session_id": "session-123", "prompt_id": "session-123########preview"},
-    ),
-    "heartbeat": (
-        requests.heartbeat_request(SESSION),
-        {"type": "heartbeat_request", "session_id": "session-123"},
-    ),
-    "heartbeat-early": (requests.heartbeat_request(""), {"type": "heartbeat_request"}),
-    "cancel": (
-        requests.cancel(SESSION, PROMPT),
-        {
-            "type": "control/cancel",
-            "session_id": "session-123",
-            "prompt_id": "session-123########8",
-            "reason": "escape",
-        },
-    ),
-    "cancel-early": (requests.cancel("", None), {"type": "control/cancel", "reason": "escape"}),
-    "approve": (
-        requests.approve("req-1", "Allowed to execute."),
-        {
-            "type": "control_response",
-            "request_id": "req-1",
-            "response": {
-                "subtype": "success",
-                "result": {"behavior": "approve", "message": "Allowed to execute."},
-            },
-        },
-    ),
-    "deny": (
-        requests.deny("req-1", "no"),
-        {
-            "type": "control_response",
-            "request_id": "req-1",
-            "response": {"subtype": "success", "result": {"behavior": "deny", "message": "no"}},
-        },
-    ),
-    "failure": (
-        requests.failure("req-1", "the callback failed"),
-        {
-            "type": "control_response",
-            "request_id": "req-1",
-            "response": {"subtype": "error", "error": {"message": "the callback failed", "retryable": False}},
-        },
-    ),
-    "mcp": (
-        requests.mcp_response("req-2", {"jsonrpc": "2.0", "id": 1, "result": {"tools": []}}),
-        {
-            "type": "control_response",
-            "request_id": "req-2",
-            "response": {
-                "subtype": "success",
-                "result": {"mcp_response": {"jsonrpc": "2.0", "id": 1, "result": {"tools": []}}},
-            },
-        },
-    ),
-}
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_every_other_request_is_the_one_of_the_page(name):
-    made, expected = OTHERS[name]
-    assert made == expected
+def test_a_sign_of_life_and_a_stop_name_the_session_where_it_has_an_id():
+    speech = RfcSpeech()
+    assert told(speech.heartbeat()) == [{"type": "heartbeat_request"}]
+    assert told(speech.interrupt()) == [{"type": "control/cancel", "reason": "escape"}]
+    speech.follow(SESSION)
+    assert told(speech.heartbeat()) == [{"type": "heartbeat_request", "session_id": "session-123"}]
+    speech.prompt("one")
+    assert told(speech.interrupt()) == [
+        {"type": "control/cancel", "session_id": SESSION, "prompt_id": "session-123########1", "reason": "escape"}
+    ]
 
 
 # -- what a conversation says ----------------------------------------------------------------------------------------
@@ -209,8 +122,8 @@ ASKED = Permission("r1", "t1", "Read", {"file_path": "/a", "offset": 1}, "read_f
 def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
     """It would run the call as it was: the RFC has no place for another input."""
     speech = RfcSpeech()
-    assert told(speech.decide(ASKED, Decision(True))) == [requests.approve("r1")]
-    assert told(speech.decide(ASKED, Decision(False, message="no"))) == [requests.deny("r1", "no")]
+    assert told(speech.decide(ASKED, Decision(True))) == [answer("r1", "approve")]
+    assert told(speech.decide(ASKED, Decision(False, message="no"))) == [answer("r1", "deny", "no")]
     with pytest.raises(ValueError, match=r'"path":"/b"'):
         speech.decide(ASKED, Decision(True, changed={"file_path": "/b", "offset": 1}))
 
