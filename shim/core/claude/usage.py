@@ -9,10 +9,6 @@ MODELS = 32  # whose usage is told apart in a turn and in a conversation: more t
 OTHER_MODELS = "other"
 
 
-MODELS = 32  # whose usage is told apart in a turn and in a conversation: more than anybody routes to
-OTHER_MODELS = "other"
-
-
 class Usage(dict[str, int]):
     """Always all four, in Claude's meaning: input_tokens are those that were not cached. Made by `usage` only."""
 
@@ -27,26 +23,25 @@ def usage(fresh: Any, cached: Any, written: Any, output: Any, *, inclusive: bool
         fresh, cached, written, output = count(fresh), count(cached), count(written), count(output)
     if inclusive:
         fresh = fresh - cached if fresh > cached else 0
-    return Usage(
-        input_tokens=fresh,
-        cache_creation_input_tokens=written,
-        cache_read_input_tokens=cached,
-        output_tokens=output,
-    )
+    made = Usage()  # one key after the other: every reply makes one, and keywords cost half as much again
+    made["input_tokens"] = fresh
+    made["cache_creation_input_tokens"] = written
+    made["cache_read_input_tokens"] = cached
+    made["output_tokens"] = output
+    return made
 
 
 def count(number: Any) -> int:
     """A count of tokens or milliseconds; 0 for what is none."""
     if number.__class__ is int and 0 <= number < LARGEST:
         return int(number)
-    return int(number) if isinstance(number, float) and 0 < number < LARGEST else 0
+    return int(number) if number.__class__ is float and 0 < number < LARGEST else 0
 
 
 def dollars(number: Any) -> float:
     """A price; 0 for what is none."""
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        return 0.0
-    return float(number) if 0 < number < LARGEST else 0.0
+    there = number.__class__ is float or number.__class__ is int
+    return float(number) if there and 0 < number < LARGEST else 0.0
 
 
 def known(numbers: Any) -> Usage:

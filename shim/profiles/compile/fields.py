@@ -86,7 +86,8 @@ def truth(spot: Spot, here: Function) -> str:
     if not spot:
         return "False"
     value = field(spot, here)
-    return value if isinstance(spot.value, dict) and not _TRUTHS.isdisjoint(spot.value) else f"bool({value})"
+    known = isinstance(spot.value, dict) and not _TRUTHS.isdisjoint(spot.value)
+    return value if known or value in ("True", "False") else f"bool({value})"
 
 
 def literals(spot: Spot) -> list[Any]:
@@ -104,6 +105,9 @@ def is_among(value: str, wanted: list[Any], here: Function) -> str:
             return f"({value} == {literal(only)})"
         if only.__class__ is bool:
             return f"({value} is {literal(only)})"
+        if only.__class__ is int:
+            found, again = here.held(value)
+            return f"({found} == {literal(only)} and {again}.__class__ is not bool)"
     elif all(one.__class__ is str for one in wanted):
         found, again = here.held(value)
         return f"({found}.__class__ is str and {again} in {here.constant(frozenset(wanted))})"
@@ -211,7 +215,8 @@ def _foreach(spot: Spot, here: Function, depth: int) -> str:
 
 
 def _mapped(spot: Spot, here: Function, value: str) -> str:
-    return f"mapped({value}, {here.constant(dict(spot.table()))})"
+    (found, again), table = here.held(value), here.constant(dict(spot.table()))
+    return f"({table}.get({again}) if {found}.__class__ is str else mapped({again}, {table}))"
 
 
 def _in(spot: Spot, here: Function, value: str) -> str:

@@ -275,7 +275,7 @@ class Engine(Translator):
 def _short(value: Any) -> Any:
     if value.__class__ is str:
         return value[:ONCE_CHARACTERS], len(value)
-    return value if isinstance(value, int | float | None) else str(value)[:ONCE_CHARACTERS]
+    return value if value is None or isinstance(value, (int, float)) else str(value)[:ONCE_CHARACTERS]
 
 
 def _status(code: Any) -> int | None:

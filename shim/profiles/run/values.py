@@ -56,9 +56,7 @@ def among(found: Any, wanted: Sequence[Any]) -> bool:
 
 
 def mapped(found: Any, table: dict[str, Any]) -> Any:
-    """The entry of a string, a boolean or an integer."""
-    if found.__class__ is str:
-        return table.get(found)
+    """The entry of a boolean or an integer."""
     if found.__class__ is bool:
         return table.get("true" if found else "false")
     return table.get(str(found)) if found.__class__ is int else None
@@ -71,7 +69,7 @@ def number(value: Any) -> int | float:
     """A number, or the sum of a list of numbers; 0 for what is none."""
     if value.__class__ is list:
         return sum(number(one) for one in value if one.__class__ is not list)
-    return value if isinstance(value, int | float) and value.__class__ is not bool else 0
+    return value if value.__class__ is int or value.__class__ is float else 0
 
 
 def total(*values: Any) -> int | float:
@@ -79,14 +77,16 @@ def total(*values: Any) -> int | float:
     return sum(map(number, values))
 
 
-def rest(first: Any, *others: Any) -> int | float:
+def rest(first: Any, other: Any = 0, *others: Any) -> int | float:
     """The first number without the others; never below 0."""
-    return max(number(first) - sum(map(number, others)), 0)
+    if first.__class__ is other.__class__ is int and not others:
+        return first - other if first > other else 0
+    return max(number(first) - number(other) - total(*others), 0)
 
 
 def multiplied(found: Any, factor: float) -> Any:
     """A number times a factor, an integer where it is one; another value as it is."""
-    if not isinstance(found, int | float) or found.__class__ is bool:
+    if found.__class__ is not int and found.__class__ is not float:
         return found
     product = found * factor
     return int(product) if product == product // 1 else product
@@ -96,7 +96,12 @@ def counted(fresh: Any, cached: Any, written: Any, output: Any) -> Usage | None:
     """The usage of four counts; None where none of them is there."""
     if fresh is None and cached is None and written is None and output is None:
         return None
-    return usage(fresh, cached, written, output)
+    return usage(
+        0 if fresh is None else fresh,
+        0 if cached is None else cached,
+        0 if written is None else written,
+        0 if output is None else output,
+    )
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------
