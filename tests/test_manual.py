@@ -269,6 +269,17 @@ def test_help_in_a_terminal_is_drawn_and_names_other_topics_as_commands(shim, mo
     assert max(map(len, plain.splitlines())) <= 120
 
 
+def test_help_in_a_narrow_terminal_cuts_no_word(shim, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for topic in topics():
+        said = {}
+        for columns in ("80", "200"):
+            monkeypatch.setenv("COLUMNS", columns)
+            drawn = re.sub(r"\x1b\[[0-9;]*m", "", shim("help", topic.name)[1].decode())
+            said[columns] = drawn.count("…")
+        assert said["80"] == said["200"], topic.name
+
+
 def test_an_unknown_topic_is_a_wrong_call_that_names_the_topics(shim):
     status, said, complaint = shim("help", "nonsense")
     assert (status, said) == (2, b"")

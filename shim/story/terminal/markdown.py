@@ -5,9 +5,10 @@ It is read by a parser that knows no HTML, no images and no entities, and what i
 
 from markdown_it import MarkdownIt
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markdown import Heading, Markdown
+from rich.markdown import Heading, Markdown, TableElement
 from rich.segment import Segment
 from rich.style import Style
+from rich.table import Table
 
 from shim.core.reading.account import printable
 from shim.story.markdown_tree import tokens_of
@@ -24,10 +25,20 @@ class _LeftHeading(Heading):
         yield self.text
 
 
+class _FoldedTable(TableElement):
+    """A table that folds a word which is too long for its column, instead of cutting it."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            for column in table.columns if isinstance(table, Table) else ():
+                column.overflow = "fold"
+            yield table
+
+
 class SafeMarkdown(Markdown):
     """A text of anybody's as Markdown: links as text with their address, HTML and images as they are written."""
 
-    elements = {**Markdown.elements, "heading_open": _LeftHeading}  # noqa: RUF012 - as rich has it
+    elements = {**Markdown.elements, "heading_open": _LeftHeading, "table_open": _FoldedTable}  # noqa: RUF012 - as rich has it
 
     def __init__(self, source: str) -> None:
         super().__init__("", code_theme="ansi_dark", hyperlinks=False)
