@@ -9,12 +9,12 @@ import orjson
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.cast.records import STREAMS, CastError, Header, Reader, Record
-from shim.core.claude.argv import Invocation, parse
-from shim.core.errors import FrontendError, ShimError
+from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import Tail
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.result import Exit
 from shim.core.vendor.translation import Translation
+from shim.recording.choice import invocation_of
 from shim.story.story import Change, Story
 from shim.vendors import find
 
@@ -102,14 +102,6 @@ def header_of(path: str) -> Header:
     cast = Cast(path)
     cast.close()
     return cast.header
-
-
-def invocation_of(header: Header) -> Invocation:
-    """How the frontend called the drop-in; an empty one where that was refused."""
-    try:
-        return parse(header.argv)
-    except FrontendError:
-        return Invocation()
 
 
 class Teller:

@@ -385,6 +385,12 @@ def test_what_was_asked_stands_before_why_it_was_refused() -> None:
     assert [change.step.kind for change in changes if change.what == "end"] == ["prompt", "note"]
 
 
+def test_the_prompt_of_a_session_that_yume_started_is_told():
+    moments = [(0.1, "s", {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/"}), (0.2, "O", b'{"type":"text"}\n')]
+    _, changes = told(cast_of(moments, dialect="yume", argv=["start", "--prompt", "Hello there."]))
+    assert changes[0].step.kind == "prompt" and changes[0].step.text == "Hello there."
+
+
 # -- how a child ended ----------------------------------------------------------------------------------------------
 
 

@@ -18,10 +18,11 @@ from shim.core.reading.account import printable
 from shim.core.reading.head_and_tail import Tail
 from shim.core.secrets.redactor import summary
 from shim.core.turn.result import Exit
+from shim.recording.choice import invocation_of
 from shim.recording.folders import verify_cast
 from shim.recording.rewrite import rewrite
 from shim.state.files import create, open_regular, remove
-from shim.story.reading import Cast, child_exit, header_of, invocation_of
+from shim.story.reading import Cast, child_exit, header_of
 
 STDIN_BYTES = 256 * 1024  # of what the child was told; a longer one is no example for a person to read
 CHILDREN_NAMED = 20  # in an error about too many

@@ -14,7 +14,8 @@ from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.lines import RedactedLines
 from shim.core.secrets.redactor import Redactor
-from shim.story.reading import Cast, Teller, invocation_of
+from shim.recording.choice import invocation_of
+from shim.story.reading import Cast, Teller
 from shim.story.story import Change, Story
 from shim.vendors import find
 
