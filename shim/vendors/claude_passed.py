@@ -89,7 +89,7 @@ class PassedTurn(Forwarding):
             else:
                 turn.machine.late()
             return False
-        return turn.state is not NEW or turn.machine.reach(READY)
+        return turn.state is not NEW or turn.machine.go(READY)
 
     def _adopt(self, raw: bytes, event: Line) -> None:
         """The `init` of a real claude."""

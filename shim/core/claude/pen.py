@@ -7,6 +7,29 @@ block); what remains per line is one dump of the content and one number, so that
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
+from shim.core.claude.line_pieces import (
+    BLOCKS,
+    CALL,
+    CALL_BYTES,
+    CONTENT,
+    EVENT,
+    EVENT_END,
+    FAILED,
+    INPUT,
+    MAIN,
+    MESSAGE_START,
+    MESSAGE_STOP,
+    NAME,
+    RESULT,
+    STOP_FACTS,
+    UNUSED,
+    WORKED,
+    block_events,
+    line_ends,
+    name_json,
+)  # fmt: skip
 from shim.core.claude.tool_results import OUTCOMES, failure
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.reading.json_text import dump, escape
@@ -19,16 +42,7 @@ FOLD_LINES = 64
 
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
-# Every line is made whole at once: pieces that live until the next write cost five times as much, they leave the
-# processor's cache. It ends with the counter of its uuid.
-_NO_USAGE = dump(NO_USAGE)
-_OWN = ("type", "subtype", "session_id", "uuid")  # never a vendor's to say
-_TEXT = b'%b{"type":"text","text":%b%b%012x"}\n'
-_THINKING = b'%b{"type":"thinking","thinking":%b,"signature":""%b%012x"}\n'
-_RESULT = (
-    b'{"type":"user","message":{"role":"user","content":[{"tool_use_id":%b,"type":"tool_result","content":%b,'
-    b'"is_error":%b}]},"parent_tool_use_id":null%b%b%012x"}\n'
-)
+OWN = ("type", "subtype", "session_id", "uuid")  # never a vendor's to say
 
 
 class ClaudePen:
@@ -41,21 +55,19 @@ class ClaudePen:
 
     def __init__(self, identity: str, *, partial: bool = False, terminator: bytes = b"", limit: int = 0) -> None:
         self.partial = partial
-        self._limit = limit or UNLIMITED
-        self.room = max(self._limit - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
+        self.room = max((limit or UNLIMITED) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
+        self.last_result = b""
+        self.call_bytes = 0  # of the last call, as it was said
         self._terminator = terminator
         self._lines: list[bytes] = []
         self._folded = 0
-        self._number = 0
-        self._message_number = 0
         self._identity = identity.encode()
+        self._end = line_ends().__next__
         self._message_identity = b"msg_" + identity.replace("-", "").encode()
-        self._assistant = b'{"type":"assistant","message":{"id":"' + self._message_identity
-        self._index = 0
-        self._model_name = ""
-        self._usage_seen: Usage | None = None
-        self.last_result = b""
-        self.call_bytes = 0  # of the last call, as it was said
+        self._message_number = 0
+        self._index = 0  # of the open block, or the next one
+        self._model: tuple[str, bytes] = ("", b"")  # and how it stands in a reply's head
+        self._usage: tuple[Usage | None, bytes] = (None, b"")  # and its JSON
 
     history = None  # its own lines are Claude's
 
@@ -86,14 +98,12 @@ class ClaudePen:
 
     def new_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
-        self._number += 1
-        return f"{self._identity.decode()}{self._number:012x}"
+        return (self._identity + self._end()[:12]).decode()
 
     def adopt_session(self, session_id: str) -> None:
         """The session that further lines belong to. Tails end where the uuid's counter begins."""
         self._tail = b',"session_id":' + dump(session_id) + b',"uuid":"' + self._identity
-        self._main_tail = b',"parent_tool_use_id":null' + self._tail
-        self._no_usage_tail = b'],"stop_reason":null,"stop_sequence":null,"usage":%b}%b' % (_NO_USAGE, self._main_tail)
+        self._no_usage_tail = b"".join((STOP_FACTS, UNUSED, b"}", MAIN, self._tail))
 
     def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
         """The reply that a passed line opened."""
@@ -143,7 +153,7 @@ class ClaudePen:
 
     def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """A `system` line beside the conversation (contract S19)."""
-        said = {name: value for name, value in fields.items() if name not in _OWN}
+        said = {name: value for name, value in fields.items() if name not in OWN}
         body = self._dumped({"type": "system", "subtype": subtype, **said})
         self._append(body[:-1] + self._tail)
 
@@ -175,114 +185,122 @@ class ClaudePen:
         """A new reply: a fresh message id; with partial messages its `message_start` line."""
         self._message_number = number = self._message_number + 1
         self._index = 0
-        if model is not self._model_name:
-            self._model_name = model
-            self._model = dump(model)
-            self._middle = b'","type":"message","role":"assistant","model":' + self._model + b',"content":['
-        if usage is not self._usage_seen:
+        named, middle = self._model
+        if model is not named:
+            middle = b'","type":"message","role":"assistant","model":' + dump(model) + b',"content":['
+            self._model = model, middle
+        if usage is not self._usage[0]:
             self.message_usage(usage)
-        self._head = b"%b%06x%b" % (self._assistant, number, self._middle)
+        identity = b"%b%06x%b" % (self._message_identity, number, middle)
+        self._head = b'{"type":"assistant","message":{"id":"' + identity
         if self.partial:
-            self._stream(
-                b'{"type":"message_start","message":{"id":"'
-                + b"%b%06x" % (self._message_identity, number)
-                + self._middle
-                + b'],"stop_reason":null,"stop_sequence":null,"usage":'
-                + self._usage
-                + b"}}"
-            )
+            pieces = (MESSAGE_START, identity, STOP_FACTS, self._usage[1], EVENT_END, self._tail, self._end())
+            self._lines.append(b"".join(pieces))
 
     def message_usage(self, usage: Usage) -> None:
         """The usage that the reply's further assistant lines carry (contract S4)."""
-        self._usage_seen = usage
         if usage is NO_USAGE:
-            self._usage, tail = _NO_USAGE, self._no_usage_tail
+            self._usage = usage, UNUSED
+            self._reply_tail = self._no_usage_tail
         else:
-            self._usage = dump(usage)
-            tail = b'],"stop_reason":null,"stop_sequence":null,"usage":%b}%b' % (self._usage, self._main_tail)
-        self._call_tail = tail
-        self._block_tail = b"}" + tail
+            dumped = dump(usage)
+            self._usage = usage, dumped
+            self._reply_tail = b"".join((STOP_FACTS, dumped, b"}", MAIN, self._tail))
 
     def block_start(self, kind: str) -> None:
-        """A streamed block of `text` or `thinking` opens."""
-        number = b"%d" % self._index
-        empty = b'"text","text":""' if kind == "text" else b'"thinking","thinking":"","signature":""'
-        self._stream(b'{"type":"content_block_start","index":' + number + b',"content_block":{"type":' + empty + b"}}")
-        name = b'"text_delta","text":' if kind == "text" else b'"thinking_delta","thinking":'
-        self._delta_head = (
-            b'{"type":"stream_event","event":{"type":"content_block_delta","index":'
-            + number
-            + b',"delta":{"type":'
-            + name
-        )
-        self._delta_tail = b"}}" + self._main_tail
+        """A block of `text` or `thinking` opens whose fragments are said as they come."""
+        start, self._delta_head, _ = block_events(kind, self._index)
+        self._lines.append(b"".join((start, self._tail, self._end())))
 
     def delta(self, dumped: bytes) -> None:
         """A fragment of the open block, already dumped."""
         if not dumped.isascii():
             dumped = escape(dumped)
-        self._number = number = self._number + 1
-        self._lines.append(b'%b%b%b%012x"}\n' % (self._delta_head, dumped, self._delta_tail, number))
+        self._lines.append(b"".join((self._delta_head, dumped, EVENT_END, self._tail, self._end())))
 
     def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
-        """The assistant line of a block of `text` or `thinking`, its content already dumped.
+        """The assistant line of a block of `text` or `thinking`, its content already dumped, and the block's end.
 
         `aborted`: the frontend stopped the turn before the block was complete (contract 6.4).
         """
         if not dumped.isascii():
             dumped = escape(dumped)
-        self._number = number = self._number + 1
-        line, tail = _TEXT if kind == "text" else _THINKING, self._block_tail
+        head, behind, _, _ = BLOCKS[kind]
+        tail = self._reply_tail
         if aborted:
-            tail = tail.removesuffix(self._main_tail) + b',"aborted":true' + self._main_tail
-        self._lines.append(line % (self._head, dumped, tail, number))
+            main = MAIN + self._tail
+            tail = b"".join((tail.removesuffix(main), b',"aborted":true', main))
+        self._lines.append(b"".join((self._head, head, dumped, behind, tail, self._end())))
+        if self.partial:
+            self.block_stop()
+        else:
+            self._index += 1
 
     def block_stop(self) -> None:
         """The open block is over (only said with partial messages); the next one has the next index."""
         if self.partial:
-            self._stream(b'{"type":"content_block_stop","index":%d}' % self._index)
+            self._lines.append(b"".join((block_events("text", self._index)[2], self._tail, self._end())))
         self._index += 1
 
+    def whole(self, kind: str, dumped: bytes) -> None:
+        """A whole block that was never streamed, its content already dumped; with partial messages it is one delta."""
+        if not dumped.isascii():
+            dumped = escape(dumped)
+        head, behind, _, _ = BLOCKS[kind]
+        end, tail, index = self._end, self._tail, self._index
+        self._index = index + 1
+        if not self.partial:
+            self._lines.append(b"".join((self._head, head, dumped, behind, self._reply_tail, end())))
+            return
+        start, delta, stop = block_events(kind, index)
+        pieces = (
+            *(start, tail, end(), delta, dumped, EVENT_END, tail, end()),
+            *(self._head, head, dumped, behind, self._reply_tail, end(), stop, tail, end()),
+        )
+        self._lines.append(b"".join(pieces))
+
     def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """A whole call: its assistant line, with partial messages between the block's events.
+        """A whole call: its assistant line, with partial messages between the block's events, its input one delta.
 
         Gives back other arguments where these had to be cut.
         """
-        head = dump({"type": "tool_use", "id": identity, "name": name, "input": {}})[:-3]
-        dumped = dump(arguments)  # once: what is too deep is cut at the same depth, wherever it stands
+        called, named = dump(identity), name_json(name)
+        dumped = dump(arguments)
+        size = CALL_BYTES + len(called) + len(named)
         cut: Mapping[str, Any] | None = None
-        if len(head) + len(dumped) > self.room // 2:  # as a fragment it is dumped twice
+        if size + len(dumped) > self.room // 2:  # as a fragment it is dumped twice
             fitted = fit(arguments, self.room // 2)
             cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
             dumped = dump(cut)
-        self.call_bytes = len(head) + len(dumped)
-        if self.partial:
-            self._stream_call(head, dumped)
-        self._number = number = self._number + 1
-        self._lines.append(b'%b%b%b}%b%012x"}\n' % (self._head, head, dumped, self._call_tail, number))
-        if self.partial:
-            self._stream(b'{"type":"content_block_stop","index":%d}' % self._index)
-        self._index += 1
+        self.call_bytes = size + len(dumped)
+        end, tail, index = self._end, self._tail, self._index
+        self._index = index + 1
+        if not self.partial:
+            line = (self._head, CALL, called, NAME, named, INPUT, dumped, b"}", self._reply_tail, end())
+            self._lines.append(b"".join(line))
+            return cut
+        start, delta, stop = block_events("tool_use", index)
+        as_text = orjson.dumps(dumped.decode())
+        pieces = (
+            *(start, CALL, called, NAME, named, INPUT, b"{}", EVENT_END, tail, end()),
+            *(delta, as_text, EVENT_END, tail, end()),
+            *(self._head, CALL, called, NAME, named, INPUT, dumped, b"}", self._reply_tail, end()),
+            *(stop, tail, end()),
+        )
+        self._lines.append(b"".join(pieces))
         return cut
-
-    def _stream_call(self, head: bytes, dumped: bytes) -> None:
-        """The events before a call's line: its whole input is one delta."""
-        number = b"%d" % self._index
-        self._stream(b'{"type":"content_block_start","index":%b,"content_block":%b{}}}' % (number, head))
-        delta = b'{"type":"input_json_delta","partial_json":%b}' % dump(dumped.decode())
-        self._stream(b'{"type":"content_block_delta","index":%b,"delta":%b}' % (number, delta))
 
     def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
         """The reply is over (only said with partial messages)."""
-        if self.partial:
-            self._stream(
-                b'{"type":"message_delta","delta":{"stop_reason":'
-                + dump(stop_reason)
-                + b',"stop_sequence":null},"usage":'
-                + dump(usage)
-                + b"}"
-            )
-            self._stream(b'{"type":"message_stop"}')
+        if not self.partial:
+            return
+        end, tail = self._end, self._tail
+        counted = UNUSED if usage is NO_USAGE else dump(usage)
+        pieces = (
+            *(EVENT, b'"message_delta","delta":{"stop_reason":', name_json(stop_reason)),
+            *(b',"stop_sequence":null},"usage":', counted, b"}", MAIN, tail, end(), MESSAGE_STOP, tail, end()),
+        )
+        self._lines.append(b"".join(pieces))
 
     # -- what comes back ----------------------------------------------------------------------------------
 
@@ -291,19 +309,18 @@ class ClaudePen:
     ) -> None:
         """A call's result as a user line (contract S7); identity, name and arguments are the call's."""
         dumped = dump(content)
-        outcome = b""
+        outcome, verdict = b"", WORKED
         if failed:
-            outcome = failure(dumped)
+            outcome, verdict = failure(dumped), FAILED
         elif name in OUTCOMES and content.__class__ is str:
             outcome = b',"tool_use_result":' + OUTCOMES[name](arguments, content, dumped)
-        self._number = number = self._number + 1
-        said = (dump(identity), dumped, b"true" if failed else b"false", outcome, self._tail, number)
-        self._lines.append(_RESULT % said)
+        pieces = (RESULT, dump(identity), CONTENT, dumped, verdict, outcome, self._tail, self._end())
+        self._lines.append(b"".join(pieces))
 
     def user_text(self, text: str) -> None:
         """A user line that is not a tool's result (the interrupt's)."""
         body = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":'
-        self._append(body + dump(text) + b"}]}" + self._main_tail)
+        self._append(body + dump(text) + b"}]}" + MAIN + self._tail)
 
     def replay(self, message: Mapping[str, Any], identity: str | None, timestamp: str) -> None:
         """The user's own message, said again (contract C15)."""
@@ -361,9 +378,5 @@ class ClaudePen:
         dumped = dump(line)
         return dumped if len(dumped) <= self.room else dump(fit_line(line, self.room))
 
-    def _stream(self, event: bytes) -> None:
-        self._append(b'{"type":"stream_event","event":' + event + self._main_tail)
-
     def _append(self, body: bytes) -> None:
-        self._number = number = self._number + 1
-        self._lines.append(b'%b%012x"}\n' % (body, number))
+        self._lines.append(body + self._end())

@@ -69,7 +69,7 @@ class Closing:
         if machine.state is CLOSED:
             return
         if machine.state is DONE:
-            machine.go(READY)
+            machine.go(READY, True)
         else:
             end.began = machine.state is not NEW
         end.outcome = ends.decide(self._standing(), child_exit, stderr)

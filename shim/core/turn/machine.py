@@ -38,8 +38,7 @@ TRANSITIONS: dict[State, dict[State, str]] = {
     NEW:      {READY: "init",       MESSAGE: "init start",   TEXT: "init start text",
                THINKING: "init start thinking",              CLOSED: "init fill end"},
     READY:    {READY: "",           MESSAGE: "start",        TEXT: "start text",
-               THINKING: "start thinking",                   CLOSED: "fill end",
-               ECHO: "",            DONE: ""},
+               THINKING: "start thinking",                   CLOSED: "fill end"},
     MESSAGE:  {READY: "stop",       MESSAGE: "",             TEXT: "text",
                THINKING: "thinking",                         CLOSED: "stop fill end"},
     TEXT:     {READY: "close stop", MESSAGE: "close",        TEXT: "close text",
@@ -48,18 +47,26 @@ TRANSITIONS: dict[State, dict[State, str]] = {
                THINKING: "close thinking",                   CLOSED: "close stop fill end"},
     ECHO:     {READY: "unecho",     MESSAGE: "unecho start", TEXT: "unecho start text",
                THINKING: "unecho start thinking",            CLOSED: "unecho fill end"},
-    # We go on, after the vendor's last word: to the result, or to a second attempt.
-    DONE:     {READY: "",           NEW: ""},
-    CLOSED:   {},
 }
 # fmt: on
 CELLS = {state: {goal: cell.split() for goal, cell in row.items()} for state, row in TRANSITIONS.items()}
+# Ways of ours, on which nothing is said: a reply was cut; the vendor said its last word, and then we go on, to the
+# result or to a second attempt; the end itself has failed.
+GOALS = frozenset(TRANSITIONS[NEW])
+SILENT: dict[State, frozenset[State]] = {
+    READY: GOALS | {ECHO, DONE},
+    DONE: frozenset((READY, NEW, CLOSED)),
+    CLOSED: frozenset((CLOSED,)),
+}
 
 Step = Callable[[], None]
 
 
 class TransitionError(Exception):
     """A way that is not in the table: our own mistake."""
+
+    def __init__(self, state: State, goal: State) -> None:
+        super().__init__(f"a turn that is {state} cannot become {goal}")
 
 
 class Machine:
@@ -82,26 +89,33 @@ class Machine:
             state: {goal: tuple([steps[name] for name in cell]) for goal, cell in row.items()}
             for state, row in CELLS.items()
         }
+        self._ways[DONE] = self._ways[CLOSED] = {}
 
-    def go(self, goal: State, said: bool = False) -> None:
-        """Take the steps on the way to `goal`; none of them where all was `said`. TransitionError: there is no way."""
-        if self.before_going is not None and not said:
-            self.before_going()
-        steps = self._ways[self.state].get(goal)
-        if steps is None:
-            raise TransitionError(f"a turn that is {self.state} cannot become {goal}")
-        if not said:
+    def go(self, goal: State, said: bool = False) -> bool:
+        """Take the steps on the way to `goal`; none of them, and a way of ours too, where all was `said`.
+
+        False, and the event is counted, where an event of the vendor's comes too late. TransitionError: no way leads
+        there, which is our own mistake.
+        """
+        if said:
+            if goal not in SILENT.get(self.state, GOALS):
+                raise TransitionError(self.state, goal)
+        else:
+            if self.before_going is not None:
+                self.before_going()
+            steps = self._ways[self.state].get(goal)
+            if steps is None:
+                return self._refuse(goal)
             for step in steps:
                 step()
         self.state = goal
-
-    def reach(self, goal: State) -> bool:
-        """Go where an event of the vendor leads. False, and the event is counted, where it comes too late."""
-        if self.state is DONE or self.state is CLOSED:
-            self.late()
-            return False
-        self.go(goal)
         return True
+
+    def _refuse(self, goal: State) -> bool:
+        if not self.over:
+            raise TransitionError(self.state, goal)
+        self.late()
+        return False
 
     @property
     def over(self) -> bool:

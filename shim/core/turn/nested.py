@@ -120,6 +120,6 @@ class Nested:
 
     def _line(self, parent: str | None, role: str, message: Message) -> None:
         agents = self._agents
-        if agents.machine.state in (NEW, DONE, CLOSED) and not agents.machine.reach(READY):
+        if agents.machine.state in (NEW, DONE, CLOSED) and not agents.machine.go(READY):
             return
         agents.pen.nested(parent, role, message if agents.redact is None else agents.redact(message))

@@ -143,7 +143,7 @@ class Reply:
         if stop_reason:
             self.stop_reason = stop_reason
         if machine.state is not NEW:
-            machine.reach(READY)
+            machine.go(READY)
         if self.said.size and not self._repeats:
             self.said.forget()
 

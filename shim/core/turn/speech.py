@@ -81,7 +81,7 @@ class Speech:
         if machine.state is not MESSAGE:
             if machine.state is ECHO and not (whole := self._new_of_repeated(state, whole, None)):
                 return
-            if not machine.reach(MESSAGE):
+            if not machine.go(MESSAGE):
                 return
         try:
             dumped = orjson.dumps(whole)
@@ -91,11 +91,11 @@ class Speech:
             whole = join_surrogates(whole)
             dumped = dump(whole)
         if len(dumped) <= self.room // ESCAPED:
-            self._whole(state, dumped)
+            self._pen.whole(state, dumped)
         else:
             dumped = b""  # it may be large
             for piece in pieces(whole, self.room):
-                self._whole(state, dump(piece))
+                self._pen.whole(state, dump(piece))
                 self._pen.fold()
         reply = self._reply
         if self._retracts and (self._retries or reply.start_usage is NO_USAGE):  # a reply of known usage is complete
@@ -150,7 +150,7 @@ class Speech:
             machine.go(READY)
         reply.blocks.clear()
         if reply.said.cut():
-            machine.go(ECHO)
+            machine.go(ECHO, True)
 
     def follow_block(self) -> None:
         """The beginning of a block has passed."""
@@ -192,12 +192,10 @@ class Speech:
         aborted = self._end.outcome is not None and self._end.interrupted
         if len(dumped) <= self.room // ESCAPED or self._partial:  # a streamed block was kept short as it went
             pen.block(kind, dumped, aborted)
-            pen.block_stop()
         else:
             dumped = b""  # it may be large
             for piece in pieces(join_surrogates(text), self.room):
                 pen.block(kind, dump(piece), aborted)
-                pen.block_stop()
                 pen.fold()
         self._remember(kind, text)
 
@@ -234,7 +232,7 @@ class Speech:
         """Open a block of `kind` for `key`; gives back what of `fragment` is left to say."""
         if self._machine.state is ECHO:
             fragment = self._new_of_repeated(kind, fragment, key)
-        if not fragment or not self._machine.reach(kind):
+        if not fragment or not self._machine.go(kind):
             return ""
         self.key = key
         self._size = 0
@@ -244,14 +242,6 @@ class Speech:
             if said_key == key and number == self._reply.number:
                 self._prefix = said
         return fragment
-
-    def _whole(self, kind: State, dumped: bytes) -> None:
-        pen = self._pen
-        if self._partial:
-            pen.block_start(kind)
-            pen.delta(dumped)
-        pen.block(kind, dumped)
-        pen.block_stop()
 
     def _delta(self, kind: State, fragment: str, key: object) -> None:
         """A fragment of the open block, streamed."""

@@ -225,10 +225,13 @@ class Pen(Protocol):
         """A fragment of the open block, already dumped."""
 
     def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
-        """A whole block, its content already dumped; with `partial` it was said before, in fragments."""
+        """The open block is complete, its content dumped as a whole; with `partial` it was said in fragments."""
+
+    def whole(self, kind: str, dumped: bytes) -> None:
+        """A whole block that was never streamed, its content already dumped."""
 
     def block_stop(self) -> None:
-        """The open block is over."""
+        """The block that a passed line opened is over."""
 
     def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """A whole call. Gives back other arguments where these had to be cut."""

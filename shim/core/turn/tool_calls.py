@@ -113,7 +113,7 @@ class ToolCalls:
         if verdict == "hide" or (hidden and verdict == "allow"):
             self.hide(identity)
             return
-        if self._machine.state is not MESSAGE and not self._machine.reach(MESSAGE):
+        if self._machine.state is not MESSAGE and not self._machine.go(MESSAGE):
             return
         said_as = self._conversation.claim(identity, self._account)
         self._reply.asks_tools = True
@@ -157,7 +157,7 @@ class ToolCalls:
             call = self._called_late(identity, content, is_error, name, arguments)
             if call is None:
                 return
-        if self._machine.state is not READY and not self._machine.reach(READY):
+        if self._machine.state is not READY and not self._machine.go(READY):
             if self._machine.state is DONE:  # it is answered with the end, as every call is
                 self.open[identity] = call
             return
@@ -172,7 +172,7 @@ class ToolCalls:
 
     def fill_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
-        if self.open and self._machine.reach(READY):
+        if self.open and self._machine.go(READY):
             calls = list(self.open.values())
             self.open.clear()
             for call in calls:

@@ -156,7 +156,7 @@ class Turn:
     def message(self, model: str | None = None, usage: Usage | None = None) -> None:
         """A new reply begins; nothing is said before its first block."""
         if self.machine.state not in (NEW, READY, ECHO):
-            self.machine.reach(READY)
+            self.machine.go(READY)
         self.reply.facts(model, usage)
 
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
@@ -323,7 +323,7 @@ class Turn:
         if self.end.judged and not self.machine.over:
             self.end.began = self.machine.state is not NEW
             self.machine.go(READY)
-            self.machine.go(DONE)
+            self.machine.go(DONE, True)
 
     def unsettle(self) -> None:
         """The vendor goes on after all. Once it said how it ended, it is too late for that."""
@@ -338,7 +338,7 @@ class Turn:
         """The whole turn is asked for once more: what was said stays said, and is not said twice."""
         self.end.forget()
         if self.machine.state is DONE:
-            self.machine.go(READY if self.end.began else NEW)
+            self.machine.go(READY if self.end.began else NEW, True)
         if self.machine.state is not NEW:
             self.speech.retract()
 

@@ -231,6 +231,13 @@ class YumePen:
         if self.history:
             self.history.block(kind, dumped, aborted)
 
+    def whole(self, kind: str, dumped: bytes) -> None:
+        """A whole block is one fragment."""
+        self._kind = kind
+        self.delta(dumped)
+        if self.history:
+            self.history.block(kind, dumped)
+
     def block_stop(self) -> None:
         """Blocks have no lines of their own."""
 

@@ -1,0 +1,65 @@
+"""The constant pieces of Claude's lines, as JSON: the pen joins them with what is new in each line."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import count
+
+from shim.core.claude.usage import NO_USAGE
+from shim.core.reading.json_text import dump
+
+# Every line is joined of its pieces at once: pieces that live until the next write cost five times as much, they leave
+# the processor's cache. It ends with the counter of its uuid.
+_ENDS = [b'%02x"}\n' % number for number in range(256)]
+UNUSED = dump(NO_USAGE)
+
+MAIN = b',"parent_tool_use_id":null'  # of a line that is no nested agent's
+EVENT = b'{"type":"stream_event","event":{"type":'
+EVENT_END = b"}}" + MAIN
+MESSAGE_START = EVENT + b'"message_start","message":{"id":"'
+MESSAGE_STOP = EVENT + b'"message_stop"}' + MAIN
+STOP_FACTS = b'],"stop_reason":null,"stop_sequence":null,"usage":'
+CALL = b'{"type":"tool_use","id":'
+NAME = b',"name":'
+INPUT = b',"input":'
+CALL_BYTES = len(CALL + NAME + INPUT)
+RESULT = b'{"type":"user","message":{"role":"user","content":[{"tool_use_id":'
+CONTENT = b',"type":"tool_result","content":'
+FAILED = b',"is_error":true}]}' + MAIN
+WORKED = b',"is_error":false}]}' + MAIN
+
+# How a block of a kind begins and ends in its own line, how it begins in its first event, and what its deltas are.
+BLOCKS = {
+    "text": (b'{"type":"text","text":', b"}", b'{"type":"text","text":""}}', b'"text_delta","text":'),
+    "thinking": (
+        b'{"type":"thinking","thinking":',
+        b',"signature":""}',
+        b'{"type":"thinking","thinking":"","signature":""}}',
+        b'"thinking_delta","thinking":',
+    ),
+}
+
+
+def line_ends() -> Iterator[bytes]:
+    """The end of each line: its uuid's last 12 digits, which count from 1."""
+    for high in count():
+        digits = b"%010x" % high
+        for low in _ENDS if high else _ENDS[1:]:
+            yield digits + low
+
+
+@lru_cache(maxsize=256)
+def name_json(name: str | None) -> bytes:
+    """A name that comes again and again, as JSON."""
+    return dump(name)
+
+
+@lru_cache(maxsize=256)
+def block_events(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
+    """Of a block's events: the first one, what stands before a delta's content, and the last one."""
+    block, delta = BLOCKS[kind][2:] if kind in BLOCKS else (b"", b'"input_json_delta","partial_json":')
+    start = b'%b"content_block_start","index":%d,"content_block":%b' % (EVENT, index, block)
+    return (
+        start + MAIN if block else start,
+        b'%b"content_block_delta","index":%d,"delta":{"type":%b' % (EVENT, index, delta),
+        b'%b"content_block_stop","index":%d}%b' % (EVENT, index, MAIN),
+    )
