@@ -1,11 +1,17 @@
-"""The constant pieces of Claude's lines, as JSON: the pen joins them with what is new in each line."""
+"""Pieces of Claude's lines, as JSON: the pen joins the constant ones with what is new in each line.
 
-from collections.abc import Iterator
+At the end: `tool_use_result`, the machine-readable sibling of a tool's result (contract 5.4).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import count
+from typing import Any
 
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump
+
+Arguments = Mapping[str, Any]
 
 # Every line is joined of its pieces at once: pieces that live until the next write cost five times as much, they leave
 # the processor's cache. It ends with the counter of its uuid.
@@ -63,3 +69,57 @@ def block_events(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
         b'%b"content_block_delta","index":%d,"delta":{"type":%b' % (EVENT, index, delta),
         b'%b"content_block_stop","index":%d}%b' % (EVENT, index, MAIN),
     )
+
+
+def failure(dumped: bytes) -> bytes:
+    """The member for a failed call, out of its content as JSON; nothing when that is no text."""
+    if dumped[:1] != b'"':
+        return b""
+    prefix = b"" if dumped.startswith(b'"Error: ') else b"Error: "
+    return b',"tool_use_result":"%b%b' % (prefix, dumped[1:])
+
+
+def _bash(arguments: Arguments, content: str, dumped: bytes) -> bytes:
+    return b'{"stdout":%b,"stderr":"","interrupted":false,"isImage":false}' % dumped
+
+
+def _structured(arguments: Arguments, content: str, dumped: bytes) -> bytes:
+    return dumped
+
+
+def _write(arguments: Arguments, content: str, dumped: bytes) -> bytes:
+    return dump(
+        {
+            "type": "create",
+            "filePath": arguments.get("file_path", ""),
+            "content": arguments.get("content", ""),
+            "structuredPatch": [],
+            "originalFile": None,
+            "userModified": False,
+        }
+    )
+
+
+def _edit(arguments: Arguments, content: str, dumped: bytes) -> bytes:
+    return dump(
+        {
+            "filePath": arguments.get("file_path", ""),
+            "oldString": arguments.get("old_string", ""),
+            "newString": arguments.get("new_string", ""),
+            "originalFile": None,
+            "structuredPatch": [],
+            "userModified": False,
+            "replaceAll": bool(arguments.get("replace_all", False)),
+        }
+    )
+
+
+# Read has none: its member holds the file's own text and length, and vendors print the file with their own headings.
+# Tool → its member for a success, made of the call's arguments, the content, and the content as JSON: a large output
+# is not dumped twice.
+OUTCOMES: dict[str, Callable[[Arguments, str, bytes], bytes]] = {
+    "Bash": _bash,
+    "Write": _write,
+    "Edit": _edit,
+    "StructuredOutput": _structured,
+}

@@ -22,15 +22,16 @@ from shim.core.claude.line_pieces import (
     MESSAGE_START,
     MESSAGE_STOP,
     NAME,
+    OUTCOMES,
     RESULT,
     STOP_FACTS,
     UNUSED,
     WORKED,
     block_events,
+    failure,
     line_ends,
     name_json,
 )  # fmt: skip
-from shim.core.claude.tool_results import OUTCOMES, failure
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.reading.json_text import dump, escape
 from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, fit_line
