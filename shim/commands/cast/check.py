@@ -1,4 +1,4 @@
-"""A recording through today's drop-in: called as it was then, told the same lines, its child played at once.
+"""Run a recording through today's drop-in: with the same arguments, the same lines, and the recorded child.
 
 Nothing of the person who runs this takes part but the vendors that they described: home, state and settings are a
 folder of its own.
@@ -26,11 +26,11 @@ from shim.recording.wanted import open_cast
 from shim.state import own_vendors
 from shim.state.config import CHOICES
 
-LINE_SECONDS = 20.0  # for a line that is to come; nothing is computed for so long where no vendor runs
-QUIET_SECONDS = 2.0  # then it may be that stdin was at its end by now
-END_SECONDS = 10.0  # for the drop-in to go
+LINE_SECONDS = 20.0  # for an expected line; without a vendor nothing takes so long
+QUIET_SECONDS = 2.0  # of silence, after which stdin is closed
+END_SECONDS = 10.0  # for the drop-in to exit
 HELD_LINES = 10_000  # of its stdout that wait to be compared
-MOST_BYTES = 1024 * 1024 * 1024  # of a cast that is checked, as large as one is recorded
+MOST_BYTES = 1024 * 1024 * 1024  # of a cast: no recording is larger
 OURS = ("--shim-vendor", "--shim-record", "--shim-config", "--shim-log")
 FILES = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
 # Who was told the session's state had asked for it, and said in which of two ways (contract 5.13).
@@ -45,7 +45,7 @@ STOPS = {"limit": "no more was recorded", "timeout": SILENCE}
 
 
 class Checked(NamedTuple):
-    """What came of one cast: `ok`, `differs`, `skipped` or `failed`, and why."""
+    """The outcome of one cast, `ok`, `differs`, `skipped` or `failed`, and the reason."""
 
     path: str
     outcome: str
@@ -81,16 +81,16 @@ def check(path: str) -> Checked:
 
 
 def _lend_profiles(directory: str) -> None:
-    """A vendor of the person's own is translated by the profile that is there today, as a bundled one is by ours."""
+    """Let the run see the user's own profiles, as they are today."""
     own = own_vendors.folder(os.environ)
     if os.path.isdir(own):
         os.makedirs(directory)
-        with contextlib.suppress(OSError):  # a system without links checks the bundled ones
+        with contextlib.suppress(OSError):  # without links only bundled vendors are checked
             os.symlink(own, os.path.join(directory, own_vendors.FOLDER))
 
 
 def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
-    """The lines of the frontend and ours, in their order, how many children answered, and why it ends too soon."""
+    """The lines of both sides in order, the number of children, and the reason if the run ended too soon."""
     descriptor = open_cast(path)
     try:
         size = os.fstat(descriptor).st_size
@@ -122,7 +122,7 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
 
 
 def _command(header: Header) -> list[str]:
-    """The drop-in, called as it was, but for what names a vendor, a recording or a file of another machine."""
+    """The arguments of the drop-in, without those that name a vendor, a recording or a file of another machine."""
     door = "yume-cli" if header.dialect == "yume" and header.argv[:1] == ("start",) else "claude"
     words, kept = list(header.argv), list[str]()
     while words:
@@ -141,7 +141,7 @@ def _command(header: Header) -> list[str]:
 
 
 def _environment(header: Header, moments: Sequence[Moment], path: str, folder: str) -> dict[str, str]:
-    """What the drop-in sees. A recording has no values of variables; one that shows in what was said is set again."""
+    """The environment of the drop-in. A recording has no values of variables; those that show are set."""
     home = os.path.join(folder, "home")
     chosen = {
         "HOME": home,
@@ -185,26 +185,26 @@ class _Running:
         self._lines.put(None)
 
     def tell(self, line: bytes) -> None:
-        """Say a line to it; one that does not listen any more shows in what it says."""
+        """Write a line to its stdin. If it does not read any more, its output will show that."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(line)
                 self._process.stdin.flush()
 
     def signal(self, name: str) -> None:
-        """Send it a signal that it was sent then."""
+        """Send it a recorded signal."""
         if self._process.poll() is None:
             self._process.send_signal(getattr(signal, name))
 
     def hang_up(self) -> None:
-        """Its stdin is at its end."""
+        """Close its stdin."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
             self._process.stdin = None
 
     def next(self, seconds: float) -> bytes | None:
-        """Its next line, None at its end. TimeoutError when none came."""
+        """Its next line; None at its end. TimeoutError without any."""
         if self._ended:
             return None
         try:
@@ -215,7 +215,7 @@ class _Running:
         return line
 
     def end(self) -> None:
-        """It goes, whatever it is at."""
+        """End it for certain."""
         self.hang_up()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
@@ -223,7 +223,7 @@ class _Running:
                 self._process.wait(END_SECONDS)
             self._process.kill()
         with contextlib.suppress(TimeoutError):
-            while self.next(END_SECONDS) is not None:  # or its reader would wait for room
+            while self.next(END_SECONDS) is not None:  # so that the thread that reads it need not wait for room
                 pass
         self._process.wait()
         assert self._process.stdout is not None
@@ -231,7 +231,7 @@ class _Running:
 
 
 def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Running, cwd: str, stop: str) -> Checked:
-    """Tell what was told when it was told, compare what is said; `stop` says why it is compared no further."""
+    """Send the recorded lines in their time and compare the output. `stop` says why the comparison ends early."""
     invocation = invocation_of(header)
     sides = Side(header.cwd, cwd), Side(header.cwd, cwd)
     streams = invocation.output_format == "stream-json"
@@ -279,14 +279,14 @@ def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Runn
 
 
 def _as_now(line: bytes, then: Side, now: Side) -> bytes:
-    """A line of the frontend's, with the id of the question that it answers as it is now."""
+    """A line of the frontend, with today's id of the question that it answers."""
     identity = read_word(line).identity
     asked = now.called(then.number(identity))
     return line.replace(orjson.dumps(identity), orjson.dumps(asked)) if asked else line
 
 
 def _next(running: _Running, *, last: bool) -> bytes | None:
-    """The next line. Where nothing is left to be told, the end of stdin may be what it waits for."""
+    """The next line. If no line is left to be sent, stdin is closed, because it may wait for that."""
     if last:
         with contextlib.suppress(TimeoutError):
             return running.next(QUIET_SECONDS)

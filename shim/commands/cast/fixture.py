@@ -1,4 +1,4 @@
-"""A case folder out of a cast: what one child printed, how it was started and ended, and what we say for it today.
+"""Cut a test case out of a cast: what one child printed, how it was started and ended, and today's translation.
 
 The folder is laid out as `fixtures/README.md` says, so that adding it adds its tests. What no cast knows is left to a
 person: what happens in the run, and what the case is there to hold.
@@ -24,8 +24,8 @@ from shim.recording.rewrite import rewrite
 from shim.state.files import create, open_regular, remove
 from shim.story.reading import Cast, child_exit, header_of
 
-STDIN_BYTES = 256 * 1024  # of what the child was told; a longer one is no example for a person to read
-CHILDREN_NAMED = 20  # in an error about too many
+STDIN_BYTES = 256 * 1024  # of the child's stdin; a longer one is not readable as an example
+CHILDREN_NAMED = 20  # in an error message
 TO_FILL = "TO FILL IN: "
 BYTES, FACTS, GOLDEN, REDACTED = "vendor.ndjson", "case.toml", "claude.ndjson", "redacted.cast"
 
@@ -33,7 +33,7 @@ _OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class Run(NamedTuple):
-    """One child of a cast: which one of them (from 0), its start, and the bytes that it printed."""
+    """One child of a cast: its number (from 0), its start, and the number of bytes that it printed."""
 
     ordinal: int
     facts: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Run(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What was written: the folder, whether with a golden (not of a vendor that is unknown here), what was blanked."""
+    """What was written: the folder, whether it has a golden (only for known vendors), and counts of blanked secrets."""
 
     folder: str
     golden: bool
@@ -53,7 +53,7 @@ class Made(NamedTuple):
 
 
 class Facts:
-    """What is collected about a child while its bytes are written."""
+    """The facts of a child, collected while its bytes are written."""
 
     def __init__(self) -> None:
         self.stderr = Tail()
@@ -63,7 +63,7 @@ class Facts:
         self._told_bytes = 0
 
     def add(self, record: Record) -> None:
-        """A record that is not of its stdout."""
+        """Take a record that is not of its stdout."""
         if record.letter == "e":
             self.stderr.add(record.data)
         elif record.letter == "I":
@@ -195,7 +195,7 @@ def _create(folder: str, name: str) -> BinaryIO:
 
 
 def _remove(folder: str) -> None:
-    """What was made of a folder that could not be finished."""
+    """Remove an unfinished folder."""
     for name in (BYTES, FACTS, GOLDEN, REDACTED):
         remove(os.path.join(folder, name))
     try:
@@ -220,7 +220,7 @@ def _runs(path: str) -> Iterator[Run]:
 
 
 def _records(path: str, run: Run) -> Iterator[Record]:
-    """What belongs to a child, behind its start."""
+    """The records of a child after its start."""
     ordinal, inside = -1, False
     for record in Cast(path).records():
         if record.letter == "s":
@@ -243,7 +243,7 @@ def _chosen(path: str, runs: list[Run], child: int | None, turn: int | None) -> 
 
 
 def _stdin(data: bytes) -> str | list[str]:
-    """One entry a line, or the text where its last line has no end."""
+    """A list with one entry a line, or the text itself if its last line has no end."""
     text = data.decode("utf-8", "replace")
     return text.removesuffix("\n").split("\n") if text.endswith("\n") else text
 
@@ -252,7 +252,7 @@ def toml(value: object) -> str:
     """A text, number, truth value or list of texts in TOML; what a terminal would obey is escaped in it."""
     if isinstance(value, list):
         return "[" + ", ".join(map(toml, value)) + "]"
-    if isinstance(value, str):  # TOML's texts are JSON's, but for DEL and halves of characters
+    if isinstance(value, str):  # a string of JSON is one of TOML, except for DEL and surrogates
         text = json.dumps(value.encode("utf-8", "replace").decode(), ensure_ascii=False)
         return _OBEYED.sub(lambda hit: f"\\u{ord(hit[0]):04x}", text)
     return json.dumps(value)

@@ -1,4 +1,4 @@
-"""What `shim replay --check` prints: a line for each cast, and the first difference where there is one."""
+"""The output of `shim replay --check`: one line a cast, and its first difference."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from shim.core.reading.account import printable
 from shim.recording.folders import cast_paths
 
 COLOURS = {"ok": "green", "differs": "red", "skipped": "yellow", "failed": "red"}
-MOST_AT_ONCE = 8  # each is two programs that start
+MOST_AT_ONCE = 8  # each check starts two programs
 
 
 def report(paths: Sequence[str], *, as_json: bool) -> int:
-    """Check every cast; the exit status: 1 when one differs or cannot be checked. CastError where there is none."""
+    """Check every cast. Returns the exit status: 1 if one differs or cannot be checked. CastError without any cast."""
     casts = list(cast_paths(paths))
     console = Console(highlight=False)
     counts = dict.fromkeys(COLOURS, 0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shim.commands.cast.summary import Statistic, Times
 
 BAR, LEAST_BAR = 24, 4  # columns of the longest bar
-LEAST_NAME = 8  # columns of a name in any terminal
+LEAST_NAME = 8  # columns of a name, however narrow the terminal is
 TIMES = ("time", "median", "95 %")
 TOKENS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 TOOLS_SHOWN = 20  # of a vendor, in a terminal; --json and --to html have them all
@@ -59,7 +59,7 @@ def stats_of(
 
 
 def added_up(paths: list[str]) -> "tuple[Statistic, dict[str, Statistic]]":
-    """The statistic of all recordings, and of each vendor's, by name. One recording is read after the other."""
+    """The statistic of all recordings, and one for each vendor by name. Recordings are read one at a time."""
     from shim.commands.cast.summaries import runs_of
     from shim.commands.cast.summary import Statistic, named
 
@@ -118,7 +118,7 @@ def _draw_tools(console: Console, vendor: str, statistic: "Statistic") -> None:
 
 
 def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text], float]]) -> None:
-    """A table whose numbers are never cut: names are, and bars for the shares get what room is left."""
+    """Print a table. Numbers are never cut, names may be, and bars get the room that is left."""
     longest = max(share for _, share in rows)
     widths = [max(len(head), *(len(cells[at].plain) for cells, _ in rows)) for at, head in enumerate(heads)]
     room = console.width - sum(widths) - 2 * len(widths)

@@ -1,6 +1,6 @@
-"""The page of `shim cast stats --to html`: one file without a script, that asks no network for anything.
+"""The page of `shim cast stats --to html`: one file without scripts, which loads nothing.
 
-What a vendor called its tools is shown, and nothing of it is markup (threats: script or HTML in exports).
+Names of vendors and tools are shown as text, never as markup (threats: script or HTML in exports).
 """
 
 import os

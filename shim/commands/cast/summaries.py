@@ -1,4 +1,4 @@
-"""Recordings in files, each as a run in numbers: whatever is wrong with one is said in its place."""
+"""Recordings in files, each as one run in numbers. A mistake in a file is said in its row."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,13 +13,13 @@ from shim.story.reading import Cast, Teller
 
 
 def runs_of(paths: Iterable[str]) -> Iterator[Run]:
-    """One run for each file that is meant, in the order of their names."""
+    """One run for each file, in the order of names."""
     for path in cast_paths(paths):
         yield run_of(path)
 
 
 def run_of(path: str) -> Run:
-    """A recording in numbers; `unreadable` where it is none."""
+    """A recording in numbers, with the state `unreadable` if it cannot be read."""
     try:
         cast = Cast(path)
     except CastError as error:
@@ -47,7 +47,7 @@ def _unreadable(run: Run, error: CastError) -> Run:
 
 
 def usual_folder(environment: Mapping[str, str]) -> str:
-    """The folder that runs are recorded into. CastError where there is none."""
+    """The folder that runs are recorded into. CastError if none is set."""
     chosen = environment.get("SHIM_RECORD") or load(Invocation(), environment).record
     if chosen and os.path.isdir(path := os.path.expanduser(chosen)):
         return path

@@ -1,6 +1,6 @@
-"""What a list and a statistic say of recordings: a run in a few numbers, and many of them added up.
+"""Recordings in numbers: one run, and many runs added up.
 
-Everything kept is bounded, whatever stands in the recordings: names of tools, causes, samples of times.
+Everything kept has a bound, for any recording: names of tools, causes, samples of times.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,11 +13,11 @@ from shim.core.secrets.redactor import Redactor
 from shim.story.steps import answered_by, cause_of
 from shim.story.story import Change, Step, Totals
 
-NAMES = 500  # of tools, vendors, causes, repairs; what is called otherwise is counted together
+NAMES = 500  # of tools, vendors, causes, repairs; further names are counted together
 NAME_CHARACTERS = 80
 PROMPT_CHARACTERS = 200
-SAMPLES = 10_000  # of times; of more, every other one is kept, then every fourth, and so on
-TURN_CALLS = 10_000  # that failed, of which the result may say that they were denied
+SAMPLES = 10_000  # of times; beyond that every second one is kept, then every fourth, and so on
+TURN_CALLS = 10_000  # that failed; the result may say that they were denied
 
 # `whole`, `cut off` (its last checkpoint is missing: it ended badly or goes on), `damaged` (lines that nobody can
 # read; `shim cast verify` finds what changed and can still be read), `unreadable` (no cast, or no file).
@@ -25,7 +25,7 @@ State = Literal["whole", "cut off", "damaged", "unreadable"]
 
 
 class Times:
-    """Seconds, of which median and percentiles are asked: exact up to SAMPLES of them."""
+    """Times in seconds, for medians and percentiles. They are exact for up to SAMPLES times."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -34,7 +34,7 @@ class Times:
         self._kept: list[float] = []
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Add a time."""
         if self.count % self._stride == 0:
             self._kept.append(seconds)
             if len(self._kept) > SAMPLES:
@@ -44,14 +44,14 @@ class Times:
         self.total += seconds
 
     def at(self, share: float) -> float:
-        """The one below which this share of them lies; 0 where there is none."""
+        """The percentile for a share from 0 to 1; 0 without any time."""
         if not self._kept:
             return 0.0
         ordered = sorted(self._kept)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
     def merge(self, other: "Times") -> None:
-        """Those of another run too."""
+        """Add those of another run."""
         count, total = self.count + other.count, self.total + other.total
         for seconds in other._kept:
             for _ in range(other._stride):
@@ -59,7 +59,7 @@ class Times:
         self.count, self.total = count, total
 
     def report(self) -> dict[str, float]:
-        """For a program."""
+        """JSON-ready."""
         return {
             "total_s": round(self.total, 3),
             "median_s": round(self.at(0.5), 4),
@@ -69,7 +69,7 @@ class Times:
 
 @dataclass(slots=True)
 class Calls:
-    """The calls of a tool: those that went well are the others. `times` are of those that were answered."""
+    """The calls of a tool. Calls that did not fail, and were neither denied nor unanswered, went well."""
 
     calls: int = 0
     failed: int = 0
@@ -78,7 +78,7 @@ class Calls:
     times: Times = field(default_factory=Times)
 
     def merge(self, other: "Calls") -> None:
-        """Those of another run too."""
+        """Add those of another run."""
         self.calls += other.calls
         self.failed += other.failed
         self.denied += other.denied
@@ -86,7 +86,7 @@ class Calls:
         self.times.merge(other.times)
 
     def report(self) -> dict[str, Any]:
-        """For a program."""
+        """JSON-ready."""
         counts = {name: getattr(self, name) for name in ("calls", "failed", "denied", "unanswered")}
         return counts | self.times.report()
 
@@ -104,7 +104,7 @@ class Run:
         self.version = short(header.vendor_version or "")
         self.model = ""
         self.prompt = ""
-        self.outcome = ""  # of its last turn: `ok` or the cause; "" where none ended
+        self.outcome = ""  # of its last turn: `ok` or the cause; "" if none ended
         self.totals = Totals()
         self.tools: dict[str, Calls] = {}
         self.causes: dict[str, int] = {}
@@ -112,7 +112,7 @@ class Run:
         self._failed: list[tuple[Step, Calls]] = []
 
     def feed(self, changes: Iterable[Change]) -> None:
-        """What happened next."""
+        """Take a change of the story."""
         for what, step, _ in changes:
             if what == "begin":
                 self._begun(step)
@@ -120,7 +120,7 @@ class Run:
                 self._called(step)
 
     def close(self, totals: Totals, state: State) -> None:
-        """Nothing more happens."""
+        """The story is over."""
         self.totals, self.state = totals, state
 
     def _begun(self, step: Step) -> None:
@@ -128,7 +128,7 @@ class Run:
             self.prompt = self.prompt or excerpt(step.text)
         elif step.kind == "start":
             self.model = short(step.text)
-        elif step.name == "refused" and step.kind == "note":  # there may be no result that says so
+        elif step.name == "refused" and step.kind == "note":  # perhaps no result says so
             self.outcome = self.outcome or "refused"
         elif step.kind == "result":
             facts = step.facts
@@ -141,7 +141,7 @@ class Run:
             self._settle()
 
     def _answered(self, vendor: str) -> None:
-        """Of a list it may be another one than the recording began with, whose version that is."""
+        """In a fallback list this may be a later vendor, whose version is unknown."""
         if vendor and short(vendor) != self.vendor:
             self.vendor, self.version = short(vendor), ""
 
@@ -158,7 +158,7 @@ class Run:
             self._failed.append((step, calls))
 
     def _settle(self) -> None:
-        """Claude answers a denied call with an error; its result says which ones those were."""
+        """Count calls as denied that the result names: Claude answers a denied call with an error."""
         for step, calls in self._failed:
             if step.outcome == "denied":
                 calls.failed -= 1
@@ -167,16 +167,16 @@ class Run:
 
     @property
     def denied(self) -> int:
-        """Calls that somebody denied."""
+        """The number of denied calls."""
         return sum(calls.denied for calls in self.tools.values())
 
     @property
     def verdict(self) -> str:
-        """The outcome, or what is wrong with the recording."""
+        """The outcome, or the state of a recording that is not whole."""
         return (self.outcome or "no turn ended") if self.state == "whole" else self.state
 
     def report(self) -> dict[str, Any]:
-        """For a program."""
+        """JSON-ready."""
         totals = self.totals
         return {
             "file": self.file,
@@ -200,7 +200,7 @@ class Run:
 
 
 class Statistic:
-    """Runs added up: one for each vendor, and one for all of them."""
+    """Many runs added up."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -214,7 +214,7 @@ class Statistic:
         self.repairs: dict[str, int] = {}
 
     def add(self, run: Run) -> None:
-        """One more run."""
+        """Add a run."""
         self.runs += 1
         count(self.states, run.state)
         self.turns.merge(run.turns)
@@ -239,7 +239,7 @@ class Statistic:
         return together
 
     def report(self) -> dict[str, Any]:
-        """For a program."""
+        """JSON-ready."""
         return {
             "runs": self.runs,
             "states": self.states,
@@ -255,25 +255,25 @@ class Statistic:
 
 
 def by_time(tools: Mapping[str, Calls]) -> list[tuple[str, Calls]]:
-    """Those first that took longest."""
+    """The tools in the order of their total time, the longest first."""
     return sorted(tools.items(), key=lambda each: (-each[1].times.total, -each[1].calls, each[0]))
 
 
 def count(counts: dict[str, int], name: object, number: int = 1) -> None:
-    """Count under a name; those that are too many under one."""
+    """Count under a name, or under OVERFLOW if there are too many names."""
     key = named(counts, name)
     counts[key] = counts.get(key, 0) + number
 
 
 def named(table: Mapping[str, Any], name: object) -> str:
-    """What something is called in a table."""
+    """The name of an entry in a table."""
     if (key := _line(name)) not in table:
         key = short(name)
     return key if key in table or len(table) < NAMES else OVERFLOW
 
 
 def short(value: object) -> str:
-    """A name of somebody's without its secrets, in one line that a terminal shows and does not obey."""
+    """A name as one printable line without secrets."""
     return _line(Redactor().text(str(value)[: 10 * NAME_CHARACTERS]))
 
 
@@ -282,7 +282,7 @@ def _line(value: object) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The beginning of a prompt, in one line and without its secrets."""
+    """The beginning of a prompt as one line without secrets."""
     clean = Redactor().text(text[: 10 * PROMPT_CHARACTERS])
     line = " ".join(printable(clean).split())
     return line if len(line) <= PROMPT_CHARACTERS else line[: PROMPT_CHARACTERS - 1] + "…"

@@ -20,9 +20,9 @@ NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcom
 PROMPT, OUTCOME = NAMES.index("prompt"), NAMES.index("outcome")
 YEAR = "2026-"
 PROMPT_COLUMNS = 24  # of a prompt beside the name of the file
-LEAST_COLUMNS = 10  # of a prompt in any terminal
-OUTCOME_COLUMNS = 14  # the causes are shorter; somebody else's may be longer
-PIPE_COLUMNS = 10_000  # a line of a table that nobody looks at is not cut
+LEAST_COLUMNS = 10  # of a prompt, however narrow the terminal is
+OUTCOME_COLUMNS = 14  # our causes are shorter; those of other programs may be longer
+PIPE_COLUMNS = 10_000  # in a pipe no line is cut
 COLORS = {"ok": "green", "cut off": "yellow", "damaged": "red", "unreadable": "red"}
 
 
@@ -92,6 +92,6 @@ def _cells(run: "Run") -> list[Text]:
 
 
 def table_console() -> Console:
-    """A terminal as wide as it is; a pipe as wide as the table."""
+    """A console of the terminal's width, or in a pipe of the table's width."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
