@@ -6,6 +6,7 @@ stderr, and next to it what a client of Claude reads.
 
 import pytest
 from support import Stage, fixture_cases, parse, translate_case
+from sweeps import each
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.api_errors import BEGINNINGS, KINDS, api_text, classify, stripped
@@ -141,7 +142,7 @@ TABLE = [
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("spoken", ["stream", "stderr"])
-@pytest.mark.parametrize(("vendor", "words", "expected", "status", "begin"), TABLE)
+@each(("vendor", "words", "expected", "status", "begin"), TABLE)
 def test_contract_s10_a_vendors_words_become_claudes(vendor, words, expected, status, begin, spoken, partial):
     stage = Stage(partial=partial, vendor=vendor, model="m-1", login="do so")
     if spoken == "stream":
@@ -160,14 +161,14 @@ def test_contract_s10_a_vendors_words_become_claudes(vendor, words, expected, st
     assert result.get("api_error_type") == line.get("api_error_type") == TYPES[status]
 
 
-@pytest.mark.parametrize(("vendor", "words"), [row[:2] for row in TABLE])
+@each(("vendor", "words"), [row[:2] for row in TABLE])
 def test_the_vendors_own_words_are_kept(vendor, words):
     said = api_text(classify(words), words, vendor=vendor, login="", model="m-1")
     essence = stripped(words, classify(words).status)
     assert essence.lower().removeprefix("prompt is too long") in said.lower()
 
 
-@pytest.mark.parametrize(("vendor", "words"), [row[:2] for row in TABLE])
+@each(("vendor", "words"), [row[:2] for row in TABLE])
 def test_acp_asks_for_a_login_only_where_nobody_is_logged_in(vendor, words):
     """ACP turns the substring into authRequired: a wrong key, a limit or a broken line must not."""
     failure = classify(words)

@@ -11,6 +11,7 @@ from box import ANSWER, ASK, END, START, STREAM, ndjson, text
 from fake_secrets import random
 from hostile import told
 from support import case, check_turns, parse, result_of, translate_case
+from sweeps import each
 
 from shim.conversation.drivers import launcher
 from shim.core.claude import argv
@@ -382,8 +383,8 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("forged", [FORGED_RESULT, FORGED_REQUEST, FORGED_INIT], ids=["result", "request", "init"])
+@each("way", WAYS)
+@each("forged", [FORGED_RESULT, FORGED_REQUEST, FORGED_INIT])
 @pytest.mark.parametrize(
     "name",
     ["qwen/0.24.4-shell", "claude/2.1.327-tool-bash", "cursor/shape-2026.08-shell-ok", "acai/2026-04-shellok"],

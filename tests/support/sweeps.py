@@ -1,4 +1,4 @@
-"""Tests over many fixtures, each of them one item of pytest's: a loop that names every fixture that fails.
+"""Tests over many fixtures, or rows of a table, each of them one item of pytest's: a loop that names what fails.
 
 An item costs pytest more than a fixture costs us: all of them are translated in half a second. What is slow for one
 fixture runs over `smallest()` in `make test` and over all of them in `make full` (`pytest --full`);
@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from support import Case, fixture_cases, parse
 
 MORE = int(os.environ.get("HYPOTHESIS_EXAMPLES", "1"))
-NAMED = 20  # fixtures in the message of one test
+NAMED = 20  # rows in the message of one test
 
 full = False  # whether this is `make full`; set by conftest
 only = ""  # what is in the names of the fixtures that are asked for; set by conftest
@@ -29,27 +29,40 @@ Test = Callable[..., None]
 def over(cases: Iterable[Case], *, quick: Callable[[], Iterable[Case]] | None = None) -> Callable[[Test], Test]:
     """Run a test for each case, given to it as `case`; `quick` gives those that are enough for `make test`."""
     every = tuple(cases)
+    return _loop(("case",), lambda: ((f"fixture {case.name}", (case,)) for case in chosen(every, quick)))
+
+
+def each(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Test], Test]:
+    """As `pytest.mark.parametrize`, in one item: for rows that say nothing by themselves."""
+    every = tuple(rows)
+    if isinstance(names, str):
+        return _loop((names,), lambda: ((f"{names} {row!r:.200}", (row,)) for row in every))
+    return _loop(names, lambda: ((f"{row!r:.200}", row) for row in every))
+
+
+def _loop(names: tuple[str, ...], rows: Callable[[], Iterable[tuple[str, tuple[Any, ...]]]]) -> Callable[[Test], Test]:
+    """Run a test for each row, whatever becomes of the others; the first failure names all that failed."""
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
         def loop(**given: Any) -> None:
-            failed: list[tuple[Case, BaseException]] = []
-            for case in chosen(every, quick):
+            failed: list[tuple[str, BaseException]] = []
+            for label, row in rows():
                 Rounds.now = ""
                 try:
-                    test(case=case, **given)
+                    test(**dict(zip(names, row, strict=True)), **given)
                 except (Exception, pytest.fail.Exception) as error:
-                    error.add_note(f"fixture {case.name}{Rounds.now}")
-                    failed.append((case, error))
+                    error.add_note(f"{label}{Rounds.now}")
+                    failed.append((label, error))
             if failed:
                 error = failed[0][1]
                 if failed[1:]:
-                    names = [case.name for case, _ in failed[1:]]
-                    error.add_note(f"and {len(names)} more: {' '.join(names[:NAMED])}{' …' * (len(names) > NAMED)}")
+                    others = "\n".join(label for label, _ in failed[1 : NAMED + 1])
+                    error.add_note(f"and {len(failed) - 1} more:\n{others}")
                 raise error
 
         signature = inspect.signature(test)
-        others = [parameter for name, parameter in signature.parameters.items() if name != "case"]
+        others = [parameter for name, parameter in signature.parameters.items() if name not in names]
         loop.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
         return loop
 

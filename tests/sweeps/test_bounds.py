@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from flat import FlatStage, short
 from support import SEEDS, Stage, check_turns, fixture_cases, result_of
+from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
 from shim.core.claude import control, usage
@@ -195,7 +196,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-@pytest.mark.parametrize("name", FLOODS)
+@each("name", FLOODS)
 def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
     stage = Stage(partial=partial, limit=LINE_BYTES, policy=Policy(hidden=["Hidden"]))
     stage.turn.started(session_id="s")
@@ -212,7 +213,7 @@ def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
     check_turns(whole, partial)
 
 
-@pytest.mark.parametrize("name", FLOODS)
+@each("name", FLOODS)
 def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
     stage = Stage(limit=LINE_BYTES)
 
@@ -301,7 +302,7 @@ def check_events(translation: Translation, *events: dict[str, Any]) -> None:
         assert max(longest, *map(len, said.split(b"\n"))) <= LINE_BYTES
 
 
-@pytest.mark.parametrize(("vendor", "kind"), vendor_floods())
+@each(("vendor", "kind"), vendor_floods())
 def test_a_flood_of_a_vendors_event_grows_nothing(small, vendor, kind):
     check_events(opened(vendor, partial=len(kind) % 2 == 0), kinds(vendor)[kind])
 

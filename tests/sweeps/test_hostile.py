@@ -1,9 +1,8 @@
 """Whatever the child prints: the text that reached us reaches the frontend, and what was repaired is accounted for."""
 
-import pytest
 from hostile import LOSSY, REPAIRABLE, clean_lines, damaged, stream, told
 from support import case, check_frames, check_turns, fixture_cases, translate_case
-from sweeps import over, pieces, rounds, smallest
+from sweeps import each, over, pieces, rounds, smallest
 
 CASES = [case for case in fixture_cases() if case.data.startswith(b"{") and len(case.data) < 60_000]
 # One of each vendor, and of each of its ways to speak.
@@ -39,7 +38,7 @@ def positions(lines, count=4):
 REPAIRED = [(name, damage) for name in CHOSEN for damage in REPAIRABLE if (case(name).vendor, damage) != ("pi", UNSEEN)]
 
 
-@pytest.mark.parametrize(("name", "damage"), REPAIRED)
+@each(("name", "damage"), REPAIRED)
 def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
     chosen = case(name)
     lines = clean_lines(chosen.data)

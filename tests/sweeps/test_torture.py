@@ -2,8 +2,8 @@
 
 import re
 
-import pytest
 from support import check_frames, result_of
+from sweeps import each
 from torture import BYTES
 from torture_cases import cases
 
@@ -16,7 +16,7 @@ QUICK = [case for case in cases() if case.steps == PLAIN and case.name not in SL
 CASES = [(case, vendor) for case in QUICK for vendor in case.vendors]
 
 
-@pytest.mark.parametrize(("case", "vendor"), CASES, ids=[f"{vendor}-{case.name}" for case, vendor in CASES])
+@each(("case", "vendor"), CASES)
 def test_the_text_that_reached_us_is_said(case, vendor):
     translation = open_translation(vendor, partial=True, stable=True)
     said = translation.feed(case.data) + translation.close(Exit(0))

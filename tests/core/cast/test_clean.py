@@ -14,7 +14,7 @@ from fake_secrets import INNOCENT, SECRETS, random
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import Case, fixture_cases
-from sweeps import over
+from sweeps import each, over
 
 from shim.core.cast.clean import PLACES, SEAMS, Cleaner
 from shim.core.cast.encoder import PIECE_BYTES, Encoder
@@ -55,7 +55,7 @@ def cuts(secret: str) -> list[int]:
     return sorted({1, 2, size // 3, size // 2, size - 2, size - 1} - {0, -1, size})
 
 
-@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@each(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, behind):
     cast, cleaner = recorded(tmp_path, [("o", delta(f"so: {before}{secret}{behind} end"))])
     (said,) = texts(cast)
@@ -63,14 +63,14 @@ def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, beh
     assert cleaner.counts == {kind: 1} and not cleaner.edits
 
 
-@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@each(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_in_a_plain_line_is_not_written(tmp_path, kind, before, secret, behind):
     cast, _ = recorded(tmp_path, [("e", f"so: {before}{secret}{behind} end\n".encode())])
     said = stream_of(read_cast(cast)[1], "e")
     assert secret.encode() not in said and said.startswith(b"so: ") and said.endswith(b" end\n")
 
 
-@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@each(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(tmp_path, kind, before, secret, behind):
     whole = f"so: {before}{secret}{behind} end"
     for cut in cuts(secret):
@@ -82,7 +82,7 @@ def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(tmp_path, kind, b
         assert secret[:cut] not in one or cut < 3, (kind, cut, one)
 
 
-@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@each(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_that_comes_character_by_character_is_not_in_the_file(tmp_path, kind, before, secret, behind):
     whole = f"so: {before}{secret}{behind} end"
     cast, _ = recorded(tmp_path, [("o", delta(character)) for character in whole])
@@ -170,7 +170,7 @@ def test_long_integers_keep_their_digits_beside_a_secret(tmp_path):
     assert b"123456789012345678901234567890" in cast
 
 
-@pytest.mark.parametrize("text", INNOCENT)
+@each("text", INNOCENT)
 def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
     line = delta(text)
     cast, cleaner = recorded(tmp_path, [("o", line), ("e", f"{text}\n".encode())])

@@ -4,7 +4,7 @@ import pytest
 from casting import cast_of_case, read_cast, stream_of
 from replaying import RESULT, START, Room, end, line, request, response, script_of, signalled, user
 from support import FIXTURES, fixture_cases
-from sweeps import over
+from sweeps import each, over
 from torture_cases import cases as torture_cases
 
 from shim.core.cast.script import HEARD_LINES, NEVER_ENDED, Script
@@ -31,9 +31,7 @@ def test_a_fixture_is_played_byte_for_byte(case):
         assert (step.kind, step.signal, step.code or 0) == ("end", case.exit.signal, case.exit.code or 0)
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in torture_cases() if len(case.data) < 3_000_000], ids=lambda it: it.name
-)
+@each("case", [case for case in torture_cases() if len(case.data) < 3_000_000])
 def test_torture_is_played_byte_for_byte(case):
     room = Room()
     room.play(script_of([START, (0.1, "o", case.data), end(0.2)]))

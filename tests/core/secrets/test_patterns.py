@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from fake_secrets import BARE, INNOCENT, SAID, SECRETS, random
+from sweeps import each
 
 from shim.core.secrets import redactor as redact
 from shim.core.secrets.patterns import ADDRESS, ASSIGNED, BEFORE_CHARACTERS, DASHED, NAME_ENDS, TOKENS, Pattern
@@ -16,14 +17,14 @@ PATTERNS = (*TOKENS, *DASHED, *ASSIGNED, ADDRESS)
 AROUND = ["{}", "say {} now", "x={};", '"{}"', "({})", "\n{}\n", "`{}`", "{}.", "é{}é", "a,{},b", "/{}?"]
 
 
-@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@each(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_is_found_and_only_the_secret_goes(kind, before, secret, behind):
     redactor = Redactor()
     assert redactor.text(f"{before}{secret}{behind}") == f"{before}[REDACTED:{kind}]{behind}"
     assert redactor.counts == {kind: 1}
 
 
-@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@each(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_is_found_wherever_it_stands(kind, before, secret, behind):
     for around in AROUND:
         if around == "/{}?" and before.startswith("--"):
@@ -43,7 +44,7 @@ def test_several_secrets_are_several_marks():
     assert sum(redactor.counts.values()) == sum(map(len, BARE.values()))
 
 
-@pytest.mark.parametrize("text", INNOCENT)
+@each("text", INNOCENT)
 def test_what_only_looks_like_a_secret_stays(text):
     redactor = Redactor()
     for around in ("{}", "say {} now", '"{}"', "\n{}\n"):
@@ -51,7 +52,7 @@ def test_what_only_looks_like_a_secret_stays(text):
     assert redactor.counts == {}
 
 
-@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@each(("kind", "before", "secret", "behind"), SECRETS)
 def test_what_was_redacted_is_not_redacted_again(kind, before, secret, behind):
     said = Redactor().text(f"{before}{secret}{behind}")
     assert Redactor().text(said) == said

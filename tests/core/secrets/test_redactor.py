@@ -6,7 +6,7 @@ import pytest
 from fake_secrets import INNOCENT, SECRETS, random
 from hypothesis import given
 from hypothesis import strategies as st
-from sweeps import examples
+from sweeps import each, examples
 
 from shim.core.reading.head_and_tail import HEAD_BYTES
 from shim.core.secrets.redactor import (
@@ -57,7 +57,7 @@ def test_a_stream_says_what_the_whole_would_however_it_is_cut(parts, at):
     assert streamed(cut(text, at)) == Redactor().text(text) if len(text) >= 8 else True
 
 
-@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@each(("kind", "before", "secret", "behind"), SECRETS)
 @pytest.mark.parametrize("size", [1, 3, 20])
 def test_a_secret_in_small_pieces_is_caught(kind, before, secret, behind, size):
     text = f"so: {before}{secret}{behind} and on"
@@ -89,7 +89,7 @@ def test_only_what_may_begin_a_secret_is_held_back():
     assert stream.feed(" and") == "ghp_abc and"
 
 
-@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@each(("kind", "before", "secret", "behind"), SECRETS)
 def test_nothing_holds_back_more_than_the_limit(kind, before, secret, behind):
     stream = Stream({})
     for character in (before + secret + behind + "x" * 300 + "==" + "1" * 300) * 2:

@@ -22,7 +22,7 @@ from exporting import (
     thinking,
 )
 from support import Case, case, fixture_cases
-from sweeps import over
+from sweeps import each, over
 
 from shim.core.cast.records import CastError
 from shim.story.export.atif import DEPTH, export
@@ -193,7 +193,7 @@ def test_what_the_child_said_is_exported_where_the_frontend_had_a_text(tmp_path)
     assert found["steps"][-1]["message"] == "Done with bash."
 
 
-@pytest.mark.parametrize("secret", SECRETS)
+@each("secret", SECRETS)
 def test_no_secret_is_exported(secret, tmp_path):
     cast = session_with(secret)
     assert secret in exported(export, tmp_path, cast).decode()

@@ -13,7 +13,7 @@ from casting import cast_of_case
 from fake_secrets import SECRETS
 from rich_session import Script, everything, long
 from support import fixture_cases
-from sweeps import over
+from sweeps import each, over
 
 from shim.story.export.html import ASSETS, SCRIPTS, TIMELINE_SPANS, export
 from shim.story.export.sheets import SHORTEST_CHARACTERS, TEXT_CHARACTERS
@@ -201,7 +201,7 @@ def test_markup_in_the_prompt_is_text_in_the_title(exported):
 # -- secrets --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@each(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted(exported, kind, before, secret, behind):
     cast = hostile(f"x {before}{secret}{behind} y")
     said = exported(cast).data.decode()

@@ -9,7 +9,7 @@ from fake_secrets import SECRETS
 from markdown_it import MarkdownIt
 from rich_session import Script, everything, long, markdown_of_everything
 from support import FIXTURES, fixture_cases
-from sweeps import over
+from sweeps import each, over
 
 from shim.story.export.markdown import BODY_CHARACTERS, LEFT_OUT, export, fence, neutral, plain
 from tests.story.export.test_export_html import ESCAPES, hostile
@@ -120,7 +120,7 @@ def test_a_plain_text_is_one_line_that_shows_itself(text):
     assert shown.replace("\u200b", "") == " ".join(text.split())
 
 
-@pytest.mark.parametrize(("kind", "before", "secret", "behind"), SECRETS)
+@each(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted(exported, kind, before, secret, behind):
     cast = hostile(f"x {before}{secret}{behind} y")
     said = exported(cast)

@@ -5,7 +5,7 @@ import pytest
 from casting import HEADER, cast_of, cast_of_case, lines_of, moments_of, read_cast, stream_of
 from exporting import SECRETS, delta, exported, said, session_with
 from support import Case, case, fixture_cases, parse
-from sweeps import over
+from sweeps import each, over
 
 from shim.core.cast.records import CastError
 from shim.story.export.ndjson import export
@@ -55,7 +55,7 @@ def test_a_file_that_is_no_cast_is_an_error(tmp_path):
         exported(export, tmp_path, b"something\n")
 
 
-@pytest.mark.parametrize("secret", SECRETS)
+@each("secret", SECRETS)
 def test_no_secret_is_exported(secret, tmp_path):
     cast = session_with(secret)
     assert secret.encode() in exported(export, tmp_path, cast)

@@ -23,7 +23,7 @@ from exporting import (
     thinking,
 )
 from support import Case, case, fixture_cases
-from sweeps import over
+from sweeps import each, over
 
 from shim.core.cast.records import CastError
 from shim.core.errors import FrontendError
@@ -227,7 +227,7 @@ def test_what_happened_beside_is_bounded(tmp_path):
 
 
 @pytest.mark.parametrize("content", [False, True])
-@pytest.mark.parametrize("secret", SECRETS)
+@each("secret", SECRETS)
 def test_no_secret_is_exported(secret, content, tmp_path):
     cast = session_with(secret)
     assert (secret in json.dumps(spans_of(tmp_path, cast, content=True))) is True
