@@ -151,7 +151,7 @@ SENTENCES = {
     "doctor": Answer(
         "This is the shim in place of claude; turns are run by {vendor}. `shim vendors` shows what is found."
     ),
-    "update": Answer("This is the shim: `pip install --upgrade claude-shim` updates it, and {vendor} updates itself."),
+    "update": Answer("This is the shim: update it where it was installed from. {vendor} is updated with its own CLI."),
     "install": Answer("This is the shim, which is installed already: `shim install` puts it somewhere else."),
     "config": Answer("settings are in the shim's config.toml and in {vendor}'s own files", 1),
     "plugin": Answer("plugins belong to {vendor}: install them with its CLI", 1),

@@ -69,7 +69,7 @@ class Times:
 
 @dataclass(slots=True)
 class Calls:
-    """The calls of a tool. Calls that did not fail, and were neither denied nor unanswered, went well."""
+    """The calls of a tool. The rest of `calls` went well; `times` are those of answered calls."""
 
     calls: int = 0
     failed: int = 0

@@ -224,7 +224,7 @@ def read_header(raw: bytes) -> Header:
     if type(version) is not int or not 1 <= version <= VERSION:
         raise CastError(
             f"this cast is of version {printable(version)[:20]}, and this shim reads versions up to {VERSION}",
-            hint="`pip install --upgrade claude-shim`",
+            hint="update claude-shim",
         )
     argv, environment = facts.get("argv"), facts.get("env")
     return Header(

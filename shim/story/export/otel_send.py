@@ -29,7 +29,7 @@ def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> in
     except ImportError:
         raise FrontendError(
             "sending spans needs OpenTelemetry's SDK, which is not installed",
-            hint="`pip install 'claude-shim[otel]'`, or write a file with `--to otel`",
+            hint="install claude-shim with its extra `otel` (`pip install '.[otel]'` in a checkout), or write a file",
         ) from None
     spans = Spans(path, redact=redact, content=content)
     resource = Resource(dict(spans.resource), SCHEMA)

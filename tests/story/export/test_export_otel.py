@@ -254,7 +254,7 @@ def test_sending_without_the_extra_says_how_to_get_it(shim, inside, monkeypatch)
     file = inside.path / "one.cast"
     file.write_bytes(session(*TURN))
     status, said, complaint = shim("export", str(file), "--to", "otel", "--endpoint", "http://127.0.0.1:9")
-    assert (status, said) == (1, b"") and "claude-shim[otel]" in complaint
+    assert (status, said) == (1, b"") and "extra `otel`" in complaint
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "file:///etc/passwd", "", "https://"])
