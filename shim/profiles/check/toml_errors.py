@@ -3,12 +3,14 @@
 tomllib gives no lines, so the line is looked for in the text once something is wrong, by the keys on the way.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
+
+if TYPE_CHECKING:
+    import re
 
 FOUND_CHARACTERS = 80  # of what was found, in a sentence
 PATTERN_CHARACTERS = 500  # of a regular expression; the longest in use has 100
@@ -113,8 +115,16 @@ class Spot:
             raise self.refused(f"one of {', '.join(allowed)}")
         return self.value
 
-    def pattern(self) -> re.Pattern[str]:
+    def regex(self) -> str:
+        """The text of a regular expression. A bundled one is compiled where it is used; our tests have checked it."""
+        if not self.source.bundled:
+            self.pattern()
+        return self.text()
+
+    def pattern(self) -> "re.Pattern[str]":
         """A regular expression that cannot run for ever on a hostile text."""
+        import re
+
         text = self.text()
         if len(text) > PATTERN_CHARACTERS:
             raise self.refused(f"a regular expression of at most {PATTERN_CHARACTERS} characters")
@@ -128,6 +138,8 @@ class Spot:
 
 def spelled(keys: Keys) -> str:
     """Keys as a person writes them: `event[3].match.type`."""
+    import re
+
     said = ""
     for key in keys:
         if isinstance(key, int):
@@ -137,7 +149,7 @@ def spelled(keys: Keys) -> str:
     return printable(said) or "the profile"
 
 
-# Patterns as texts: they are compiled only where one is needed, which is nearly always in an error.
+# Patterns are needed in errors only, so `re` is imported there.
 _BARE = r"[A-Za-z0-9_-]+"
 
 
@@ -156,6 +168,8 @@ _PART = r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)"
 
 def line_of(text: str, keys: Keys) -> int:
     """The line in which the value under `keys` most likely stands, from 1: its table's header, then key after key."""
+    import re
+
     counts: dict[Keys, int] = {}
     lines = text.splitlines()
     best, start, end = -1, 0, len(lines)
@@ -179,6 +193,8 @@ def line_of(text: str, keys: Keys) -> int:
 
 def _header(repeated: bool, name: str, counts: dict[Keys, int]) -> Keys:
     """The keys of a `[table]` or `[[table]]`, with the number of each that repeats."""
+    import re
+
     header: Keys = ()
     parts = ["".join(groups) for groups in re.findall(_PART, name)]
     for position, part in enumerate(parts):

@@ -13,7 +13,6 @@ as it is (`unknown_tools = "pass"`), as a tool of a server (`mcp_prefix`: `mcp__
 stream with its result (`hide`; a call that is denied is not hidden).
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -68,9 +67,11 @@ class NamedTools(Mapping[str, Tool]):
             return found
         if key.__class__ is not str or len(key) > NAME_CHARACTERS:
             return default
-        hit = re.fullmatch(self._regex, key) if self._regex else None
-        if hit:
-            return Tool(hit.expand(self._name))
+        if self._regex:
+            import re
+
+            if hit := re.fullmatch(self._regex, key):
+                return Tool(hit.expand(self._name))
         return Tool(f"{self._prefix}{key}") if self._prefix and not key.startswith(MCP) else default
 
     def __getitem__(self, key: str) -> Tool:
@@ -101,6 +102,8 @@ def tools(spot: Spot, others: Spot, unknown: Spot, vendor: str) -> Mapping[str, 
 
 def _check_groups(others: Spot, name: str) -> None:
     """FrontendError where a name has groups that its pattern has not."""
+    import re
+
     pattern = others.at("regex").pattern()
     try:
         pattern.sub(name, "")

@@ -3,7 +3,6 @@
 How a file is read is the caller's affair: bundled ones come from this package, a user's own through the shell.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from types import ModuleType
@@ -91,6 +90,8 @@ def _whole(file: File, read: Read, bases: Collection[str]) -> tuple[Mapping[str,
 
 def _adapter(spot: Spot, named: object, file: File) -> "type[Translator]":
     """The class that a profile names; `file` is the one beside which its module stands."""
+    import re
+
     from shim.core.vendor.translator import Translator
 
     found = re.fullmatch(ADAPTER, named) if isinstance(named, str) else None

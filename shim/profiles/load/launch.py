@@ -39,25 +39,25 @@ it, so such a profile is started there in the widest mode only; so it is where `
 names a folder (also darwin) with `.toml` files in it, which go before ours.
 """
 
-import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from shim.core.errors import FrontendError
 from shim.core.vendor.tools import Tools, vendor_names
-from shim.core.vendor.vendor import ARGUMENT_BYTES, Launch, Report, Request, as_argument, as_stdin
+from shim.core.vendor.vendor import Launch, Report, Request, as_stdin
 from shim.core.vendor.versions import VersionProbe, conditions
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.tools import RuledTool
-from shim.profiles.load.words import BUNDLED, SWITCHES, TEXTS, Prompt, part
+from shim.profiles.load.prompt import needs_space, place_of, prompt_of, system_prompts
+from shim.profiles.load.words import BUNDLED, SWITCHES, TEXTS, part
 
 WORDS = 200  # of one template
 VARIANTS = 10
 SYSTEMS = ("linux", "darwin")
-PROGRAM = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
+NAME_LENGTH = 64  # of a program or a file
 NAME_CHARACTERS = 100  # of a variable
-VARIANT = r"[a-z][a-z0-9-]{0,31}"
+VARIANT_LENGTH = 32
 # Ours, and what decides which code a program runs before its first line: a profile has its command for that.
 FORBIDDEN_BEGINNINGS = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
 FORBIDDEN_VARIABLES = frozenset(("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"))
@@ -70,7 +70,6 @@ KEYS = (
     *("api_base", "variants", "version_probe", "home", "report", "overruled_by"),
 )
 WIDEST = "bypassPermissions"
-VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "word", "stdin"), ("stdin", "file", "refuse")
 STDINS = ("devnull", "pipe")
 
 
@@ -90,7 +89,7 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
     """`[launch]`, compiled."""
     spot.table(KEYS)
     command, programs = _programs(spot)
-    prompt = _prompt(spot.at("prompt"))
+    prompt = prompt_of(spot.at("prompt"))
     variants, probe = _variants(spot.at("variants"))
     uses: set[str] = set()
     argv = spot.at("argv")
@@ -104,7 +103,7 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
     models = {key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()}
     environment, unset = _environment(spot.at("env")), _unset(spot.at("env_unset"))
     by_mode = {mode: environment | _environment(own) for mode, own in of_modes(spot, "permission_env").items()}
-    pattern = spot.at("resume_id_pattern").pattern() if spot.at("resume_id_pattern") else re.compile(RESUME_PATTERN)
+    pattern = spot.at("resume_id_pattern").regex() if spot.at("resume_id_pattern") else RESUME_PATTERN
     pipe = spot.at("stdin").choice(STDINS, STDINS[0]) == "pipe"
     first = command[1:]
 
@@ -117,13 +116,13 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
                 f"{name} may not obey the file that keeps mode {request.permission_mode!r} narrow: {request.unheard}",
                 hint=f"take that away, or ask for {WIDEST}",
             )
-        system, appended, before = _system_prompts(request, uses)
+        system, appended, before = system_prompts(request, uses)
         text = "\n\n".join([*before, request.prompt])
-        inline, path = _place(prompt, request, text, name)
+        inline, path = place_of(prompt, request, text, name)
         filled: dict[str, Any] = {
             **dict.fromkeys(variants, False),
             "permission_args": request.mode,
-            "prompt": f" {text}" if _needs_space(prompt.guard, text) else text,
+            "prompt": f" {text}" if needs_space(prompt.guard, text) else text,
             "prompt_file": path,
             "prompt_argument": inline,
             "prompt_stdin": not inline and path is None,
@@ -166,7 +165,7 @@ def _report(spot: Spot, argv: Spot, uses: set[str]) -> Report | None:
     spot.table(("file", "keys"))
     if "report_folder" not in uses:
         raise argv.refused("a list with {report_folder} in it, because there is a `report`", "a list without")
-    if not re.fullmatch(PROGRAM, spot.at("file").text()):
+    if not _plain(spot.at("file").text()):
         raise spot.at("file").refused("the name of a file")
     keys = spot.at("keys").texts(20)
     if not keys:
@@ -178,8 +177,7 @@ def _version(spot: Spot) -> VersionProbe:
     """`version_probe`; what it leaves out is as usual."""
     spot.table(("args", "regex", "tested"))
     usual = VersionProbe()
-    if spot.at("regex"):
-        spot.at("regex").pattern()
+    regex = spot.at("regex").regex() if spot.at("regex") else usual.regex
     tested = spot.at("tested").text("")
     try:
         conditions(tested)
@@ -187,7 +185,7 @@ def _version(spot: Spot) -> VersionProbe:
         raise spot.at("tested").refused(
             'conditions with commas between them, such as ">=0.169,<0.170"', str(error) or tested
         ) from None
-    return VersionProbe(spot.at("args").texts(10) or usual.args, spot.at("regex").text(usual.regex), tested)
+    return VersionProbe(spot.at("args").texts(10) or usual.args, regex, tested)
 
 
 def overruled_by(spot: Spot) -> dict[str, str]:
@@ -209,17 +207,23 @@ def _programs(spot: Spot) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not programs:
         raise spot.refused("a table with `command`", "a table without `command`")
     for place, program in enumerate(programs):
-        if not re.fullmatch(PROGRAM, program):
+        if not _plain(program):
             where = spot.at("command").at(0) if place == 0 else spot.at("programs").at(place - 1)
             raise where.refused("the name of a program on PATH; `[vendors.NAME] bin` in config.toml may be a path")
     return command, programs
 
 
-def _prompt(spot: Spot) -> Prompt:
-    spot.table(("via", "dash_guard", "long", "max_bytes"))
-    via = spot.at("via").choice(VIAS, "stdin")
-    most = int(spot.at("max_bytes").number(1, ARGUMENT_BYTES)) if spot.at("max_bytes") else ARGUMENT_BYTES
-    return Prompt(via, spot.at("dash_guard").choice(GUARDS, "stdin"), spot.at("long").choice(LONGS, "stdin"), most)
+def _plain(name: str) -> bool:
+    """Whether a name is that of a program or a file, and no path."""
+    letters = name.replace("-", "").replace("_", "").replace(".", "").replace("+", "")
+    return name[:1].isalnum() and letters.isalnum() and name.isascii() and len(name) <= NAME_LENGTH
+
+
+def _variant(name: str) -> bool:
+    letters = name.replace("-", "")
+    return (
+        name[:1].isalpha() and letters.isalnum() and name.isascii() and name.islower() and len(name) <= VARIANT_LENGTH
+    )
 
 
 def _variants(spot: Spot) -> tuple[tuple[str, ...], Callable[[str], str] | None]:
@@ -231,7 +235,7 @@ def _variants(spot: Spot) -> tuple[tuple[str, ...], Callable[[str], str] | None]
         raise spot.refused(f"a table of at most {VARIANTS} variants", f"a table of {len(names)}")
     signs = []
     for name in names:
-        if not re.fullmatch(VARIANT, name) or name in (*SWITCHES, *TEXTS, "auto"):
+        if not _variant(name) or name in (*SWITCHES, *TEXTS, "auto"):
             raise spot.at(name).refused("under a name of small letters, digits and dashes that no condition has", name)
         spot.at(name).table(("has", "lacks"))
         signs.append((name, spot.at(name).at("has").texts(20), spot.at(name).at("lacks").texts(20)))
@@ -245,9 +249,11 @@ def _variants(spot: Spot) -> tuple[tuple[str, ...], Callable[[str], str] | None]
     return names, probe
 
 
-def _check_session(resume: str, pattern: re.Pattern[str], name: str, uses: set[str], *, fork: bool) -> None:
+def _check_session(resume: str, pattern: str, name: str, uses: set[str], *, fork: bool) -> None:
     """FrontendError unless this session may become an argument, and the program can go on with it."""
-    if not pattern.fullmatch(resume):
+    import re
+
+    if not re.fullmatch(pattern, resume):
         raise FrontendError(f"{resume[:60]!r} is no session id of {name}", hint="start a new session")
     if "resume" not in uses:
         raise FrontendError(f"{name} cannot go on with a session", hint="start a new one")
@@ -255,22 +261,6 @@ def _check_session(resume: str, pattern: re.Pattern[str], name: str, uses: set[s
         raise FrontendError(f"{name} cannot fork a session", hint="resume it without --fork-session")
     if resume.startswith("-"):
         raise FrontendError(f"the session id {resume[:60]!r} of {name} begins with a dash", hint="start a new session")
-
-
-def _system_prompts(request: Request, uses: set[str]) -> tuple[str, str, list[str]]:
-    """The system prompt, the appended one, and those that have no flag or are too long for it."""
-    system = request.invocation.system_prompt or ""
-    appended = request.invocation.append_system_prompt or ""
-    if "append_system_prompt" not in uses:
-        system, appended = "\n\n".join(filter(None, (system, appended))), ""
-    before = []
-    if system and ("system_prompt" not in uses or _bytes(system) > ARGUMENT_BYTES):
-        before.append(system)
-        system = ""
-    if appended and _bytes(appended) > ARGUMENT_BYTES:
-        before.append(appended)
-        appended = ""
-    return system, appended, before
 
 
 def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
@@ -289,38 +279,6 @@ def _allowed(tools: Tools, request: Request, name: str) -> list[str]:
     if not left:
         raise FrontendError(f"{name} has none of the tools that are left", hint="allow one of them: `shim vendors`")
     return left
-
-
-def _needs_space(guard: str, text: str) -> bool:
-    """Whether a prompt could be taken for a flag, a file or a subcommand without a space in front of it."""
-    return (guard in ("space", "word") and text.startswith(("-", "@"))) or (guard == "word" and " " not in text)
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "replace"))
-
-
-def _place(prompt: Prompt, request: Request, text: str, name: str) -> tuple[bool, str | None]:
-    """Whether the prompt is an argument, and the file that it is in; neither: it is stdin."""
-    if prompt.via == "stdin":
-        return False, None
-    long = _bytes(text) > prompt.most
-    if prompt.via == "arg":
-        guarded = prompt.guard != "stdin" or as_argument(text)
-        if guarded and not long and text:
-            return True, None
-        if prompt.long == "stdin" or (prompt.guard == "stdin" and not long):
-            return False, None
-    if prompt.via == "file" or prompt.long == "file":
-        if path := request.keep(text):
-            return False, path
-        raise FrontendError(f"the prompt for {name} could not be written to a file", hint="is the disk full?")
-    if long:
-        raise FrontendError(
-            f"the prompt is longer than {prompt.most} bytes, and {name} takes it as an argument only",
-            hint="put the long part into a file and name that in the prompt",
-        )
-    raise FrontendError(f"{name} takes its prompt as an argument only, and this one cannot be one", hint="change it")
 
 
 def _environment(spot: Spot) -> dict[str, str]:

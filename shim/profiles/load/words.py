@@ -1,11 +1,11 @@
 """The words of a command line: literal, with placeholders, or under a condition (`launch` has how they are said)."""
 
-import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from shim.core.errors import FrontendError
 from shim.profiles.check.toml_errors import Spot
+from shim.profiles.load.prompt import Prompt
 
 WORDS = 200  # of one part
 CONDITIONS = 10
@@ -26,19 +26,10 @@ TEXTS = (
 SWITCHES = ("permission_args", "prompt_argument", "prompt_stdin", "fork", "new_session", "trust", "partial")
 ASKED = (*SWITCHES, *(name for name in TEXTS if name not in ("prompt", "item")))
 BUNDLED = "bundled"
-_PLACEHOLDER = r"\{([a-z_]+)\}"
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz_")
 
 Filled = Mapping[str, Any]
 Part = Callable[[Filled], list[str]]
-
-
-class Prompt(NamedTuple):
-    """`launch.prompt`."""
-
-    via: str
-    guard: str
-    long: str
-    most: int  # bytes of an argument
 
 
 def part(spot: Spot, uses: set[str], prompt: Prompt, variants: tuple[str, ...]) -> Part:
@@ -87,9 +78,10 @@ def _many(spot: Spot, uses: set[str], prompt: Prompt, wanted: tuple[str, ...]) -
 
 
 def _word(spot: Spot, uses: set[str], prompt: Prompt, own: tuple[str, ...] = ()) -> Part:
-    """One word: literal, or with placeholders; one that has nothing to be filled with is left out."""
+    """One word: literal, or with placeholders; a word that has nothing to be filled with is left out."""
     text = spot.value if spot.value == "" else spot.text()
-    names = re.findall(_PLACEHOLDER, text) if "{" in text else []
+    pieces = _pieces(text)
+    names = pieces[1::2]
     if not names:
         return lambda filled: [text]
     known = (*(name for name in TEXTS if name not in ("item", *LISTS)), BUNDLED, *own)
@@ -100,22 +92,38 @@ def _word(spot: Spot, uses: set[str], prompt: Prompt, own: tuple[str, ...] = ())
     of_prompt = "prompt" in names
     if of_prompt and prompt.via != "arg":
         raise spot.refused(f"a word without {{prompt}}, because prompt.via is {prompt.via}")
-    if of_prompt and prompt.guard == "equals" and not re.match(r"-[^{]*=\{prompt\}", text):
+    joined = text.startswith("-") and "{" not in pieces[0] and pieces[0].endswith("=") and names[0] == "prompt"
+    if of_prompt and prompt.guard == "equals" and not joined:
         raise spot.refused('a word such as "--prompt={prompt}", because prompt.dash_guard is equals')
     guard = ["--"] if of_prompt and prompt.guard == "--" else []
 
     def word(filled: Filled) -> list[str]:
         if of_prompt and not filled["prompt_argument"]:
             return []
-        values = {name: _text(filled[name]) for name in names if filled.get(name)}
-        if len(values) < len(set(names)):
+        if not all(filled.get(name) for name in names):
             return []
-        found = re.sub(_PLACEHOLDER, lambda found: values[found[1]], text)
+        found = "".join([_text(filled[one]) if place % 2 else one for place, one in enumerate(pieces)])
         if not of_prompt and found.startswith("-") and not text.startswith("-"):
             found = _undashed(found, names[0])
         return [*guard, found]
 
     return word
+
+
+def _pieces(text: str) -> list[str]:
+    """A word in pieces: literal text and the name of a placeholder by turns; the first and the last are literal."""
+    found = [""]
+    while text:
+        before, brace, behind = text.partition("{")
+        name, end, rest = behind.partition("}")
+        found[-1] += before
+        if end and name and _LETTERS.issuperset(name):
+            found += [name, ""]
+            text = rest
+        else:
+            found[-1] += brace
+            text = behind
+    return found
 
 
 def _undashed(word: str, name: str) -> str:

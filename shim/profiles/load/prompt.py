@@ -1,0 +1,83 @@
+"""Where a prompt goes: into an argument, to stdin, or into a file of ours (`launch` has how a profile says it)."""
+
+from typing import NamedTuple
+
+from shim.core.errors import FrontendError
+from shim.core.vendor.vendor import ARGUMENT_BYTES, Request, as_argument
+from shim.profiles.check.toml_errors import Spot
+
+VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "word", "stdin"), ("stdin", "file", "refuse")
+
+
+class Prompt(NamedTuple):
+    """`launch.prompt`.
+
+    via    one of VIAS
+    guard  what keeps a prompt from becoming a flag or a subcommand: one of GUARDS
+    long   where a prompt goes that is too long for an argument: one of LONGS
+    most   bytes of an argument
+    """
+
+    via: str
+    guard: str
+    long: str
+    most: int
+
+
+def prompt_of(spot: Spot) -> Prompt:
+    """The table, checked."""
+    spot.table(("via", "dash_guard", "long", "max_bytes"))
+    via = spot.at("via").choice(VIAS, "stdin")
+    most = int(spot.at("max_bytes").number(1, ARGUMENT_BYTES)) if spot.at("max_bytes") else ARGUMENT_BYTES
+    return Prompt(via, spot.at("dash_guard").choice(GUARDS, "stdin"), spot.at("long").choice(LONGS, "stdin"), most)
+
+
+def system_prompts(request: Request, uses: set[str]) -> tuple[str, str, list[str]]:
+    """The system prompt, the appended one, and those that have no flag or are too long for it."""
+    system = request.invocation.system_prompt or ""
+    appended = request.invocation.append_system_prompt or ""
+    if "append_system_prompt" not in uses:
+        system, appended = "\n\n".join(filter(None, (system, appended))), ""
+    before = []
+    if system and ("system_prompt" not in uses or _bytes(system) > ARGUMENT_BYTES):
+        before.append(system)
+        system = ""
+    if appended and _bytes(appended) > ARGUMENT_BYTES:
+        before.append(appended)
+        appended = ""
+    return system, appended, before
+
+
+def needs_space(guard: str, text: str) -> bool:
+    """Whether a prompt could be taken for a flag, a file or a subcommand without a space in front of it."""
+    return (guard in ("space", "word") and text.startswith(("-", "@"))) or (guard == "word" and " " not in text)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def place_of(prompt: Prompt, request: Request, text: str, name: str) -> tuple[bool, str | None]:
+    """Whether the prompt is an argument, and the path of its file; where it is neither, it is stdin.
+
+    FrontendError where it can be none of them.
+    """
+    if prompt.via == "stdin":
+        return False, None
+    long = _bytes(text) > prompt.most
+    if prompt.via == "arg":
+        guarded = prompt.guard != "stdin" or as_argument(text)
+        if guarded and not long and text:
+            return True, None
+        if prompt.long == "stdin" or (prompt.guard == "stdin" and not long):
+            return False, None
+    if prompt.via == "file" or prompt.long == "file":
+        if path := request.keep(text):
+            return False, path
+        raise FrontendError(f"the prompt for {name} could not be written to a file", hint="is the disk full?")
+    if long:
+        raise FrontendError(
+            f"the prompt is longer than {prompt.most} bytes, and {name} takes it as an argument only",
+            hint="put the long part into a file and name that in the prompt",
+        )
+    raise FrontendError(f"{name} takes its prompt as an argument only, and this one cannot be one", hint="change it")
