@@ -1,1 +1,1 @@
-"""Runs written down as casts, found again and played again."""
+"""Recording runs as casts, finding and replaying them."""

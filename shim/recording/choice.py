@@ -1,6 +1,6 @@
 """Which recording answers a message: of one cast the next child, of a directory the one with the same prompt.
 
-A cast is read as far as it has to be, and trusted no more than the vendor whose words it holds.
+A cast is read only as far as needed. Its content is trusted no more than the vendor's own output.
 """
 
 import hashlib
@@ -24,18 +24,18 @@ from shim.core.yume.argv import parse as parse_yume
 from shim.recording.wanted import CHUNK_BYTES, Wanted, open_cast, words_of
 from shim.vendors import find_recorded
 
-MOST_CASTS = 10_000  # of a directory; nobody finds their way in more
+MOST_CASTS = 10_000  # of a directory; nobody keeps an overview of more
 MOST_PROMPTS = 1_000_000  # characters of a prompt that are compared
-SHOWN, SHOWN_CHARACTERS = 5, 60  # of the prompts that there are, in an error
-FASTEST = 1e6  # and longest; no more is meant seriously
+SHOWN, SHOWN_CHARACTERS = 5, 60  # of the recorded prompts, in an error
+FASTEST = 1e6  # the largest speed, and the longest gap in seconds, that is taken seriously
 HINT = "`SHIM_VENDOR=replay:PATH` takes a cast, or a directory of them"
 
 
 class Take(NamedTuple):
-    """One child of one recording. `identity` is its name in a session, `listens` whether it was told in lines.
+    """One child of one recording. `identity` names it in a session; `listens` says that it read lines from its stdin.
 
-    `stopped`: it was signalled, for which its play waits. `tried` are the vendors of a list that were asked before it
-    and did not answer: what they said is not played.
+    `stopped`: it was ended by a signal, and playing it waits for that signal. `tried` are the vendors of a fallback
+    list that did not answer before this one; their output is not played.
     """
 
     path: str
@@ -49,7 +49,7 @@ class Take(NamedTuple):
 
     @property
     def cast(self) -> str:
-        """The part of its identity that the other children of the recording share."""
+        """The part of the identity that all children of the recording share."""
         return self.identity.rpartition(":")[0]
 
 
@@ -62,7 +62,7 @@ class Sitting(NamedTuple):
 
     @property
     def vendor(self) -> str:
-        """Who answered first; of one where nobody did, who was asked."""
+        """The vendor that answered first; where none answered, the vendor that was asked."""
         return self.takes[0].vendor if self.takes else self.header.vendor
 
 
@@ -75,14 +75,14 @@ class Takes:
         self._used: set[str] = set()
         self._pace = _pace(environment)
         self.place = ""
-        self.asked = ""  # the vendor that was to answer, before anything was asked
+        self.asked = ""  # the vendor that the recording began with
         self._tried: tuple[Tried, ...] = ()
         self._vendor = ""
-        self._report = ""  # the file that it writes about its run
-        self._verbatim = False  # its lines pass as they are, so their session has to be the frontend's
+        self._report = ""  # the name of the file that the vendor writes about its run
+        self._verbatim = False  # the vendor's lines pass unchanged, so they must name the frontend's session
 
     def vendor(self, prompt: str | None, resumed: str, *, flat: bool) -> Vendor:
-        """The stand-in for the vendor that was recorded: with this prompt, or where the session is, else first."""
+        """The stand-in for a recorded vendor: of the recording with this prompt or session, else of the first one."""
         first: Sitting | None = None
         for sitting in self._sittings():
             first = first or sitting
@@ -117,10 +117,10 @@ class Takes:
         return Launch(tuple(words_of(wanted)), b"" if request.listens else as_stdin(request.prompt))
 
     def choose(self, prompt: str, resumed: str, *, asked: bool = False) -> Take:
-        """The take that answers a prompt, "" where it is not known yet; `asked`: words of ours may stand behind it.
+        """The take that answers a prompt ("": not known yet). `asked`: the prompt may end in words that we added.
 
-        VendorError when there is none. Behind the place of the session comes first, then recordings where nobody
-        stopped the answer: to who asks the same and stops nobody, one that waits for it would never come to its end.
+        VendorError when there is none. What follows the session's last take comes first, then recordings that were
+        not stopped: one that was stopped waits for a signal, and would never end for a user who sends none.
         """
         place, before, behind = resumed or self.place, list[Take](), list[Take]()
         for take in self._takes():
@@ -146,11 +146,11 @@ class Takes:
         return min(firsts.values(), key=lambda take: take.stopped)
 
     def tried(self) -> tuple[Tried, ...]:
-        """Who was asked before the take that was chosen last."""
+        """The vendors that did not answer before the take that was chosen last."""
         return self._tried
 
     def only(self, vendor: str) -> None:
-        """No other vendor's recordings count."""
+        """From now on only this vendor's recordings count."""
         self._vendor = vendor
 
     def knows(self, session_id: str) -> bool:
@@ -171,12 +171,12 @@ class Takes:
         return f"no recording of {self._vendor} answers {shown}", f"there are, each once: {some or 'none'}"
 
     def _takes(self) -> Iterator[Take]:
-        """Those of the vendor that is stood for, in the order of recording."""
+        """The takes of the recorded vendor, in the order of recording."""
         for sitting in self._sittings():
             yield from (take for take in sitting.takes if take.vendor == self._vendor or not self._vendor)
 
     def _sittings(self) -> Iterator[Sitting]:
-        """Read on as far as somebody looks. Of a directory, what is no cast is passed over."""
+        """The recordings, each read when it is asked for. In a directory, files that are no casts are skipped."""
         yield from self._read
         while self._files:
             path = self._files.pop(0)
@@ -187,15 +187,15 @@ class Takes:
                     raise
                 continue
             if not sitting.takes and not self._alone:
-                continue  # a run that was refused, or never asked anything: it has nothing to play
+                continue  # the run was refused, or nothing was asked: there is nothing to play
             self._read.append(sitting)
             yield sitting
 
 
 def like(line: bytes, path: str, folder: str) -> Take | None:
-    """The child in a folder that was first told what this line says, of the same vendor as the one at `path`.
+    """The child in a folder whose first message was this line, of the same vendor as the recording at `path`.
 
-    For who is started before the first message is known.
+    A stand-in that starts before the first message is known asks this.
     """
     takes = Takes(folder, folder, {})
     prompt = _message(line)
@@ -213,14 +213,14 @@ def _answers(take: Take, prompt: str, asked: bool) -> bool:
 
 
 def _blanked(prompt: str) -> str:
-    """A prompt as a recording has it that was made without secrets."""
+    """A prompt as a recording without secrets has it."""
     from shim.core.secrets.redactor import Redactor
 
     return Redactor().text(prompt)
 
 
 def read_sitting(path: str) -> Sitting:
-    """What a recording holds: its header, and for each child what it was asked. CastError when it cannot be read."""
+    """A recording's header, and what each of its children was asked. CastError if it cannot be read."""
     reader = Reader()
     told = list[bytes]()
     takes, before, count = list[Take](), list[Tried](), 0
@@ -259,12 +259,12 @@ def read_sitting(path: str) -> Sitting:
 
 
 def _prompts(invocation: Invocation, header: Header, told: bytes) -> list[str]:
-    """What was asked, in order: the messages of stdin, or the one of the command line with what was piped in."""
+    """The prompts in order: the messages from stdin, or the one of the command line with what was piped in."""
     if invocation.input_format == "stream-json" or (header.dialect == "yume" and not invocation.prompt):
         messages = [text for line in told.split(b"\n") if (text := _message(line)) is not None]
         if messages or invocation.input_format == "stream-json":
             return messages
-    answers = invocation.permission_prompt_tool == "stdio" and invocation.prompt  # then stdin is no text
+    answers = invocation.permission_prompt_tool == "stdio" and invocation.prompt  # then stdin has answers, not text
     piped = "" if answers else told.decode("utf-8", "replace")
     return ["\n".join(part for part in (invocation.prompt or "", piped) if part.strip())]
 
@@ -273,7 +273,7 @@ _COUNTS = (b"i", b"I", b"s", b"n")  # letters
 
 
 def _asked(path: str, reader: Reader) -> Iterator[Record]:
-    """The records that say what was asked; what was said is not even read as JSON."""
+    """The records that say what was asked. The others are many, and are not parsed."""
     descriptor = open_cast(path)
     try:
         lines = LineSplitter()
@@ -289,7 +289,7 @@ def _asked(path: str, reader: Reader) -> Iterator[Record]:
 
 
 def invocation_of(header: Header) -> Invocation:
-    """How the drop-in was called; an empty one where that was refused."""
+    """The recorded command line, of the drop-in or of yume-cli; an empty one if it was refused."""
     if header.dialect == "yume" and header.argv[:1] == ("start",):
         call = parse_yume(header.argv)
         known = parse_uuid(call.session), parse_uuid(call.resume)
@@ -301,7 +301,7 @@ def invocation_of(header: Header) -> Invocation:
 
 
 def _message(line: bytes) -> str | None:
-    """The text of a message of the user's; None for any other line."""
+    """The text of a user's message; None for any other line."""
     if b'"user"' not in line:
         return None
     try:
@@ -317,7 +317,7 @@ def _message(line: bytes) -> str | None:
 
 
 def _identity(path: str, child: int) -> str:
-    """The name of a take in a session: of the file, wherever it is, and of the child."""
+    """A take's name in a session, made of the file's name without its folder, and of the child's number."""
     name = os.path.basename(path).removesuffix(SUFFIX)
     if len(name) > 100 or vendor_id(name) is None:
         name = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
@@ -353,7 +353,7 @@ def _shown(sitting: Sitting) -> str:
 
 
 def _pace(environment: Mapping[str, str]) -> tuple[float, float | None]:
-    """How fast, and the longest pause, from the environment; a mistake is named."""
+    """The speed and the longest pause in seconds, from the environment. FrontendError for a mistake."""
     found: list[float | None] = []
     for name in ("SHIM_REPLAY_SPEED", "SHIM_REPLAY_MAX_GAP"):
         given = environment.get(name)

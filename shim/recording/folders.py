@@ -1,4 +1,4 @@
-"""Casts in files: which are meant, what the strict reader finds in one, and one without more secrets."""
+"""Casts in files: finding them, checking one, and blanking more secrets in one."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 def cast_paths(given: Iterable[str]) -> Iterator[str]:
-    """The files that are meant: a folder stands for the casts in it, by name. CastError when it has none."""
+    """The files that a person named; a folder stands for its casts, sorted by name. CastError if it has none."""
     for path in given:
         if not os.path.isdir(path):
             yield path
@@ -29,10 +29,10 @@ def cast_paths(given: Iterable[str]) -> Iterator[str]:
 
 
 class Checked(NamedTuple):
-    """What the strict reader finds in a file; `findings` are those of `verify`, as objects.
+    """What `verify` found in a file, JSON-ready.
 
-    `state` is intact, damaged, cut off or unreadable; `chained`: every checkpoint that is there matches; `cut`: the
-    last one is missing; `proved` is the last line that one covers; `left_out` counts findings that are too many.
+    `state` is intact, damaged, cut off or unreadable. `chained`: every checkpoint in the file matches. `cut`: the last
+    checkpoint is missing. `proved` is the last line that a checkpoint covers. `left_out` counts further findings.
     """
 
     file: str
@@ -46,7 +46,6 @@ class Checked(NamedTuple):
 
 
 def verify_cast(path: str) -> Checked:
-    """The strict reader over a file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -71,10 +70,10 @@ def verify_cast(path: str) -> Checked:
 def redact_cast(
     path: str, target: str | None, patterns: Sequence[str], texts: Sequence[str], *, force: bool = False
 ) -> Rewritten:
-    """Write a cast anew, without what looks like a secret and without what these expressions and texts find.
+    """Write a cast anew, without known secrets and without what these expressions and texts match.
 
-    Without a `target` it takes the place of the old one, which must be no link. A new chain would hide damage, and the
-    recorder of a cast that is not finished would write on into the old file: both only with `force`.
+    Without a `target` the new file replaces the old one, which must not be a link. Two cases need `force`: a new chain
+    would hide damage, and a recorder that still runs would go on writing into the old file.
     """
     search = Search(patterns, texts)
     if target is None and os.path.islink(path):

@@ -17,9 +17,9 @@ from shim.recording.recorder import Limits, Recorder
 from shim.state.config import Settings
 from shim.state.files import create
 
-TRIES = 5  # for a name that nobody else has; its random part has 65,536 values for a process in a millisecond
+TRIES = 5  # for a unique name; its random part has 65,536 values in each millisecond of a process
 
-# What of our environment a cast may hold; of what is ours, the names alone (threats: environment).
+# The variables whose values a cast may hold; of SHIM_* it holds the names (threats: environment).
 SHOWN = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
 
 
@@ -33,10 +33,10 @@ def open_recorder(
     cwd: str,
     version: str | None = None,
 ) -> Recorder | None:
-    """The recorder of a run. None, with one line on stderr, where nothing can be recorded.
+    """The recorder of a run. If it cannot be recorded: None and one line on stderr; UnrecordedError if that is strict.
 
-    `path` is a file, or a directory that gets one; `version` is the vendor's, where it is known without asking: no turn
-    waits for a program that is asked. UnrecordedError instead when the settings want no turn without it.
+    `path` is a file, or a directory that gets a new file. `version` is the vendor's, if it is known without asking the
+    program: no turn waits for that.
     """
     now = time.time()
     try:
@@ -61,7 +61,7 @@ def open_recorder(
     limits = Limits(settings.record_max_bytes, settings.record_strict)
     try:
         return Recorder(file, path, header, limits=limits, clean=cleans)
-    except Exception as error:  # a machine without room for another thread is one
+    except Exception as error:  # also when no thread can be started
         with contextlib.suppress(OSError):
             os.close(file)
             os.unlink(path)
@@ -70,7 +70,7 @@ def open_recorder(
 
 
 def _refuse(path: str, why: str | Exception, settings: Settings) -> None:
-    """Say why a run is not recorded."""
+    """Say why a run is not recorded, or raise UnrecordedError."""
     why = getattr(why, "strerror", None) or str(why)
     reason = printable(f"the run cannot be recorded in {path}: {why}")
     if settings.record_strict:
@@ -107,10 +107,10 @@ def _make(path: str, vendor: str, now: float) -> tuple[int, str]:
 
 
 def _folders(path: str) -> None:
-    """A directory with all that are above it; those that are new are for us alone."""
+    """Make a directory and its parents; the new ones are 0700."""
     path = path.rstrip(os.sep)
     if not path or os.path.isdir(path):
         return
     _folders(os.path.dirname(path))
-    with contextlib.suppress(FileExistsError):  # another process of ours was faster
+    with contextlib.suppress(FileExistsError):  # another process made it
         os.mkdir(path, 0o700)

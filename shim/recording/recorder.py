@@ -1,7 +1,12 @@
-"""The sink that fails alone: what happens in a run goes into its cast, and nothing ever waits for that.
+"""Records a run into its cast; the turn never waits for the recording, and does not fail with it.
 
-Whoever has bytes hands them over with the moment they came, and goes on. A thread encodes, cleans and writes them. A
-disk that is full or hangs costs the recording, one line on stderr, and never the turn, unless the settings say so.
+A caller hands over bytes with the time at which they came. A thread encodes, cleans and writes them. If the disk is
+full or hangs, the recording ends with one line on stderr; the turn goes on, unless the settings are strict.
+
+Lines are cleaned before they are written, so that a process that is killed leaves no secret in the file. (Cleaning at
+the end alone would cost less, some 10 µs a line, and would leave every secret.) The exception is a secret that is split
+over lines: its parts are known when the last one comes, and are blanked in the whole file at the end (`sweep`). SIGKILL
+before that leaves these parts in the file, which only its owner may read.
 """
 
 import contextlib
@@ -24,35 +29,35 @@ from shim.recording.rewrite import StoppedError, sweep
 if TYPE_CHECKING:
     from shim.channels.tap import Piped
 
-QUEUE_BYTES = 64 * 1024 * 1024  # that wait for the disk; a child prints so much in a second at the very most
-QUEUE_MOMENTS = 200_000  # the same in pieces of a few bytes, each of which has its own cost
-BATCH_BYTES = 1024 * 1024  # that are encoded before they are written
-# At our end: what is queued is written and swept, as long as that goes on, and nobody tells us to end (the SDKs do 2 s
-# after they closed our stdin). Of a disk that hangs nothing is expected.
+QUEUE_BYTES = 64 * 1024 * 1024  # that wait for the disk; no child prints more in a second
+QUEUE_MOMENTS = 200_000  # that wait, if each has a few bytes only
+BATCH_BYTES = 1024 * 1024  # that are encoded at most before they are written
+# At our end the queue is written and the file swept: while that makes progress, and until we are told to end (the SDKs
+# send SIGTERM 2 to 5 s after they closed our stdin).
 CLOSE_SECONDS = 10.0
 STUCK_SECONDS = 0.5
-LEAVE_SECONDS = 0.5  # when we are told to end
+LEAVE_SECONDS = 0.5  # from the moment we are told to end
 LOOK_SECONDS = 0.02
-GIVE_UP_SECONDS = 0.2  # for a sweep to remove what it had begun
+GIVE_UP_SECONDS = 0.2  # for a sweep to remove its unfinished file
 
-LATE_BYTES = 1024 * 1024  # the most that a pipe holds
+LATE_BYTES = 1024 * 1024  # a pipe holds no more
 
 Moment = tuple[float, str, Any]  # when, a letter, bytes or a fact
 Write = Callable[[int, bytes], int]
-_LAST, _END = "last", "end"  # a note behind which nothing is recorded; we end
+_LAST, _END = "last", "end"  # letters of our own: the last note; the end of the recording
 
 
 class Limits(NamedTuple):
-    """How much may be recorded, and what happens when it cannot be: `strict` ends the turn."""
+    """`most` bytes may be recorded; with `strict` the turn ends when recording fails."""
 
     most: int
     strict: bool = False
 
 
 class Recorder:
-    """Records one run into a file that was made for it; `clean` takes the secrets out.
+    """Records one run into a new file; `clean` blanks secrets. Called by one thread.
 
-    `reason` says why nothing is recorded any more, `failure` why nothing is written. One thread may hand things over.
+    `reason` says why recording stopped, `failure` why writing failed.
     """
 
     def __init__(
@@ -76,27 +81,27 @@ class Recorder:
         self._encoder = Encoder(self._cleaner.clean if self._cleaner else None)
         self._began = time.monotonic()
         self._queue = SimpleQueue[Moment]()
-        self._handed = self._taken = 0  # bytes; each is written by one thread only
-        self._moments = self._steps = 0  # the same, in moments
+        self._handed = self._taken = 0  # bytes; each number is set by one thread
+        self._moments = self._steps = 0  # the same for moments
         self._written = 0
-        self._off = False  # nothing more is taken
-        self._whole = False  # the last line was made
-        self._written_out = False  # and written
+        self._off = False  # no more moments are accepted
+        self._whole = False  # the last line was encoded
+        self._written_out = False  # the last line was written
         self._advised = False
-        self._hurry = False  # nobody waits for the thread any more
+        self._hurry = False  # `close` no longer waits for the thread
         self._done = Event()
         self._children = 0
         self._vendor = header.get("vendor")
         self._track: Track | None = None
         self._alarm: tuple[int, int] | None = os.pipe() if limits.strict else None
-        self._heard = False  # somebody ended the turn for it
+        self._heard = False  # the turn ended because recording failed
         self._head = self._encoder.header(header if self._cleaner is None else self._cleaner.fact(header))
         Thread(target=self._run, name="recorder", daemon=True).start()
 
     # -- what happens -------------------------------------------------------------------------------------
 
     def stream(self, letter: str, data: bytes) -> None:
-        """Bytes of one of STREAMS, as they came; none where the stream ends or pauses in a line."""
+        """Bytes of one of STREAMS, as they came; no bytes where the stream ends or pauses within a line."""
         if self._off:
             return
         self._handed += len(data)
@@ -113,22 +118,21 @@ class Recorder:
             self._queue.put((time.monotonic(), letter, fact))
 
     def note(self, kind: str, **facts: Any) -> None:
-        """A note of ours."""
         self.fact("n", {"kind": kind, **facts})
 
     def child(self, argv: list[str], cwd: str, vendor: str = "") -> "Track":
-        """A child was started; its vendor is told where it is not the header's."""
+        """A child was started; `vendor` is recorded if it is not the header's."""
         if self._track is not None:
             self._track.give_up()
         self._children += 1
-        turn = max(self.turn, 1)  # the first one may be started before the loop begins the turn
+        turn = max(self.turn, 1)  # the first child may start before the loop begins the turn
         fact = {"child": self._children, "turn": turn, "argv": redact_argv(argv), "cwd": cwd}
         self.fact("s", fact | ({"vendor": vendor} if vendor not in ("", self._vendor) else {}))
         self._track = Track(self, self._children)
         return self._track
 
     def account(self, account: Account) -> None:
-        """What a turn's account holds when the turn is over."""
+        """Notes of what a turn's account counted, when the turn is over."""
         for kind, count in account.repairs.items():
             self.note("repair", repair=kind, count=count, turn=self.turn)
         for kind, count in account.unknown.items():
@@ -137,9 +141,9 @@ class Recorder:
     # -- ends ---------------------------------------------------------------------------------------------
 
     def close(self, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Write what is left, as far as the disk takes it in time; `stopped` says whether we were told to end.
+        """Write the rest, as far as the disk takes it in time; `stopped` says whether we were told to end.
 
-        False where a strict recording failed when no turn was left that could have said so: stderr does.
+        False if a strict recording failed after the last result, so that only stderr could say it.
         """
         if self._hurry:
             return True
@@ -173,7 +177,7 @@ class Recorder:
         return False
 
     async def failed(self) -> str:
-        """Wait until the recording has failed; why. For who must not go on without it."""
+        """Wait until a strict recording fails; the reason."""
         import anyio
 
         assert self._alarm is not None
@@ -182,20 +186,20 @@ class Recorder:
         return self.reason
 
     def _stop(self, reason: str, note: Mapping[str, Any]) -> None:
-        """No more is recorded than what was handed over; a note is the last of it."""
+        """Accept nothing more; the note becomes the last record."""
         self._off = True
         self._queue.put((time.monotonic(), _LAST, note))
         self._say(reason)
 
     def _fail(self, reason: str) -> None:
-        """No more is written."""
+        """Write nothing more."""
         self.failure = self.failure or reason
         if not self._off:
             self._off = True
             self._say(reason)
 
     def _say(self, reason: str) -> None:
-        """Once; a strict recording ends the turn, whose result says it."""
+        """Say once that recording stopped: on stderr, or if it is strict in the result of the turn, which ends."""
         self.reason = f"the recording {self.path} stopped: {reason}"
         if self._alarm is None:
             tell(f"{self.reason}; the turn goes on without it\n")
@@ -222,7 +226,7 @@ class Recorder:
         self._done.set()
 
     def _batch(self) -> bool:
-        """Write what is there, at least one moment; False at the end."""
+        """Write what is queued, one moment at least; False at the end."""
         moment: Moment | None = self._queue.get()
         lines, size, ended = list[bytes](), 0, False
         while moment is not None and not ended:
@@ -242,7 +246,7 @@ class Recorder:
         return not (ended or self.failure)
 
     def _lines(self, at: float, letter: str, data: Any, written: int) -> bytes:
-        """What is written for a moment."""
+        """The lines for a moment; `written` bytes precede them."""
         if letter in (_END, _LAST):
             return self._ending(at, data)
         if letter not in STREAMS:
@@ -267,7 +271,7 @@ class Recorder:
         return b"".join([*lines, self._encoder.end(at)])
 
     def _sweep(self) -> None:
-        """Once more the lines whose secrets showed later."""
+        """Blank the secrets that were split over lines."""
         cleaner = self._cleaner
         if cleaner is None or not cleaner.edits:
             return
@@ -280,7 +284,7 @@ class Recorder:
                 self._advise("may still be", "there are more of them than are kept")
 
     def _advise(self, how: str, why: str) -> None:
-        """Say once that a secret stayed, and what takes it out."""
+        """Say once that a secret stayed in the file, and how to remove it."""
         if not self._advised:
             self._advised = True
             advice = f"`shim cast redact {self.path}` takes it out"
@@ -298,7 +302,7 @@ class Recorder:
 
 
 class Track:
-    """What one child says and is told."""
+    """Records one child: its output, its input, and its end."""
 
     def __init__(self, recorder: Recorder, number: int) -> None:
         self._recorder = recorder
@@ -308,12 +312,12 @@ class Track:
         self._over = False
 
     def told(self, data: bytes) -> None:
-        """Bytes that its stdin took; none when that was closed."""
+        """Bytes that its stdin took; no bytes when its stdin was closed."""
         if not self._over:
             self._recorder.stream("I", data)
 
     def said(self, letter: str, chunk: bytes) -> None:
-        """Bytes of its stdout (`o`) or stderr (`e`); none: its end."""
+        """Bytes of its stdout (`o`) or stderr (`e`); no bytes when that stream ended."""
         if chunk and not self._over:
             self._recorder.stream(letter, chunk)
         elif not chunk:
@@ -325,12 +329,12 @@ class Track:
         self._recorder.note("signal", child=self._number, signal=name)
 
     def ended(self, how: Exit) -> None:
-        """Its end; it is recorded behind its last byte."""
+        """The child ended; that is recorded after its last byte."""
         self._exit = how
         self._end()
 
     def close(self, process: "Piped") -> None:
-        """Nothing more is read of it: what is in its pipes by now was its last."""
+        """Nobody reads the child any more: record what its pipes still hold."""
         for letter, pipe in (("o", process.stdout), ("e", process.stderr)):
             if letter in self._open and pipe is not None and not pipe.closed:
                 with contextlib.suppress(OSError):
@@ -339,7 +343,7 @@ class Track:
         self._end()
 
     def give_up(self) -> None:
-        """Nobody will know how it ended, if that is not known by now."""
+        """Record the end now, as unknown if it is not known yet."""
         self._open.clear()
         self._exit = self._exit or Exit()
         self._end()

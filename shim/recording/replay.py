@@ -1,7 +1,7 @@
 """A recording played as a program: `python -m shim.recording.replay CAST …` stands for the vendor, or for `claude`.
 
-The drop-in starts it as its child, so nothing is imported here that a stand-in can do without. It writes the recorded
-bytes with the recorded pauses, waits where the recording was told something, and ends as it ended then.
+The drop-in starts it as its child, so that imports are few. It writes the recorded bytes with the recorded pauses,
+waits where the recorded program was sent something, and ends as that program ended.
 """
 
 import os
@@ -21,12 +21,12 @@ from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
 from shim.recording.wanted import CHUNK_BYTES, Wanted, read_words, records_of
 
-# For a line that the recording had: a person may come back tomorrow and press "allow".
+# How long a recorded line is waited for: a person may come back tomorrow and press "allow".
 LINE_SECONDS = 24 * 60 * 60.0
-# For an interrupt that the recording had: somebody who only watches sees how it went on without pressing a button.
+# How long a recorded interrupt is waited for: a person who only watches presses no button.
 SIGNAL_SECONDS = 60.0
 PAUSE_SECONDS = 24 * 60 * 60.0  # no pause is longer, whatever the file says
-HEARD_CHUNKS = 64  # of stdin that wait to be looked at; then whoever writes waits
+HEARD_CHUNKS = 64  # of stdin that are queued; then the writer waits
 CAUGHT = ("SIGINT", "SIGTERM", "SIGHUP")
 
 Event = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signal", its name)
@@ -42,7 +42,7 @@ class Hearing:
         self._lines = LineSplitter()
 
     def listen(self) -> None:
-        """From now on. A person at a terminal speaks no protocol: nobody is waited for there."""
+        """Begin. A terminal counts as closed: a person types no protocol."""
         for name in CAUGHT:
             number = getattr(signal, name)
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -53,7 +53,7 @@ class Hearing:
             threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        """In a thread of its own: no other way waits for a pipe on every system."""
+        """Runs in a thread: nothing else waits for a pipe on every system."""
         chunk = b"."
         while chunk:
             try:
@@ -64,7 +64,7 @@ class Hearing:
             self._events.put(("chunk", chunk))
 
     def next(self, seconds: float) -> list[Event] | None:
-        """What happened, at the latest after so long; None when nothing did."""
+        """The next events; None if nothing happens within so many seconds."""
         try:
             kind, data = self._events.get(timeout=seconds) if seconds > 0 else self._events.get_nowait()
         except queue.Empty:
@@ -77,7 +77,7 @@ class Hearing:
 
 
 class Player:
-    """Plays a script in its time. `hear` gives what happened within so many seconds, `write` says a stream's bytes."""
+    """Plays a script with its pauses. `hear` gives the events of so many seconds, `write` takes a stream's bytes."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Player:
         self._due = clock()
 
     def play(self) -> Step:
-        """To the end; how it ends."""
+        """Play to the end; the last step."""
         script = self._script
         while True:
             step, jumps = script.step(), script.jumps
@@ -107,7 +107,7 @@ class Player:
                 continue
             self._pause(step.pause)
             if script.jumps != jumps and step.kind != "fail":
-                continue  # what was to come is not said any more
+                continue  # the script went on elsewhere: this step is obsolete
             if step.kind != "say":
                 return step
             self._write(step.letter, step.data)
@@ -118,7 +118,7 @@ class Player:
         self._due = self._clock()
 
     def _pause(self, seconds: float) -> None:
-        """Let a pause pass; what happens meanwhile is heard, and may end it."""
+        """Wait for a pause; an event may end it early."""
         script, jumps = self._script, self._script.jumps
         self._due = self._due + min(seconds / self._speed, self._most) if self._speed else self._clock()
         while script.jumps == jumps:
@@ -159,7 +159,7 @@ def script_of(wanted: Wanted) -> Script:
 
 
 def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[Record] | None:
-    """The records from the message on of the recording that begins with it."""
+    """The records of the recording that begins with this message, from the message on."""
     from shim.recording.choice import like
 
     take = like(line, wanted.path, wanted.folder)
@@ -170,7 +170,7 @@ def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[Record] | None:
 
 
 def play(wanted: Wanted) -> int:
-    """Play it on our own standard files; the exit status. Does not return where it died of a signal."""
+    """Play on our own stdin, stdout and stderr; the exit status. Does not return if the program died of a signal."""
     try:
         script = script_of(wanted)
     except CastError as error:
@@ -184,7 +184,7 @@ def play(wanted: Wanted) -> int:
     except CastError as error:
         return _complain(str(error))
     except BrokenPipeError:
-        return 0  # nobody who reads is no failure
+        return 0  # a closed stdout is not a failure
     except OSError as error:
         return _complain(f"it cannot be said: {error.strerror}")
     if step.kind == "fail":
@@ -195,20 +195,22 @@ def play(wanted: Wanted) -> int:
 
 
 def die(name: str) -> None:
-    """End as a process that a signal ends; a name that this system does not have leaves a failure."""
+    """End by a signal; exit with 1 if this system has no signal of that name."""
     number = getattr(signal, name, None) if name.startswith("SIG") and not name.startswith("SIG_") else None
     if number is None:
         os._exit(1)
     try:
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # nothing crashed
+        resource.setrlimit(
+            resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
+        )  # no core dump: nothing crashed
     except (ImportError, OSError, ValueError):
         pass
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    os._exit(1)  # a signal that ends nobody
+    os._exit(1)  # the signal does not end a process
 
 
 def _write(letter: str, data: bytes, report: str = "") -> None:
@@ -218,7 +220,7 @@ def _write(letter: str, data: bytes, report: str = "") -> None:
                 file.write(data)
         return
     descriptor = 2 if letter == "e" else 1
-    if os.isatty(descriptor):  # a program gets the bytes as they were, a person's terminal obeys none of them
+    if os.isatty(descriptor):  # for a terminal, which must not obey them
         data = printable(data.decode("utf-8", "replace")).encode()
     view = memoryview(data)
     while view:
@@ -226,7 +228,7 @@ def _write(letter: str, data: bytes, report: str = "") -> None:
             view = view[os.write(descriptor, view) :]
         except OSError:
             if descriptor == 2:
-                return  # who closes stderr does not want it
+                return  # a closed stderr is not a failure
             raise
 
 

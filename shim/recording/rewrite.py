@@ -1,7 +1,7 @@
-"""A cast in a file, written anew without some secrets: at the end of its recording, or whenever somebody asks.
+"""Writes a cast anew without some secrets: at the end of a recording, or for `shim cast redact`.
 
-The new file stands beside the old one until it is whole, then it takes its place (0600, temporary and rename). Every
-line keeps its moment; the checkpoints are those of the new bytes.
+The new file is 0600, and replaces the old one when it is whole. Every record keeps its time; the checkpoints are made
+anew.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from shim.core.secrets.redactor import redact_argv
 from shim.state.files import open_regular, replace, write_all, write_new
 
 CHUNK_BYTES = 256 * 1024
-LINES, WRITTEN_BYTES = 1000, 1024 * 1024  # that are written at once
+LINES, WRITTEN_BYTES = 1000, 1024 * 1024  # written at once
 
 
 class Rewritten(NamedTuple):
-    """What was done: secrets by kind that were blanked now, lines that nobody could read, and whether some may remain.
+    """`counts` are the blanked secrets by kind, `skipped` the lines that were too long to read.
 
-    `lost`: more secrets were split over lines than are kept in memory; once more finds the rest.
+    `lost`: more secrets were split over lines than fit into memory; another run blanks the rest.
     """
 
     counts: Mapping[str, int]
@@ -35,17 +35,16 @@ class Rewritten(NamedTuple):
 
 
 class StoppedError(Exception):
-    """There was no time to write the file to its end; the old one is as it was."""
+    """There was no time to finish the new file; the old one is unchanged."""
 
 
 def rewrite(source: str, target: str | None = None, search: Search | None = None) -> Rewritten:
-    """Write a cast without secrets to `target`, which must not exist; without one in its own place.
+    """Write a cast without secrets to `target`, which must not exist, or without a `target` over itself.
 
-    `search` finds more than what is known as a secret: the places in a text, each with what is said there instead.
-    CastError when the file is no cast or cannot be read or written.
+    `search` finds further secrets in a text. CastError if the file is no cast, or cannot be read or written.
     """
     source = os.path.realpath(source)
-    first = Cleaner(search)  # what was split is known when all was read
+    first = Cleaner(search)  # secrets that are split over lines are known after the last line
     with _reading(source) as file:
         for line, _ in _lines(file, LineSplitter(LINE_BYTES)):
             if line.streamed:
@@ -70,9 +69,9 @@ def rewrite(source: str, target: str | None = None, search: Search | None = None
 
 
 def sweep(path: str, edits: Mapping[int, Sequence[Edit]], status: os.stat_result, stopped: Callable[[], bool]) -> None:
-    """Make the edits in a cast of ours. CastError when that cannot be done, StoppedError when there is no time.
+    """Make the edits in a cast that we recorded. CastError if that fails, StoppedError if `stopped` says so.
 
-    `status` is that of the file as it was opened: if something else stands there now, it is left alone.
+    `status` is that of the recorded file: a file that has replaced it is left alone.
     """
     numbers = count()
 
@@ -92,11 +91,11 @@ def sweep(path: str, edits: Mapping[int, Sequence[Edit]], status: os.stat_result
 # -- lines ---------------------------------------------------------------------------------------------------------
 
 HEADER = "header"  # the letter of the first line
-Lines: TypeAlias = Iterator[tuple[Line, bytes]]  # what a line says, and its bytes
+Lines: TypeAlias = Iterator[tuple[Line, bytes]]  # a line as it was read, and its bytes
 
 
 def _lines(file: int, splitter: LineSplitter) -> Lines:
-    """The whole lines of a cast that say something. CastError if the first is no header."""
+    """The lines of a cast that are whole and not empty. CastError if the first is no header."""
     begun = False
     while chunk := os.read(file, CHUNK_BYTES):
         for raw in splitter.feed(chunk):
@@ -110,12 +109,12 @@ def _lines(file: int, splitter: LineSplitter) -> Lines:
 
 
 def _again(line: Line, raw: bytes, data: bytes) -> bytes:
-    """A record with other data, at the same moment."""
+    """A record with the same time and other data."""
     return b"%s,%s]" % (raw[: raw.index(b",")], coded(line.letter, data, "" if line.whole else "-"))
 
 
 def _fact(line: bytes, cleaner: Cleaner) -> bytes:
-    """A line that is no record of a stream: a fact, a comment, or what a later version has."""
+    """A line that is no record of a stream: a fact, a comment, or a code of a later version."""
     try:
         moment = orjson.loads(line)
     except ValueError:
@@ -136,7 +135,7 @@ def _header(line: bytes, cleaner: Cleaner) -> bytes:
 
 
 def _command(fact: Any) -> Any:
-    """A fact with the values of options that hold secrets blanked by position."""
+    """A fact whose `argv` has no values of options that take secrets."""
     words = fact.get("argv") if isinstance(fact, dict) else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         return fact
@@ -183,7 +182,7 @@ def _reading(path: str) -> Iterator[int]:
 
 
 def _write(source: str, target: str | None, parts: Iterator[bytes]) -> None:
-    """The parts into a new file, or in the place of the old one."""
+    """Write the parts into `target`, or over `source`."""
 
     def fill(file: int) -> None:
         for part in parts:

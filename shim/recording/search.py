@@ -1,7 +1,7 @@
-"""Secrets that only their owner knows: regular expressions and texts of a person's own, found in the texts of a cast.
+"""A person's own regular expressions and texts, searched for in the texts of a cast.
 
-A text that is looked through for too long ends the search with an error: the time that an expression takes may double
-with each character, and nothing but a clock tells such a one from the others.
+A search that takes too long for one text ends with an error: the time of some expressions doubles with each character,
+and only a clock tells them from the others.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ from shim.core.reading.account import printable
 
 PATTERNS = 100  # of either kind, in one search
 PATTERN_CHARACTERS = 1000
-TEXT_CHARACTERS = 4  # a shorter text stands in half of all words
+TEXT_CHARACTERS = 4  # a shorter text is part of too many words
 SEARCH_SECONDS = 5.0  # for one text, which has at most some MB; a good expression reads 10 MB in a second
 PATTERN_MARK, TEXT_MARK = "[REDACTED:pattern]", "[REDACTED:text]"
 
 
 class Search:
-    """Finds what expressions match and where texts stand, also as JSON inside of a string writes them.
+    """Finds the matches of expressions and texts; of texts also the forms that JSON inside a string has.
 
-    CastError for an expression that is none, that matches nothing at all, or that is too long; for too many of them.
+    CastError for an invalid expression, one that matches the empty text, one that is too long, or too many of them.
     """
 
     def __init__(self, patterns: Sequence[str], texts: Sequence[str]) -> None:
@@ -38,7 +38,7 @@ class Search:
             self._searched.insert(0, (re.compile(words), TEXT_MARK))
 
     def __call__(self, text: str) -> list[Span]:
-        """Where something is found, and what is said in its place."""
+        """The places that are found, each with its replacement."""
         signal.setitimer(signal.ITIMER_REAL, SEARCH_SECONDS)
         try:
             return [
@@ -81,7 +81,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _forms(text: str) -> set[str]:
-    """A text as it is, and as it stands in JSON that is the text of a string, once or twice."""
+    """A text, and its forms in JSON that is itself the text of a JSON string, once or twice."""
     if not TEXT_CHARACTERS <= len(text) <= PATTERN_CHARACTERS:
         shown = printable(text[:60]).replace("\n", "\\n")
         raise CastError(

@@ -1,4 +1,4 @@
-"""What of a recording is to be played, as data and as the words of a command line; and the file that it is in."""
+"""What is to be played of which recording: as data, and as arguments of the stand-in; opening the recording."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +13,9 @@ CHUNK_BYTES = 256 * 1024
 class Wanted(NamedTuple):
     """What is to be played, and how. `child` is the n-th of the recording; `side` is vendor or claude.
 
-    `report` is the file for what the child wrote about its run, "" where nobody reads it.
-    `folder` has recordings that may be played instead, where one of them begins with the message that comes.
-    `speed` 2 is twice as fast, 0 at once; no pause is longer than `max_gap` seconds, where that is not None.
+    `report` is the path for the child's file about its run, "" if nobody reads it.
+    `folder` holds recordings of which the one that begins with the first message is played instead.
+    `speed` 2 is twice as fast, 0 without pauses; `max_gap` limits a pause, in seconds.
     """
 
     path: str
@@ -30,7 +30,7 @@ class Wanted(NamedTuple):
 
 
 def open_cast(path: str) -> int:
-    """A descriptor of a recording: a file and nothing else, so that no pipe or device is waited for."""
+    """A descriptor of a recording. CastError if it is not a regular file or cannot be read."""
     try:
         return open_regular(path)
     except (OSError, ValueError) as error:
@@ -54,7 +54,7 @@ def records_of(path: str) -> Iterator[Record]:
 
 
 def words_of(wanted: Wanted) -> list[str]:
-    """The arguments that stand for it; whatever is put behind them is nobody's."""
+    """The arguments of the stand-in; arguments behind them are ignored."""
     options: Mapping[str, str] = {
         "--as": wanted.side,
         "--child": str(wanted.child),

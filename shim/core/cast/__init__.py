@@ -1,1 +1,1 @@
-"""Casts, the recording format: records, their checks, and one side of a recording played again. Pure."""
+"""Casts, the recording format: writing, reading, checking and cleaning records; replaying one side. Pure."""

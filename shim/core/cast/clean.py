@@ -1,9 +1,8 @@
-"""Casts without secrets: each line as it is written, and what only the next lines show later.
+"""Blanks the secrets of a cast: those of a line before it is written, those that are split over lines afterwards.
 
-A line's strings are cleaned by themselves and as the fragments of a text: the strings under one path of keys, in one
-stream, are read one behind the other, and so are plain lines. Where a secret was split, the lines that are written
-already get an edit: the number of the record, the number of the string in it, and what should stand there. `edited`
-makes it when the file is at its end.
+Each string of a line is cleaned by itself, and as a fragment of a text: the strings under one path of keys in one
+stream form one text, and so do plain lines. When a secret turns out to be split, the lines that are already written
+get an edit: the record's number, the string's number in it, and its new text. `edited` applies edits to a record.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,31 +15,31 @@ from shim.core.reading.json_text import dump, exact, long_integers
 from shim.core.secrets.patterns import BEFORE_CHARACTERS, NAME_ENDS
 from shim.core.secrets.redactor import CUT, Redactor, signless
 
-# Texts in fragments that are followed at once: a vendor has a few dozen paths with texts. One that is not in the
-# middle of a secret gives its place away.
+# Texts that are followed at the same time; a vendor has a few dozen paths with texts. When there are more, one that is
+# not in the middle of a secret is dropped.
 SEAMS = 128
-WINDOW_STRINGS, WINDOW_CHARACTERS = 10_000, 128 * 1024  # behind the first of a text that waits; a key has half of it
-SNAPSHOT_CHARACTERS = 4 * 1024 * 1024  # of texts that are printed again and again, each time longer
-EDITS, EDIT_CHARACTERS = 10_000, 16 * 1024 * 1024  # what waits for the end of the file
-OWN_CHARACTERS = 512  # the longest match of a pattern of the user's that is found across strings
-PLACES = 4000  # paths of keys that are told apart; below more of them strings are cleaned by themselves
-HARMLESS = 20_000  # strings in which nothing begins: most come again, in another line or in ours; their hashes
+WINDOW_STRINGS, WINDOW_CHARACTERS = 10_000, 128 * 1024  # of a text that may be a secret; a key has half of it
+SNAPSHOT_CHARACTERS = 4 * 1024 * 1024  # of texts that are printed repeatedly, each time longer
+EDITS, EDIT_CHARACTERS = 10_000, 16 * 1024 * 1024  # that wait for the end of the file
+OWN_CHARACTERS = 512  # the longest match of a user's own pattern that is found across strings
+PLACES = 4000  # paths of keys; the strings under further ones are cleaned by themselves only
+HARMLESS = 20_000  # hashes of strings in which no secret begins; most strings come again
 
-# Keys whose strings are whole words: an id, a kind, a name. Nobody prints a text in pieces of these.
+# Keys whose strings are whole words (an id, a kind, a name), and never fragments of a text.
 _WHOLE = frozenset((
     *("type", "subtype", "id", "uuid", "session_id", "sessionId", "message_id", "messageId", "request_id", "requestId"),
     *("tool_use_id", "toolCallId", "call_id", "parent_tool_use_id", "parentId", "responseId", "role", "model", "name"),
     *("toolName", "api", "provider", "timestamp", "stop_reason", "stopReason", "cwd", "session", "version", "object"),
 ))  # fmt: skip
 
-Search = Callable[[str], Iterable[Span]]  # a user's own patterns, over a text
-Edit = tuple[int, str]  # the number of a string in its line, and what should stand there
+Search = Callable[[str], Iterable[Span]]  # finds a user's own patterns in a text
+Edit = tuple[int, str]  # the number of a string in its line, and its new text
 
 
 class Cleaner:
-    """Cleans the records of one cast. `search` finds more than what is known as a secret.
+    """Cleans the records of one cast. `search` finds secrets besides the known kinds.
 
-    `counts` are the secrets by kind. `lost`: more was split than can be kept for the end.
+    `counts` are the secrets by kind. `lost`: more secrets were split over lines than `edits` can hold.
     """
 
     def __init__(self, search: Search | None = None) -> None:
@@ -49,19 +48,22 @@ class Cleaner:
         self.lost = False
         self._search = search
         self._redactor = Redactor(self.counts)
-        self._again = Redactor()  # what is looked at twice is counted once
-        self._places: dict[str, Place] = {}  # of a stream's letter; of its lines that are no JSON, with a blank
+        self._again = Redactor()  # for second looks, which do not count again
+        self._places: dict[str, Place] = {}  # by the stream's letter; with a blank behind it for lines that are no JSON
         self._told_apart = 0
         self._seams: dict[Place, Seam] = {}
         self._harmless: set[int] = set()
-        self._current: Entry | None = None  # its record is still to be written
+        self._current: Entry | None = None  # of the record that is not written yet
         self._snapshots = 0
         self._record = -1
         self._number = 0
         self._room = [EDITS, EDIT_CHARACTERS]
 
     def clean(self, letter: str, data: bytes, whole: bool = True) -> bytes:
-        """The next record of a stream, without its newline; `whole`: one follows. The same object: nothing found."""
+        """The cleaned data of the next record, without its newline; the same object if nothing was found.
+
+        `whole`: a newline follows the data.
+        """
         self._record += 1
         self._number = 0
         if data[:1] in (b"{", b"["):
@@ -78,7 +80,7 @@ class Cleaner:
         return data if said == text else said.encode("utf-8", "surrogateescape")
 
     def _written(self, data: bytes, value: Any, clean: Any) -> bytes:
-        """A line as it came, if it is as harmless as its strings: a key that stands there twice has two of them."""
+        """The line as it came, unless its bytes hold more than its strings: a key that stands twice hides a value."""
         if clean is value:
             again = orjson.dumps(value)
             if len(again) == len(data) or not (found := self._find(data.decode())):
@@ -88,7 +90,7 @@ class Cleaner:
         return dump(exact(clean, long_integers(data)))
 
     def fact(self, fact: Any) -> Any:
-        """What a fact, or the header, may say."""
+        """A fact, or the header, without secrets."""
         clean = self._redactor.value(fact)
         return clean if self._search is None else self._searched(clean)
 
@@ -102,7 +104,7 @@ class Cleaner:
         return value
 
     def close(self) -> None:
-        """There are no more records: what is held back is what it is."""
+        """There are no more records: decide the texts that are still open."""
         for seam in self._seams.values():
             self._end(seam)
         self._seams.clear()
@@ -114,7 +116,7 @@ class Cleaner:
         return place
 
     def _place(self, above: Place, key: str) -> Place:
-        """Where a key leads to."""
+        """The place of a key under another one."""
         found = self._own(key, self.counts)
         own, named = cut_out(key, found) if found else None, key.lower().endswith(NAME_ENDS)
         if self._told_apart >= PLACES:
@@ -124,7 +126,7 @@ class Cleaner:
         return place
 
     def _value(self, value: Any, place: Place) -> Any:
-        """A value of JSON without secrets: the same object when there are none. Strings are numbered as they come."""
+        """A value of JSON without secrets; the same object if there are none. Strings are numbered in their order."""
         if value.__class__ is dict:
             return self._table(value, place)
         if value.__class__ is list:
@@ -164,7 +166,7 @@ class Cleaner:
         return table if changed is None else dict(changed.get(key, (key, item)) for key, item in table.items())
 
     def _named(self, key: str, item: str) -> str:
-        """The value of a key that is the name of a secret."""
+        """The value of a key that names a secret."""
         if next(iter(self._again.value({key: item}).values())) == item:
             return item
         said: str = next(iter(self._redactor.value({key: item}).values()))
@@ -176,7 +178,7 @@ class Cleaner:
         return text if self._pass(text) else cut_out(text, self._own(text, self.counts))
 
     def _pass(self, text: str) -> bool:
-        """Whether nothing begins in a text, whatever stands before it; it is known from now on."""
+        """Whether no secret begins in a text, whatever precedes it; if so, the text is remembered."""
         if self._search is not None or not signless(text):
             return False
         if len(self._harmless) >= HARMLESS:
@@ -203,7 +205,7 @@ class Cleaner:
         return self._enter(seam, text)
 
     def _open(self, place: Place) -> Seam:
-        """A new seam; where there are enough, one that waits for nothing is given up."""
+        """A new seam; if there are too many, an idle one is closed."""
         seams = self._seams
         if len(seams) >= SEAMS:
             idle = next((known for known, seam in seams.items() if not seam.entries), next(iter(seams)))
@@ -218,7 +220,7 @@ class Cleaner:
         self._forget(seam)
 
     def _enter(self, seam: Seam, text: str) -> str:
-        """A string in which something may begin, go on or end."""
+        """A string in which a secret may begin, go on or end."""
         self._current = entry = Entry(self._record, self._number, text, self._own(text, self.counts))
         seam.size += len(text) if seam.entries else 0
         seam.entries.append(entry)
@@ -234,7 +236,7 @@ class Cleaner:
         return text if entry.written == text else entry.written
 
     def _own(self, text: str, counts: dict[str, int]) -> list[Span]:
-        """What is found in a string by itself."""
+        """The secrets of a string by itself."""
         found = self._find(text)
         for _, _, mark in found:
             count(counts, mark)
@@ -249,7 +251,7 @@ class Cleaner:
     # -- texts --------------------------------------------------------------------------------------------
 
     def _resolve(self, seam: Seam, keep: int = 0) -> None:
-        """The text of a seam is decided as far as it has come; the last `keep` characters of it may go on."""
+        """Find the secrets of a seam's text so far; its last `keep` characters stay open."""
         entries = seam.entries
         before = "".join(seam.before)[-BEFORE_CHARACTERS:]
         found = self._find(before + "".join([entry.text for entry in entries]))
@@ -266,10 +268,10 @@ class Cleaner:
         seam.size = sum(len(entry.text) for entry in seam.entries[1:])
 
     def _distribute(self, entries: list[Entry], found: list[Span]) -> None:
-        """Secrets of the joined text in the strings that have pieces of them: the mark stands in the first.
+        """Give each string its piece of the joined text's secrets; the first piece gets the mark.
 
-        What a string's own secrets have already is left to those. Each string is gone through once: one of a megabyte
-        may have a hundred thousand secrets.
+        Places that a string's own secrets cover are skipped. Each string is passed once: one of a megabyte may have a
+        hundred thousand secrets.
         """
         begin, begins, covers = 0, 0, dict[int, Covered]()
         for start, end, mark in sorted(found):
@@ -292,7 +294,7 @@ class Cleaner:
                 number += 1
 
     def _grow(self, seam: Seam, entry: Entry) -> None:
-        """A text that is printed anew with more behind it: what its shorter forms had of a secret goes too."""
+        """Blank what the shorter forms of a growing text had of its secrets."""
         held = seam.held
         if seam.grows(entry.text):
             for start, end, mark in entry.spans:
@@ -314,7 +316,7 @@ class Cleaner:
             seam.held.clear()
 
     def _edit(self, entry: Entry) -> None:
-        """What should stand in a record, where that is another text than the one that was written."""
+        """Note an edit, if a string should be another text than was written."""
         said = cut_out(entry.text, entry.spans)
         if said == entry.written:
             return
@@ -332,13 +334,13 @@ class Cleaner:
 
 
 def edited(data: bytes, edits: Iterable[Edit]) -> bytes:
-    """A record's bytes, as they were written, with the texts that should stand there."""
+    """The written bytes of a record with its edits applied."""
     texts = dict(edits)
     if 0 in texts:  # a plain line
         return texts[0].removesuffix("\n").encode("utf-8", "surrogateescape")
     try:
         return dump(exact(_replaced(orjson.loads(data), texts, [0]), long_integers(data)))
-    except (ValueError, RecursionError):  # it is not what was written
+    except (ValueError, RecursionError):  # these are not the bytes that were written
         return CUT.encode()
 
 

@@ -1,6 +1,6 @@
-"""What was said then against what is said now: line by line, but for what differs from run to run.
+"""Compares recorded output with today's, line by line, without what differs in every run.
 
-An id is compared as the n-th id of its side, so that what belongs together has to belong together again.
+An id is compared as the n-th id of its side: what belonged together must belong together again.
 """
 
 import re
@@ -30,15 +30,15 @@ LEFT_OUT: Mapping[str, str] = {
     "unattended": "a replay runs no tools",
     "replay": "said of a replay alone",
 }
-# Somebody else's values, in which no key is ours: an argument of a tool may be called `id`, `pid` or `timeout_ms`.
+# Keys of other programs' values, in which a key means something else: a tool may have an argument `id`, or `pid`.
 OTHERS = frozenset(("input", "tool_input", "updatedInput", "structured_output"))
-SPILLED = re.compile(r"/\S*/spill/[0-9a-f-]{36}/\d+-[0-9a-f]{8}\.txt")  # a file of the run's own
+SPILLED = re.compile(r"/\S*/spill/[0-9a-f-]{36}/\d+-[0-9a-f]{8}\.txt")  # a file of this run
 SHOWN_CHARACTERS = 300
-BEFORE = 40  # characters of a line that are shown before those that differ
+BEFORE = 40  # characters that are shown before the difference
 
 
 class Difference(NamedTuple):
-    """The first line that is another now; `where` names the value, both lines are cut and safe to print."""
+    """The first line that differs; `where` names the value; `then` and `now` are cut and printable."""
 
     line: int
     where: str
@@ -47,9 +47,9 @@ class Difference(NamedTuple):
 
 
 class Side:
-    """The lines of one side, made comparable. `places` are where it ran then and where it runs now.
+    """The lines of one side, made comparable. `places` are the working directories of then and now.
 
-    Both are one place on both sides: the vendor names the one of then, the drop-in its own.
+    Both count as one place: the vendor names that of then, the drop-in that of now.
     """
 
     def __init__(self, *places: str) -> None:
@@ -57,18 +57,18 @@ class Side:
         self._ids: dict[str, str] = {}
 
     def read(self, raw: bytes) -> Any:
-        """A line as it is compared; what is no JSON is compared as text."""
+        """A line as it is compared; a line that is no JSON is compared as text."""
         try:
             return self._value("", orjson.loads(raw))
         except orjson.JSONDecodeError:
             return self._text(raw.decode("utf-8", "replace").rstrip("\r\n"))
 
     def number(self, identity: str) -> str:
-        """What an id is called on both sides, "" when it was never said."""
+        """The name of an id that both sides share, "" for an unknown id."""
         return self._ids.get(identity, "")
 
     def called(self, number: str) -> str:
-        """The id that is called so here, "" when there is none."""
+        """The id that has this shared name, "" if there is none."""
         return next((identity for identity, name in self._ids.items() if name == number), "") if number else ""
 
     def _value(self, key: str, value: Any) -> Any:
@@ -85,7 +85,7 @@ class Side:
         return 0 if key.endswith("_ms") and value is not None else value
 
     def _data(self, value: Any) -> Any:
-        """A value of somebody else's, but for the places in it."""
+        """Another program's value, with its places replaced."""
         if isinstance(value, dict):
             return {name: self._data(inner) for name, inner in value.items()}
         if isinstance(value, list):
@@ -100,12 +100,12 @@ class Side:
 
 
 def _of_a_hook(value: Any) -> bool:
-    """Whether it is what we tell a hook, in which the keys are ours."""
+    """Whether it is the input of a hook, whose keys are ours."""
     return isinstance(value, dict) and "hook_event_name" in value
 
 
 def split(said: bytes) -> list[bytes]:
-    """The lines of an output, whatever its format: a JSON array has one for each item."""
+    """The lines of an output; of a JSON array its items."""
     if said.startswith(b"["):
         try:
             items = orjson.loads(said)
@@ -130,7 +130,7 @@ def compare(number: int, then: Side, was: bytes | None, now: Side, said: bytes |
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON, in whatever order their keys stand; 1 is not true."""
+    """Whether two values are equal as JSON, in any order of keys; 1 is not true."""
     dumped = (orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in (one, other))
     return next(dumped) == next(dumped)
 

@@ -1,4 +1,4 @@
-"""What happened in a run, as the lines of a cast with their checkpoints."""
+"""Writes the lines of a cast: records, and the checkpoints between them."""
 
 import binascii
 import hashlib
@@ -10,23 +10,23 @@ import orjson
 from shim.core.cast.records import VERSION
 from shim.core.reading.json_text import dump
 
-PIECE_BYTES = 1024 * 1024  # of one record: a longer line is several
-CHECKPOINT_LINES = 64  # no range of lines that a checkpoint proves is longer
+PIECE_BYTES = 1024 * 1024  # of one record; a longer line is several records
+CHECKPOINT_LINES = 64  # from one checkpoint to the next
 DIGITS = 4  # of a time in seconds
-BETWEEN, _BETWEEN = "\x7f", b"\x7f"  # needs no escape in JSON, and is rare; a text that has it is taken line by line
-# That are hashed at once: for more, `hashlib` lets go of the interpreter, and a thread that records while another one
-# works would wait for it after each block.
+BETWEEN, _BETWEEN = "\x7f", b"\x7f"  # needs no escape in JSON, and is rare; a text with it is encoded line by line
+# Hashed at once. For more bytes `hashlib` releases the interpreter, and the recording thread would wait for it again
+# after each block.
 HASH_BYTES = 2047
 
-# A stream's letter, a line of it without its newline or a piece of one, and whether the newline follows.
+# Takes a stream's letter, a line without its newline or a piece of one, and whether the newline follows.
 Clean = Callable[[str, bytes, bool], bytes]
 
 
 class Encoder:
-    """The lines of a cast, from what happened. `at` are seconds since the recording began and never go back.
+    """Makes the lines of a cast. `at` is in seconds since the recording began, and never goes back.
 
-    Bytes of a stream are kept until their line is whole, or PIECE_BYTES long. `clean` is asked once for each record of
-    a stream, in order, and gives back what is recorded.
+    Bytes of a stream are held until their line is whole, or PIECE_BYTES long. `clean` is called once for each record
+    of a stream, in order; what it returns is recorded.
     """
 
     def __init__(self, clean: Clean | None = None) -> None:
@@ -40,9 +40,9 @@ class Encoder:
         return self._chain.add([dump({"shimcast": VERSION, **facts}) + b"\n"])
 
     def stream(self, letter: str, at: float, chunk: bytes) -> bytes:
-        """The records of what a stream brought: whole lines, and pieces of one that is too long.
+        """The records for bytes of a stream: whole lines, and pieces of a long one.
 
-        No bytes: nothing comes behind what has no newline yet.
+        No bytes: the stream is at its end, and the unfinished line is recorded.
         """
         if not chunk:
             return self.flush(letter, at)
@@ -70,21 +70,21 @@ class Encoder:
         return said
 
     def flush(self, letter: str, at: float) -> bytes:
-        """The stream is at its end, or somebody else speaks: what has no newline yet."""
+        """The record of a stream's unfinished line."""
         rest = b"".join(self._rests.pop(letter, ()))
         return self._chain.add([self._piece(letter, at, rest, "-")]) if rest else b""
 
     def fact(self, letter: str, at: float, fact: Mapping[str, Any]) -> bytes:
-        """A child's start, a note, or its end, before which stands what it left unfinished."""
+        """The record of a child's start, a note, or a child's end with its unfinished lines before it."""
         rests = b"".join(self.flush(stream, at) for stream in "Ioe") if letter == "x" else b""
         return rests + self._chain.add([b'[%s,"%s",%s]\n' % (self._delay(at), letter.encode(), dump(fact))])
 
     def rests(self, at: float) -> bytes:
-        """Whatever is unfinished."""
+        """The records of all unfinished lines."""
         return b"".join([self.flush(letter, at) for letter in list(self._rests)])
 
     def end(self, at: float) -> bytes:
-        """Whatever is unfinished, and the last checkpoint."""
+        """The records of all unfinished lines, and the last checkpoint."""
         return self.rests(at) + self._chain.end()
 
     def _whole(self, letter: str, at: float, whole: bytes) -> bytes:
@@ -103,7 +103,7 @@ class Encoder:
         return self._one_by_one(letter, at, whole) if BETWEEN in text else self._at_once(letter, at, text)
 
     def _at_once(self, letter: str, at: float, text: str) -> bytes:
-        """Whole lines in which nothing is odd: dumped as one text, in which BETWEEN stands for their ends."""
+        """The records of valid text: dumped as one string, with BETWEEN for the ends of lines."""
         records = orjson.dumps(text.replace("\n", BETWEEN))[1:-2].split(_BETWEEN)
         between = b'"]\n[0,"%s","' % letter.encode()
         said, done, begin = list[bytes](), 0, b"[%s" % self._delay(at)
@@ -119,7 +119,7 @@ class Encoder:
         return self._chain.add([b"[%s,%s]\n" % (self._delay(at), coded(letter, line)) for line in lines])
 
     def _cut(self, letter: str, at: float, line: bytes) -> list[bytes]:
-        """A line that is too long, in pieces."""
+        """The records of a long line, in pieces."""
         records = []
         while len(line) > PIECE_BYTES:
             size = _character(line, PIECE_BYTES)
@@ -133,7 +133,7 @@ class Encoder:
         return b"[%s,%s]\n" % (self._delay(at), coded(letter, data, mark))
 
     def _delay(self, at: float) -> bytes:
-        """The time since the last record; what is rounded off is made good by the next one."""
+        """The seconds since the last record; the rounding is carried to the next one."""
         delay = round(at - self._said, DIGITS)
         if delay <= 0:
             return b"0"
@@ -142,7 +142,7 @@ class Encoder:
 
 
 def coded(letter: str, data: bytes, mark: str = "") -> bytes:
-    """The code and the data of a record; `mark` is `-` where no newline follows."""
+    """The code and the data of a record; `mark` is `-` if no newline follows."""
     try:
         text = orjson.dumps(data.decode())
     except UnicodeDecodeError:
@@ -172,7 +172,7 @@ class Chain:
         return CHECKPOINT_LINES - self._proved
 
     def block(self, block: bytes, count: int, said: list[bytes]) -> None:
-        """So many lines, no more than there is room for, are said, and the checkpoint behind them where one is due."""
+        """Add `count` lines, at most `room`, to `said`, and a checkpoint if one is due."""
         said.append(block)
         self._proved += count
         if len(block) < HASH_BYTES:
@@ -193,8 +193,8 @@ class Chain:
 
 
 def _character(data: bytes, size: int) -> int:
-    """Where to cut so that no character is cut, if the bytes are text."""
-    if size >= len(data):  # what comes next is not known yet
+    """Where to cut at most `size` bytes so that no UTF-8 character is split."""
+    if size >= len(data):  # the next bytes are not known yet
         return size
     for back in range(4):
         if data[size - back] & 0xC0 != 0x80:

@@ -1,7 +1,7 @@
 """The recording format, and its reader: what happened in one run of the drop-in, as lines of JSON.
 
 The first line says who ran what. Then every line is a record: `[seconds since the one before, code, data]`. A code is
-the letter of a stream or of a fact, then `-` where no newline follows these bytes, then `b` where they are base64.
+the letter of a stream or of a fact, then `-` if no newline follows the bytes, then `b` if they are base64.
 A checkpoint has the hash of all bytes before it: it proves damage, not who wrote the file (surface page, Recording).
 """
 
@@ -21,9 +21,9 @@ STREAMS = "iIoOe"  # our stdin, the child's, its stdout, ours, its stderr
 FACTS = "sxn"  # a child starts, it has ended, a note of ours
 CHECKPOINT = "h"
 LINE_BYTES = 8 * 1024 * 1024  # of a line of a cast: a piece of control characters is six times as long in JSON
-LONGEST_SECONDS = 366 * 24 * 60 * 60.0  # between two records that are believed: no run pauses for a year
-ODD_SECONDS = 7 * 24 * 3600  # no turn waits a week; a clock that was wrong does
-SHOWN_CHARACTERS = 60  # of what stands in a cast, in a sentence about it
+LONGEST_SECONDS = 366 * 24 * 60 * 60.0  # between two records; no run pauses for a year
+ODD_SECONDS = 7 * 24 * 3600  # longer pauses are noted: a clock was wrong
+SHOWN_CHARACTERS = 60  # of a quotation from a cast, in a finding
 MAKES_ONE = "`shim claude --shim-record FILE` makes one"
 DAMAGE, NOTE = "damage", "note"
 
@@ -59,9 +59,9 @@ class Header(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One moment. `at` is in seconds since the recording began, `line` its line in the file, from 1.
+    """One record. `at` is in seconds since the recording began; `line` is its line in the file, from 1.
 
-    `data` are the bytes of a stream as they were, their newline too; `fact` is what a fact holds.
+    `data` are the original bytes of a stream with their newline; `fact` is the object of a fact.
     """
 
     at: float
@@ -72,9 +72,9 @@ class Record(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong with a line. DAMAGE is what a reader loses or cannot trust; a NOTE is only odd.
+    """What is wrong with a line. DAMAGE means lost or wrong data; a NOTE is only unusual.
 
-    `kind` is a word for programs, `text` a sentence for persons, with nothing that a terminal obeys.
+    `kind` is a word for programs, `text` a sentence for persons, printable in a terminal.
     """
 
     severity: str
@@ -83,11 +83,11 @@ class Fault(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What one line behind the first says, and what is wrong with it.
+    """What a line after the first says, and its faults.
 
-    `letter` is that of a stream, of a fact or of a CHECKPOINT; "" for a line that is no record. `delay` is in seconds.
-    `data` are the bytes of a stream without their newline, `whole` says that one follows; `fact` is what a fact holds,
-    of a checkpoint `{"end": …}`.
+    `letter` is that of a stream, of a fact or CHECKPOINT; "" if the line is no record. `delay` is in seconds. `data`
+    are the bytes of a stream without a newline; `whole` says that one follows. `fact` is the object of a fact, and of
+    a checkpoint `{"end": …}`.
     """
 
     letter: str = ""
@@ -109,7 +109,7 @@ class Line(NamedTuple):
 
 
 def read_line(raw: bytes) -> Line:
-    """A line of a cast behind the first, without its newline."""
+    """Parse a line of a cast after the first, without its newline."""
     if raw.startswith(b'["h"'):
         return Line(CHECKPOINT, fact={"end": raw.endswith(b',"end"]')})
     if not raw or raw.startswith(b"#"):
@@ -154,7 +154,7 @@ def read_line(raw: bytes) -> Line:
 
 
 def shown(value: object) -> str:
-    """The beginning of what stands there, for one line of a terminal."""
+    """The beginning of a value, for one line of a terminal."""
     try:
         text = value if isinstance(value, str | bytes) else orjson.dumps(value)
     except TypeError:
@@ -163,9 +163,9 @@ def shown(value: object) -> str:
 
 
 class Reader:
-    """The tolerant reader: chunks of a file in, its records out. What it does not know is skipped and counted.
+    """The tolerant reader: chunks of a file in, records out. Lines that it cannot read are skipped and counted.
 
-    CastError when the first line is none of a cast, or of a version that is not known here.
+    CastError if the first line is not that of a cast, or of a newer version.
     """
 
     def __init__(self) -> None:
@@ -173,9 +173,9 @@ class Reader:
         self._at = 0.0
         self.header: Header | None = None
         self.count = 0  # lines so far
-        self.skipped = 0  # of them, those that nobody can read
-        self.torn = 0  # of these, the last one, if it has no end
-        self.ended = False  # the last checkpoint was there
+        self.skipped = 0  # lines that could not be read
+        self.torn = 0  # 1 if the last line was cut off
+        self.ended = False  # the last checkpoint was read
 
     def feed(self, chunk: bytes) -> list[Record]:
         """The records that a chunk completes."""
@@ -188,7 +188,7 @@ class Reader:
         return records
 
     def close(self) -> None:
-        """The file is at its end: a last line without its newline was cut off, and is no record."""
+        """The file is at its end; a last line without a newline was cut off, and is skipped."""
         if self.header is None:
             raise CastError("this is no cast: it has no first line", hint=MAKES_ONE)
         self.torn = len(self._lines.close())
@@ -214,7 +214,7 @@ class Reader:
 
 
 def read_header(raw: bytes) -> Header:
-    """The first line of a cast. CastError when it is none, or newer than this shim."""
+    """Parse the first line of a cast. CastError if it is none, or of a newer version."""
     try:
         facts = orjson.loads(raw)
         version = facts["shimcast"]

@@ -1,7 +1,7 @@
-"""One side of a recording, played again: what it says next, what it waits for, how it ends. Sans-IO.
+"""Replays one side of a recording: what it says next, what it waits for, how it ends. Sans-IO.
 
-The other side is alive. Its lines are paired with those of the recording: a line is waited for where the recording has
-one, and ids that the other side makes up (of its requests, of its messages) are said back as they are now.
+The other side is live. Its lines are paired with the recorded ones: the script waits where the recording has a line of
+the other side, and replaces recorded ids of its requests and messages by today's.
 """
 
 import re
@@ -15,13 +15,13 @@ from shim.core.bounded import Bounded
 from shim.core.cast.records import Record
 from shim.core.cast.words import ANSWERS, INTERRUPTS, REPORT, Word, read_word
 
-HEARD_LINES = 1000  # of the other side's that nothing waits for yet; more are dropped
-IDS = 1000  # that are said as they are now
-IDENTITY_CHARACTERS = 200  # of one id; a longer one is not said back
+HEARD_LINES = 1000  # of the other side that are kept until the script waits for them; more are dropped
+IDS = 1000  # that are replaced
+IDENTITY_CHARACTERS = 200  # of one id; a longer one is not replaced
 
 SESSION = re.compile(rb'"session_id"\s*:\s*("[0-9a-fA-F-]{36}")')
-# Where an id of the other side's stands in a line: an answer to it, or its message said back. The same text anywhere
-# else is not one: who counts their requests has ids like "2".
+# The places of the other side's ids in a line: in an answer, and in its repeated message. The same text in any other
+# place is not an id: a frontend may number its requests, with ids like "2".
 ANSWERED = re.compile(rb'("request_id"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * IDENTITY_CHARACTERS))
 SAID_BACK = re.compile(rb'("uuid"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * IDENTITY_CHARACTERS))
 RESULT = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
@@ -29,10 +29,9 @@ NEVER_ENDED = "the recording ends here: nobody knows how this went on"
 
 
 class Step(NamedTuple):
-    """What comes next: `say` data after a pause, `wait` for a line or for a signal, `end`, or `fail` with a reason.
+    """What comes next: `say` data after a pause, `wait` for a line or a signal, `end`, or `fail` with a reason.
 
-    `letter` is the stream that says it, or REPORT for the child's file.
-    `pause` is in seconds, as it was then; nothing to wait for has 0.
+    `letter` is the stream of the data, or REPORT for the child's file. `pause` is the recorded one, in seconds.
     """
 
     kind: str
@@ -45,11 +44,11 @@ class Step(NamedTuple):
 
 
 class Script:
-    """The records of one side, in order: `said` are its streams, `told` is the stream that it hears.
+    """Replays the records of one side: `said` are its output streams, `told` is its input stream.
 
-    `signals`: it waits for a signal where the recording has one. `session` is the id that its session has now.
-    `choose` is given the first message as it is now, and gives the records from the message on that is like it, of
-    another recording too; None where no recording has one.
+    `signals`: wait for a signal where the recording has one. `session` is today's id of the session.
+    `choose` takes today's first message, and returns the records from the same message on, perhaps of another
+    recording; None if no recording has it.
     """
 
     def __init__(
@@ -67,28 +66,28 @@ class Script:
         self._said = said
         self._told = told
         self._signals = signals
-        self._kinds = ("signal",) if told == "I" else ("caught", "signal")  # of a note that a signal came
+        self._kinds = ("signal",) if told == "I" else ("caught", "signal")  # of notes about a signal
         self._session = _quoted(session) if session else b""
         self._sessions: tuple[bytes, bytes] | None = None
         self._at = 0.0
         self._choose = choose
-        self._first = b""  # the first message, for who chooses by it
+        self._first = b""  # the first message, for `choose`
         self._heard = deque[Word]()
-        self._texts = 0  # lines heard that are none of the protocol
+        self._texts = 0  # heard lines that are not of the protocol
         self._closed = False
-        self._pair = b""  # of a recorded line, what was read of it
-        self._waiting: Word | None = None  # the recorded line that is waited for
+        self._pair = b""  # the pieces of a recorded line so far
+        self._waiting: Word | None = None  # the recorded line that the script waits for
         self._ids = Bounded[bytes, bytes](IDS)
         self._unasked: set[bytes] = set()
-        self._answers = deque[bytes]()  # ours, to what the recording was never asked
+        self._answers = deque[bytes]()  # to requests that the recording does not have
         self._protocol = self._busy = False
-        self._overdue = False  # we ended it then, for its silence: no frontend sends that signal again
-        self._settled = False  # the turn is over when what was handed out is said
-        self._whole = True  # the last piece that was said ended its line
+        self._overdue = False  # the recorded child was ended for its silence; no frontend repeats that signal
+        self._settled = False  # the turn is over once the last step is said
+        self._whole = True  # the last piece ended a line
         self._dropping = False
         self._failed = False  # what the last result says
         self._end: Step | None = None
-        self.jumps = 0  # how often it went on elsewhere than where it was
+        self.jumps = 0  # how often the script went on at another place
 
     # -- what the other side does ---------------------------------------------------------------------------
 
@@ -105,11 +104,11 @@ class Script:
             self._heard.append(word)
 
     def hang_up(self) -> None:
-        """The other side says nothing more: nothing is waited for."""
+        """The other side is gone: wait for nothing any more."""
         self._closed = True
 
     def signal(self, name: str) -> None:
-        """A signal came: on with what is behind it in the recording, or the end that it has without a handler."""
+        """A signal came: go on after the recorded one, or end by it if the recording has none."""
         self._jump()
         while (record := self._peek()) is not None and record.letter != "x":
             self._take()
@@ -120,12 +119,12 @@ class Script:
         self._end = Step("end", signal=name)
 
     def _jump(self) -> None:
-        """It goes on elsewhere; what was handed out last is not said."""
+        """Go on at another place; the last step is not said."""
         self.jumps += 1
         self._settled = False
 
     def _interrupt(self, word: Word) -> None:
-        """On with what is behind the recorded interrupt of this turn; a turn that had none dies of it."""
+        """Go on after the recorded interrupt of this turn, or end the turn if the recording has none."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None and waiting.kind in INTERRUPTS:
             self._meet(waiting, word)
@@ -151,7 +150,7 @@ class Script:
     # -- what comes next ------------------------------------------------------------------------------------
 
     def step(self) -> Step:
-        """What comes next. A wait is asked for again after something happened; anything else is done once."""
+        """What comes next. After a `wait`, ask again when something happened; other steps are returned once."""
         if self._waiting is not None and self._waiting.kind == "user" and self._first and not self._chosen():
             return self._end or Step("fail")
         if self._settled:
@@ -178,7 +177,7 @@ class Script:
                 return step
 
     def _chosen(self) -> bool:
-        """The first message has come: whether a recording has it, which goes on from there."""
+        """Whether a recording has the first message; if so, go on there."""
         choose, self._choose = self._choose, None
         found = choose(self._first) if choose is not None else None
         self._first = b""
@@ -189,7 +188,7 @@ class Script:
         return True
 
     def give_up(self) -> None:
-        """What was waited for never came: on without it."""
+        """The awaited event did not come: go on without it."""
         record = self._peek()
         if self._waiting is not None:
             self._waiting = None
@@ -199,7 +198,7 @@ class Script:
             self._closed = True
 
     def _peek(self) -> Record | None:
-        """The next record that counts."""
+        """The next record of this side."""
         while self._next is None:
             record = next(self._records, None)
             if record is not None and record.letter == "s":
@@ -210,7 +209,7 @@ class Script:
         return self._next
 
     def _take(self) -> float:
-        """Go behind the next record; the seconds since the last one."""
+        """Pass the next record; the seconds since the one before."""
         record, self._next = self._next, None
         assert record is not None
         pause, self._at = record.at - self._at, record.at
@@ -230,7 +229,7 @@ class Script:
         return None if self._dropping else Step("say", pause, record.letter, self._as_now(data))
 
     def _as_now(self, data: bytes) -> bytes:
-        """A line with the ids that the other side has now."""
+        """A line with today's ids."""
         if self._ids and b'"control_response"' in data:
             data = ANSWERED.sub(self._id_as_now, data, count=1)
         elif self._ids and b'"isReplay"' in data:
@@ -246,7 +245,7 @@ class Script:
         return found[1] + self._ids.get(found[2], found[2])
 
     def _listen(self) -> Step | None:
-        """The recording was told something here."""
+        """The recorded side read something here."""
         told = self._read()
         if told is None:
             return None
@@ -254,7 +253,7 @@ class Script:
             self._protocol = True
             self._waiting = told
             return None
-        self._waiting = told  # a text: all of it is one
+        self._waiting = told  # text: consecutive lines are one
         while (record := self._peek()) is not None and record.letter == self._told:
             if read_word(record.data).kind:
                 break
@@ -262,7 +261,7 @@ class Script:
         return None
 
     def _read(self) -> Word | None:
-        """The recorded line that begins at the next record; None where it is not whole yet."""
+        """The recorded line at the next record; None if it is not whole yet."""
         record = self._peek()
         assert record is not None
         self._take()
@@ -274,7 +273,7 @@ class Script:
         return read_word(line)
 
     def _meeting(self, told: Word) -> Step | None:
-        """Whether the line that is waited for has come; None where the script can go on."""
+        """A step if the awaited line has not come; None if the script can go on."""
         if not told.kind:
             if self._texts or self._closed or self._heard or self._protocol:
                 self._texts = 0
@@ -300,7 +299,7 @@ class Script:
         return Step("wait", reason=told.kind)
 
     def _meet(self, told: Word, word: Word) -> Step | None:
-        """A recorded line and the one that stands for it now."""
+        """Pair a recorded line with today's."""
         if told.kind == "user":
             self._busy = True
         if told.kind in ANSWERS and told.verdict and word.verdict and told.verdict != word.verdict:
@@ -312,7 +311,7 @@ class Script:
         return None
 
     def _answer(self, word: Word) -> None:
-        """What the recording was not asked is granted: nothing of it is real."""
+        """Grant a request that the recording does not have: a replay does nothing real."""
         if word.kind.startswith("control_request/") and len(self._answers) < HEARD_LINES:
             response = {"subtype": "success", "request_id": word.identity, "response": {}}
             self._answers.append(orjson.dumps({"type": "control_response", "response": response}) + b"\n")
@@ -328,7 +327,7 @@ class Script:
         return None
 
     def _ending(self, record: Record | None) -> Step:
-        """How it ended. Who was told to go by the end of what it hears waits for that."""
+        """How it ended. A recorded program that ended with its input waits for the end of its input."""
         if self._protocol and not self._busy and not self._closed:
             if any(word.kind == "user" for word in self._heard):
                 return Step("fail", reason="the recording has no further message")

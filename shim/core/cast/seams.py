@@ -1,4 +1,4 @@
-"""Where secrets stand in texts, and the seams between the strings that a text comes in."""
+"""Finds secrets in texts that come as several strings: the places of the secrets, and the seams between strings."""
 
 import re
 from collections import deque
@@ -6,13 +6,13 @@ from collections import deque
 from shim.core.secrets.patterns import BEFORE_CHARACTERS, Pattern
 from shim.core.secrets.redactor import START, Stream
 
-SNAPSHOT_LEAST = 16  # no two fragments begin with so much of the same
+SNAPSHOT_LEAST = 16  # characters; two fragments of a text never share so long a beginning
 
-Span = tuple[int, int, str]  # where a secret stands in a text, and what is said in its place
+Span = tuple[int, int, str]  # begin and end of a secret in a text, and its replacement
 
 
 class _Spans(Stream):
-    """Notes where the secrets of a whole text stand."""
+    """Collects the places of a whole text's secrets."""
 
     __slots__ = ("found",)
 
@@ -34,7 +34,7 @@ def spans(text: str) -> list[Span]:
 
 
 class Entry:
-    """A string that may hold a piece of a secret: where it stands, what it was, what is written of it."""
+    """A string that may hold a piece of a secret: its record, its number there, its text, and what is written."""
 
     __slots__ = ("number", "record", "spans", "text", "written")
 
@@ -44,7 +44,7 @@ class Entry:
 
 
 class Covered:
-    """What of a string its secrets have; asked for places one behind the other. `reach` is where the last one ends."""
+    """What a string's own secrets cover. Ask for places in ascending order; `reach` is the end of the last cover."""
 
     __slots__ = ("_at", "_spans", "reach")
 
@@ -53,7 +53,7 @@ class Covered:
         self._at = self.reach = 0
 
     def has(self, first: int, last: int) -> bool:
-        """Whether one of them has the whole place."""
+        """Whether the place is covered."""
         while self._at < len(self._spans) and self._spans[self._at][0] <= first:
             self.reach = max(self.reach, self._spans[self._at][1])
             self._at += 1
@@ -61,7 +61,7 @@ class Covered:
 
 
 def cut_out(text: str, found: list[Span]) -> str:
-    """A text without some places; those that touch each other are one."""
+    """A text with its secrets replaced; secrets that overlap are one."""
     if not found:
         return text
     said, done = list[str](), 0
@@ -73,9 +73,9 @@ def cut_out(text: str, found: list[Span]) -> str:
 
 
 class Place:
-    """Where a key leads to.
+    """A path of keys.
 
-    `own` is what is said for the key where that holds a secret; `named`: it names one; `whole`: its strings are words.
+    `own` replaces the last key if that holds a secret. `named`: it names one. `whole`: its strings are whole words.
     """
 
     __slots__ = ("below", "named", "own", "seam", "whole")
@@ -95,18 +95,18 @@ class Seam:
         self.counts: dict[str, int] = {}
         self.stream = Stream(self.counts)
         self.before: deque[str] = deque(maxlen=BEFORE_CHARACTERS)
-        self.entries: list[Entry] = []  # from the first one that is held back
+        self.entries: list[Entry] = []  # the strings that are still undecided
         self.size = 0
-        self.held: list[Entry] = []  # the same text, each time longer, with an end that may become a secret
+        self.held: list[Entry] = []  # a growing text's shorter forms, whose ends may be parts of a secret
 
     def grows(self, text: str) -> bool:
-        """Whether this is the text before it once more, with more behind it."""
+        """Whether this is the previous text with more behind it."""
         last = self.held[-1].text if self.held else ""
         return SNAPSHOT_LEAST <= len(last) < len(text) and text.startswith(last)
 
     def pass_by(self, text: str) -> None:
-        """A string in which nothing begins, while nothing is held back, stands before the next one."""
-        if text:  # an empty one may be known as harmless from an id
+        """A string in which no secret begins came, while the seam was idle; it precedes the next one."""
+        if text:  # an empty id may have marked "" as harmless
             text = text[-BEFORE_CHARACTERS:]
             self.stream.passed(text)
             self.before.append(text)

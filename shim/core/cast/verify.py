@@ -1,7 +1,7 @@
-"""The strict reader of a cast: what of it is damaged, where, and what is only odd.
+"""The strict reader of a cast: finds what is damaged and where, and what is only unusual.
 
-A checkpoint is the hash of all bytes before its line, so the first one that does not match says between which two the
-damage lies, and behind it nothing can be proved any more. It proves damage, not who wrote the file.
+A checkpoint is the hash of all bytes before its line. The first one that does not match shows that the damage lies
+between it and the one before; after it nothing can be proved. The chain proves damage, not who wrote the file.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ from shim.core.cast.records import (
     shown,
 )
 
-FINDINGS_KEPT = 100  # of each severity; the rest is counted: one damaged line may make every later one odd
+FINDINGS_KEPT = 100  # of each severity; the rest is counted, since one damaged line may affect all later ones
 
-# What a reader of today finds in a header. `vendor_version` may be null, and casts without `dialect` are Claude's.
+# The keys of a header. `vendor_version` may be null; a cast without `dialect` is in Claude's.
 HEADER: dict[str, type | tuple[type, ...]] = {
     "started": str,
     "shim": str,
@@ -39,10 +39,7 @@ TYPES = {str: "a text", list: "a list of texts", dict: "an object", bool: "true 
 
 
 class Finding(NamedTuple):
-    """What is wrong with lines `first` to `last` (from 1). Damage is what a reader loses or cannot trust.
-
-    `kind` is a word for programs, `text` a sentence for persons, with nothing that a terminal obeys.
-    """
+    """A fault of lines `first` to `last`, from 1; the other fields are those of `Fault`."""
 
     first: int
     last: int
@@ -54,8 +51,8 @@ class Finding(NamedTuple):
 class Verifier:
     """Feed it a cast in chunks of any size, then `close`; `findings` are in the order of the lines.
 
-    `proved` is the last line that a checkpoint covers, `count` the lines so far, `left_out` the findings that are too
-    many. `cut`: the last checkpoint is missing.
+    `proved` is the last line that a checkpoint covers, `count` the number of lines, `left_out` of further findings.
+    `cut`: the last checkpoint is missing.
     """
 
     def __init__(self) -> None:
@@ -70,11 +67,11 @@ class Verifier:
         self._size = 0
         self._long = False
         self._readable = True  # the first line was that of a cast
-        self._broken = False  # a checkpoint did not match, or something stands behind the last one
+        self._broken = False  # a checkpoint did not match, or lines follow the last one
         self._ended = 0  # the line of the last checkpoint
         self._children: set[int] = set()
-        self._child: tuple[object, int] | None = None  # the one that runs, and where it began
-        self._unfinished: dict[str, int] = {}  # a stream without its newline → where
+        self._child: tuple[object, int] | None = None  # the running child, and the line of its start
+        self._unfinished: dict[str, int] = {}  # streams with an unfinished line → where it begins
 
     @property
     def intact(self) -> bool:
@@ -83,12 +80,12 @@ class Verifier:
 
     @property
     def chained(self) -> bool:
-        """Whether every checkpoint that is there matches: then what is damaged was written so."""
+        """Whether every checkpoint matches: damage that was found was written so."""
         return self._readable and not self._broken
 
     @property
     def state(self) -> str:
-        """`intact`, `damaged`, `cut off` where that is all, or `unreadable`: no cast, or of a later version."""
+        """`intact`, `damaged`, `cut off` if nothing else is wrong, or `unreadable`: no cast, or of a newer version."""
         if self.intact or not self._readable:
             return "intact" if self.intact else "unreadable"
         return "cut off" if self.cut and self._kept[DAMAGE] == 1 else "damaged"
@@ -131,7 +128,7 @@ class Verifier:
         return f"{where}, and {_lines(self.proved + 1, self.count)} not proved"
 
     def _hold(self, part: bytes) -> None:
-        """A part of a line that goes on; of one that is too long only the hash is kept."""
+        """Keep a part of an unfinished line; of a line that is too long only the hash is kept."""
         self._parts.append(part)
         self._size += len(part)
         if self._size > LINE_BYTES:
@@ -141,7 +138,7 @@ class Verifier:
             self._parts = []
 
     def _line(self, raw: bytes) -> None:
-        """One whole line: its checkpoint first, then what it says, then its own bytes."""
+        """Check a whole line, then add its bytes to the hash."""
         self.count += 1
         if self._long or len(raw) > LINE_BYTES:
             self._found_here(DAMAGE, "too_long", f"longer than {LINE_BYTES} bytes: no reader takes it")
@@ -220,7 +217,7 @@ class Verifier:
         elif child <= max(self._children, default=0):
             self._found_here(NOTE, "order", f"child {child} does not follow the one before it")
         else:
-            self._children = {child}  # they count up: the last one says all
+            self._children = {child}  # they count up, so the last one is enough
 
     def _ended_child(self, fact: Mapping[str, Any]) -> None:
         child = fact.get("child")
@@ -228,11 +225,11 @@ class Verifier:
             self._found_here(DAMAGE, "order", f"the end of child {shown(child)}, which was not running")
             return
         self._child = None
-        for letter in "oe":  # what a child left without a newline is just that
+        for letter in "oe":  # a child may end without a newline
             self._unfinished.pop(letter, None)
 
     def _settle(self) -> None:
-        """What is still open at the end of a whole file."""
+        """Note what is still open at the end of a complete file."""
         if self._child is not None:
             child, since = self._child
             self._found(since, self.count, NOTE, "order", f"nothing says how child {shown(child)} ended")
@@ -253,7 +250,7 @@ class Verifier:
 
 
 def verify(read: Callable[[], bytes]) -> Verifier:
-    """A whole cast; `read` gives its next bytes, and none at its end. What `read` raises is raised."""
+    """Check a whole cast; `read` returns its next bytes, and b"" at its end. Errors of `read` are raised."""
     verifier = Verifier()
     while chunk := read():
         verifier.feed(chunk)

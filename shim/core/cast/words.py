@@ -1,4 +1,4 @@
-"""The parts of a recording, and what counts of a line in it: who is told what, and what is answered."""
+"""Parts of a recording (one child, the frontend), and the meaning of a line for a replay."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -8,16 +8,16 @@ import orjson
 from shim.core.cast.records import Record
 
 INTERRUPTS = ("control_request/interrupt", "interrupt", "control/cancel")  # Claude's, Yume's and the Qwen RFC's
-ANSWERS = ("control_response", "tool_approval")  # the same: what is said to a question
-VERDICTS = {"approve": "allow"}  # the Qwen RFC's word for yes
-HEARTBEAT = "heartbeat_request"  # asked by the clock, so nothing waits for one
-REPORT = "report"  # a note with what a child wrote about its run, and the letter that a script says it with
+ANSWERS = ("control_response", "tool_approval")  # of Claude's and Yume's
+VERDICTS = {"approve": "allow"}  # the Qwen RFC's word
+HEARTBEAT = "heartbeat_request"  # sent by the clock, so a replay waits for none
+REPORT = "report"  # the kind of a note with the file that a child wrote about its run; also a letter of steps
 
 
 class Word(NamedTuple):
-    """What counts of a line that one side tells the other. `kind` is "" for what is no line of the protocol.
+    """What a line of one side means to the other. `kind` is "" if it is no line of the protocol.
 
-    `identity` is the id of a request, of what is answered, or of a message; `verdict` what an answer says.
+    `identity` is the id of a request, of the request that is answered, or of a message; `verdict` is an answer's.
     """
 
     kind: str = ""
@@ -26,7 +26,7 @@ class Word(NamedTuple):
 
 
 def read_word(line: bytes) -> Word:
-    """The word of one line, with or without its newline."""
+    """The meaning of one line, with or without its newline."""
     if not line.lstrip().startswith(b"{"):
         return Word()
     try:
@@ -46,7 +46,7 @@ def read_word(line: bytes) -> Word:
     if kind == "tool_approval":
         return Word(kind, _of(said, "id"), "allow" if said.get("approved") is True else "deny")
     if kind is None and isinstance(said.get("input"), dict):
-        return Word("user")  # the Qwen RFC's, which has no type
+        return Word("user")  # the Qwen RFC's messages have no type
     if kind == HEARTBEAT:
         return Word()
     return Word(kind, _of(said, "uuid")) if isinstance(kind, str) else Word()
@@ -58,9 +58,9 @@ def _of(table: Any, key: str) -> str:
 
 
 def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:
-    """The records of the n-th child of a recording: its start, and its end last.
+    """The records of a recording's n-th child, from its start to its end.
 
-    What it wrote about its run was read behind its end, and comes before it here, as the child wrote it.
+    The file that it wrote about its run was recorded after its end; here it comes before the end, as it was written.
     """
     count, ended = 0, None
     for record in records:
@@ -77,12 +77,12 @@ def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:
 
 
 def of_frontend(records: Iterable[Record]) -> Iterator[Record]:
-    """The records of what the frontend said and saw; how a child ended is none of them."""
+    """The records of the frontend's side, and notes."""
     return (record for record in records if record.letter in "iOn")
 
 
 def from_message(records: Iterator[Record], told: str) -> Iterator[Record]:
-    """The records of a child from the first message on that it was told; none where there is no such."""
+    """The records from the first message that a child was sent; none if it was sent none."""
     for record in records:
         if record.letter == told and read_word(record.data).kind == "user":
             yield record
