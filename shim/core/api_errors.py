@@ -1,4 +1,4 @@
-"""What an error text is about: a vendor's words, put into Claude's classes (contract 5.3 and 5.8).
+"""The class of an error text: a vendor's words, in Claude's classes (contract 5.3 and 5.8).
 
 The first rule that matches wins; the texts are those of the recordings and of the vendor pages. A text that falls
 under a rule is about the model's API, so the result is an API failure (contract S10); what no rule knows is the
@@ -18,19 +18,19 @@ from shim.core.errors import Cause
 
 
 class Failure(NamedTuple):
-    """What failed: a key of KINDS, and the HTTP status where the text or the vendor names one."""
+    """What failed: a key of KINDS, and the HTTP status if the text or the vendor names one."""
 
     kind: str = ""
     status: int | None = None
 
     @property
     def api(self) -> bool:
-        """Whether it was the model's API that failed."""
+        """Whether the model's API failed."""
         return bool(self.kind)
 
     @property
     def cause(self) -> Cause:
-        """The cause for `result.shim`; what was not recognised is the vendor's own trouble."""
+        """The cause for `result.shim`. An unknown error is `vendor_error`."""
         return KINDS[self.kind].cause
 
     @property
@@ -40,7 +40,7 @@ class Failure(NamedTuple):
 
     @property
     def retry_error(self) -> str:
-        """The `error` of an `api_retry` line, which tells an overload from other trouble of a server."""
+        """The `error` of an `api_retry` line, which separates an overload from other faults of a server."""
         return "overloaded" if self.kind == "overload" else self.error
 
     @property
@@ -67,9 +67,9 @@ class Kind(NamedTuple):
 # fmt: off
 KINDS = {
     "":           Kind("vendor_error", "unknown",               "model_error"),
-    "request":    Kind("vendor_error", "unknown"),                            # 400, and what has no name of its own
-    "login":      Kind("auth",         "authentication_failed"),              # nobody is logged in at all
-    "key":        Kind("auth",         "authentication_failed"),              # somebody is, and is not believed
+    "request":    Kind("vendor_error", "unknown"),                            # 400, and errors without a name
+    "login":      Kind("auth",         "authentication_failed"),              # without a login
+    "key":        Kind("auth",         "authentication_failed"),              # with a login that is refused
     "forbidden":  Kind("auth",         "authentication_failed"),
     "billing":    Kind("rate_limit",   "billing_error"),
     "rate":       Kind("rate_limit",   "rate_limit"),
@@ -121,11 +121,11 @@ TYPES = {
 }
 # fmt: on
 
-READ_CHARACTERS = 4000  # an error says what it is about at its beginning
+READ_CHARACTERS = 4000  # the beginning of an error names its subject
 
 
 def classify(text: str, status: int | None = None) -> Failure:
-    """The class of an error text; a `status` that the vendor gives beside it counts more than one inside it."""
+    """The class of an error text. A `status` from the vendor counts more than one inside the text."""
     text = text[:READ_CHARACTERS]
     if status is None and (found := re.search(_STATUS, text, re.I)):
         status = int(found[1])
@@ -140,10 +140,10 @@ def _by_status(status: int) -> str:
 
 
 def _narrowed(kind: str, status: int | None) -> str:
-    """A class that the text names, when the status says which of two like ones it is."""
+    """The class of a text, narrowed by the status where two classes are alike."""
     if kind == "key" and status == 403:
         return "forbidden"
-    if kind == "output" and status is not None:  # a request that asked for too much, not a reply that was cut
+    if kind == "output" and status is not None:  # the request was too large; the reply was not cut
         return _by_status(status)
     return "overload" if kind == "server" and status == 529 else kind
 
@@ -169,7 +169,7 @@ _BRACKETED = "[API Error:"  # qwen and gemini
 
 
 def api_text(failure: Failure, message: str, *, vendor: str, login: str, model: str) -> str:
-    """What Claude would say; `login` says how a person logs in with this vendor, "" when that is not known."""
+    """The text that Claude would write. `login` says how a person logs in with this vendor ("": unknown)."""
     if failure.kind == "login":
         hint = f"\nhint: {login}" if login else ""
         return f"{NOT_LOGGED_IN}{hint}\n{vendor}: {stripped(message, None)}"
@@ -181,7 +181,7 @@ def api_text(failure: Failure, message: str, *, vendor: str, login: str, model: 
         begin = BEGINNINGS.get(failure.kind, "API Error: {status}")
         begin = begin.format(status=number and number + " ", model=model or "unknown")
     if begin.endswith(" — ") and words.lower().startswith(begin.removeprefix(_API).removesuffix(" — ").lower()):
-        begin = _API  # the vendor begins as Claude does
+        begin = _API  # the vendor's text begins as Claude's does
     if number not in begin:
         words = f"{number} {words}".rstrip()
     return _joined(begin, words)
@@ -198,7 +198,7 @@ def _joined(begin: str, words: str) -> str:
 
 
 def stripped(message: str, status: int | None) -> str:
-    """The words of an error without what Claude's own beginning says: prefixes, the status, a JSON body around."""
+    """The words of an error, without what Claude's beginning has already: prefixes, the status, a JSON body around."""
     words = message.strip()
     if words.startswith(_BRACKETED):
         words = words[1:].removesuffix("]")
@@ -211,7 +211,7 @@ def stripped(message: str, status: int | None) -> str:
 
 
 def _body(words: str) -> str:
-    """The message inside a JSON body that ends an error text, "" when there is none."""
+    """The message in the JSON body at the end of an error text; "" without any."""
     begin = words.find("{")
     if begin < 0 or len(words) > READ_CHARACTERS or not words.rstrip(' "\n').endswith("}"):
         return ""

@@ -1,4 +1,4 @@
-"""A dictionary that does not grow for ever."""
+"""A dictionary of bounded size."""
 
 from typing import TypeVar
 

@@ -1,13 +1,13 @@
-"""The dialects of our stdout, as data: what a frontend gets without asking for it."""
+"""The dialects of our stdout, as data."""
 
 from typing import NamedTuple
 
 
 class Dialect(NamedTuple):
-    """`streams`: every fragment is said, whether or not partial messages were asked for.
+    """`streams`: every fragment is written, even if no partial messages were asked for.
 
-    `retries`: a stream that broke off is asked for once more (Yume's R11). `line_bytes` caps what settings allow (0:
-    nothing does).
+    `retries`: a message whose answer broke off is sent once more (Yume's R11).
+    `line_bytes` caps what settings allow (0: nothing does).
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Whose fault it was: the frontend that called us, or the vendor program that we called; and every cause there is.
+"""Errors by whose fault they are: the frontend's, the vendor's or the machine's; and all causes of a result.
 
-A vendor of a list that did not answer is no error yet: `Tried` is how `init.shim`, `result.shim` and an error say it.
+A vendor of a list that did not answer is not an error yet: `init.shim`, `result.shim` and errors name it as `Tried`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,26 +17,26 @@ Cause = Literal[
     "rate_limit",
     "limit",  # of turns, time or money, that the user set
     "denied",  # a call that must not run had begun
-    "refused",  # by us before anything ran, by the vendor's trust gate, by the model's filter
-    "truncated",  # it ended without a word about its end, or in the middle of its work
+    "refused",  # by us before the start, by the vendor's trust gate, or by the model's filter
+    "truncated",  # its output ended without an end event, or in the middle of its work
     "exit_code",
     "signal",
     "stall",
     "interrupted",
-    "not_found",  # the vendor's program, the session
-    "protocol",  # what it printed is not what it was started to print
+    "not_found",  # the vendor's program, or the session
+    "protocol",  # it printed something else than it was started to print
     "internal",
 ]
 CAUSES = frozenset(get_args(Cause))
 
-# Of a vendor's words why it did not answer: they stand in each init and each result, and are for a person to read.
+# Characters of a vendor's reason, which every init and every result repeats for a person.
 REASON_CHARACTERS = 300
 NAME_CHARACTERS = 32  # of a vendor
 PASSED_OVER = "passed_over"  # the kind of a recording's note that says it; `started`: the child before it was its own
 
 
 class Tried(NamedTuple):
-    """One vendor that was asked before: its name, the cause that its own result would have had, its words."""
+    """One vendor that was asked before: its name, the cause that its result would have, and its words."""
 
     vendor: str
     cause: Cause
@@ -48,7 +48,7 @@ class Tried(NamedTuple):
 
 
 def tried(vendor: str, cause: Cause, words: str) -> Tried:
-    """With the words on one line, safe to print, and no more than a person reads."""
+    """A `Tried` whose words are one short printable line."""
     reason = " ".join(printable(words).split())
     if len(reason) > REASON_CHARACTERS:
         reason = reason[: REASON_CHARACTERS - 1] + "…"
@@ -56,12 +56,12 @@ def tried(vendor: str, cause: Cause, words: str) -> Tried:
 
 
 def listed(before: Sequence[Tried]) -> str:
-    """What stands behind the error of the last vendor of a list when none of them answered."""
+    """The end of the last vendor's error when no vendor of a list answered."""
     return "".join(f"\n{it.vendor} did not answer either ({it.cause}): {it.reason}" for it in before)
 
 
 def read_tried(fact: Mapping[str, Any]) -> Tried:
-    """The reverse of `fact`, whatever a file says."""
+    """The reverse of `fact`. Any JSON is accepted."""
     cause: Cause = next((cause for cause in CAUSES if cause == fact.get("cause")), "vendor_error")
     return tried(str(fact.get("vendor"))[:NAME_CHARACTERS], cause, str(fact.get("reason")))
 
@@ -84,21 +84,21 @@ class ShimError(Exception):
 
 
 class FrontendError(ShimError):
-    """They called us wrongly: arguments that the real `claude` refuses too (contract 11)."""
+    """The frontend called us wrongly, in a way that the real `claude` refuses too (contract 11)."""
 
 
 class ModeError(FrontendError):
-    """A vendor has no way to honour the permission mode; another one of a list may have."""
+    """The vendor cannot honour the permission mode. Another vendor of a list may do."""
 
 
 class VendorError(ShimError):
-    """The child is missing or misbehaved."""
+    """The vendor's program is missing or misbehaved."""
 
     cause = "not_found"
 
 
 class MachineError(ShimError):
-    """The machine has nothing left: neither the frontend nor the vendor could have done better."""
+    """The machine has no memory, disk or process left. Neither the frontend nor the vendor is at fault."""
 
     cause = "internal"
 
@@ -108,11 +108,11 @@ class ArgumentError(FrontendError):
 
 
 class UnrecordedError(FrontendError):
-    """The settings want no turn that is not recorded, and this one cannot be."""
+    """The settings forbid a turn without a recording, and this turn cannot be recorded."""
 
 
 class UnknownSessionError(FrontendError):
-    """A session that is to go on and that nobody knows; Claude's words for it (contract F7, 5.10)."""
+    """An unknown session was to be resumed. The text is Claude's (contract F7, 5.10)."""
 
     def __init__(self, given: str) -> None:
         if parse_uuid(given):

@@ -1,4 +1,4 @@
-"""Ids that come from outside, checked before they are used for anything."""
+"""Checks of ids that come from outside, before their first use."""
 
 _GROUPS = (8, 4, 4, 4, 12)
 _HEX = frozenset("0123456789abcdef")

@@ -1,4 +1,4 @@
-"""A frontend's hooks: what it wants to be told of, and what it may forbid (contract C11, 6.5).
+"""A frontend's hooks: events that it wants to hear of, and calls that it may forbid (contract C11, 6.5).
 
 They are the frontend's own callbacks, named in its `initialize`. PreToolUse may deny a call: before it runs where the
 vendor asks for permission, else by stopping the turn. The others are told and not waited for.
@@ -15,7 +15,7 @@ EVERYTHING = ("", "*")
 
 
 class Seen(NamedTuple):
-    """Something a hook may be about. `response` is what a tool returned."""
+    """An event that a hook may be about. `response` is the result of a tool."""
 
     event: str
     call: str = ""
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a PreToolUse hook said: True allows without a question, False denies, None leaves it open.
+    """The answer of a PreToolUse hook: True allows without a question, False denies, None leaves it open.
 
     `changed` are the arguments that it allows instead (None: as they are).
     """
@@ -39,7 +39,7 @@ class Hooks:
     """The callbacks of one frontend."""
 
     def __init__(self, given: object = None) -> None:
-        """`given` is the `hooks` member of an initialize request; what is not understood there is left out."""
+        """`given` is the `hooks` member of an initialize request. Unknown entries are left out."""
         self._callbacks: dict[str, list[tuple[str | None, str]]] = {}
         for event, groups in given.items() if isinstance(given, dict) else ():
             if event in EVENTS and isinstance(groups, list):
@@ -49,7 +49,7 @@ class Hooks:
         return bool(self._callbacks)
 
     def matching(self, seen: Seen) -> list[str]:
-        """The ids of the callbacks that are about something."""
+        """The ids of the callbacks that match an event."""
         callbacks = self._callbacks.get(seen.event, ())
         return [identity for matcher, identity in callbacks if matcher is None or _matches(matcher, seen.tool)]
 
@@ -66,7 +66,7 @@ def _callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
 
 
 def _matches(matcher: str, tool: str) -> bool:
-    """A tool's name, several with bars, or a regular expression; one that cannot be read matches (never wider)."""
+    """Whether a matcher fits a tool: a name, names with bars, or a pattern. A broken one fits (never wider)."""
     if tool in matcher.split("|"):
         return True
     if len(matcher) > PATTERN_CHARACTERS:
@@ -100,7 +100,7 @@ def described(
 
 
 def read_verdict(response: Mapping[str, Any]) -> Verdict:
-    """What the answer to a PreToolUse hook says of the call."""
+    """Read the answer to a PreToolUse hook."""
     answer = response.get("response")
     if not isinstance(answer, dict):
         return Verdict()

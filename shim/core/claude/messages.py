@@ -23,7 +23,7 @@ class Message(NamedTuple):
     size: int = 0
 
     def notice(self, vendor: str) -> str:
-        """One line for the user about what the vendor cannot be given, "" when nothing was left out."""
+        """One line for the user about blocks that the vendor cannot be given; "" if none was left out."""
         if not self.left_out:
             return ""
         kinds = " and ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in self.left_out.items())
@@ -31,7 +31,7 @@ class Message(NamedTuple):
 
 
 def read_message(event: Mapping[str, Any], timestamp: str) -> Message:
-    """The message of a `user` line. Raises ValueError, with the real one's words where it has some (C13)."""
+    """The message of a `user` line. ValueError has the real claude's words where it has some (C13)."""
     message = event.get("message")
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(message, dict) or role != "user":

@@ -1,4 +1,4 @@
-"""A vendor's question whether a call may run, and the frontend's answer to it (contract C9, 6.2, 6.3)."""
+"""A vendor's question whether a call may run, and the frontend's answer (contract C9, 6.2, 6.3)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ class Decision(NamedTuple):
 
 
 def granted_rules(response: Mapping[str, Any]) -> list[str]:
-    """The rules that an answer allows from now on, as `--allowedTools` has them (`updatedPermissions`, 6.3)."""
+    """The rules that an answer allows from now on, in the form of `--allowedTools` (`updatedPermissions`, 6.3)."""
     answer = response.get("response")
     updates = (
         answer.get("updatedPermissions") if isinstance(answer, dict) and answer.get("behavior") == "allow" else None
@@ -57,7 +57,7 @@ def granted_rules(response: Mapping[str, Any]) -> list[str]:
 
 
 def _rule(rule: Mapping[str, Any]) -> str:
-    """One rule; "" when it cannot be read: one without its content would be wider."""
+    """One rule; "" if it cannot be read, because a rule without its content would be wider."""
     name, content = rule.get("toolName"), rule.get("ruleContent")
     if not isinstance(name, str) or not isinstance(content, str | None):
         return ""
@@ -65,7 +65,7 @@ def _rule(rule: Mapping[str, Any]) -> str:
 
 
 def read_decision(response: Mapping[str, Any], asked: Permission) -> Decision:
-    """The decision in the `response` of a control_response; what cannot be read is a denial (never wider)."""
+    """The decision in the `response` of a control_response. One that cannot be read is a denial (never wider)."""
     if response.get("subtype") == "error":
         return Decision(False, message=FAILED.format(error=response.get("error")))
     answer = response.get("response")

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 Verdict = Literal["allow", "deny", "hide"]
 
-ALLOWED_RULES = 1000  # kept, the last ones: each comes from an answer of a person's
+ALLOWED_RULES = 1000  # the last ones are kept; each comes from a person's answer
 
 MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
 
@@ -17,7 +17,7 @@ def permission_mode(asked: str | None, *, skip: bool) -> str:
     return "default" if asked in (None, "", "manual") else str(asked)
 
 
-STRUCTURED = "StructuredOutput"  # how an answer to --json-schema is said; no choice of tools takes it away
+STRUCTURED = "StructuredOutput"  # the call that carries an answer to --json-schema; no rule takes it away
 
 # The argument that a rule's specifier is about: `Bash(rm *)` looks at the command, `Read(./secret/**)` at the path.
 _SPECIFIED = {
@@ -64,7 +64,7 @@ class Policy:
         return bool(self.only is not None or self.denied or self.hidden or self._specified)
 
     def listed(self, tools: Iterable[str]) -> list[str]:
-        """The tools that `init` may name: a rule with a specifier does not take a tool off the list (contract F8)."""
+        """The tools that `init` may name. A rule with a specifier leaves its tool in the list (contract F8)."""
         return [
             name
             for name in tools
@@ -74,7 +74,7 @@ class Policy:
         ]
 
     def verdict(self, name: str, arguments: Mapping[str, Any]) -> Verdict:
-        """What happens to a call that the vendor makes although it was asked not to."""
+        """The verdict on a call that the vendor makes although it was told not to."""
         if name in self.hidden:
             return "hide"
         if name in self.denied or (self.only is not None and name not in self.only and name != STRUCTURED):
@@ -87,12 +87,12 @@ class Policy:
         return "allow"
 
     def allow(self, rules: Iterable[str]) -> None:
-        """More rules that need no question; a call that is denied stays denied."""
+        """Add rules that need no question. A denied call stays denied."""
         self._allowed += [split_rule(rule) for rule in rules]
         del self._allowed[:-ALLOWED_RULES]
 
     def permits(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call was allowed beforehand; one that a rule only might mean was not."""
+        """Whether a rule allows a call beforehand. A call that a rule only might mean is not allowed."""
         if self.verdict(name, arguments) != "allow":
             return False
         for rule_name, specifier in self._allowed:
@@ -113,12 +113,12 @@ _SEVERAL = frozenset(";&|<>$`\n\r(){}\\")
 
 
 def _matches(specifier: str, value: object) -> bool:
-    """Whether an argument falls under a specifier that denies; one that cannot be read does (never wider)."""
+    """Whether a denying specifier matches an argument. One that cannot be read matches (never wider)."""
     if not isinstance(value, str):
         return True
     if specifier.startswith("domain:"):
         return specifier[7:] in value
-    # Where a path begins is not known here (the folder, a home, the settings' place): it may begin anywhere.
+    # The base of a path is unknown here (working directory, home, settings), so the path may begin anywhere.
     path = next((specifier[len(root) :] for root in _ROOTS if specifier.startswith(root)), specifier)
     return _covers(specifier, value) or _fits(value, path) or _fits(value, "*/" + path)
 
@@ -128,7 +128,7 @@ _HOST = r"(?a)https?://([\w.-]+)(?::\d+)?(?:[/?#]|\Z)"
 
 
 def _covers(specifier: str, value: str) -> bool:
-    """Whether an argument is what a specifier says and nothing else."""
+    """Whether an argument is exactly what a specifier says."""
     if specifier.endswith(":*"):
         prefix = specifier[:-2]
         return value == prefix or value.startswith(prefix + " ")
@@ -147,7 +147,7 @@ def _fits(value: str, pattern: str) -> bool:
 
 
 def _commands(line: str) -> list[str]:
-    """A shell's line, and whatever in it may be a command of its own: a rule that denies one is not got round so."""
+    """A shell's line and every part that may be a command, so that no rule is evaded by joining commands."""
     import re
 
     return [line, *(part.strip() for part in re.split(_BETWEEN, line.replace("\t", " ")))]

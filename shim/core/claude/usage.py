@@ -1,4 +1,4 @@
-"""Usage of a model, in Claude's four numbers, and what it cost."""
+"""Usage of a model in Claude's four numbers, and its cost."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ class Usage(dict[str, int]):
 
 
 def usage(fresh: Any, cached: Any, written: Any, output: Any, *, inclusive: bool = False) -> Usage:
-    """The four numbers, from whatever a vendor printed for them; what is no count is 0.
+    """The four numbers from a vendor's values; a value that is not a count is 0.
 
     `inclusive`: the vendor's fresh tokens include the cached ones.
     """
@@ -32,20 +32,20 @@ def usage(fresh: Any, cached: Any, written: Any, output: Any, *, inclusive: bool
 
 
 def count(number: Any) -> int:
-    """A count of tokens or milliseconds; 0 for what is none."""
+    """A count of tokens or milliseconds; 0 for any other value."""
     if number.__class__ is int and 0 <= number < LARGEST:
         return int(number)
     return int(number) if number.__class__ is float and 0 < number < LARGEST else 0
 
 
 def dollars(number: Any) -> float:
-    """A price; 0 for what is none."""
+    """A price in dollars; 0 for any other value."""
     there = number.__class__ is float or number.__class__ is int
     return float(number) if there and 0 < number < LARGEST else 0.0
 
 
 def known(numbers: Any) -> Usage:
-    """`numbers` as a Usage, whatever they are."""
+    """A Usage from any object."""
     if numbers.__class__ is Usage:
         return numbers
     if not isinstance(numbers, dict):

@@ -1,4 +1,4 @@
-"""Names that say who answers: `VENDOR:MODEL` of a model, a list in SHIM_VENDOR (surface page, The vendor of a turn)."""
+"""Names of vendors: a prefix `VENDOR:MODEL`, a list in SHIM_VENDOR (surface page, The vendor of a turn)."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -8,22 +8,22 @@ MODEL_CHARACTERS = 200
 
 
 class Routed(NamedTuple):
-    """A model's name without its prefix; None where the prefix was all. `vendor` is None where nobody is named."""
+    """A model's name without its prefix, and the vendor of the prefix. None stands for a missing part."""
 
     vendor: str | None
     model: str | None
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The names of a list with commas between them, `qwen, codex`."""
+    """The names of a list such as `qwen, codex`."""
     return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
 def routed(model: str | None, vendors: Collection[str]) -> Routed:
-    """Who is named, and which model; `vendors` are the names that count as a prefix.
+    """Split a model's name. `vendors` are the names that count as a prefix.
 
-    `qwen:m1` is qwen's m1, `qwen:` its own one; `:qwen:32b` is the model `qwen:32b` of whoever answers, and so is
-    `x:32b`, because nobody is called x.
+    `qwen:m1` is m1 of qwen, `qwen:` is qwen's default model. `:qwen:32b` is the model `qwen:32b` of the vendor that
+    answers, and so is `x:32b`, because no vendor is called x.
     """
     prefix, colon, rest = (model or "").partition(":")
     if colon and not prefix:
@@ -34,7 +34,7 @@ def routed(model: str | None, vendors: Collection[str]) -> Routed:
 
 
 def chosen(model: str, vendor: str, vendors: Collection[str]) -> str | None:
-    """The name that a vendor's conversation goes on with. ValueError where the prefix names another vendor."""
+    """The model's name for a running conversation. ValueError if the prefix names another vendor."""
     named, rest = routed(model, vendors)
     if named not in (None, vendor):
         raise ValueError(f"this conversation is {vendor}'s, and {named}'s models are not its own; start a new one")
@@ -42,6 +42,6 @@ def chosen(model: str, vendor: str, vendors: Collection[str]) -> str | None:
 
 
 def check_model(name: str) -> None:
-    """ValueError for a name that must not become an argument."""
+    """Raise ValueError for a name that must not become an argument."""
     if len(name) > MODEL_CHARACTERS or not name[:1].isalnum() or not _MODEL.issuperset(name):
         raise ValueError(f"the model name {name[:60]!r} has characters that no model name has")

@@ -1,4 +1,4 @@
-"""Versions of vendors' programs: how one is asked for, how it is read, and whether it is one that was tried.
+"""Versions of vendors' programs: how to ask for one, how to read it, and whether it was tried.
 
 A version is its numbers, in order: `1.0.102`, `0.0.1790142911`, `2026.09.10` and `2026-07-07` compare alike, and what
 stands behind them (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) does not count: a preview is nearer to what it is a
@@ -7,7 +7,7 @@ preview of than to what came before.
 
 from typing import NamedTuple
 
-ANSWER_CHARACTERS = 4000  # that a pattern sees, as of all that a vendor says
+ANSWER_CHARACTERS = 4000  # characters that a pattern sees
 VERSION_CHARACTERS = 64  # of one; a program that prints a page has no version
 NUMBERS = 8  # of one
 DIGITS = 18  # of one number
@@ -29,7 +29,7 @@ class VersionProbe(NamedTuple):
     tested: str = ""
 
     def read(self, answer: str) -> str | None:
-        """The version in an answer; None where there is none."""
+        """The version in an answer; None without any."""
         import re
 
         found = re.search(self.regex, answer[:ANSWER_CHARACTERS])
@@ -39,7 +39,7 @@ class VersionProbe(NamedTuple):
         return version.strip().rstrip(".,;:)")[:VERSION_CHARACTERS] or None
 
     def place(self, version: str | None) -> str:
-        """Where a version stands: `tested`, `newer`, `older`, or `unknown` where nothing can be said."""
+        """Where a version stands in the range: `tested`, `newer`, `older`, or `unknown`."""
         numbers, bounds = numbers_of(version or ""), conditions(self.tested)
         if not numbers or not bounds:
             return "unknown"
@@ -54,7 +54,7 @@ Numbers = tuple[int, ...]
 
 
 def numbers_of(version: str) -> Numbers:
-    """The numbers of a version; () where it has none."""
+    """The numbers of a version; () without any."""
     text = version.removeprefix("v")
     if text[4:5] == text[7:8] == "-":  # a date
         text = text[:10].replace("-", ".")
@@ -72,7 +72,7 @@ _DIGITS = "0123456789"
 
 
 def conditions(text: str) -> list[tuple[str, Numbers]]:
-    """The conditions of a range, as (sign, numbers). ValueError, with the part, for what is none."""
+    """The conditions of a range, as (sign, numbers). ValueError names a part that is not a condition."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     found = []
     for part in parts:
@@ -86,7 +86,7 @@ def conditions(text: str) -> list[tuple[str, Numbers]]:
 
 
 def newest(text: str) -> str:
-    """The end of a range, for a person: `0.24.4` of `>=0.15,<=0.24.4`; "" where it has none."""
+    """The end of a range, for a person: `0.24.4` for `>=0.15,<=0.24.4`; "" without an end."""
     ends = [part.strip().lstrip("<>= ") for part in text.split(",") if part.strip().startswith(("<", "=="))]
     return ends[0] if ends else ""
 
@@ -97,5 +97,5 @@ def _holds(numbers: Numbers, sign: str, bound: Numbers) -> bool:
 
 
 def _padded(numbers: Numbers, beside: Numbers) -> Numbers:
-    """As many numbers as the other has: 0.24 is 0.24.0."""
+    """The numbers, filled up with zeros: 0.24 is 0.24.0."""
     return numbers + (0,) * (len(beside) - len(numbers))

@@ -1,4 +1,4 @@
-"""yume-cli's command line → Invocation (Yume's reference, section 1). Pure; nothing in it is ever a mistake.
+"""yume-cli's command line → Invocation (Yume's reference, section 1). Pure. No command line is a mistake.
 
 yume-cli start --provider P --model M --cwd D --session-id ID [--prompt P] [--resume ID] …
 """
@@ -31,16 +31,16 @@ FLAGS: dict[str, str | None] = {
     "--help": None,
     "-h": None,
 }
-TEXTS = ("--prompt", "--append-system-prompt")  # they take the next word whatever it is
+TEXTS = ("--prompt", "--append-system-prompt")  # they take the next word, even one that begins with a dash
 
-# Provider → the vendor that runs it; any name of a vendor passes as it is.
+# Provider → vendor. The name of a vendor stands for itself.
 PROVIDERS = {"openai": "codex", "anthropic": "claude", "google": "gemini", "github": "copilot"}
 COMMANDS = ("start", "auth", "version", "help")
 PROTOCOL = "1"
 
 
 class Call(NamedTuple):
-    """One command line. `words` are what follows a command that is not `start`; `notes` are for stderr."""
+    """One command line. `words` follow a command that is not `start`; `notes` are lines for stderr."""
 
     command: str = "start"
     words: tuple[str, ...] = ()
@@ -61,12 +61,12 @@ class Call(NamedTuple):
 
     @property
     def vendor(self) -> str:
-        """The vendor that the provider stands for, "" when none is named."""
+        """The vendor that the provider stands for; "" without a provider."""
         name = self.provider.strip().lower()
         return PROVIDERS.get(name, name)
 
     def invocation(self) -> Invocation:
-        """The same in Claude's words; ids and modes are the shell's to read."""
+        """The command line in Claude's words, except ids and modes, which the shell reads."""
         return Invocation(
             prompt=self.prompt or None,
             print_mode=True,
@@ -83,7 +83,7 @@ class Call(NamedTuple):
 
 
 def parse(arguments: Sequence[str]) -> Call:
-    """The words after the program's name. A flag that is not known is noted and skipped with its value."""
+    """Parse the words after the program's name. An unknown flag is noted, and skipped with its value."""
     words = list(arguments)
     command = words.pop(0) if words and words[0] in COMMANDS else ""
     found: dict[str, str] = {}

@@ -24,16 +24,16 @@ from shim.core.reading.json_text import dump
 from shim.core.yume.pen import YumePen
 from shim.core.yume.words import yume_mode
 
-# Yume's own limit for a turn is ten minutes: nobody waits longer for an answer to a question in it.
+# Yume's own limit for a turn is ten minutes, so no question needs to wait longer.
 APPROVAL_SECONDS = 600.0
-EARLY_APPROVALS = 1000  # that came before the vendor asked: the frontend saw the call first, and was quicker
+EARLY_APPROVALS = 1000  # approvals that came before the vendor asked: the frontend has seen the call already
 UNANSWERED = "Nobody approved this call in time."
 DENIED = "The call was denied."
 STOPPED = "The turn was stopped before this call was approved."
 
 
 def _decision(frame: Mapping[str, Any]) -> Decision:
-    """What a frame says of a call: only `true` approves."""
+    """The decision of a frame: only `true` approves."""
     if frame.get("approved") is True:
         return Decision(True)
     reason = frame.get("reason") or frame.get("message")
@@ -55,10 +55,10 @@ class YumeControl(Control):
         self._early: dict[str, Decision] = {}
         self._decided = Bounded[str, None](
             EARLY_APPROVALS
-        )  # calls of this turn: who approves twice approves no later question
+        )  # calls of this turn, so that a second approval of a call approves no later question
 
     def take(self) -> bytes:
-        """What there is to say is the pen's."""
+        """Nothing: the pen writes all lines."""
         return self._pen.take()
 
     # -- what the frontend says ---------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class YumeControl(Control):
         if not known:
             self._complain(f"the permission mode {printable(str(name)[:KIND_CHARACTERS])!r} is not known: default", "")
         if asks and not self.facts.asks:
-            self._complain(  # what is unattended is refused by its next turn, where no other vendor answers
+            self._complain(  # an unattended vendor is refused by its next turn, if no other vendor answers
                 "it asks nobody here" + ("" if self.facts.unattended else "; it keeps to its own default"), ""
             )
         self.facts.mode, self.facts.prompts = mode, asks
@@ -126,7 +126,7 @@ class YumeControl(Control):
     # -- what we ask --------------------------------------------------------------------------------------
 
     def ask(self, permission: Permission) -> Decision | None:
-        """Say the call, and wait for its approval; the decision where nobody has to be asked."""
+        """Write the call and wait for its approval. Returns the decision if no approval is needed."""
         if permission.refusal:
             return Decision(False, message=permission.refusal)
         if self.facts.allows(permission.tool, permission.arguments):
@@ -146,7 +146,7 @@ class YumeControl(Control):
         return None
 
     def expired(self, permission: Permission) -> Decision | None:
-        """Nobody answered in time: denied (R14); None when somebody did."""
+        """The denial of a call without an answer in time (R14); None if it was answered."""
         if self._asked.get(permission.call) is not permission:
             return None
         del self._asked[permission.call]
@@ -156,19 +156,19 @@ class YumeControl(Control):
     # -- what Claude's frontends are told and Yume is not ---------------------------------------------------
 
     def end(self) -> None:
-        """The turn is over, and with it what was approved in it."""
+        """The turn is over: forget its approvals."""
         self._early.clear()
         self._decided.clear()
         super().end()
 
     def observe(self, seen: Seen, *, prompt: str = "", last: str = "") -> None:
-        """It has no hooks."""
+        """Nothing: Yume has no hooks."""
 
     def state(self, state: str) -> None:
-        """It knows the state by the lines."""
+        """Nothing: Yume reads the state from the lines."""
 
     def system(self, subtype: str, **fields: object) -> None:
-        """It knows no such lines."""
+        """Nothing: Yume has no such lines."""
 
     def _complain(self, text: str, consequence: str = "; the line was skipped") -> None:
         self.complaints.append(f"{self.facts.vendor}: {text}{consequence}\n")

@@ -1,4 +1,4 @@
-"""The order of Yume's lines (its R3): a call, then its result, then what comes behind it.
+"""The order of Yume's lines (its R3): a call, its result, then the lines after it.
 
 Vendors say parallel calls first and their results in any order; here each call waits until the one before it was
 answered, and so does text. A nested agent's lines are a lane of their own, which begins when its call was said.
@@ -18,7 +18,7 @@ UNANSWERED = "No result was reported for this call."
 
 
 class Lane:
-    """One agent's lines. `said` are the calls that wait for a result, `held` what waits for those."""
+    """One agent's lines. `said` are calls that wait for a result, `held` are lines that wait for these calls."""
 
     __slots__ = ("held", "results", "said")
 
@@ -29,25 +29,25 @@ class Lane:
 
 
 class Lanes:
-    """All lanes of one turn; `out` takes the lines in their order, `answer` makes a result that never came."""
+    """All lanes of one turn. `out` takes the lines in their order; `answer` makes a result that never came."""
 
     def __init__(self, out: list[bytes], answer: Answer) -> None:
         self._out = out
         self._answer = answer
         self._lanes: dict[Parent, Lane] = {}
-        self._home: dict[str, Parent] = {}  # a call that waits to be said → its parent
+        self._home: dict[str, Parent] = {}  # a call that waits to be written → its parent
         self._bytes = 0
         self.late = 0
 
     def say(self, parent: Parent, line: bytes) -> None:
-        """A line that is no call and no result."""
+        """Take a line that is neither a call nor a result."""
         if not self._lanes or not self._blocked(parent):
             self._out.append(line)
         else:
             self._hold(parent, "", line)
 
     def call(self, parent: Parent, identity: str, line: bytes) -> None:
-        """A call. Ids are not remembered for ever: one that comes again while it waits is said after all that waits."""
+        """Take a call. A call whose id comes again while it waits is written after all waiting lines."""
         if identity in self._home:
             self.settle(TOO_LATE, failed=False)
         if self._blocked(parent):
@@ -58,7 +58,7 @@ class Lanes:
             self._out.append(line)
 
     def result(self, parent: Parent, identity: str, line: bytes) -> None:
-        """What a call returned; one that was given up on is counted."""
+        """Take a result. A result of a call that was given up is counted."""
         lane = self._lanes.get(parent)
         if lane is not None and identity in lane.said:
             del lane.said[identity]
@@ -71,14 +71,14 @@ class Lanes:
             self.late += 1
 
     def expose(self, identity: str) -> None:
-        """Say a call that waits, and those that it is a part of: somebody is asked about it now."""
+        """Write a waiting call and its parents, because the frontend is asked about it now."""
         waiting = []
         call: Parent = identity
         while call in self._home:
             waiting.append(call)
             call = self._home[call]
         for call in reversed(waiting):
-            if call not in self._home:  # it came with the one before
+            if call not in self._home:  # it was written with its parent
                 continue
             parent = self._home[call]
             lane = self._lanes[parent]
@@ -89,7 +89,7 @@ class Lanes:
             self._drain(parent)
 
     def settle(self, text: str = UNANSWERED, *, failed: bool = True) -> None:
-        """Say all that waits; calls without a result are answered by `text`."""
+        """Write all waiting lines. Calls without a result are answered with `text`."""
         while self._lanes:
             for parent, lane in list(self._lanes.items()):
                 for identity in lane.said:
@@ -107,7 +107,7 @@ class Lanes:
         return lane
 
     def _blocked(self, parent: Parent) -> bool:
-        """Whether a line has to wait: for an open call, for lines that wait before it, for its agent's own call."""
+        """Whether a line must wait: for an open call, for earlier waiting lines, or for its agent's own call."""
         lane = self._lanes.get(parent)
         return (lane is not None and bool(lane.said or lane.held)) or parent in self._home
 
@@ -128,9 +128,9 @@ class Lanes:
             lane.said[identity] = None
 
     def _drain(self, parent: Parent) -> None:
-        """Say what waited in a lane, up to the next call without a result.
+        """Write the waiting lines of a lane, up to the next call without a result.
 
-        What a call's agent said comes behind the call, and then its result, if that is here.
+        The lines of a call's agent follow the call, and then its result, if it has come.
         """
         agents: list[Parent] = [parent]
         while agents:

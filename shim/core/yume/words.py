@@ -18,11 +18,11 @@ CODES = {
     "server_error": "SERVER",
     "truncated": "STREAM_DISCONNECT",
 }
-RETRYABLE = ("RATE_LIMIT", "SERVER", "STREAM_DISCONNECT")  # the same request may go well later
+RETRYABLE = ("RATE_LIMIT", "SERVER", "STREAM_DISCONNECT")  # the same request may succeed later
 
 INTERACTIVE = "interactive"
 
-# Yume's names → Claude's, and whether the frontend is asked. Claude's own names mean what they mean there.
+# Yume's names → Claude's, and whether the frontend is asked. Claude's own names keep their meaning.
 MODES = {
     "default": ("default", False),
     INTERACTIVE: ("default", True),
@@ -44,9 +44,9 @@ _UNITS = {"": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def yume_mode(name: object) -> tuple[str, bool, bool]:
-    """Claude's mode, whether the frontend is asked, and whether the name was known: another is `default` (R15).
+    """Claude's mode, whether the frontend is asked, and whether the name is known. An unknown one is `default` (R15).
 
-    No name of a frame leads to bypassPermissions.
+    No frame can ask for bypassPermissions.
     """
     known = isinstance(name, str) and name in MODES
     mode, asks = MODES[str(name)] if known else MODES["default"]
@@ -61,7 +61,7 @@ def error_code(error: str, cause: str, message: str) -> str:
 
 
 def retry_after(text: str) -> float | None:
-    """The seconds to wait that an error text names, None when it names none."""
+    """The seconds to wait that an error text names; None without any."""
     found = _WAIT.search(text[:READ_CHARACTERS])
     if found is None:
         return None
@@ -70,7 +70,7 @@ def retry_after(text: str) -> float | None:
 
 
 def readable(content: object) -> str:
-    """A tool result as one text: a picture is named, not shown."""
+    """A tool result as one text. A picture becomes its name."""
     if not isinstance(content, list):
         return as_text(content)
     return "\n".join(_readable_block(block) for block in content)
