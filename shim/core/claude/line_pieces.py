@@ -15,12 +15,14 @@ Arguments = Mapping[str, Any]
 
 # Every line is joined of its pieces at once: pieces that live until the next write cost five times as much, they leave
 # the processor's cache. It ends with the counter of its uuid.
-_ENDS = [b'%02x"}\n' % number for number in range(256)]
+_DIGITS = [b"%02x" % number for number in range(256)]
+_ENDS = [digits + b'"}\n' for digits in _DIGITS]
 UNUSED = dump(NO_USAGE)
 
 MAIN = b',"parent_tool_use_id":null'  # of a line that is no nested agent's
 EVENT = b'{"type":"stream_event","event":{"type":'
 EVENT_END = b"}}" + MAIN
+MESSAGE = b'{"type":"assistant","message":{"id":"'
 MESSAGE_START = EVENT + b'"message_start","message":{"id":"'
 MESSAGE_STOP = EVENT + b'"message_stop"}' + MAIN
 STOP_FACTS = b'],"stop_reason":null,"stop_sequence":null,"usage":'
@@ -32,6 +34,10 @@ RESULT = b'{"type":"user","message":{"role":"user","content":[{"tool_use_id":'
 CONTENT = b',"type":"tool_result","content":'
 FAILED = b',"is_error":true}]}' + MAIN
 WORKED = b',"is_error":false}]}' + MAIN
+
+OUTCOME = b',"tool_use_result":'
+_STDOUT = OUTCOME + b'{"stdout":'
+_STDERR = b',"stderr":"","interrupted":false,"isImage":false}'
 
 # How a block of a kind begins and ends in its own line, how it begins in its first event, and what its deltas are.
 BLOCKS = {
@@ -53,6 +59,14 @@ def line_ends() -> Iterator[bytes]:
             yield digits + low
 
 
+def message_ids(prefix: bytes) -> Iterator[bytes]:
+    """The ids of messages, which count from 1 too: `prefix` and six digits, more where those are used up."""
+    for high in count():
+        digits = prefix + b"%04x" % high
+        for low in _DIGITS if high else _DIGITS[1:]:
+            yield digits + low
+
+
 @lru_cache(maxsize=256)
 def name_json(name: str | None) -> bytes:
     """A name that comes again and again, as JSON."""
@@ -71,24 +85,23 @@ def block_events(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
     )
 
 
-def failure(dumped: bytes) -> bytes:
+def failure(dumped: bytes) -> tuple[bytes, ...]:
     """The member for a failed call, out of its content as JSON; nothing when that is no text."""
     if dumped[:1] != b'"':
-        return b""
-    prefix = b"" if dumped.startswith(b'"Error: ') else b"Error: "
-    return b',"tool_use_result":"%b%b' % (prefix, dumped[1:])
+        return ()
+    return OUTCOME, b'"' if dumped.startswith(b'"Error: ') else b'"Error: ', dumped[1:]
 
 
-def _bash(arguments: Arguments, content: str, dumped: bytes) -> bytes:
-    return b'{"stdout":%b,"stderr":"","interrupted":false,"isImage":false}' % dumped
+def _bash(arguments: Arguments, content: str, dumped: bytes) -> tuple[bytes, ...]:
+    return _STDOUT, dumped, _STDERR
 
 
-def _structured(arguments: Arguments, content: str, dumped: bytes) -> bytes:
-    return dumped
+def _structured(arguments: Arguments, content: str, dumped: bytes) -> tuple[bytes, ...]:
+    return OUTCOME, dumped
 
 
-def _write(arguments: Arguments, content: str, dumped: bytes) -> bytes:
-    return dump(
+def _write(arguments: Arguments, content: str, dumped: bytes) -> tuple[bytes, ...]:
+    return OUTCOME, dump(
         {
             "type": "create",
             "filePath": arguments.get("file_path", ""),
@@ -100,8 +113,8 @@ def _write(arguments: Arguments, content: str, dumped: bytes) -> bytes:
     )
 
 
-def _edit(arguments: Arguments, content: str, dumped: bytes) -> bytes:
-    return dump(
+def _edit(arguments: Arguments, content: str, dumped: bytes) -> tuple[bytes, ...]:
+    return OUTCOME, dump(
         {
             "filePath": arguments.get("file_path", ""),
             "oldString": arguments.get("old_string", ""),
@@ -117,7 +130,7 @@ def _edit(arguments: Arguments, content: str, dumped: bytes) -> bytes:
 # Read has none: its member holds the file's own text and length, and vendors print the file with their own headings.
 # Tool → its member for a success, made of the call's arguments, the content, and the content as JSON: a large output
 # is not dumped twice.
-OUTCOMES: dict[str, Callable[[Arguments, str, bytes], bytes]] = {
+OUTCOMES: dict[str, Callable[[Arguments, str, bytes], tuple[bytes, ...]]] = {
     "Bash": _bash,
     "Write": _write,
     "Edit": _edit,

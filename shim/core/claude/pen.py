@@ -19,6 +19,7 @@ from shim.core.claude.line_pieces import (
     FAILED,
     INPUT,
     MAIN,
+    MESSAGE,
     MESSAGE_START,
     MESSAGE_STOP,
     NAME,
@@ -30,6 +31,7 @@ from shim.core.claude.line_pieces import (
     block_events,
     failure,
     line_ends,
+    message_ids,
     name_json,
 )  # fmt: skip
 from shim.core.claude.usage import NO_USAGE, Usage
@@ -64,8 +66,8 @@ class ClaudePen:
         self._folded = 0
         self._identity = identity.encode()
         self._end = line_ends().__next__
-        self._message_identity = b"msg_" + identity.replace("-", "").encode()
-        self._message_number = 0
+        self._message = message_ids(b"msg_" + identity.replace("-", "").encode()).__next__
+        self._called = ("", b"")  # the id of the last call, and its JSON
         self._index = 0  # of the open block, or the next one
         self._model: tuple[str, bytes] = ("", b"")  # and how it stands in a reply's head
         self._usage: tuple[Usage | None, bytes] = (None, b"")  # and its JSON
@@ -109,7 +111,7 @@ class ClaudePen:
     def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
         """The reply that a passed line opened."""
         middle = b'","type":"message","role":"assistant","model":' + dump(model) + b',"content":['
-        self._head = b'{"type":"assistant","message":{"id":"' + dump(identity)[1:-1] + middle
+        self._head = MESSAGE + dump(identity)[1:-1] + middle
         self._index = 0
         self.message_usage(usage)
 
@@ -184,7 +186,6 @@ class ClaudePen:
 
     def message_start(self, model: str, usage: Usage) -> None:
         """A new reply: a fresh message id; with partial messages its `message_start` line."""
-        self._message_number = number = self._message_number + 1
         self._index = 0
         named, middle = self._model
         if model is not named:
@@ -192,10 +193,10 @@ class ClaudePen:
             self._model = model, middle
         if usage is not self._usage[0]:
             self.message_usage(usage)
-        identity = b"%b%06x%b" % (self._message_identity, number, middle)
-        self._head = b'{"type":"assistant","message":{"id":"' + identity
+        identity = self._message()
+        self._head = MESSAGE + identity + middle
         if self.partial:
-            pieces = (MESSAGE_START, identity, STOP_FACTS, self._usage[1], EVENT_END, self._tail, self._end())
+            pieces = (MESSAGE_START, identity, middle, STOP_FACTS, self._usage[1], EVENT_END, self._tail, self._end())
             self._lines.append(b"".join(pieces))
 
     def message_usage(self, usage: Usage) -> None:
@@ -204,7 +205,7 @@ class ClaudePen:
             self._usage = usage, UNUSED
             self._reply_tail = self._no_usage_tail
         else:
-            dumped = dump(usage)
+            dumped = orjson.dumps(usage)
             self._usage = usage, dumped
             self._reply_tail = b"".join((STOP_FACTS, dumped, b"}", MAIN, self._tail))
 
@@ -266,6 +267,7 @@ class ClaudePen:
         Gives back other arguments where these had to be cut.
         """
         called, named = dump(identity), name_json(name)
+        self._called = identity, called
         dumped = dump(arguments)
         size = CALL_BYTES + len(called) + len(named)
         cut: Mapping[str, Any] | None = None
@@ -310,12 +312,16 @@ class ClaudePen:
     ) -> None:
         """A call's result as a user line (contract S7); identity, name and arguments are the call's."""
         dumped = dump(content)
-        outcome, verdict = b"", WORKED
+        known, called = self._called
+        if identity is not known:
+            called = dump(identity)
+        outcome: tuple[bytes, ...] = ()
+        verdict = WORKED
         if failed:
             outcome, verdict = failure(dumped), FAILED
         elif name in OUTCOMES and content.__class__ is str:
-            outcome = b',"tool_use_result":' + OUTCOMES[name](arguments, content, dumped)
-        pieces = (RESULT, dump(identity), CONTENT, dumped, verdict, outcome, self._tail, self._end())
+            outcome = OUTCOMES[name](arguments, content, dumped)
+        pieces = (RESULT, called, CONTENT, dumped, verdict, *outcome, self._tail, self._end())
         self._lines.append(b"".join(pieces))
 
     def user_text(self, text: str) -> None:
@@ -371,8 +377,7 @@ class ClaudePen:
 
     def new_message_id(self) -> str:
         """A minted message id, for a nested agent's reply."""
-        self._message_number += 1
-        return f"{self._message_identity.decode()}{self._message_number:06x}"
+        return self._message().decode()
 
     def _dumped(self, line: Mapping[str, Any]) -> bytes:
         """A line that is made whole, with its longest strings cut where it would be too long."""

@@ -103,8 +103,9 @@ class Machine:
         else:
             if self.before_going is not None:
                 self.before_going()
-            steps = self._ways[self.state].get(goal)
-            if steps is None:
+            try:
+                steps = self._ways[self.state][goal]
+            except KeyError:
                 return self._refuse(goal)
             for step in steps:
                 step()

@@ -240,17 +240,18 @@ class SaidReply:
     `size` is in characters; 0 when there is nothing to forget.
     """
 
-    __slots__ = ("_cut", "_texts", "repeatable", "size")
+    __slots__ = ("_cut", "_text", "_thinking", "repeatable", "size")
 
     def __init__(self) -> None:
         self.size = 0
         self.repeatable = True  # all that was said is remembered
-        self._texts: dict[State, list[str]] = {TEXT: [], THINKING: []}
+        self._text: list[str] = []
+        self._thinking: list[str] = []
         self._cut: dict[State, tuple[str, int]] = {}  # what the cut reply said, and how much of it came again
 
     def keep(self, kind: State, text: str) -> None:
         """A block was said; too much is not remembered."""
-        texts = self._texts[kind]
+        texts = self._text if kind is TEXT else self._thinking
         texts.append(text)
         self.size += len(text)
         if self.size > SAID_CHARACTERS or len(texts) > SAID_BLOCKS:
@@ -259,13 +260,13 @@ class SaidReply:
 
     def forget(self) -> None:
         """It will not come again."""
-        for texts in self._texts.values():
-            texts.clear()
+        self._text.clear()
+        self._thinking.clear()
         self.size = 0
 
     def cut(self) -> bool:
         """The reply was cut: what it said is compared with what comes. False where it had said nothing."""
-        self._cut = {kind: ("".join(texts), 0) for kind, texts in self._texts.items()}
+        self._cut = {TEXT: ("".join(self._text), 0), THINKING: ("".join(self._thinking), 0)}
         return any(text for text, _ in self._cut.values())
 
     def cut_again(self) -> bool:

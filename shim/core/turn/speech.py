@@ -76,8 +76,8 @@ class Speech:
             return
         if whole.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
-        is_text, machine = kind == TEXT, self._machine
-        state = TEXT if is_text else THINKING
+        state = TEXT if kind is TEXT or kind == TEXT else THINKING
+        machine = self._machine
         if machine.state is not MESSAGE:
             if machine.state is ECHO and not (whole := self._new_of_repeated(state, whole, None)):
                 return
@@ -100,7 +100,7 @@ class Speech:
         reply = self._reply
         if self._retracts and (self._retries or reply.start_usage is NO_USAGE):  # a reply of known usage is complete
             reply.said.keep(state, whole)
-        if is_text:
+        if state is TEXT:
             reply.asks_tools = False
             reply.last_text = self._prefix + whole if self._prefix else whole
             self._prefix = ""

@@ -98,10 +98,14 @@ class ToolCalls:
         """
         if identity.__class__ is not str or not identity:
             identity = self._pen.new_uuid()
-        identity = identity[:NAME_CHARACTERS]
+        if len(identity) > NAME_CHARACTERS:
+            identity = identity[:NAME_CHARACTERS]
         if identity in self.open or identity in self.hidden:
             return
-        name = name[:NAME_CHARACTERS] if name.__class__ is str else "unknown"
+        if name.__class__ is not str:
+            name = "unknown"
+        elif len(name) > NAME_CHARACTERS:
+            name = name[:NAME_CHARACTERS]
         if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
         for value in arguments.values():
@@ -150,7 +154,7 @@ class ToolCalls:
         """
         if content.__class__ is not str:
             content = as_content(self._exact.value(content))
-        if identity.__class__ is str:
+        if identity.__class__ is str and len(identity) > NAME_CHARACTERS:
             identity = identity[:NAME_CHARACTERS]
         call = self.open.pop(identity, None)
         if call is None:
