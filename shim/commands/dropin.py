@@ -9,6 +9,7 @@ from shim.channels.signals import Signals
 from shim.conversation.decide import Start
 from shim.core.claude import argv
 from shim.core.claude.argv import Invocation
+from shim.core.dialects import dialect_called
 from shim.core.errors import FrontendError, UnrecordedError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     except FrontendError as error:
         from shim.commands.refusal import misread
 
-        return misread(error, arguments, installed, yume=(chosen or baked) == "yume")
+        return misread(error, arguments, installed, dialect=dialect_called(chosen or baked))
     if invocation.version or invocation.help or invocation.subcommand:
         early_signals.forget()
         from shim.commands.subcommands import answer

@@ -16,6 +16,7 @@ from shim.conversation.drivers.open_translation import open_pen
 from shim.conversation.invocation import terminator
 from shim.core.claude.argv import Invocation
 from shim.core.claude.pen import TERMINATORS
+from shim.core.dialects import Dialect, dialect_called
 from shim.core.errors import (
     ArgumentError,
     Cause,
@@ -40,14 +41,16 @@ NOT_FOUND_STATUS = 127  # with text output only; frontends that read JSON get a 
 SIGNAL_STATUS = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
-def misread(error: FrontendError, arguments: Sequence[str], installed: Mapping[str, str], *, yume: bool) -> int:
-    """Tell what is wrong with the arguments; who speaks Yume's dialect waits for a result whatever it is."""
+def misread(error: FrontendError, arguments: Sequence[str], installed: Mapping[str, str], dialect: Dialect) -> int:
+    """Tell what is wrong with the arguments, on stderr and, in a dialect that answers all, in a result."""
     complain(error)
-    flat = Invocation(output_format="stream-json", shim_dialect="yume") if yume else Invocation()
-    recorder = record_refusal(flat, installed, arguments)
+    invocation = Invocation()
+    if dialect.answers_all:
+        invocation = Invocation(output_format="stream-json", shim_dialect=dialect.name)
+    recorder = record_refusal(invocation, installed, arguments)
     try:
-        if yume:
-            return refuse(flat, error, error.cause, lambda: bool(early_signals.heard), "", recorder)
+        if dialect.answers_all:
+            return refuse(invocation, error, error.cause, lambda: bool(early_signals.heard), "", recorder)
         if recorder is not None:
             recorder.note("refused", text=str(error), cause=error.cause)
         return 1
@@ -69,7 +72,7 @@ def failed(
     else:
         cause = error.cause
     complain(error)
-    if isinstance(error, ArgumentError) and dialect_of(invocation) != "yume":
+    if isinstance(error, ArgumentError) and not dialect_called(dialect_of(invocation)).answers_all:
         if recorder is not None:
             recorder.note("refused", text=str(error), cause=cause)
         return 1
@@ -140,7 +143,7 @@ def refuse(
     ending = terminator(invocation, chosen if chosen in TERMINATORS else "auto")
     dialect = dialect_of(invocation)
     pen = open_pen(dialect, identity, terminator=ending, shown=shown)
-    if isinstance(error, UnknownSessionError) and dialect == "claude":
+    if isinstance(error, UnknownSessionError) and not dialect_called(dialect).flat:
         if invocation.output_format == "json":
             return 1
         pen.adopt_session(terms.session_id or fresh)

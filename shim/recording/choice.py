@@ -15,6 +15,7 @@ from shim.core.cast.records import SUFFIX, CastError, Header, Reader, Record
 from shim.core.cast.words import read_word
 from shim.core.claude.argv import Invocation, parse
 from shim.core.claude.messages import read_message
+from shim.core.dialects import dialect_called
 from shim.core.errors import PASSED_OVER, FrontendError, Tried, VendorError, read_tried
 from shim.core.ids import parse_uuid, vendor_id
 from shim.core.reading.account import printable
@@ -260,7 +261,7 @@ def read_sitting(path: str) -> Sitting:
 
 def _prompts(invocation: Invocation, header: Header, told: bytes) -> list[str]:
     """The prompts in order: the messages from stdin, or the one of the command line with what was piped in."""
-    if invocation.input_format == "stream-json" or (header.dialect == "yume" and not invocation.prompt):
+    if invocation.input_format == "stream-json" or (dialect_called(header.dialect).frames and not invocation.prompt):
         messages = [text for line in told.split(b"\n") if (text := _message(line)) is not None]
         if messages or invocation.input_format == "stream-json":
             return messages
@@ -288,9 +289,14 @@ def _asked(path: str, reader: Reader) -> Iterator[Record]:
         os.close(descriptor)
 
 
+def program_of(header: Header) -> str:
+    """The program of ours that was called."""
+    return dialect_called(header.dialect).program_of(header.argv)
+
+
 def invocation_of(header: Header) -> Invocation:
     """The recorded command line, of the drop-in or of yume-cli; an empty one if it was refused."""
-    if header.dialect == "yume" and header.argv[:1] == ("start",):
+    if program_of(header) != "claude":
         call = parse_yume(header.argv)
         known = parse_uuid(call.session), parse_uuid(call.resume)
         return call.invocation()._replace(session_id=known[0], resume=known[1])

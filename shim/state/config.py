@@ -59,7 +59,7 @@ class Settings(NamedTuple):
 
     def redaction(self) -> str:
         """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface page)."""
-        return self.redact or REDACTION[self.dialect]
+        return self.redact or DIALECTS[self.dialect].redact
 
     def of(self, name: str) -> VendorSettings:
         """The settings of one vendor."""
@@ -71,8 +71,6 @@ class Settings(NamedTuple):
         set_here = own.get(name) or own.get(name.removesuffix("_timeout")) or self.timeouts.get(name)
         return set_here or known.get(name) or TIMEOUTS[name]
 
-
-REDACTION = {"claude": "casts", "yume": "all"}
 
 # What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open; nothing, from
 # a vendor that has given a sign of life in this turn (the Qwen RFC suggests 10 s). A vendor that is silent for longer

@@ -9,6 +9,7 @@ import orjson
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.cast.records import STREAMS, CastError, Header, Reader, Record
+from shim.core.dialects import dialect_called
 from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import Tail
 from shim.core.reading.lines import LineSplitter
@@ -180,7 +181,7 @@ class Teller:
 
     def _plain(self, record: Record) -> list[Change]:
         """The frontend's output as what it is: the result of the `json` format, flat lines, or a text."""
-        if self._header.dialect == "yume":
+        if dialect_called(self._header.dialect).flat:
             return [change for event in _objects(self._line(record)) for change in self._flat(record.at, event)]
         if self._invocation.output_format == "json":
             return self._events(record.at, self._line(record))

@@ -20,8 +20,9 @@ import orjson
 from shim.core.cast.difference import Difference, Side, compare, split
 from shim.core.cast.records import CastError, Header
 from shim.core.cast.words import read_word
+from shim.core.dialects import dialect_called
 from shim.core.errors import PASSED_OVER
-from shim.recording.choice import invocation_of
+from shim.recording.choice import invocation_of, program_of
 from shim.recording.wanted import open_cast
 from shim.state import own_vendors
 from shim.state.config import CHOICES
@@ -123,7 +124,7 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
 
 def _command(header: Header) -> list[str]:
     """The arguments of the drop-in, without those that name a vendor, a recording or a file of another machine."""
-    door = "yume-cli" if header.dialect == "yume" and header.argv[:1] == ("start",) else "claude"
+    door = program_of(header)
     words, kept = list(header.argv), list[str]()
     while words:
         word = words.pop(0)
@@ -236,7 +237,7 @@ def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Runn
     sides = Side(header.cwd, cwd), Side(header.cwd, cwd)
     streams = invocation.output_format == "stream-json"
     talks = invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
-    talks = talks or header.dialect == "yume"
+    talks = talks or dialect_called(header.dialect).frames
     told = [line for letter, line in moments if letter == "i"]
     if not streams and any(letter == "signal" for letter, _ in moments):
         return Checked(path, "skipped", reason="nobody sees in this format where a signal came")

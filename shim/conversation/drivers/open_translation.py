@@ -43,7 +43,7 @@ def open_pen(
 
     `history`: a dialect that is not Claude's also keeps Claude's lines, for a transcript.
     """
-    if dialect == "yume":
+    if DIALECTS[dialect].flat:
         from shim.core.yume.pen import YumePen
 
         kept = ClaudePen(fresh_identity()[1], limit=limit) if history else None
@@ -68,7 +68,7 @@ def open_translation(
     `limit` are the bytes of a line of ours at most (what is cut is kept in a file, unless the output is `stable`),
     `inbound` those of a line that comes in.
     """
-    vendor = find(vendor_name, flat=dialect != "claude")
+    vendor = find(vendor_name, flat=DIALECTS[dialect].flat)
     fresh, identity = (STABLE_SESSION, STABLE_IDENTITY) if stable else fresh_identity()
     started = time.monotonic()
     clock: Callable[[], int] = (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))

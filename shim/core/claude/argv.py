@@ -6,6 +6,7 @@ Pure: words in, one frozen value out. Nothing is looked up in files or in the en
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from shim.core.dialects import DIALECTS, dialect_called
 from shim.core.errors import FrontendError
 from shim.core.ids import parse_uuid
 
@@ -81,7 +82,7 @@ CHOICES = {
     "output_format": ("text", "json", "stream-json"),
     "input_format": ("text", "stream-json"),
     "permission_mode": ("acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan"),
-    "shim_dialect": ("claude", "yume"),
+    "shim_dialect": tuple(DIALECTS),
     "shim_terminator": ("auto", "message_stop", "dollar", "none"),
 }
 
@@ -175,9 +176,9 @@ def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
     fields["resume"] = parse_uuid(resume or "") or resume
     invocation = Invocation(prompt=prompt, swallowed=None if prompt else reader.swallowed, **fields)
     if not (invocation.version or invocation.help or invocation.subcommand):
-        flat = (invocation.shim_dialect or dialect) == "yume"
+        lenient = dialect_called(invocation.shim_dialect or dialect).modes
         for fault in reader.faults:
-            if not (flat and isinstance(fault, UnknownModeError)):
+            if not (lenient and isinstance(fault, UnknownModeError)):
                 raise fault
             invocation = invocation._replace(permission_mode=fault.mode)  # no mistake there (Yume's R15)
         _check_together(invocation, given_id)
