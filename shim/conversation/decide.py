@@ -13,6 +13,7 @@ from shim.channels.prompt import read_file_option, read_prompt
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_identity
 from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.setup import Setup
 from shim.conversation.fallback.vendor_list import Listing
 from shim.conversation.invocation import (
     PLAYS,
@@ -65,7 +66,7 @@ class Start:
         self.settings = config.load(invocation, self.environment)
         learn(self.environment, invocation.shim_config)
         self.log = open_log(self.settings.log, redact=self.settings.redaction() != "none")
-        self.flat = self.settings.dialect != "claude"
+        self.flat = DIALECTS[self.settings.dialect].flat
         if self.flat:
             invocation = yume_mode_of(invocation)
         self.recordings: Takes | None = None
@@ -189,7 +190,7 @@ class Start:
         from shim.conversation.wire import Run
 
         first = Candidate(launcher, self._listens(self.vendor))
-        launcher.tried = tuple(self._listing.skipped)
+        launcher.standing.tried = tuple(self._listing.skipped)
         run = Run(first, self.invocation, signals, transcript=self._transcript(), candidates=self._candidates(first))
         signals.check()
         return self._serve(run)
@@ -288,22 +289,20 @@ class Start:
             checked=lambda model: self._own_model(model, facts.vendor),
             unattended=self.vendor.unattended,
         )
-        launcher = Launcher(
+        setup = Setup(
             self.vendor,
             invocation,
             self.settings,
             self.environment if not self._listing.several else self._listing.environment(self.vendor.name),
-            cwd=self.cwd,
-            facts=facts,
-            pen=lambda: self._pen(identity),
-            known=self.resumed,
-            log=self.log,
-            recorder=self.recorder,
+            self.cwd,
+            self.log,
+            self.recorder,
             flat=self._listing.translated,
         )
+        launcher = Launcher(setup, facts=facts, pen=lambda: self._pen(identity), known=self.resumed)
         if self.recordings is not None:
             launcher.played = self.recordings.tried
-        facts.policy = launcher.policy()
+        facts.policy = setup.policy()
         return launcher
 
     def _own_model(self, model: str, vendor: str) -> str | None:

@@ -60,7 +60,7 @@ class Relay(Loop):
         super().__init__(output, launcher.recorder)
         self._launcher = launcher
         self._child = child
-        self._pump: Pump = launcher.pump(None)
+        self._pump: Pump = launcher.turns.pump(None)
         self._pump.translation.asked(False)
         self._source = source
         self._stderr = StderrCopy(stream)
@@ -180,7 +180,7 @@ class Relay(Loop):
 
     def _ended(self) -> None:
         """A turn has its result."""
-        self._launcher.note_account(self._pump.translation)
+        self._launcher.turns.note_account(self._pump)
         self._exchange.end()
         strays.reap(self._child.pids)
 

@@ -93,7 +93,7 @@ class Run:
             control.closed()
         elif source is None:
             recorder = self._launcher.recorder
-            source = Source(limit=self._launcher.settings.max_inbound_bytes, recorder=recorder)
+            source = Source(limit=self._launcher.setup.settings.max_inbound_bytes, recorder=recorder)
             _answer_at_once(control, source, recorder)
         strays.adopt()
         import anyio
@@ -142,7 +142,7 @@ class Run:
 
     def _control(self) -> "Control":
         facts, pen = self._launcher.facts, self._launcher.pen
-        if self._launcher.settings.dialect == "yume":
+        if self._launcher.setup.dialect.flat:
             from shim.core.yume.control import YumeControl
             from shim.core.yume.pen import YumePen
 
@@ -175,7 +175,7 @@ class Run:
 
         async def conversation() -> int:
             child, source = Child(*started._replace(stdin=b"")), Source(recorder=launcher.recorder)
-            relay = Relay(launcher, child, self._output(), source, of_stream(launcher.settings))
+            relay = Relay(launcher, child, self._output(), source, of_stream(launcher.setup.settings))
             return await relay.run(self._signals.pending)
 
         return anyio.run(conversation)
@@ -187,8 +187,9 @@ class Run:
         from shim.state.redaction import of_messages
 
         if self._keeps:
-            clean = of_messages(self._launcher.settings)
-            self._transcript = Transcript(self._launcher.environment, self._launcher.cwd, CLAUDE_VERSION, clean)
+            setup = self._launcher.setup
+            clean = of_messages(setup.settings)
+            self._transcript = Transcript(setup.environment, setup.cwd, CLAUDE_VERSION, clean)
             self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.session_id)
         invocation = self._invocation
         return Output(

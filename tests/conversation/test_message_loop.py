@@ -79,6 +79,10 @@ class Launched:
         self.report = None
         self.timeouts = dict(TIMEOUTS)
 
+    @property
+    def turns(self):
+        return self
+
     def pump(self, previous):
         return Pump(self._translation)
 

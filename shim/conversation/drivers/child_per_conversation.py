@@ -58,7 +58,7 @@ class TwoWay(ChildDriver):
         else:
             child, pump = self._child, self.pump
             await self._skip_late(child, pump)
-            pump.begin(self.launcher.terms())
+            pump.begin(self.launcher.turns.terms())
         self._listen(pump, message)
         if await self._end_interrupted(pump):  # while the last child was being ended, or this one started
             await child.stop()
@@ -82,7 +82,7 @@ class TwoWay(ChildDriver):
             except ShimError as error:
                 await self._fail(pump, error)
                 return
-            pump.anew(self.launcher.tried)  # of what is played
+            pump.anew(self.launcher.standing.tried)  # of what is played
             over = await self._say(child, pump, prompt)
         if over and not self._stalled and self._cut_short(pump):
             self._deadlines.again()
@@ -92,7 +92,7 @@ class TwoWay(ChildDriver):
         if await self._end(child, pump, over=over and not self._stalled) or await self._end_interrupted(pump):
             return
         try:  # the stream was cut
-            self.launcher.again(pump.translation)
+            self.launcher.turns.again(pump)
             child, _ = await self._begin(message, pump)
         except ShimError as error:
             await self._fail(pump, error)
@@ -132,7 +132,7 @@ class TwoWay(ChildDriver):
         self._heard = self._outdated = False
         self._deadlines.begin()
         self._child = child = Child(*started._replace(stdin=b""))
-        self.pump = pump = pump or self.launcher.pump(self.pump)
+        self.pump = pump = pump or self.launcher.turns.pump(self.pump)
         self._serving = anyio.CancelScope()
         self._tasks.start_soon(self._serve, child, self._serving)
         self._tasks.start_soon(self._watch, child)

@@ -36,7 +36,7 @@ class OneWay(ChildDriver):
         self._begin_turn()
         child = Child(*started)
         try:
-            self.pump = pump = self.launcher.pump(self.pump)
+            self.pump = pump = self.launcher.turns.pump(self.pump)
             self._listen(pump, message)
             if not (await self._serve(child, pump) or await self._end_interrupted(pump)):
                 await self._once_more(pump, message)
@@ -48,7 +48,7 @@ class OneWay(ChildDriver):
     async def _once_more(self, pump: Pump, message: Message) -> None:
         """Another child for the same message: the first one's stream was cut."""
         try:
-            self.launcher.again(pump.translation)
+            self.launcher.turns.again(pump)
             started = self.launcher.start(message.text)
         except ShimError as error:
             await self._fail(pump, error)

@@ -129,7 +129,7 @@ class ChildDriver:
         """A command that is carried out before the frontend has the lines."""
         match command:
             case Remember() if self.pump is not None:
-                self.launcher.remember(self.pump.translation)
+                self.launcher.turns.remember(self.pump)
             case Expect(timeout):
                 self._deadlines.listen(timeout)
             case Stage():
@@ -219,12 +219,12 @@ class ChildDriver:
     def _listen(self, pump: Pump, message: Message) -> None:
         """The turn that begins answers `message`."""
         hooks = self._control is not None and bool(self._control.facts.hooks)
-        pump.answer(message, echo=self.launcher.echo, hooks=hooks)
+        pump.answer(message, echo=self.launcher.turns.echo, hooks=hooks)
 
     def _unbegun(self, message: Message) -> Pump:
         """The turn of a message that no child answers."""
-        self.pump = pump = self.launcher.pump(self.pump)
-        pump.answer(message, echo=self.launcher.echo, hooks=False)
+        self.pump = pump = self.launcher.turns.pump(self.pump)
+        pump.answer(message, echo=self.launcher.turns.echo, hooks=False)
         return pump
 
     async def _refuse(self, message: Message, error: Exception) -> None:
@@ -285,7 +285,7 @@ class ChildDriver:
         Without `stderr` the child has said how its turn ended, and stays.
         """
         done = self._interrupted or self._stalled or self._stage is Stage.FINISHED
-        if not self.launcher.retries or self._again or done:
+        if not self.launcher.turns.retries or self._again or done:
             return False
         self._again = pump.retry(child_exit, stderr)
         if self._again:

@@ -59,7 +59,7 @@ class Fallback:
                 break
             self._driver = self._next(why)
         driver = self._driver
-        driver.launcher.tried = ()
+        driver.launcher.standing.tried = ()
         self._said = driver.pump
         assert self._said is not None
         self._answered = self._said.spoken or not self._said.failed
@@ -69,7 +69,7 @@ class Fallback:
 
     async def _ask(self, driver: ChildDriver, message: Message, before: tuple[Tried, ...]) -> Tried | None:
         """One vendor's turn; why another one is to be asked, None where this one has the turn."""
-        driver.launcher.tried = before
+        driver.launcher.standing.tried = before
         if not self._candidates.left:
             await driver.turn(message)
             return None
@@ -87,7 +87,7 @@ class Fallback:
             raise failure
         if hold.why is not None:
             self._note(driver, hold.why)
-            driver.pump = driver.launcher.pump(last)  # a signal that comes now finds a turn that has not begun
+            driver.pump = driver.launcher.turns.pump(last)  # a signal that comes now finds a turn that has not begun
         return hold.why
 
     async def _expire(self, driver: ChildDriver) -> None:
@@ -107,7 +107,7 @@ class Fallback:
         """Record that a vendor was passed over."""
         launcher, started = driver.launcher, self._hold.started
         if started and driver.pump is not None:
-            launcher.note_account(driver.pump.translation)
+            launcher.turns.note_account(driver.pump)
         if launcher.recorder is not None:
             launcher.recorder.note(PASSED_OVER, started=started, **why.fact())
 
@@ -130,7 +130,7 @@ class Fallback:
 
     def _hold_back(self, launcher: Launcher) -> None:
         """What this vendor says goes through the hold."""
-        launcher.make_pump = partial(HeldPump, self._hold)
+        launcher.turns.make_pump = partial(HeldPump, self._hold)
 
     async def never_begin(self, message: Message) -> None:
         """End the turn of a message that was interrupted before a vendor was asked, or between two vendors."""

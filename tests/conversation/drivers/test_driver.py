@@ -28,7 +28,7 @@ class Flood:
 def driver():
     launcher = Launched(open_translation("demo", stable=True), 5.0)
     launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT")
-    return OneWay(launcher, Paper()), launcher.pump(None)
+    return OneWay(launcher, Paper()), launcher.turns.pump(None)
 
 
 @pytest.mark.anyio

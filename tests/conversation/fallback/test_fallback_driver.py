@@ -26,8 +26,12 @@ class Launched:
 
     def __init__(self, name):
         self.vendor = SimpleNamespace(name=name, unattended=False)
-        self.tried = ()
+        self.standing = SimpleNamespace(tried=())
         self.recorder = None
+
+    @property
+    def turns(self):
+        return self
 
     def pump(self, previous):
         return self.make_pump(open_translation("demo", partial=False, stable=True))
@@ -51,7 +55,7 @@ class Vendor(ChildDriver):
 
     async def turn(self, message):
         self.turns += 1
-        self.pump = self.launcher.pump(self.pump)
+        self.pump = self.launcher.turns.pump(self.pump)
         if self._words:
             self.pump.turn.say(self._words)
             self.pump.turn.ended()
@@ -118,4 +122,4 @@ async def test_the_next_vendor_is_asked_when_the_one_before_has_gone():
             assert two.bee.turns == 0
             two.ant.left.set()
     assert (two.ant.turns, two.bee.turns) == (1, 1) and b"I am bee." in two.paper.said
-    assert [it.vendor for it in two.bee.launcher.tried] == []  # given to its turn, and then it was over
+    assert [it.vendor for it in two.bee.launcher.standing.tried] == []  # given to its turn, and then it was over

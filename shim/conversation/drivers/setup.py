@@ -1,0 +1,155 @@
+"""What a vendor is started with, and what is known of its session by now: shared by its launcher and its turns."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from shim.channels.log import Log
+from shim.core.claude.argv import Invocation
+from shim.core.claude.policy import Policy
+from shim.core.dialects import DIALECTS, Dialect
+from shim.core.errors import Tried
+from shim.core.vendor.vendor import Vendor
+from shim.state.config import Settings, VendorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shim.core.turn.terms import Structured
+    from shim.recording.recorder import Recorder
+    from shim.state.spill import Spill
+    from shim.state.store import Session
+
+
+class Setup(NamedTuple):
+    """What holds for one vendor through a whole conversation.
+
+    environment   what the drop-in was started with
+    recorder      None where nothing is recorded
+    flat          no line of a real claude passes as it is
+    """
+
+    vendor: Vendor
+    invocation: Invocation
+    settings: Settings
+    environment: Mapping[str, str]
+    cwd: str
+    log: Log
+    recorder: "Recorder | None" = None
+    flat: bool = False
+
+    @property
+    def own(self) -> VendorSettings:
+        """The settings of the vendor."""
+        return self.settings.of(self.vendor.name)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect of our stdout."""
+        return DIALECTS[self.settings.dialect]
+
+    def policy(self) -> Policy:
+        """The rules of the invocation and of the settings."""
+        return Policy(
+            only=self.invocation.tools,
+            denied=(*self.invocation.disallowed_tools, *self.settings.deny),
+            hidden=self.settings.hide,
+            allowed=self.invocation.allowed_tools,
+        )
+
+    def removed(self) -> tuple[str, ...]:
+        """Claude's names of the tools that are denied as a whole."""
+        return tuple(sorted(self.policy().denied))
+
+
+class Standing:
+    """What is known by now of a vendor's session and of its child.
+
+    known      the stored session that the conversation goes on with, if there is one
+    resume     the vendor's own id of the session that goes on; None while the vendor has none
+    given      the id of a session that began under ours: the vendor may not say it
+    forks      the next child begins another session with what was said in this one
+    started    a child was started
+    listens    the last child that was started stays, and is told messages through its stdin
+    prefixed   the session was told the system prompts, in front of its first message
+    answered   a message was answered
+    tried      the vendors that were asked before this one, of which the next turn tells
+    """
+
+    def __init__(self, setup: Setup, known: "Session | None") -> None:
+        invocation = setup.invocation
+        self.known = known
+        self.resume = (known.vendor_session or None) if known else invocation.resume
+        self.given: str | None = None
+        self.forks = invocation.fork_session
+        self.started = self.listens = self.prefixed = self.answered = False
+        self.tried: tuple[Tried, ...] = ()
+
+    def name(self, invocation: Invocation, vendor: Vendor, fresh: str) -> Invocation:
+        """The invocation with the id of the session that begins; `fresh` where the frontend chose none.
+
+        An id is given once: what began under it may be there, though the vendor never said so.
+        """
+        invocation = invocation._replace(fork_session=self.forks)
+        told = self.listens or vendor.given_id  # its id is ours then: one less to tell apart
+        if self.started:
+            invocation = invocation._replace(session_id=None)
+        elif told and not (self.resume or invocation.session_id or self.forks):
+            invocation = invocation._replace(session_id=fresh)
+        if vendor.given_id:
+            self.given = invocation.session_id or (self.given if self.resume else None)
+        return invocation
+
+
+class AnswerSchema:
+    """`--json-schema`: kept to by the vendor, or asked for in the prompt and read here.
+
+    A wrong one is refused for every vendor before anything runs: ArgumentError (contract 11).
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._schema, self._vendor = setup.invocation.json_schema, setup.vendor
+        self._reader: Callable[[str], Structured] | None = None
+        if self._schema is None:
+            return
+        from shim.conversation.drivers import structured
+
+        invocation = setup.invocation
+        talks = invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
+        if self._vendor.structures and not (talks and self._vendor.speaks):
+            structured.parsed(self._schema)
+        else:
+            self._reader = structured.reader(self._schema)
+
+    def reader(self, *, listens: bool) -> "Callable[[str], Structured] | None":
+        """What reads the answer; None where the vendor keeps to the schema, as no vendor does in a conversation."""
+        return self._reader if listens or not self._vendor.structures else None
+
+    def asked(self, prompt: str, *, listens: bool) -> str:
+        """The prompt, with the request for JSON behind it where the answer is read here."""
+        if self.reader(listens=listens) is None:
+            return prompt
+        from shim.conversation.drivers import structured
+
+        return structured.instruct(prompt, self._schema or "")
+
+
+class Keeper:
+    """Puts a text that is too large for a line, or for an argument, into a file of the session's."""
+
+    def __init__(self, setup: Setup, session: str) -> None:
+        self._setup = setup
+        self._session = session
+        self._spill: Spill | None = None
+
+    def __call__(self, text: str) -> str | None:
+        """The path of the file; None where it cannot be written: a copy must not cost the original."""
+        try:
+            from shim.state.spill import Spill
+
+            self._spill = self._spill or Spill(self._setup.environment, self._session)
+            path = self._spill.keep(text)
+            if self._setup.recorder is not None:
+                self._setup.recorder.note("spill", path=path, characters=len(text))
+            return path
+        except Exception:  # on a full disk not even an import is certain
+            return None

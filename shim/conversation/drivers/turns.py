@@ -1,0 +1,169 @@
+"""The turns of one vendor in a conversation: on which terms each begins, and what is remembered when it has ended."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from shim.channels.raw_output import tell
+from shim.conversation.drivers.setup import AnswerSchema, Setup, Standing
+from shim.core.claude.facts import Facts
+from shim.core.ids import parse_uuid
+from shim.core.reading.limits import Keep
+from shim.core.turn.terms import NO_THREAD, Pen, Terms
+from shim.core.vendor.pump import Pump
+from shim.core.vendor.translation import Translation
+from shim.core.vendor.vendor import Request
+from shim.process.environment import old_sdk
+from shim.process.vendor_home import home_of
+from shim.state import store
+from shim.state.files import aside_for
+
+if TYPE_CHECKING:
+    from shim.core.turn.turn import Turn
+
+
+class Turns:
+    """`keep` stores a text that is too large for a line; `environment` is that of the vendor's children."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        facts: Facts,
+        standing: Standing,
+        schema: AnswerSchema,
+        pen: Pen,
+        *,
+        keep: Keep,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._setup = setup
+        self._facts = facts
+        self._standing = standing
+        self._schema = schema
+        self._pen = pen
+        self._keep = keep
+        self._environment = environment
+        self.make_pump: Callable[..., Pump] = Pump
+        self._told: Turn | None = None  # the last turn whose secrets were counted on stderr
+        self._noted: Turn | None = None  # the last turn whose account was recorded
+
+    @property
+    def echo(self) -> bool:
+        """Whether a message of the frontend's is said back (contract C15)."""
+        return self._setup.invocation.replay_user_messages
+
+    @property
+    def retries(self) -> bool:
+        """Whether a stream that broke off is asked for once more (Yume's R11)."""
+        return self._setup.dialect.retries
+
+    # -- a turn begins -------------------------------------------------------------------------------------
+
+    def pump(self, previous: Pump | None) -> Pump:
+        """The pump of a new child; `previous` is that of the child before it."""
+        setup, vendor = self._setup, self._setup.vendor
+        before = None if previous is None else previous.turn
+        if self._standing.resume is None:  # the child begins a session of its own, which was told nothing yet
+            self._standing.prefixed = False
+            if before is not None:
+                before.conversation.vendor_session = None
+        inbound = setup.settings.max_inbound_bytes
+        translation = Translation(
+            vendor.translator, self.terms(), self._pen, before, inbound=inbound, aside=aside_for(inbound)
+        )
+        known = {} if previous is None else {"known": previous.known}
+        return self.make_pump(translation, saves_late=vendor.saves_late, **known)
+
+    def terms(self) -> Terms:
+        """What is agreed for the turn that begins now."""
+        setup, facts, standing = self._setup, self._facts, self._standing
+        vendor, invocation, began = setup.vendor, setup.invocation, time.monotonic()
+        request = Request(invocation, "", vendor.modes.get(facts.mode, ()), facts.mode, removed=setup.removed())
+        counts = vendor.limits_turns and not standing.listens
+        return Terms(
+            vendor=vendor.shown,
+            replays=bool(vendor.plays),
+            fresh_id=facts.session_id,
+            session_id=self._session_id(),
+            model=facts.model if vendor.takes_model else None,
+            cwd=setup.cwd,
+            tools=vendor.available(request),
+            mode=facts.mode,
+            unattended=vendor.unattended,
+            max_turns=None if counts else invocation.max_turns,
+            turns_asked=invocation.max_turns,
+            budget=None if vendor.passthrough else invocation.max_budget_usd,
+            redact=setup.settings.redaction() == "all",
+            questions=(lambda: facts.prompts) if setup.dialect.asks_by_line else None,
+            policy=setup.policy() or None,
+            retracts=vendor.retracts or self.retries,
+            retries=self.retries,
+            worded=vendor.passthrough,
+            gate=vendor.gate,
+            login=vendor.login,
+            read=self._schema.reader(listens=standing.listens),
+            home=home_of(vendor, self._environment),
+            keep=self._keep,
+            thread=NO_THREAD if standing.known is None else standing.known.thread,
+            old_reader=old_sdk(setup.environment),
+            clean_exits=vendor.clean_exits,
+            tried=standing.tried,
+            clock=lambda: int((time.monotonic() - began) * 1000),
+        )
+
+    def _session_id(self) -> str | None:
+        """The id that the frontend chose; None leaves the choice to the vendor's first event."""
+        invocation, standing = self._setup.invocation, self._standing
+        ours = invocation.input_format == "stream-json" or standing.forks or standing.known is not None
+        if ours and not self._setup.vendor.passthrough:
+            return self._facts.session_id
+        return invocation.session_id or parse_uuid(invocation.resume or "")
+
+    # -- a turn has ended ----------------------------------------------------------------------------------
+
+    def again(self, pump: Pump) -> None:
+        """The next child answers the same message: in the vendor's session, if there is one to go on with."""
+        self.remember(pump)
+        if self._standing.resume is None:
+            pump.turn.conversation.vendor_session = None
+
+    def remember(self, pump: Pump) -> None:
+        """What the next child, and a later `--resume`, need to know. A real claude keeps its own sessions."""
+        setup, standing, turn = self._setup, self._standing, pump.turn
+        vendor, conversation = setup.vendor, turn.conversation
+        if pump.finished:
+            standing.answered = standing.answered or (turn.replies > 0 and not turn.is_error)
+            standing.tried = ()
+            facts: dict[str, Any] = {"cause": turn.cause, "account": pump.translation.account.report()}
+            setup.log("turn ended", **facts)
+            self._tell_redacted(pump)
+            self.note_account(pump)
+        self._facts.known_model, self._facts.cost = turn.model, conversation.cost
+        place = vendor.place() if vendor.place is not None else None
+        own = place or conversation.vendor_session or (standing.given if turn.began else None)
+        keeps_itself = vendor.passthrough and not setup.flat
+        if (keeps_itself and not place) or conversation.session_id is None or own is None:
+            return
+        if not place and vendor.saves_late and not standing.resume and not turn.usage:
+            own = ""  # the first reply was cut: there is nothing to go on with, but the id is the frontend's
+        standing.resume, standing.forks = own or None, False
+        if setup.invocation.no_session_persistence:
+            return
+        created = standing.known.created if standing.known else 0.0
+        session = store.Session(vendor.name, own, setup.cwd, turn.model, created, conversation.used(own))
+        store.remember(conversation.session_id, session, setup.environment)
+
+    def note_account(self, pump: Pump) -> None:
+        """Record once for a turn what was mended in it, and what was not understood."""
+        if self._setup.recorder is not None and pump.turn is not self._noted:
+            self._noted = pump.turn
+            self._setup.recorder.account(pump.translation.account)
+
+    def _tell_redacted(self, pump: Pump) -> None:
+        """Say once for a turn how many secrets were left out, where a person reads our stderr."""
+        counts = pump.translation.account.redacted
+        if counts and self._setup.dialect.counts_secrets and pump.turn is not self._told:
+            from shim.core.secrets.redactor import summary
+
+            self._told = pump.turn
+            tell(f"{self._setup.vendor.name}: {summary(counts)}\n")
