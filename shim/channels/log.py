@@ -1,11 +1,11 @@
 """The log, by structlog, which is imported only if a log is asked for. It goes to stderr or a file, never to stdout."""
 
 from collections.abc import Callable
-from typing import Any
 
 from shim.channels.raw_output import tell
 from shim.core.errors import FrontendError
 from shim.core.reading.account import SAMPLE_CHARACTERS
+from shim.core.reading.typed import Any
 
 LEVELS = ("debug", "info", "warning", "error")
 

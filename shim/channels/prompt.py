@@ -2,12 +2,12 @@
 
 import os
 import select
-from typing import TYPE_CHECKING
 
 from shim.channels.raw_output import tell
 from shim.core.claude.argv import Invocation
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.reading.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shim.channels.tap import Tap

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from shim.channels import early_signals
 from shim.channels.signals import Signals
@@ -11,6 +10,7 @@ from shim.core.claude import argv
 from shim.core.claude.argv import Invocation
 from shim.core.dialects import dialect_called
 from shim.core.errors import FrontendError, UnrecordedError
+from shim.core.reading.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shim.recording.recorder import Recorder

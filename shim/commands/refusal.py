@@ -6,7 +6,6 @@ Nothing of this is imported on the way of a turn that begins.
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from shim.channels import early_signals
 from shim.channels.raw_output import insist, tell
@@ -14,19 +13,14 @@ from shim.channels.signals import StoppedError
 from shim.channels.stamps import fresh_identity
 from shim.conversation.drivers.open_translation import open_pen
 from shim.conversation.invocation import terminator
+from shim.core.api_errors import Cause
 from shim.core.claude.argv import Invocation
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import Dialect, dialect_called
-from shim.core.errors import (
-    ArgumentError,
-    Cause,
-    FrontendError,
-    ShimError,
-    UnknownSessionError,
-    VendorError,
-)
+from shim.core.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
 from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
+from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.result import bare
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation

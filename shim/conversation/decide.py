@@ -6,7 +6,6 @@ frontend is answered first, and no child exists before its first message.
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from shim.channels.log import open_log
 from shim.channels.prompt import read_file_option, read_prompt
@@ -32,6 +31,7 @@ from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
+from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.vendor.routing import check_model, chosen, listed, routed
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
 from shim.process.find_program import found_on_path

@@ -14,9 +14,9 @@ from shim.channels.stdin import Source
 from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.drivers.driver import Driver
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
+from shim.core.api_errors import Cause
 from shim.core.claude.control import Control, Decided, Forbidden, Interrupt, ModeChosen, ModelChosen, Wish
 from shim.core.claude.messages import Message
-from shim.core.errors import Cause
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.process import strays
 

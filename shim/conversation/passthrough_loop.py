@@ -17,7 +17,7 @@ from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.exchange import Exchange
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
-from shim.core.errors import Cause
+from shim.core.api_errors import Cause
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
 from shim.core.vendor.commands import Command, Expect, Said, Stage, TellChild

@@ -5,12 +5,11 @@ started before, and a frontend's first questions are answered before.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from shim.channels.raw_output import offer, tell
 from shim.channels.stamps import fresh_uuid, now
 from shim.core.errors import ModeError, VendorError
-from shim.process import strays
+from shim.core.reading.typed import TYPE_CHECKING
 from shim.process.spawn import abandon
 
 if TYPE_CHECKING:
@@ -56,6 +55,8 @@ class Run:
         self._signals.started = True
         started = self._start(prompt)
         try:
+            from shim.process import strays
+
             strays.adopt()
             import anyio
 
@@ -95,6 +96,8 @@ class Run:
             recorder = self._launcher.recorder
             source = Source(limit=self._launcher.setup.settings.max_inbound_bytes, recorder=recorder)
             _answer_at_once(control, source, recorder)
+        from shim.process import strays
+
         strays.adopt()
         import anyio
 
@@ -163,6 +166,8 @@ class Run:
             raise
 
     def _relay(self, started: "Started") -> int:
+        from shim.process import strays
+
         strays.adopt()
         import anyio
 

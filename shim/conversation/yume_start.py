@@ -7,7 +7,6 @@ them stdin is shows in its first line.
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from shim.channels.prompt import CHUNK_BYTES, LARGER, NO_PROMPT
 from shim.channels.raw_output import tell
@@ -18,6 +17,7 @@ from shim.core.claude.messages import Message
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.ids import parse_uuid, vendor_id
 from shim.core.reading.account import printable
+from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import Call
 from shim.core.yume.words import yume_mode
 from shim.state import store

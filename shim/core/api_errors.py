@@ -10,11 +10,29 @@ invented: where a vendor names no status, the text has none.
 """
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import orjson
 
-from shim.core.errors import Cause
+# All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is `tests/support/truth.py`.
+Cause = Literal[
+    "clean",
+    "vendor_error",  # the vendor said that it failed
+    "auth",
+    "rate_limit",
+    "limit",  # of turns, time or money, that the user set
+    "denied",  # a call that must not run had begun
+    "refused",  # by us before the start, by the vendor's trust gate, or by the model's filter
+    "truncated",  # its output ended without an end event, or in the middle of its work
+    "exit_code",
+    "signal",
+    "stall",
+    "interrupted",
+    "not_found",  # the vendor's program, or the session
+    "protocol",  # it printed something else than it was started to print
+    "internal",
+]
+CAUSES = frozenset(get_args(Cause))
 
 
 class Failure(NamedTuple):

@@ -1,7 +1,8 @@
 """The dialects of our stdout, as data."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from shim.core.reading.typed import NamedTuple
 
 
 class Dialect(NamedTuple):

@@ -1,33 +1,16 @@
-"""Errors by whose fault they are: the frontend's, the vendor's or the machine's; and all causes of a result.
+"""Errors by whose fault they are: the frontend's, the vendor's or the machine's.
 
 A vendor of a list that did not answer is not an error yet: `init.shim`, `result.shim` and errors name it as `Tried`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
 
 from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
-# All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is `tests/support/truth.py`.
-Cause = Literal[
-    "clean",
-    "vendor_error",  # the vendor said that it failed
-    "auth",
-    "rate_limit",
-    "limit",  # of turns, time or money, that the user set
-    "denied",  # a call that must not run had begun
-    "refused",  # by us before the start, by the vendor's trust gate, or by the model's filter
-    "truncated",  # its output ended without an end event, or in the middle of its work
-    "exit_code",
-    "signal",
-    "stall",
-    "interrupted",
-    "not_found",  # the vendor's program, or the session
-    "protocol",  # it printed something else than it was started to print
-    "internal",
-]
-CAUSES = frozenset(get_args(Cause))
+if TYPE_CHECKING:
+    from shim.core.api_errors import Cause
 
 # Characters of a vendor's reason, which every init and every result repeats for a person.
 REASON_CHARACTERS = 300
@@ -39,7 +22,7 @@ class Tried(NamedTuple):
     """One vendor that was asked before: its name, the cause that its result would have, and its words."""
 
     vendor: str
-    cause: Cause
+    cause: "Cause"
     reason: str
 
     def fact(self) -> dict[str, Any]:
@@ -47,7 +30,7 @@ class Tried(NamedTuple):
         return {"vendor": self.vendor, "cause": self.cause, "reason": self.reason}
 
 
-def tried(vendor: str, cause: Cause, words: str) -> Tried:
+def tried(vendor: str, cause: "Cause", words: str) -> Tried:
     """A `Tried` whose words are one short printable line."""
     reason = " ".join(printable(words).split())
     if len(reason) > REASON_CHARACTERS:
@@ -62,6 +45,8 @@ def listed(before: Sequence[Tried]) -> str:
 
 def read_tried(fact: Mapping[str, Any]) -> Tried:
     """The reverse of `fact`. Any JSON is accepted."""
+    from shim.core.api_errors import CAUSES
+
     cause: Cause = next((cause for cause in CAUSES if cause == fact.get("cause")), "vendor_error")
     return tried(str(fact.get("vendor"))[:NAME_CHARACTERS], cause, str(fact.get("reason")))
 
@@ -74,7 +59,7 @@ class ShimError(Exception):
     vendors of a list that were asked before that one.
     """
 
-    cause: Cause = "refused"
+    cause: "Cause" = "refused"
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

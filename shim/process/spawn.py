@@ -10,7 +10,8 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from io import FileIO
-from typing import TYPE_CHECKING, NamedTuple
+
+from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import subprocess

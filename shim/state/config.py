@@ -7,13 +7,13 @@ file, key, what was found and what is allowed.
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from shim.core.claude.argv import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError
 from shim.core.ids import vendor_name
 from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.reading.typed import Any, NamedTuple
 
 CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
 

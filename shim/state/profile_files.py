@@ -9,10 +9,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from shim import __version__, vendors
 from shim.core.errors import FrontendError
+from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.vendor import Vendor
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load import files

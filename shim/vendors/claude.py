@@ -1,8 +1,7 @@
 """claude: the real one, passed through. It is found on PATH behind our own file, which is never started again."""
 
-from typing import Any
-
 from shim.core.claude.argv import FLAGS
+from shim.core.reading.typed import Any
 from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
 from shim.core.vendor.versions import VersionProbe
 

@@ -6,8 +6,8 @@ and nested agents in whole lines; a synthetic line in front of the result of a f
 
 from typing import Any
 
+from shim.core.api_errors import Cause
 from shim.core.claude.usage import count, known
-from shim.core.errors import Cause
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translator import Event, StreamedTranslator, Translator
 from shim.vendors.claude_speech import unanswerable

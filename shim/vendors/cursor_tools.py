@@ -4,9 +4,7 @@ Its arguments carry internals (ids, parsed commands), so only the keys that are 
 some keys with underscores.
 """
 
-from typing import Any
-
-from shim.core.reading.json_text import dump
+from shim.core.reading.typed import Any
 from shim.core.vendor.tools import Arguments, Tool, edits, todos
 
 _EDIT_ITEMS = edits("oldText", "newText", "replaceAll")
@@ -209,4 +207,6 @@ def _tree(root: dict[str, Any]) -> str:
 
 
 def _json(value: object) -> str:
+    from shim.core.reading.json_text import dump
+
     return dump(value).decode()

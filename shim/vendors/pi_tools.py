@@ -1,7 +1,6 @@
 """pi's tools in Claude's names, and what they return (pi page, section 6)."""
 
-from typing import Any
-
+from shim.core.reading.typed import Any
 from shim.core.vendor.tools import Tool, edits, milliseconds
 
 TOOLS = {

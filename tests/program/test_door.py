@@ -10,6 +10,63 @@ from box import ANSWER, ASK
 HEAVY = {"typer", "rich", "structlog", "importlib.metadata", "pydantic", "platformdirs", "click", "pathlib", "tomllib"}
 
 
+# What may be loaded when the vendor's program is started: the launch, and what decides about it. Whoever adds to this
+# makes each turn wait for it; `make bench` says how long.
+BEFORE_THE_CHILD = {
+    "shim", "shim.__main__",
+    "shim.channels", "shim.channels.early_signals", "shim.channels.log", "shim.channels.prompt",
+    "shim.channels.raw_output", "shim.channels.signals", "shim.channels.stamps",
+    "shim.commands", "shim.commands.dropin",
+    "shim.conversation", "shim.conversation.decide", "shim.conversation.drivers", "shim.conversation.drivers.launcher",
+    "shim.conversation.drivers.setup",
+    "shim.conversation.fallback", "shim.conversation.fallback.candidates", "shim.conversation.fallback.vendor_list",
+    "shim.conversation.invocation", "shim.conversation.wire",
+    "shim.core", "shim.core.dialects", "shim.core.errors", "shim.core.ids",
+    "shim.core.claude", "shim.core.claude.argv", "shim.core.claude.facts", "shim.core.claude.policy",
+    "shim.core.reading", "shim.core.reading.account", "shim.core.reading.lines", "shim.core.reading.typed",
+    "shim.core.vendor", "shim.core.vendor.routing", "shim.core.vendor.tools", "shim.core.vendor.vendor",
+    "shim.core.vendor.versions",
+    "shim.process", "shim.process.environment", "shim.process.find_program", "shim.process.spawn",
+    "shim.profiles", "shim.profiles.bundled",
+    "shim.state", "shim.state.config", "shim.state.own_vendors",
+    "shim.vendors",
+}  # fmt: skip
+OF_A_PROFILE = {
+    "shim.profiles.check", "shim.profiles.check.toml_errors", "shim.profiles.compile", "shim.profiles.compile.tools",
+    "shim.profiles.load", "shim.profiles.load.files", "shim.profiles.load.launch", "shim.profiles.load.vendor",
+    "shim.profiles.load.prompt", "shim.profiles.load.words", "shim.state.files", "shim.state.profile_files",
+}  # fmt: skip
+OF_THE_VENDOR = {
+    "pi": {"shim.vendors.pi", "shim.vendors.pi_tools"},
+    "qwen": {"shim.vendors.qwen", "shim.vendors.qwen_tools"},
+    "cursor": {"shim.vendors.cursor", "shim.vendors.cursor_tools"},
+    "claude": {"shim.vendors.claude"},
+    "demo": {"shim.vendors.demo"},
+    "codex": OF_A_PROFILE,
+    "gemini": OF_A_PROFILE,
+    "opencode": OF_A_PROFILE,
+}
+LATE = {"anyio", "asyncio", "ctypes", "dataclasses", "inspect", "orjson", "subprocess", "tomllib", "typing", "uuid"}
+
+AT_THE_START = """
+import os, sys
+from shim.__main__ import main
+
+def started(event, arguments):
+    if event in ("os.posix_spawn", "subprocess.Popen") and not told:
+        told.append(event)
+        sys.stderr.write("\\n".join(sys.modules))
+        sys.stderr.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+told = []
+sys.addaudithook(started)
+try:
+    main()
+except SystemExit:  # the stand-in says nothing, which is a failure of its turn
+    assert told
+"""
+
 WRAPPER = """
 import sys
 from shim.__main__ import main
@@ -26,11 +83,11 @@ def ours(modules):
 
 @pytest.fixture
 def look(box):
-    """Run `shim ARGUMENTS` and say what it imported."""
+    """Run `shim ARGUMENTS` and say what it imported: in all, or until a program was started."""
 
-    def run(*arguments, **environment):
+    def run(*arguments, wrapper=WRAPPER, **environment):
         done = subprocess.run(
-            [sys.executable, "-P", "-c", WRAPPER, *arguments],
+            [sys.executable, "-P", "-c", wrapper, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -51,6 +108,17 @@ def test_a_turn_imports_nothing_for_people(box, look):
     assert not HEAVY & modules
     own = {name for name in ours(modules) if name.startswith("shim.vendors.")}
     assert own == {"shim.vendors.demo", "shim.vendors.demo_stream"}
+
+
+@pytest.mark.parametrize("vendor", OF_THE_VENDOR)
+def test_a_vendors_program_is_started_before_anything_is_loaded_that_its_launch_does_not_need(box, look, vendor):
+    program = box.program("standin", "cat > /dev/null\n")
+    for _ in range(2):  # what a profile says is remembered by the first run
+        modules = look(
+            "claude", *ASK, "--output-format", "text", wrapper=AT_THE_START, SHIM_VENDOR=vendor, SHIM_BIN=program
+        )
+    assert ours(modules) - BEFORE_THE_CHILD == OF_THE_VENDOR[vendor]
+    assert not (LATE | HEAVY) & modules
 
 
 @pytest.mark.parametrize("word", ["--version", "-v"])

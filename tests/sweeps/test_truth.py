@@ -16,8 +16,7 @@ from sweeps import examples
 from truth import AGREEMENTS, check_truth
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.api_errors import KINDS
-from shim.core.errors import CAUSES
+from shim.core.api_errors import CAUSES, KINDS
 from shim.core.turn.result import Exit
 
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}

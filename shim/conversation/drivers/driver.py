@@ -13,10 +13,11 @@ from shim.channels.raw_output import tell
 from shim.channels.stdout import Output
 from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.launcher import Launcher
+from shim.core.api_errors import Cause
 from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
-from shim.core.errors import Cause, ShimError
+from shim.core.errors import ShimError
 from shim.core.turn.result import Exit
 from shim.core.vendor.commands import Command, Commands, Expect, Observe, Remember, Stage
 from shim.core.vendor.pump import Pump

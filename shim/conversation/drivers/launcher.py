@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
 
 from shim.conversation.drivers.setup import AnswerSchema, Keeper, Setup, Standing
 from shim.core.errors import FrontendError, ShimError, Tried
+from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.vendor.vendor import Launch, Request, Vendor
 from shim.process.environment import child_environment, extra_arguments, launch_environment
 from shim.process.find_program import find_launcher, find_program, unheard

@@ -1,13 +1,13 @@
 """What a vendor is started with, and what is known of its session by now: shared by its launcher and its turns."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
 
 from shim.channels.log import Log
 from shim.core.claude.argv import Invocation
 from shim.core.claude.policy import Policy
 from shim.core.dialects import DIALECTS, Dialect
 from shim.core.errors import Tried
+from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.vendor.vendor import Vendor
 from shim.state.config import Settings, VendorSettings
 

@@ -1,10 +1,10 @@
 """The vendors that may answer in each other's place: which one is at it, and which ones are left."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from shim.conversation.drivers.launcher import Launcher
 from shim.core.errors import Tried
+from shim.core.reading.typed import NamedTuple
 
 
 class Candidate(NamedTuple):

@@ -4,7 +4,8 @@ A driver sees a pump like any other. What the vendor says is held until the turn
 it comes at once. Where the vendor does not answer, its turn ends without a line, and the hold has the reason.
 """
 
-from shim.core.errors import Cause, ModeError, Tried, VendorError, tried
+from shim.core.api_errors import Cause
+from shim.core.errors import ModeError, Tried, VendorError, tried
 from shim.core.turn.outcome import UNANSWERED_CAUSES, Exit
 from shim.core.vendor.commands import NO_COMMANDS, Ask, Commands, Remember, Said, Stage
 from shim.core.vendor.pump import Known, Pump

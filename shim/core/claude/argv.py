@@ -4,11 +4,11 @@ Pure: words in, one frozen value out. Nothing is looked up in files or in the en
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
 
 from shim.core.dialects import DIALECTS, dialect_called
 from shim.core.errors import FrontendError
 from shim.core.ids import parse_uuid
+from shim.core.reading.typed import Any, NamedTuple
 
 # Field of the Invocation → the flag, spelled as Claude's own help spells it. The spelling is the grammar:
 #   no value · <value> takes the next word, whatever it is · [value] takes it unless it begins with a dash ·

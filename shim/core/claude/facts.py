@@ -1,7 +1,8 @@
 """What a frontend may ask and change in the middle of a conversation: the vendor's name, models, mode, prompts."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+
+from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shim.core.claude.hooks import Hooks

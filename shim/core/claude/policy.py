@@ -1,9 +1,13 @@
 """Which tools are listed, allowed, denied or hidden in a turn, by Claude's names (surface page, permission modes)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
 
-Verdict = Literal["allow", "deny", "hide"]
+from shim.core.reading.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Verdict = Literal["allow", "deny", "hide"]
 
 ALLOWED_RULES = 1000  # the last ones are kept; each comes from a person's answer
 
@@ -73,7 +77,7 @@ class Policy:
             and (self.only is None or name in self.only or name == STRUCTURED)
         ]
 
-    def verdict(self, name: str, arguments: Mapping[str, Any]) -> Verdict:
+    def verdict(self, name: str, arguments: Mapping[str, Any]) -> "Verdict":
         """The verdict on a call that the vendor makes although it was told not to."""
         if name in self.hidden:
             return "hide"

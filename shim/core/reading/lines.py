@@ -1,7 +1,8 @@
 """Bytes into lines: split on LF only, keep the unfinished rest, refuse to grow without end."""
 
 from collections.abc import Callable
-from typing import Protocol
+
+from shim.core.reading.typed import Protocol
 
 # A longer line is skipped while it streams by: no agent prints one on purpose, and 64 MB is
 # three times the largest seen (a base64 image inside a cumulative message).

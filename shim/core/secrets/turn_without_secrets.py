@@ -9,9 +9,10 @@ frontend itself said, which is no news to it.
 from collections.abc import Mapping
 from typing import Any
 
+from shim.core.api_errors import Cause
 from shim.core.claude.complete_lines import Passing
 from shim.core.claude.permissions import Permission
-from shim.core.errors import Cause, Tried
+from shim.core.errors import Tried
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import as_content
 from shim.core.secrets.lines import RedactedLines

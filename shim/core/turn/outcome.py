@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from shim.core.api_errors import Failure, classify
-from shim.core.errors import Cause, Tried, tried
+from shim.core.api_errors import Cause, Failure, classify
+from shim.core.errors import Tried, tried
 from shim.core.reading.account import uncoloured
 from shim.core.reading.head_and_tail import head_and_tail
 from shim.core.turn.machine import CLOSED, NEW, Machine, State

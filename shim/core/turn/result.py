@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from shim.core.api_errors import api_text
+from shim.core.api_errors import Cause, api_text
 from shim.core.claude.usage import NO_USAGE, count
-from shim.core.errors import Cause, listed
+from shim.core.errors import listed
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import cut

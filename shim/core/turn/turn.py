@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Literal
 
-from shim.core.api_errors import Failure, classify
+from shim.core.api_errors import Cause, Failure, classify
 from shim.core.claude.hooks import Seen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Permission
 from shim.core.claude.usage import Usage, dollars
-from shim.core.errors import Cause, Tried
+from shim.core.errors import Tried
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact
 from shim.core.turn.closing import Closing

@@ -7,11 +7,11 @@ nothing.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shim.core.api_errors import Failure, classify
+from shim.core.api_errors import Cause, Failure, classify
 from shim.core.claude.hooks import Seen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Permission
-from shim.core.errors import Cause, ShimError, Tried
+from shim.core.errors import ShimError, Tried
 from shim.core.turn.machine import CLOSED, NEW
 from shim.core.turn.outcome import Exit, open_calls
 from shim.core.turn.terms import Terms

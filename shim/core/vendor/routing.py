@@ -1,7 +1,8 @@
 """Names of vendors: a prefix `VENDOR:MODEL`, a list in SHIM_VENDOR (surface page, The vendor of a turn)."""
 
 from collections.abc import Collection
-from typing import NamedTuple
+
+from shim.core.reading.typed import NamedTuple
 
 _MODEL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-[]=, ")
 MODEL_CHARACTERS = 200

@@ -6,7 +6,8 @@ own name and arguments. Most entries are a rename; the few that need two fields 
 
 from collections.abc import Callable, Mapping
 from posixpath import normpath
-from typing import Any
+
+from shim.core.reading.typed import Any
 
 Arguments = dict[str, Any]
 Reshape = Callable[[Arguments], tuple[str, Arguments]]

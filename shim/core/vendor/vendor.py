@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shim.core.claude.argv import Invocation
 from shim.core.errors import ModeError
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.core.vendor.tools import Tools, vendor_names
 from shim.core.vendor.versions import VersionProbe
 

@@ -5,7 +5,7 @@ stands behind them (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) does not count: a 
 preview of than to what came before.
 """
 
-from typing import NamedTuple
+from shim.core.reading.typed import NamedTuple
 
 ANSWER_CHARACTERS = 4000  # characters that a pattern sees
 VERSION_CHARACTERS = 64  # of one; a program that prints a page has no version

@@ -4,9 +4,9 @@ yume-cli start --provider P --model M --cwd D --session-id ID [--prompt P] [--re
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from shim.core.claude.argv import Invocation
+from shim.core.reading.typed import NamedTuple
 
 # Flag → the field of the Call that it fills, "" for what has no meaning here; None for a switch. What is not in the
 # table takes the next word unless that is a flag. Each is known in camelCase too, as `--historyFile` is.

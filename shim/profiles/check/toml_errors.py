@@ -4,10 +4,10 @@ tomllib gives no lines, so the line is looked for in the text once something is 
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import re

@@ -29,8 +29,8 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, get_args
 
+from shim.core.api_errors import Cause
 from shim.core.claude.usage import ORDER
-from shim.core.errors import Cause
 from shim.core.vendor.tools import Tools
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.fields import field, fields, optional, truth

@@ -14,8 +14,8 @@ stream with its result (`hide`; a call that is denied is not hidden).
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
+from shim.core.reading.typed import Any
 from shim.core.vendor.tools import Arguments, Tool
 from shim.profiles.check.toml_errors import Spot
 

@@ -6,9 +6,9 @@ How a file is read is the caller's affair: bundled ones come from this package, 
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.core.errors import FrontendError
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.vendor.vendor import Vendor
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.load.vendor import build, merged

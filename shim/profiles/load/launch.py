@@ -41,9 +41,9 @@ names a folder (also darwin) with `.toml` files in it, which go before ours.
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NamedTuple
 
 from shim.core.errors import FrontendError
+from shim.core.reading.typed import Any, NamedTuple
 from shim.core.vendor.tools import Tools, vendor_names
 from shim.core.vendor.vendor import Launch, Report, Request, as_stdin
 from shim.core.vendor.versions import VersionProbe, conditions

@@ -1,8 +1,7 @@
 """Where a prompt goes: into an argument, to stdin, or into a file of ours (`launch` has how a profile says it)."""
 
-from typing import NamedTuple
-
 from shim.core.errors import FrontendError
+from shim.core.reading.typed import NamedTuple
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Request, as_argument
 from shim.profiles.check.toml_errors import Spot
 

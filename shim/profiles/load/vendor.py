@@ -47,9 +47,9 @@ anything is started, so that a mistake in it is told of in time.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.policy import MODES
+from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.tools import Tools
 from shim.core.vendor.vendor import Vendor
 from shim.profiles.check.toml_errors import Source, Spot

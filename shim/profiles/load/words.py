@@ -1,9 +1,9 @@
 """The words of a command line: literal, with placeholders, or under a condition (`launch` has how they are said)."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from shim.core.errors import FrontendError
+from shim.core.reading.typed import Any
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.load.prompt import Prompt
 

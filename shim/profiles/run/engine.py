@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from shim.core.api_errors import Cause
 from shim.core.claude.usage import NO_USAGE, Usage, count
-from shim.core.errors import Cause
 from shim.core.reading.account import Account
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tools, translate

@@ -821,7 +821,8 @@ def test_the_module_is_pure() -> None:
     tree = ast.parse(inspect.getsource(argv))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    assert imported == {"collections.abc", "typing", "shim.core.dialects", "shim.core.errors", "shim.core.ids"}
+    ours = {"shim.core.dialects", "shim.core.errors", "shim.core.ids", "shim.core.reading.typed"}
+    assert imported == {"collections.abc", *ours}
     code = "import sys, shim.core.claude.argv; print(*{'typer', 'rich', 'pathlib', 'anyio'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == ""

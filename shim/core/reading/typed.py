@@ -1,0 +1,41 @@
+"""The names of `typing` that modules need which are loaded before a child is started, without its import.
+
+A child would wait 3 ms for that import. A type checker sees `typing` itself; at run time a `NamedTuple` is made by
+`collections`, and the other names stand in annotations only.
+"""
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any as Any
+    from typing import NamedTuple as NamedTuple
+    from typing import Protocol as Protocol
+else:
+    from collections import namedtuple
+
+    OF_THE_CLASS = {"__module__", "__qualname__", "__annotations__", "__annotate_func__", "__classdictcell__"}
+
+    class _Maker(type):
+        """Makes a tuple with names of a class with annotated fields."""
+
+        def __new__(cls, name, bases, namespace):
+            if not bases:
+                return super().__new__(cls, name, bases, namespace)
+            annotations = namespace.get("__annotations__") or namespace["__annotate_func__"](1)  # of Python 3.14
+            defaults = [namespace[field] for field in annotations if field in namespace]
+            made = namedtuple(name, annotations, defaults=defaults, module=namespace["__module__"])
+            for key, value in namespace.items():
+                if key not in annotations and key not in OF_THE_CLASS:
+                    setattr(made, key, value)
+            made.__annotations__ = annotations
+            made.__qualname__ = namespace["__qualname__"]
+            return made
+
+    class NamedTuple(metaclass=_Maker):
+        """As `typing.NamedTuple`."""
+
+    class Any:
+        """As `typing.Any`, in annotations."""
+
+    class Protocol:
+        """As `typing.Protocol`, in annotations."""

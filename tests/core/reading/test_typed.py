@@ -1,0 +1,61 @@
+"""Our `NamedTuple`, which stands for that of `typing` where a child would wait for its import."""
+
+import inspect
+import typing
+
+import pytest
+
+from shim.core.reading import typed
+
+
+def tuples(maker):
+    """The same class, made by each."""
+
+    class Point(maker):
+        """A place."""
+
+        x: int
+        y: int = 2
+        name: "str | None" = None
+
+        @property
+        def total(self) -> int:
+            """The sum."""
+            return self.x + self.y
+
+        def moved(self, by: int) -> "Point":
+            """Another place."""
+            return self._replace(x=self.x + by)
+
+    return Point
+
+
+@pytest.fixture
+def pair():
+    return tuples(typed.NamedTuple), tuples(typing.NamedTuple)
+
+
+def test_a_tuple_with_names_is_what_typing_makes(pair):
+    for one in pair:
+        point = one(1)
+        assert point == (1, 2, None) == tuple(point) and isinstance(point, tuple)
+        assert (point.x, point.y, point.total, point.moved(by=3).x) == (1, 2, 3, 4)
+        assert point._asdict() == {"x": 1, "y": 2, "name": None}
+        with pytest.raises(TypeError):
+            one()
+        with pytest.raises(AttributeError):
+            point.x = 2
+
+
+@pytest.mark.parametrize(
+    "name", ["__name__", "__qualname__", "__module__", "__doc__", "_fields", "_field_defaults", "__bases__"]
+)
+def test_a_tuple_with_names_tells_of_itself_what_typings_does(pair, name):
+    ours, theirs = (getattr(one, name) for one in pair)
+    assert ours == theirs
+
+
+def test_the_fields_of_a_tuple_with_names_keep_their_annotations(pair):
+    ours, _ = pair
+    assert list(inspect.get_annotations(ours)) == ["x", "y", "name"]
+    assert inspect.get_annotations(ours)["x"] is int
