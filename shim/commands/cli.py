@@ -46,9 +46,15 @@ def run(arguments: list[str]) -> None:
     """Run `shim ARGUMENTS` and exit: 0 ok, 1 the thing failed, 2 usage."""
     _open_standard_files()
     try:
-        app(arguments, prog_name="shim")
+        try:
+            app(arguments, prog_name="shim")
+        finally:
+            sys.stdout.flush()  # here a failure can still be told
     except ShimError as error:
         _complain(str(error), error.hint)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(0)  # a reader that has seen enough is not a failure
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter writes to stdout again, and complains
         _complain(f"{error.filename or 'the output cannot be written'}: {error.strerror}")
