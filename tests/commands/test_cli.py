@@ -3,10 +3,9 @@
 import json
 import os
 import re
-import subprocess
 
 import pytest
-from box import ANSWER, END, START, ndjson, text
+from box import ANSWER, END, START, ndjson, run_shim, text
 from support import FIXTURES, STABLE_SESSION, check_turns, parse
 
 from shim import __version__
@@ -148,22 +147,11 @@ def test_a_reader_that_leaves_early_is_no_crash(box):
     path = FIXTURES / "pi" / "1.5.2-long1000" / "vendor.ndjson"
     reader, writer = os.pipe()
     os.close(reader)
-    from box import SHIM
-
     try:
-        done = subprocess.run(
-            [*SHIM, "translate", "pi", str(path)],
-            stdin=subprocess.DEVNULL,
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            env=box.environment(),
-            cwd=box.cwd,
-            timeout=20,
-            check=False,
-        )
+        done = run_shim(["translate", "pi", str(path)], stdout=writer, env=box.environment(), cwd=box.cwd)
     finally:
         os.close(writer)
-    assert b"Traceback" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # -- vendors ----------------------------------------------------------------------------------------------------

@@ -339,9 +339,10 @@ def test_a_reader_that_closes_our_stdout_ends_the_child(box):
     lifeline = box.lifeline()
     plan = (["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     with box.running(*PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*plan)}) as dropin:
+        lifeline.wait_for("child")
         dropin.process.stdout.close()
         assert dropin.status() == 0
-        assert lifeline.wait_for("child") and lifeline.gone()
+        assert lifeline.gone()
         assert dropin.process.stderr.read() == b""
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from box import PATIENCE, SHIM, STREAM, Box
+from box import PATIENCE, STREAM, Box, Done, run_shim
 from casting import cast_of, cast_of_case, read_cast, stream_of
 from replaying import START, end, line, request, response, signalled, user
 from support import brief, case
@@ -28,41 +28,38 @@ def kept(box: Box, data: bytes, name: str = "session.cast") -> str:
     return str(path)
 
 
-def run(box: Box, data: bytes, *words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+def play(box: Box, data: bytes, *words: str, stdin: bytes = b"") -> Done:
     """`shim replay CAST --speed 0`, to its end."""
-    command = [sys.executable, "-P", "-m", "shim", "replay", kept(box, data), "--speed", "0", *words]
-    return subprocess.run(
-        command, input=stdin, capture_output=True, env=box.environment(), timeout=PATIENCE, check=False
-    )
+    return box.shim("replay", kept(box, data), "--speed", "0", *words, stdin=stdin)
 
 
 @pytest.mark.parametrize("how", ENDS)
 def test_it_ends_as_it_ended_then(box, how):
     name = how if isinstance(how, str) else None
-    done = run(
+    done = play(
         box, cast_of([START, (0.1, "o", b"said\n"), (0.1, "e", b"bad\n"), end(0.2, None if name else how, name)])
     )
-    assert done.stdout == b"said\n" and done.stderr == b"bad\n"
+    assert done.stdout == b"said\n" and done.stderr == "bad\n"
     number = getattr(signal, name, None) if name and not name.startswith("SIG_") else None
-    assert done.returncode == (-number if number else 1 if name else how or 0)
+    assert done.status == (-number if number else 1 if name else how or 0)
 
 
 def test_as_claude_it_shows_the_frontends_view(box):
     data = cast_of_case(HELLO)
-    done = run(box, data, "--as", "claude")
-    assert done.stdout == stream_of(read_cast(data)[1], "O") and done.returncode == 0
+    done = play(box, data, "--as", "claude")
+    assert done.stdout == stream_of(read_cast(data)[1], "O") and done.status == 0
 
 
 @pytest.mark.parametrize("data", [b"", b"{}\n", b"no cast\n\x1b]52;c;x\x07", b'{"shimcast":99}\n'])
 def test_what_is_no_cast_ends_in_a_sentence(box, data):
-    done = run(box, data)
-    assert done.returncode == 1 and done.stdout == b""
-    assert done.stderr.count(b"\n") == 1 and b"cast" in done.stderr and b"\x1b" not in done.stderr
+    done = play(box, data)
+    assert done.status == 1 and done.stdout == b""
+    assert done.stderr.count("\n") == 1 and "cast" in done.stderr and "\x1b" not in done.stderr
 
 
 def test_a_child_that_was_not_there_is_a_sentence_too(box):
-    done = run(box, cast_of_case(HELLO), "--child", "7")
-    assert done.returncode == 1 and b"no child number 7" in done.stderr
+    done = play(box, cast_of_case(HELLO), "--child", "7")
+    assert done.status == 1 and "no child number 7" in done.stderr
 
 
 def test_a_pipe_in_the_place_of_a_cast_is_not_waited_for(box):
@@ -73,7 +70,7 @@ def test_a_pipe_in_the_place_of_a_cast_is_not_waited_for(box):
 
 @pytest.mark.parametrize("words", [["--as", "frontend"], ["--speed", "-1"], ["--child", "0"]])
 def test_a_mistake_in_the_arguments_is_usage(box, words):
-    assert run(box, cast_of_case(HELLO), *words).returncode == 2
+    assert play(box, cast_of_case(HELLO), *words).status == 2
 
 
 @pytest.mark.parametrize("side", ["vendor", "claude"])
@@ -81,8 +78,8 @@ def test_a_terminal_obeys_nothing_of_a_recording(box, side):
     planted = b"\x1b]52;c;x\x07 \x1b[2J \xc2\x9b31m \xe2\x80\xae\n"
     moments = [START, (0.1, "o", planted), (0.1, "e", planted), (0.1, "O", planted), end(0.2)]
     main, terminal = os.openpty()
-    command = [*SHIM, "replay", kept(box, cast_of(moments)), "--speed", "0", "--as", side]
-    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, timeout=PATIENCE, check=True)
+    words = ["replay", kept(box, cast_of(moments)), "--speed", "0", "--as", side]
+    assert run_shim(words, stdin=None, stdout=terminal, stderr=terminal).status == 0
     os.close(terminal)
     shown = os.read(main, 65536)
     os.close(main)

@@ -6,6 +6,7 @@ import json
 import os
 import py_compile
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -45,13 +46,33 @@ def stand_in(name: str) -> list[str]:
     return [sys.executable, "-I", "-S", compiled]
 
 
-def start(words: Sequence[str], *, env: Mapping[str, str], **options: Any) -> "subprocess.Popen[bytes]":
-    """`shim WORDS` as a process: a fork (forking), or a real start where the interpreter is given something too."""
+def start_shim(
+    words: Sequence[str], *, env: Mapping[str, str] | None = None, closed: Sequence[int] = (), **options: Any
+) -> "subprocess.Popen[bytes]":
+    """`shim WORDS` as a process: a fork (forking), or a real start where the interpreter is given something too.
+
+    `closed` are descriptors that it does not have; it has all others from `options`, which are Popen's.
+    """
+    env = os.environ if env is None else env
     python = {name: value for name, value in env.items() if name.startswith("PYTHON")}
     plain = all(os.environ.get(name) == value for name, value in python.items()) and tuple(SHIM) == OURS
     if plain and not sweeps.full and forkable(options):
-        return Forked(words, env=env, **options)
-    return subprocess.Popen([*SHIM, *words], env=env, **options)
+        return Forked(words, closed=closed, env=env, **options)
+    command = [*SHIM, *words]
+    if closed:
+        command = ["/bin/sh", "-c", f"exec {shlex.join(command)} " + " ".join(f"{one}>&-" for one in closed)]
+    return subprocess.Popen(command, env=env, **options)
+
+
+def run_shim(words: Sequence[str], *, stdin: bytes = b"", patience: float = PATIENCE, **options: Any) -> "Done":
+    """`shim WORDS`, to its end; options of `start_shim`."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start_shim(words, **(pipes | options)) as process:
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=patience)
+        finally:
+            process.kill()
+    return Done(process.returncode, stdout or b"", (stderr or b"").decode())
 
 
 def text(words: str) -> Line:
@@ -335,14 +356,8 @@ class Box:
 
     def shim(self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: bytes = b"") -> Done:
         """`shim ARGUMENTS`, to its end."""
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         environment = self.environment() if environment is None else environment
-        with start(arguments, env=environment, cwd=self.cwd, **pipes) as process:
-            try:
-                stdout, stderr = process.communicate(stdin, timeout=PATIENCE)
-            finally:
-                process.kill()
-        return Done(process.returncode, stdout, stderr.decode())
+        return run_shim(arguments, stdin=stdin, env=environment, cwd=self.cwd)
 
     def claude(self, *arguments: str, stdin: bytes = b"", **environment: str | None) -> Done:
         """`shim claude ARGUMENTS`, to its end."""
@@ -354,7 +369,9 @@ class Box:
         environment = self.environment(**options.pop("environment", {}))
         door = options.pop("door", "claude")
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = start([door, *arguments], env=environment, cwd=self.cwd, start_new_session=True, **(pipes | options))
+        process = start_shim(
+            [door, *arguments], env=environment, cwd=self.cwd, start_new_session=True, **(pipes | options)
+        )
         try:
             yield Running(process)
         finally:

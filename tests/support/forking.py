@@ -29,12 +29,22 @@ EXTRAS = ("anyio._backends._asyncio", "rich.console", "rich.live", "rich.markdow
 
 
 class Forked(subprocess.Popen[bytes]):
-    """`shim WORDS` as a child of this process, with the options of `Popen`."""
+    """`shim WORDS` as a child of this process, with the options of `Popen`; some of its descriptors may be `closed`."""
+
+    def __init__(self, words: Sequence[str], *, closed: Sequence[int] = (), **options: Any) -> None:
+        self._closed = tuple(closed)
+        super().__init__(words, **options)
 
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
         names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
         files = [names["p2cread"], names["c2pwrite"], names["errwrite"]]
-        request = (tuple(args), dict(names["env"]), os.fspath(names["cwd"]), bool(names["start_new_session"]))
+        request = (
+            tuple(args),
+            dict(names["env"]),
+            os.fspath(names["cwd"] or os.getcwd()),
+            bool(names["start_new_session"]),
+            self._closed,
+        )
         self.pid = server().fork(
             repr(request).encode(), [own if file == -1 else file for own, file in enumerate(files)]
         )
@@ -145,7 +155,7 @@ def _clone() -> int:
 
 def _become(request: bytes, files: Sequence[int]) -> list[str]:
     """Take over what was given to a fork; its arguments."""
-    arguments, environment, cwd, session = eval(request)
+    arguments, environment, cwd, session, closed = eval(request)
     for own, file in enumerate(files):
         os.dup2(file, own)
     for file in files:
@@ -155,11 +165,15 @@ def _become(request: bytes, files: Sequence[int]) -> list[str]:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        was = getattr(sys, name)
-        own = open(was.fileno(), mode, encoding="utf-8", errors=was.errors, closefd=False)  # noqa: SIM115
-        setattr(sys, name, own)
-        setattr(sys, f"__{name}__", own)
+    for descriptor in closed:
+        os.close(descriptor)
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        errors = getattr(sys, name).errors
+        stream = None
+        if number not in closed:
+            stream = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     return list(arguments)
 
 

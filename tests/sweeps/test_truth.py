@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
 import pytest
-from box import ASK, END, SHIM, START, Box, Done, ndjson, text
+from box import ASK, END, START, Box, Done, ndjson, run_shim, text
 from hypothesis import given
 from hypothesis import strategies as st
 from support import SEEDS, Stage, check_turns, fixture_cases, parse, result_of
@@ -402,25 +401,17 @@ PROCESSES: list[tuple[Any, Any, str, str, str]] = [
 def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
     """Every process of the table, to its end; a few at a time."""
 
-    def run(number: int) -> Done:
+    def turn(number: int) -> Done:
         printed, ending, stderr, _, _ = PROCESSES[number]
         folder = tmp_path_factory.mktemp(f"truth{number}")
         place = Box(folder)
         steps = [["out", printed if isinstance(printed, str) else ndjson(*printed)], ["complain", stderr]]
         steps.append(["die", ending] if isinstance(ending, str) else ["leave", ending])
-        done = subprocess.run(
-            [*SHIM, "claude", *ASK],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=place.environment(SHIM_VENDOR="demo", SHIM_BIN=place.fake(*steps)),
-            cwd=place.cwd,
-            timeout=60,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout, done.stderr.decode())
+        environment = place.environment(SHIM_VENDOR="demo", SHIM_BIN=place.fake(*steps))
+        return run_shim(["claude", *ASK], env=environment, cwd=place.cwd, patience=60)
 
     with ThreadPoolExecutor(min(4, (os.cpu_count() or 1) + 1)) as pool:
-        return list(pool.map(run, range(len(PROCESSES))))
+        return list(pool.map(turn, range(len(PROCESSES))))
 
 
 @pytest.mark.parametrize("number", range(len(PROCESSES)), ids=[f"{row[1]}-{row[3]}" for row in PROCESSES])

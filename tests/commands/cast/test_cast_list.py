@@ -3,11 +3,9 @@
 import json
 import os
 import re
-import subprocess
-import sys
 
 import pytest
-from box import PATIENCE
+from box import run_shim
 from casting import HEADER, cast_of, cast_of_case
 from exporting import SECRETS, answer, assistant, init, result, session
 from support import case
@@ -120,8 +118,7 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
 def test_a_run_that_was_refused_is_listed_as_refused(shim, inside, words):
     """Also where the frontend got a sentence only, or another dialect."""
     path = str(inside.path / "one.cast")
-    command = [sys.executable, "-m", "shim", "claude", "--shim-vendor", "nobody", "--shim-record", path, *words]
-    subprocess.run([*command, "-p", "hello"], capture_output=True, timeout=PATIENCE)
+    run_shim(["claude", "--shim-vendor", "nobody", "--shim-record", path, *words, "-p", "hello"])
     assert [(row["outcome"], row["prompt"]) for row in listed(shim, path)] == [("refused", "hello")]
     drawn = shim("show", path)[1].decode()
     assert "nobody" in drawn and '"type"' not in drawn

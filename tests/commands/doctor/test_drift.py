@@ -17,10 +17,10 @@ NAMES = sorted(set(VENDORS) - {"claude", "demo"})
 def news_of(vendor, *events, known=None):
     """What is new in events, with its counts."""
     found = Counter()
+    known = recorded()[vendor] if known is None else known
+    words = words_of(vendor, find(vendor).translator)
     for event in events:
-        found.update(
-            new_in(event, recorded()[vendor] if known is None else known, words_of(vendor, find(vendor).translator))
-        )
+        found.update(new_in(event, known, words))
     return dict(found)
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from box import PATIENCE, SHIM
+from box import PATIENCE, start_shim
 from fake_secrets import BARE
 from rich_session import everything
 
@@ -105,13 +105,8 @@ def test_a_wrong_call_is_exit_2(box, cast, words, said):
 def test_a_page_is_nothing_for_a_terminal_and_markdown_is(box, cast):
     for to, status in (("html", 2), ("markdown", 0)):
         primary, secondary = pty.openpty()
-        process = subprocess.Popen(
-            [*SHIM, "export", cast, "--to", to],
-            stdout=secondary,
-            stderr=subprocess.PIPE,
-            cwd=box.cwd,
-            env=box.environment(),
-        )
+        words = ["export", cast, "--to", to]
+        process = start_shim(words, stdout=secondary, stderr=subprocess.PIPE, cwd=box.cwd, env=box.environment())
         os.close(secondary)
         said = b""
         try:
@@ -127,13 +122,8 @@ def test_a_page_is_nothing_for_a_terminal_and_markdown_is(box, cast):
 
 
 def test_a_reader_that_goes_away_is_no_failure(box, cast):
-    process = subprocess.Popen(
-        [*SHIM, "export", cast, "--to", "html"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=box.cwd,
-        env=box.environment(),
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = start_shim(["export", cast, "--to", "html"], cwd=box.cwd, env=box.environment(), **pipes)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
     assert process.wait(timeout=PATIENCE) == 0

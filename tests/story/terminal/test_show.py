@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from box import Done, run_shim, start_shim
 from casting import HEADER, cast_of, cast_of_case
 from planting import BAD, SEEN, TRICKS, events, obeyed, planted
 from rich.console import Console
@@ -308,14 +309,14 @@ def test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links() -> Non
 # -- the command ------------------------------------------------------------------------------------------------
 
 
-def shim_show(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "shim", "show", *words], capture_output=True, text=True, **options)
+def shim_show(*words: str, **options: Any) -> Done:
+    return run_shim(["show", *words], **options)
 
 
 def test_the_command_shows_a_cast(tmp_path: Path) -> None:
     (tmp_path / "a.cast").write_bytes(WHOLE)
     done = shim_show(str(tmp_path / "a.cast"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, drawn(WHOLE), "")
+    assert (done.status, done.stdout.decode(), done.stderr) == (0, drawn(WHOLE), "")
 
 
 @pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"{}\n", "no cast"), (b"", "no first line")])
@@ -323,16 +324,14 @@ def test_what_is_no_cast_is_said_so(tmp_path: Path, content: bytes | None, reaso
     if content is not None:
         (tmp_path / "a.cast").write_bytes(content)
     done = shim_show(str(tmp_path / "a.cast"))
-    assert done.returncode == 1 and reason in done.stderr and not done.stdout
+    assert done.status == 1 and reason in done.stderr and not done.stdout
     assert done.stderr.startswith(str(tmp_path / "a.cast")), "of several files it says which"
 
 
 def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
     (tmp_path / "a.cast").write_bytes(cast_of((n, "O", line(said(text("word " * 50)))) for n in range(20_000)))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "shim", "show", str(tmp_path / "a.cast")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = start_shim(["show", str(tmp_path / "a.cast")], **pipes)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
     process.stdout.close()
