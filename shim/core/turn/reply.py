@@ -128,7 +128,11 @@ class Reply:
         aborted: bool = False,
         adds: bool = True,
     ) -> None:
-        """The vendor says that it is over, as `Turn.message_end`."""
+        """The reply is over (`message_end`); `usage` and `cost` are of this reply only and add up.
+
+        `adds`: False where the vendor's last numbers are those of the turn, which it says at the end (`spent`).
+        `aborted`: it did not end by itself, so it has no stop reason (contract 6.4).
+        """
         machine = self._machine
         self.aborted = aborted
         if usage:

@@ -51,7 +51,7 @@ class Turn:
         self.pen = pen
         self.conversation = conversation
         self.account = account
-        self.exact = exact = Exact(account)
+        exact = Exact(account)
         self.machine = machine = Machine(account)
         self.end = end = End(machine)
         self.reply = reply = Reply(machine, pen, terms, account, end)
@@ -68,10 +68,12 @@ class Turn:
         )
         self.waits: Failure | None = None  # why the vendor asks its model again, the last time it said so
         self.beating = False  # the vendor gives signs of life, so its silence says something
+        self.open: dict[str, Call] = calls.open  # the calls without a result
         self.text = speech.text
         self.say = speech.say
         self.tool_use = calls.tool_use
         self.tool_result = calls.tool_result
+        self.message_end = reply.over if terms.budget is None else self._end_with_budget
         machine.steps(
             init=opening.init,
             start=reply.start,
@@ -95,7 +97,6 @@ class Turn:
     stop_reason: str | None = part("reply.stop_reason")
     asks_tools: bool = part("reply.asked_tools")
     usage: dict[str, Usage] = part("reply.usage")  # of the replies, by model
-    open: dict[str, Call] = part("calls.open")  # the calls without a result
     nested_calls: Mapping[str, tuple[str | None, str]] = part("nested.open")
     denials: Mapping[str, dict[str, Any]] = part("questions.denials.entries")
     asked: list[Permission] = part("questions.asked")  # that wait for the shell
@@ -162,23 +163,6 @@ class Turn:
     def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
         """The model and the usage known so far of the reply that is open or comes next."""
         self.reply.facts(model, usage)
-
-    def message_end(
-        self,
-        usage: Usage | None = None,
-        stop_reason: str | None = None,
-        cost: float = 0.0,
-        aborted: bool = False,
-        adds: bool = True,
-    ) -> None:
-        """The reply is over; `usage` and `cost` are of this reply only and add up.
-
-        `adds`: False where the vendor's last numbers are those of the turn, which it says at the end (`spent`).
-        `aborted`: it did not end by itself, so it has no stop reason (contract 6.4).
-        """
-        self.reply.over(usage, stop_reason, cost, aborted, adds)
-        if (budget := self.opening.terms.budget) is not None:
-            self.calls.count_cost(budget)
 
     def spent(self, usage: Usage, cost: float) -> None:
         """Usage and cost of a request that is no reply of this turn (one that failed, a compaction)."""
@@ -254,7 +238,7 @@ class Turn:
         if self.machine.state is CLOSED:
             self.machine.late()
         else:
-            self.pen.system(subtype, self.exact.value(fields))
+            self.pen.system(subtype, self.nested.exact.value(fields))
 
     def retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
@@ -377,6 +361,10 @@ class Turn:
         else:
             turn.opening.facts.pop("model", None)
         return turn
+
+    def _end_with_budget(self, *given: Any, **named: Any) -> None:
+        self.reply.over(*given, **named)
+        self.calls.count_cost(self.terms.budget or 0.0)
 
 
 class Forwarding:
