@@ -5,6 +5,7 @@ import json
 from shim.conform.process import Object, Run, answer_to
 from shim.conform.runs import DENIAL, MESSAGES, REQUESTS, UNKNOWN_SUBTYPE
 from shim.conform.seen import DROP_IN, Book, BrokenError, Seen, Turn, UnseenError, api_failures, turns_of, waited
+from shim.story.figures import counted
 
 INITIALIZE = {
     "commands": list,
@@ -389,4 +390,4 @@ def _queued(seen: Seen) -> str:
     order = [line.get("uuid") for line in run.of_type("user") if line.get("isReplay")]
     if [identity for identity in order if identity in MESSAGES] != list(MESSAGES):
         raise BrokenError("they were not taken in their order", run, order)
-    return f"{len(turns)} turns"
+    return counted(len(turns), "turn")

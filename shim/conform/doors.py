@@ -5,6 +5,7 @@ import re
 
 from shim.conform.process import Run
 from shim.conform.seen import DROP_IN, Book, BrokenError, Seen, Turn, UnseenError, api_failures, turns_of, waited
+from shim.story.figures import counted
 
 VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+) \(Claude Code\)\n")
 OLDEST = 2  # the SDKs warn of a lower major version, or refuse it
@@ -267,7 +268,7 @@ def _errors_exit_1(seen: Seen) -> str:
             raise BrokenError(f"an error result and exit {turn.run.exit}", turn.run, turn.result)
     if not failed:
         raise UnseenError("no run ended with an error")
-    return f"{len(failed)} runs"
+    return counted(len(failed), "run")
 
 
 @BOOK.must("P14", "The exit code is 0 when the last result is good: any other makes the SDKs lose it.")
@@ -278,7 +279,7 @@ def _good_results_exit_0(seen: Seen) -> str:
             raise BrokenError(f"a good result and exit {turn.run.exit}", turn.run, turn.result)
     if not good:
         raise UnseenError("no run ended well")
-    return f"{len(good)} runs"
+    return counted(len(good), "run")
 
 
 def _under_way(seen: Seen, name: str) -> Run:

@@ -4,6 +4,7 @@ import json
 
 from shim.conform.process import Object
 from shim.conform.seen import Book, BrokenError, Seen, Turn, UnseenError, blocks_of
+from shim.story.figures import counted
 
 BOOK = Book()
 
@@ -84,7 +85,7 @@ def _no_partial_unasked(seen: Seen) -> str:
     for run in runs:
         for line in run.of_type("stream_event"):
             raise BrokenError("a stream_event that nobody asked for", run, line)
-    return f"{len(runs)} runs"
+    return counted(len(runs), "run")
 
 
 @BOOK.must("S13", "A stream_event has parent_tool_use_id, message_start a usage, message_delta its output_tokens.")
@@ -104,7 +105,7 @@ def _partial_fields(seen: Seen) -> str:
                 raise BrokenError("a message_delta without usage.output_tokens", turn.run, line)
     if not count:
         raise UnseenError("no reply was streamed")
-    return f"{count} events"
+    return counted(count, "event")
 
 
 @BOOK.should("S14", "The deltas of a block, put together, are the block of its assistant line.")

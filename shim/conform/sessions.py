@@ -4,6 +4,7 @@ from shim.conform.doors import answered, ended, refused
 from shim.conform.process import Run
 from shim.conform.runs import NOBODY
 from shim.conform.seen import Book, BrokenError, Seen, UnseenError
+from shim.story.figures import counted
 
 LIMIT = "Reached maximum number of turns (1)"
 
@@ -41,7 +42,7 @@ def _json_verbose(seen: Seen) -> str:
     kinds = [(event.get("type"), event.get("subtype")) for event in events if isinstance(event, dict)]
     if ("system", "init") not in kinds or "result" not in dict(kinds):
         raise BrokenError("the array has no init or no result", run, run.stdout)
-    return f"{len(events)} events"
+    return counted(len(events), "event")
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------

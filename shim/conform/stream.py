@@ -19,6 +19,7 @@ from shim.conform.seen import (
     turns_of,
     waited,
 )
+from shim.story.figures import counted
 
 CHARACTERS = 1_048_576  # the longest line of the Python SDK, by default
 YUME_BYTES = 100_000  # the longest line of Yume's reader, about
@@ -84,7 +85,7 @@ def _only_lines(seen: Seen) -> str:
             raise BrokenError("the last line has no newline", run, run.lines[-1].raw)
         if run.flooded:
             raise BrokenError("it printed more than is read of a run", run)
-    return f"{len(_lines(seen))} lines of {len(seen.streams())} runs"
+    return f"{counted(len(_lines(seen)), 'line')} of {counted(len(seen.streams()), 'run')}"
 
 
 @BOOK.must("P9", "No line is null, an array, another bare value, or an object without a type.")
@@ -92,7 +93,7 @@ def _every_line_has_a_type(seen: Seen) -> str:
     for run, line in _lines(seen):
         if not line.fault and not (isinstance(line.value, dict) and isinstance(line.value.get("type"), str)):
             raise BrokenError("a line that has no type", run, line.raw)
-    return f"{len(_lines(seen))} lines"
+    return counted(len(_lines(seen)), "line")
 
 
 @BOOK.must("P10", "No line begins with { that cannot be parsed as JSON.")
@@ -100,7 +101,7 @@ def _every_object_is_whole(seen: Seen) -> str:
     for run, line in _lines(seen):
         if line.fault.startswith("it is") and line.raw.lstrip().startswith(b"{"):
             raise BrokenError(line.fault, run, line.raw)
-    return f"{len(_lines(seen))} lines"
+    return counted(len(_lines(seen)), "line")
 
 
 @BOOK.must("P11", "stdout is valid UTF-8.")
@@ -108,7 +109,7 @@ def _utf8(seen: Seen) -> str:
     for run, line in _lines(seen):
         if "UTF-8" in line.fault:
             raise BrokenError(line.fault, run, line.raw)
-    return f"{len(_lines(seen))} lines"
+    return counted(len(_lines(seen)), "line")
 
 
 @BOOK.must("P12", f"No line has {CHARACTERS:,} characters or more.", DROP_IN)
@@ -152,7 +153,7 @@ def _turns_have_their_order(seen: Seen) -> str:
     for run in seen.streams():
         if not turns_of(run):
             raise BrokenError(f"there is no turn{waited(run)}", run)
-    return f"{len(turns)} turns"
+    return counted(len(turns), "turn")
 
 
 @BOOK.must("S2", "With messages on stdin, init is said after the first one and again before every turn, never earlier.")
@@ -184,7 +185,7 @@ def _ids(seen: Seen) -> str:
                 UUID(str(line.get("uuid")))
             except ValueError:
                 raise BrokenError("no uuid", run, line) from None
-    return f"{count} lines"
+    return counted(count, "line")
 
 
 @BOOK.must("S1", "init has the fields that clients read.")
@@ -255,7 +256,7 @@ def _terminator(seen: Seen) -> str:
         kinds = [line.get("type") for line in run.objects]
         if kinds[-2:] != ["result", "message_stop"]:
             raise BrokenError("the last two lines are not a result and a message_stop", run, run.lines[-1].raw)
-    return f"{len(runs)} runs"
+    return counted(len(runs), "run")
 
 
 @BOOK.must("S17", "No line has the type `error` or `end`, which the SDKs use themselves.")
@@ -263,7 +264,7 @@ def _no_word_of_the_sdks(seen: Seen) -> str:
     for run in seen.streams():
         for line in run.of_type("error", "end"):
             raise BrokenError(f"a line of type {line['type']}", run, line)
-    return f"{len(_lines(seen))} lines"
+    return counted(len(_lines(seen)), "line")
 
 
 @BOOK.must("S18", "No session stays in the state `running` at its end.")
@@ -282,7 +283,7 @@ def _type_comes_first(seen: Seen) -> str:
     for run, line in _lines(seen):
         if isinstance(line.value, dict) and line.value.get("type") != "result" and next(iter(line.value), "") != "type":
             raise BrokenError("`type` is not its first key", run, line.raw)
-    return f"{len(_lines(seen))} lines"
+    return counted(len(_lines(seen)), "line")
 
 
 # -- messages and calls ------------------------------------------------------------------------------------------
@@ -302,7 +303,7 @@ def _one_block_a_line(seen: Seen) -> str:
                     raise BrokenError("a stop_reason that is not null", turn.run, line)
     if not count:
         raise UnseenError("no turn that went well has an assistant line")
-    return f"{count} lines"
+    return counted(count, "line")
 
 
 @BOOK.must(
@@ -322,7 +323,7 @@ def _messages_are_whole(seen: Seen) -> str:
             raise BrokenError(f"usage lacks {missing}", run, line)
         if "parent_tool_use_id" not in line:
             raise BrokenError("it lacks parent_tool_use_id", run, line)
-    return f"{len(lines)} lines"
+    return counted(len(lines), "line")
 
 
 @BOOK.must("S6", "A text, thinking or tool_use block has each of its fields.")
@@ -373,7 +374,7 @@ def _every_call_is_answered(seen: Seen) -> str:
                 raise BrokenError("a call without a result", turn.run, line)
     if not count:
         raise UnseenError("no tool was called")
-    return f"{count} calls"
+    return counted(count, "call")
 
 
 @BOOK.should("S8", "`tool_use_result` says what Bash, Write and Edit did, and is a text where they failed.")

@@ -12,6 +12,7 @@ from rich.text import Text
 from shim.commands.cast.check import Checked, check
 from shim.core.reading.account import printable
 from shim.recording.folders import cast_paths
+from shim.story.figures import counted
 
 COLOURS = {"ok": "green", "differs": "red", "skipped": "yellow", "failed": "red"}
 MOST_AT_ONCE = 8  # each check starts two programs
@@ -45,7 +46,7 @@ def _row(checked: Checked) -> dict[str, object]:
 
 
 def _print(console: Console, checked: Checked) -> None:
-    lines = f"{checked.lines} lines" if checked.outcome == "ok" else ""
+    lines = counted(checked.lines, "line") if checked.outcome == "ok" else ""
     about = ", ".join(part for part in (lines, checked.reason) if part)
     line = Text(f"{checked.outcome:8}", style=COLOURS[checked.outcome])
     console.print(line + Text(printable(f"{checked.path}  {about}").rstrip()), soft_wrap=True)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.commands.cast.tables import table_console
-from shim.story.figures import dollars, duration
+from shim.story.figures import counted, dollars, duration
 
 if TYPE_CHECKING:
     from shim.commands.cast.summary import Statistic, Times
@@ -97,7 +97,7 @@ def _draw(console: Console, together: "Statistic", vendors: "dict[str, Statistic
     if odd := [f"{number} {state}" for state, number in together.states.items() if state != "whole"]:
         if rows:
             console.print()
-        said = f"of {together.runs} recordings, {', '.join(odd)}: `shim cast list` names them"
+        said = f"of {counted(together.runs, 'recording')}, {', '.join(odd)}: `shim cast list` names them"
         console.print(Text(said), soft_wrap=True)
 
 

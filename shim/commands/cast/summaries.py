@@ -9,6 +9,7 @@ from shim.core.claude.argv import Invocation
 from shim.core.reading.account import printable
 from shim.recording.folders import cast_paths
 from shim.state.config import load
+from shim.story.figures import counted
 from shim.story.reading import Cast, Teller
 
 
@@ -34,7 +35,7 @@ def run_of(path: str) -> Run:
     run.feed(teller.close())
     reader = cast.reader
     if reader.skipped and (reader.ended or reader.skipped > 1):
-        run.problem = f"{reader.skipped} lines cannot be read"
+        run.problem = f"{counted(reader.skipped, 'line')} cannot be read"
         run.close(teller.story.totals, "damaged")
     else:
         run.close(teller.story.totals, "whole" if reader.ended else "cut off")

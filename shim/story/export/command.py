@@ -11,6 +11,7 @@ import typer
 
 from shim.core.errors import FrontendError, MachineError
 from shim.state.files import replace, write_all, write_new
+from shim.story.figures import counted
 
 # Each module has `export(path, write, *, redact)` and is imported when its format is asked for.
 FORMATS = {
@@ -49,7 +50,7 @@ def export_cast(
         from shim.story.export.otel_send import send
 
         count = send(cast, endpoint, redact=redact != "none", content=content)
-        sys.stderr.write(f"{count} spans were sent\n")
+        sys.stderr.write(f"sent: {counted(count, 'span')}\n")
         return
     if output == "-" and to not in FOR_EYES and sys.stdout.isatty():
         raise typer.BadParameter(f"a terminal cannot show {to}: name a file, or use a pipe", param_hint="-o")
