@@ -17,7 +17,7 @@ from rich.terminal_theme import MONOKAI
 
 from shim.commands.demo_child import PAUSE, THOUGHT, session
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.story.story import Story
 from shim.story.terminal.draw import Drawing
 

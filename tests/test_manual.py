@@ -21,7 +21,7 @@ from shim.commands.cli import app
 from shim.commands.topics import FOLDER, topics
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude import argv
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.state import config
 from shim.state.own_vendors import learn
 

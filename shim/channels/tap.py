@@ -3,7 +3,7 @@
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from shim.core.turn.result import Exit
+    from shim.core.turn.outcome import Exit
 
 
 class Tap(Protocol):

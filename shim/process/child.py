@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from shim.core.reading.head_and_tail import Tail
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.process import guard, strays
 from shim.process.exit_status import signal_name
 from shim.process.spawn import KILL_SECONDS, POLL_SECONDS, close_pipes, remove, running, signal_group

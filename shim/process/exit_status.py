@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shim.core.turn.result import Exit
+    from shim.core.turn.outcome import Exit
 
 
 def signal_name(number: int) -> str:
@@ -20,7 +20,7 @@ def parse_exit(text: str) -> "Exit":
     """An exit code, minus the number of a signal, or its name with or without SIG. ValueError for anything else."""
     import signal
 
-    from shim.core.turn.result import Exit
+    from shim.core.turn.outcome import Exit
 
     if text.lstrip("-").isdigit():
         code = int(text)

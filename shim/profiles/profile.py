@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from shim.core.api_errors import classify
 from shim.core.reading.account import uncoloured
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, Spot

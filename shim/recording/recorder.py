@@ -23,7 +23,7 @@ from shim.core.cast.encoder import Encoder
 from shim.core.cast.records import STREAMS, CastError
 from shim.core.reading.account import Account
 from shim.core.secrets.redactor import redact_argv
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.recording.rewrite import StoppedError, sweep
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from shim.core.dialects import dialect_called
 from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import Tail
 from shim.core.reading.lines import LineSplitter
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.vendor.translation import Translation
 from shim.recording.choice import invocation_of
 from shim.story.story import Change, Story

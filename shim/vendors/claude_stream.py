@@ -5,7 +5,7 @@ from typing import Any, cast
 from shim.core.claude.complete_lines import Passing
 from shim.core.reading.json_text import dump
 from shim.core.reading.surrogates import completed, waiting
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translator import Event, Translator
 from shim.vendors.claude_passed import PassedTurn

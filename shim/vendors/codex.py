@@ -5,7 +5,7 @@ has no item at all are said before the next thing that happens. Where there is n
 it in there, the rules say what the stream does, and no more.
 """
 
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import absolute
 from shim.core.vendor.translator import Event

@@ -10,7 +10,7 @@ from typing import Any
 from shim.core.claude.usage import Usage, usage
 from shim.core.reading.account import Account
 from shim.core.reading.decode import parsed
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import translate
 from shim.core.vendor.translator import Event, Translator

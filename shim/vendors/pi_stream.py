@@ -10,7 +10,7 @@ from typing import Any
 
 from shim.core.claude.usage import NO_USAGE, Usage, count, dollars, usage
 from shim.core.reading.decode import Decoder
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import absolute, translate
 from shim.core.vendor.translator import Event, Translator

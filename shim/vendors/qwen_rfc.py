@@ -11,7 +11,7 @@ from typing import Any
 
 from shim.core.errors import FrontendError
 from shim.core.reading.json_text import dump
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translator import Event
 from shim.core.vendor.vendor import Launch, Request, Vendor

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from shim.core.claude.usage import Usage, usage
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import claude_names, translate
 from shim.core.vendor.translator import Event, StreamedTranslator, Translator

@@ -20,7 +20,7 @@ from support import fixture_cases
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
 from shim.core.claude.pen import ClaudePen
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor

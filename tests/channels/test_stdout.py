@@ -12,7 +12,7 @@ from box import PATIENCE
 from support import Stage
 
 from shim.channels.stdout import FrontendGoneError, Output, Stdout
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 
 # A sink lives as long as its process and is never closed; here it is let go of.
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]

@@ -12,7 +12,7 @@ from support import TERMINATOR, check_turns, result_of
 
 from shim.commands import demo_child
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 
 U = "11111111-2222-4333-8444-555555555555"
 V = "99999999-2222-4333-8444-555555555555"

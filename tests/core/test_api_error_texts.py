@@ -11,7 +11,7 @@ from sweeps import each
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.api_errors import BEGINNINGS, KINDS, api_text, classify, stripped
 from shim.core.reading.json_text import dump
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 
 LOGIN, KEY = "Not logged in · Please run /login", "Invalid API key · Fix external API key"
 

@@ -19,7 +19,7 @@ from fuzzing.outsiders import run_control, run_settings, run_words
 from shim.conversation.drivers.open_translation import STABLE_SESSION
 from shim.core.claude.permissions import Permission
 from shim.core.claude.policy import Policy
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Structured, Terms
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor

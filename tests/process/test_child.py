@@ -10,7 +10,7 @@ import anyio
 import pytest
 from box import PATIENCE
 
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.process import child as children
 from shim.process.child import Child
 from shim.process.spawn import PIPE_BYTES, abandon, spawn

@@ -16,7 +16,7 @@ from support import check_turns, parse
 from shim.core.cast.words import REPORT
 from shim.core.claude.argv import parse as parse_argv
 from shim.core.errors import FrontendError
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.vendor.vendor import Report, Request
 from shim.process.usage_file import REPORT_BYTES, ReportFile, picked
 from shim.profiles.check.toml_errors import Source

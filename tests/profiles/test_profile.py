@@ -8,7 +8,7 @@ from profiling import HEAD, LAUNCH, lines_of, profiled, result_line, said, trans
 from support import Stage, brief, parse
 
 from shim.core.errors import FrontendError
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.vendor.translator import Translator
 from shim.profiles.check.toml_errors import Source, line_of
 from shim.profiles.load.vendor import build, merged

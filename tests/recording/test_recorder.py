@@ -12,7 +12,7 @@ from casting import HEADER, read_cast, stream_of
 from fake_secrets import random
 
 from shim.core.reading.account import Account
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.recording import recorder as recorders
 from shim.recording.recorder import Limits, Recorder
 from shim.recording.rewrite import StoppedError

@@ -25,7 +25,7 @@ from telling import (
     user,
 )
 
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.story import story as stories
 from shim.story.reading import child_exit
 from shim.story.steps import OpenBlock

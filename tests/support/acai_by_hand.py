@@ -11,7 +11,7 @@ from typing import Any
 from shim.core.claude.usage import Usage, usage
 from shim.core.reading.decode import parsed
 from shim.core.reading.json_text import dump
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Arguments, Tool, claude_names, edits, milliseconds, translate
 from shim.core.vendor.translator import Event, Translator

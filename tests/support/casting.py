@@ -7,7 +7,7 @@ from support import Case, translate_case
 
 from shim.core.cast.encoder import Encoder
 from shim.core.cast.records import STREAMS, Reader, Record
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 
 HEADER: Mapping[str, Any] = {
     "started": "2026-11-20T10:00:00.000Z",

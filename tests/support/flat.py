@@ -8,7 +8,7 @@ from support import FROM_CASE, Case, Line, _FromCase
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_translation
 from shim.core.reading.account import Account
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Conversation, Terms
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translation import Translation

@@ -7,7 +7,7 @@ from typing import Any
 from support import Line, brief, parse
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_pen
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor

@@ -14,8 +14,8 @@ from truth import check_truth
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_translation
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
+from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
-from shim.core.turn.result import Exit
 from shim.core.turn.terms import SEEN_IDS, Conversation, Terms
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translation import Translation, around

@@ -29,7 +29,7 @@ from shim.core.claude.policy import Policy
 from shim.core.reading import json_text
 from shim.core.reading.json_text import dump
 from shim.core.turn import nested, questions, reply, terms, tool_calls
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.vendor import translator
 from shim.core.vendor.translation import Translation
 from shim.vendors import claude_flat_stream, claude_passed, cursor_stream, find, qwen_stream

@@ -11,7 +11,7 @@ from sweeps import examples, over, rounds
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.policy import Policy
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.yume import order
 from tests.sweeps.test_properties import CASES, EXITS, VERBS, flipped, line_ends, perform, shuffled
 

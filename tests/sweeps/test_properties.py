@@ -16,7 +16,7 @@ from sweeps import examples, over, pieces, rounds, smallest
 
 from shim.core.claude.pen import NO_USAGE
 from shim.core.claude.policy import Policy
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 
 CASES = fixture_cases()
 BYTEWISE = 60_000  # larger fixtures are split at random instead: the rest is the same code

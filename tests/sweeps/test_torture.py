@@ -8,7 +8,7 @@ from torture import BYTES
 from torture_cases import cases
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 
 PLAIN = (("serve",), ("cat", BYTES))
 SLOW = ("pi-three-thousand-calls", "pi-depth-100000-never-closed", "claude-depth-100000-never-closed")

@@ -16,7 +16,7 @@ from truth import AGREEMENTS, check_truth
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.api_errors import CAUSES, KINDS
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 RESULT = {"type": "result", "id": "c1", "output": "ok"}

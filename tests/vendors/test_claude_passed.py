@@ -6,8 +6,8 @@ import pytest
 from support import brief, check_frames, fixture_cases, parse
 
 from shim.conversation.drivers.open_translation import open_translation
+from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
-from shim.core.turn.result import Exit
 from shim.core.vendor.commands import Stage
 from shim.core.vendor.pump import Pump
 

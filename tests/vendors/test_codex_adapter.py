@@ -12,7 +12,7 @@ from support import brief, parse
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_pen
 from shim.core.claude.policy import Policy
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.process.vendor_home import Home

@@ -11,7 +11,7 @@ from support import brief, bytewise, case, fixture_cases, parse, translate_case
 from sweeps import over
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.vendors.qwen_rfc_calls import CALLS, FRAGMENT_BYTES, Parts
 from shim.vendors.qwen_rfc_speech import failure
 

@@ -17,7 +17,7 @@ from shim.core.ids import vendor_id, vendor_name
 from shim.core.reading.account import printable
 from shim.core.reading.head_and_tail import Tail
 from shim.core.secrets.redactor import summary
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.recording.choice import invocation_of
 from shim.recording.folders import verify_cast
 from shim.recording.rewrite import rewrite

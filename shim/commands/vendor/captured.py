@@ -6,7 +6,7 @@ from typing import Protocol
 from shim.core.cast.records import SUFFIX, Record
 from shim.core.errors import FrontendError
 from shim.core.reading.head_and_tail import Tail
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.story.reading import Cast, child_exit
 
 CHUNK_BYTES = 256 * 1024

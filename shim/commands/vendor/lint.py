@@ -16,7 +16,7 @@ from shim.core.reading.account import printable
 from shim.core.reading.json_text import dump
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.secrets.redactor import Redactor
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor

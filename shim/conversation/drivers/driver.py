@@ -18,7 +18,7 @@ from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ShimError
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.vendor.commands import Command, Commands, Expect, Observe, Remember, Stage
 from shim.core.vendor.pump import Pump
 from shim.process import strays

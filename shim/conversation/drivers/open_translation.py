@@ -10,7 +10,7 @@ from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import Keep
 from shim.core.reading.lines import INBOUND_BYTES
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.state.config import LINE_BYTES

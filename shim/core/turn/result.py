@@ -8,8 +8,7 @@ from shim.core.errors import listed
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import cut
-from shim.core.turn.outcome import MAX_TURNS, Outcome
-from shim.core.turn.outcome import Exit as Exit
+from shim.core.turn.outcome import MAX_TURNS, Exit, Outcome
 from shim.core.turn.terms import Spent, Terms
 
 INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4

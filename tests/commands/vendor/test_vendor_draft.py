@@ -15,7 +15,7 @@ from support import FIXTURES, ROOT, case, parse, translate_case
 
 from shim.commands.vendor.draft import draft
 from shim.commands.vendor.draft_kinds import Seen
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build
 from tests.program.test_threats import ESCAPES, visible

@@ -10,7 +10,7 @@ from support import Stage, check_turns
 from shim.conversation.drivers.structured import answer, instruct, parsed, reader
 from shim.core.claude.policy import Policy
 from shim.core.errors import ArgumentError
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Structured
 
 SCHEMA = '{"type":"object","properties":{"answer":{"type":"string"},"n":{"type":"number"}},"required":["answer","n"]}'

@@ -11,7 +11,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.fallback.held_pump import HOLD_BYTES, HeldPump, Hold
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import REASON_CHARACTERS, FrontendError, VendorError, listed, read_tried, tried
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.commands import Observe, Remember, TellChild
 from shim.core.vendor.translation import Translation

@@ -12,7 +12,7 @@ from sweeps import examples, over
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.secrets import lines as redacted_lines
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from tests.vendors.test_claude_passed import INIT, assistant, call, line, result, stream, text, told
 
 GITHUB = f"ghp_{random(36)}"

@@ -12,7 +12,7 @@ from support import Line, Stage, check_turns, fixture_cases, parse, translate_ca
 from sweeps import examples, over
 
 from shim.core.secrets.turn_without_secrets import TurnWithoutSecrets
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 
 GITHUB = f"ghp_{random(36)}"
 MARK = "[REDACTED:github-token]"

@@ -21,7 +21,7 @@ from shim.core.turn.machine import (
     State,
     TransitionError,
 )  # fmt: skip
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 
 STATES = (NEW, READY, MESSAGE, TEXT, THINKING, ECHO)

@@ -5,7 +5,7 @@ from support import STABLE_SESSION, Stage, brief, check_turns
 
 from shim.core.claude.policy import Policy
 from shim.core.claude.usage import MODELS, NO_USAGE, OTHER_MODELS, usage
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 OTHER = "01a1f86f-fad9-70b4-9add-b6081579d0c6"

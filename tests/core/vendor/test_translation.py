@@ -9,7 +9,7 @@ from support import STABLE_IDENTITY, STABLE_SESSION, brief, check_turns, parse
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.translator import Event, Translator

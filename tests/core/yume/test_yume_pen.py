@@ -8,7 +8,7 @@ from support import STABLE_SESSION, case
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen, open_translation
 from shim.core.claude.permissions import Permission
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.yume.pen import YumePen
 from shim.core.yume.words import error_code, readable, retry_after, yume_mode
 

@@ -14,7 +14,7 @@ from support import FIXTURES, ROOT, check_turns
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import FrontendError
-from shim.core.turn.result import Exit
+from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.profiles.check.toml_errors import Source
