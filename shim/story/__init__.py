@@ -1,1 +1,1 @@
-"""A session as a person reads it, apart from what it is drawn on."""
+"""Sessions for people and tools: steps and sums, terminal views, exports."""

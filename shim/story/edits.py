@@ -1,4 +1,4 @@
-"""What a call changed in a file, by lines: from the patch that Claude adds to its result, else from its arguments."""
+"""The lines that a call changed in a file: from the patch in its result, else from its arguments."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
@@ -6,10 +6,10 @@ from typing import Any, Literal, NamedTuple
 from shim.story.steps import Step
 from shim.story.unified_diff import diff_of
 
-Sign = Literal[" ", "+", "-", "@"]  # a line that stays, comes, goes; where in the file the next lines are
+Sign = Literal[" ", "+", "-", "@"]  # a line that stays, is new, is gone; a place in the file
 
 _EDITORS = ("Edit", "MultiEdit", "Write", "NotebookEdit")
-_NEW_FILE = "@@ -0,0 +1,"  # says nothing that its lines do not say
+_NEW_FILE = "@@ -0,0 +1,"  # adds nothing to the lines of a new file
 _SIGNS: dict[str, Sign] = {" ": " ", "+": "+", "-": "-"}
 
 
@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
 
 def edit_of(step: Step) -> list[Line] | None:
-    """The difference that a call makes or made; None of a call that edits nothing."""
+    """The lines of a call's change; None if it edits nothing."""
     if step.name not in _EDITORS:
         return None
     extra = step.extra if isinstance(step.extra, Mapping) else {}
@@ -42,7 +42,7 @@ def _patched(extra: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _asked(step: Step, extra: Mapping[str, Any]) -> Iterator[Line]:
-    """What the arguments say. Where in the file that is may be unknown; then two places have a gap between them."""
+    """The change as the arguments describe it. Places in the file may be unknown; a gap stands between two of them."""
     difference = diff_of(step.name, step.input, extra.get("originalFile"))
     for count, line in enumerate(difference.split("\n") if difference else ()):
         if line[:1] in _SIGNS:

@@ -1,4 +1,4 @@
-"""Times, tokens and costs in words: the same in a drawing, a table, a page and a pull request. Pure."""
+"""Times, tokens and costs as text, the same in a terminal, a table, a page and a pull request. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,34 +22,34 @@ def counted(count: int, what: str) -> str:
 
 
 def tokens_in(counts: Mapping[str, Any]) -> int:
-    """All that went in: Claude counts what a cache gave or took apart from the rest of the input."""
+    """All input tokens; Claude counts cached tokens apart from the others."""
     return sum(_count(counts, name) for name in TOKENS if name != "output_tokens")
 
 
 def tokens_cached(counts: Mapping[str, Any]) -> int:
-    """What of it a cache gave."""
+    """The input tokens that were read from a cache."""
     return _count(counts, "cache_read_input_tokens")
 
 
 def tokens_out(counts: Mapping[str, Any]) -> int:
-    """All that came out."""
+    """All output tokens."""
     return _count(counts, "output_tokens")
 
 
 def tokens(counts: Mapping[str, Any], what: str = "") -> str:
-    """8,571 in (3,600 cached), 171 out; `what` stands behind the first number."""
+    """8,571 in (3,600 cached), 171 out; `what` follows the first number."""
     read = tokens_cached(counts)
     cached = f" ({read:,} cached)" if read else ""
     return f"{tokens_in(counts):,}{what and f' {what}'} in{cached}, {tokens_out(counts):,} out"
 
 
 def dollars(number: float) -> str:
-    """A cost; nothing where nobody said one."""
+    """A cost; "" if none is known."""
     return f"${number:.4f}" if number else ""
 
 
 def calls(count: int, failed: int, denied: int, what: str = "") -> str:
-    """6 (1 failed, 2 denied); `what` stands behind the first number."""
+    """6 (1 failed, 2 denied); `what` follows the first number."""
     wrong = ", ".join(f"{number} {word}" for number, word in ((failed, "failed"), (denied, "denied")) if number)
     return f"{count}{what and f' {what}'}" + (f" ({wrong})" if wrong else "")
 

@@ -1,7 +1,7 @@
-"""Anybody's Markdown, read by markdown-it: as clean tokens, and as a tree of elements for a page.
+"""A model's Markdown, parsed by markdown-it: as clean tokens, and as a tree of elements for a page.
 
-HTML, entities and references are text. A link leads to the web or is text; an image is a link to it. What the parser
-makes of escapes and addresses is looked through like any other text (threats: terminal, HTML in exports).
+HTML, entities and references stay text. A link leads to the web, or is text; an image becomes a link to it. The text
+that the parser makes of escapes and addresses is made printable too (threats: terminal, HTML in exports).
 """
 
 import re
@@ -13,13 +13,13 @@ from markdown_it.token import Token
 
 from shim.core.reading.account import printable
 
-NESTED = 40  # blocks inside each other; a text with more is shown as it was written
+NESTED = 40  # levels of blocks; a deeper text is shown as it was written
 WEB = re.compile(r"https?://", re.IGNORECASE)
 BARE = re.compile(r"\bhttps?://[^\s<>\"`]+")
 TASK = re.compile(r"\[([ xX])\] ")
 DIFF = {"+": "added", "-": "removed", "@": "place"}
 
-# A text, or an element: its name, its attributes unless it has none, and what is in it.
+# A text, or an element: its name, its attributes (left out if there are none), its content.
 Tree: TypeAlias = "str | list[Any]"
 
 PARSER = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTED}).enable(["table", "strikethrough"])
@@ -28,7 +28,7 @@ PARSER.validateLink = lambda url: WEB.match(url) is not None  # type: ignore[met
 
 
 def tokens_of(source: str, parser: MarkdownIt = PARSER) -> list[Token]:
-    """A text as the parser's tokens, with nothing in them that a terminal or a page obeys."""
+    """The parser's tokens of a text, printable in a terminal or a page."""
     tokens = parser.parse(printable(source))
     _clean(tokens)
     return tokens
@@ -44,7 +44,7 @@ def _clean(tokens: Iterable[Token]) -> None:
 def tree_of(source: str) -> list[Tree]:
     """A text as elements."""
     tokens = tokens_of(source)
-    if any(token.level >= NESTED - 1 for token in tokens):  # the parser leaves out what is deeper
+    if any(token.level >= NESTED - 1 for token in tokens):  # the parser drops deeper blocks
         return [["div", {"class": "said"}, printable(source)]]
     root: list[Any] = []
     stack = [root]
@@ -63,7 +63,7 @@ def tree_of(source: str) -> list[Tree]:
 
 
 def _flat(tokens: Iterable[Token]) -> Iterator[Token]:
-    """The tokens of blocks and of what is in their lines, without the paragraphs of a list whose items are lines."""
+    """The tokens of blocks and of their lines, without those of hidden paragraphs (in tight lists)."""
     for token in tokens:
         if token.type == "inline":
             yield from token.children or ()
@@ -74,7 +74,7 @@ def _flat(tokens: Iterable[Token]) -> Iterator[Token]:
 def _element(token: Token) -> list[Any]:
     """The element that a token opens."""
     if token.type == "heading_open":
-        return [f"h{min(int(token.tag[1]) + 2, 6)}"]  # the page has two levels of its own above
+        return [f"h{min(int(token.tag[1]) + 2, 6)}"]  # the page has two levels of headings
     if token.type == "table_open":
         return ["div", {"class": "table", "tabindex": 0}, ["table"]]
     if token.type == "link_open":
@@ -85,13 +85,13 @@ def _element(token: Token) -> list[Any]:
 
 
 def _link(address: str, *inside: Tree) -> list[Any]:
-    """A link that shows where it leads."""
+    """A link, with its address as title."""
     kept = {"href": address, "title": address, "rel": "noopener noreferrer nofollow", "target": "_blank"}
     return ["a", kept, *inside]
 
 
 def _mark_task(item: list[Any]) -> None:
-    """An item of a list that is a task begins with its box."""
+    """Give an item that is a task its box."""
     line = item[1] if len(item) > 1 and isinstance(item[1], list) and item[1][0] == "p" else item
     if len(line) > 1 and isinstance(line[1], str) and (task := TASK.match(line[1])):
         line[1] = ("☐ " if task[1] == " " else "☑ ") + line[1][task.end() :]
@@ -99,7 +99,7 @@ def _mark_task(item: list[Any]) -> None:
 
 
 def _leaf(token: Token, *, linked: bool) -> list[Tree]:
-    """What stands for a token that nothing is in; `linked`: it is the text of a link."""
+    """The elements of a token without content of its own; `linked`: it stands inside a link."""
     if token.type in ("fence", "code_block"):
         return [_code(token.content.removesuffix("\n"), token.info.split()[:1])]
     if token.type == "code_inline":
@@ -115,7 +115,7 @@ def _leaf(token: Token, *, linked: bool) -> list[Tree]:
 
 
 def _code(text: str, language: list[str]) -> list[Any]:
-    """A block of text as it is; of a unified diff each line has its colour."""
+    """A block of code; the lines of a unified diff have classes."""
     if language != ["diff"]:
         label = {"data-language": language[0]} if language else {}
         return ["pre", {"tabindex": 0, **label}, ["code", text]]
@@ -124,7 +124,7 @@ def _code(text: str, language: list[str]) -> list[Any]:
 
 
 def _text(text: str) -> Iterator[Tree]:
-    """A text with the addresses in it as links."""
+    """A text with its addresses as links."""
     at = 0
     for found in BARE.finditer(text):
         address = found[0].rstrip(".,:;!?*_~'])")

@@ -1,4 +1,4 @@
-"""Casts in files: read in pieces, and told as a story from what the frontend saw, or from what the child said."""
+"""Reads casts from files, and tells them as a story: from the frontend's output, or from the child's."""
 
 import os
 import re
@@ -20,22 +20,22 @@ from shim.story.story import Change, Story
 from shim.vendors import find
 
 CHUNK_BYTES = 256 * 1024
-PROMPT_BYTES = 1024 * 1024  # of a prompt that came on stdin as text; nobody reads more of it
-LINE_BYTES = 16 * 1024 * 1024  # of a line that came in pieces: 16 times what the drop-in writes to an SDK
+PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; nobody reads more
+LINE_BYTES = 16 * 1024 * 1024  # of a line in pieces: 16 times the drop-in's longest line for an SDK
 TOO_LONG = "could not be read, being too long"
-_SIGNAL = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # what a recorder calls one
-RETOLD_BYTES = 1_000_000  # of a line of what is translated anew: what an SDK would have got
+_SIGNAL = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # a name of a signal as recorded
+RETOLD_BYTES = 1_000_000  # of a line that is translated anew, as for an SDK
 
 
 def never() -> bool:
-    """A file that is at its end does not grow any more."""
+    """The file does not grow."""
     return False
 
 
 class Cast:
-    """A cast in a file, read once from its beginning. CastError when it cannot be read or is none.
+    """A cast in a file, read once. CastError if it cannot be read or is no cast.
 
-    `more` is asked at the end of the file whether to look again: it waits for a recording that goes on.
+    `more` is called at the end of the file, and says whether to read again: it waits for a recording that still runs.
     """
 
     def __init__(self, path: str, more: Callable[[], bool] = never) -> None:
@@ -58,7 +58,7 @@ class Cast:
 
     @property
     def whole(self) -> bool:
-        """Whether the last checkpoint was there; False of a recording that was cut off."""
+        """Whether the last checkpoint was read; False for a recording that was cut off."""
         return self.reader.ended
 
     def _beginning(self) -> list[Record]:
@@ -71,7 +71,7 @@ class Cast:
         return records
 
     def _read(self) -> bytes:
-        """What comes next; nothing at the end."""
+        """The next bytes; b"" at the end."""
         try:
             while not (chunk := os.read(self.file, CHUNK_BYTES)):
                 if self.reader.ended or not self._more():
@@ -92,14 +92,14 @@ class Cast:
             self.close()
 
     def close(self) -> None:
-        """Nothing more is read of it."""
+        """Close the file."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
 
 
 def header_of(path: str) -> Header:
-    """The header of a cast alone. CastError when it cannot be read or is none."""
+    """The header of a cast. CastError if it cannot be read or is no cast."""
     cast = Cast(path)
     cast.close()
     return cast.header
@@ -108,8 +108,8 @@ def header_of(path: str) -> Header:
 class Teller:
     """Makes the changes of a story from the records of a cast.
 
-    What the frontend saw is told where that was Claude's stream; else the child's output is translated anew, and where
-    nobody here can read that, what the frontend saw is told as text.
+    The source is the frontend's output if that is Claude's stream, else the child's output, which is translated anew.
+    If no vendor here can translate it, the frontend's output is told as text.
     """
 
     def __init__(self, header: Header) -> None:
@@ -124,7 +124,7 @@ class Teller:
         self._heard = 0.0
         self._splitters = {letter: LineSplitter(LINE_BYTES) for letter in STREAMS}
         self._translation: Translation | None = None
-        self._readable = False  # a child was started whose output can be translated
+        self._readable = False  # the output of some child can be translated
         self._stderr = Tail()
         self._at = 0.0
 
@@ -134,7 +134,7 @@ class Teller:
         return sum(splitter.skipped for splitter in self._splitters.values())
 
     def feed(self, record: Record) -> list[Change]:
-        """The changes that a record makes."""
+        """The changes of a record."""
         self._at = at = record.at
         letter = record.letter
         if letter == "i":
@@ -163,7 +163,7 @@ class Teller:
         return changes + self.story.close(self._at)
 
     def _ask(self) -> list[Change]:
-        """The prompt of the command line and of stdin, which was whole when something followed."""
+        """The prompt, from the command line and from stdin; stdin is whole when other records follow."""
         self._asked = True
         texts = [self._invocation.prompt or "", self._stdin.decode("utf-8", "replace").strip()]
         text = "\n".join(filter(None, texts))
@@ -180,7 +180,7 @@ class Teller:
         return [change for event in _objects(lines) for change in self.story.event(at, event)]
 
     def _plain(self, record: Record) -> list[Change]:
-        """The frontend's output as what it is: the result of the `json` format, flat lines, or a text."""
+        """The frontend's output in another format: one JSON result, Yume's lines, or text."""
         if dialect_called(self._header.dialect).flat:
             return [change for event in _objects(self._line(record)) for change in self._flat(record.at, event)]
         if self._invocation.output_format == "json":
@@ -189,7 +189,7 @@ class Teller:
         return self.story.event(record.at, {"type": "stream_event", "event": delta})
 
     def _flat(self, at: float, event: Mapping[str, Any]) -> list[Change]:
-        """A line of Yume's: a session begins and ends there as it does in Claude's stream."""
+        """A line of Yume's; a session begins and ends as in Claude's stream."""
         if event.get("type") != "text":
             return self.story.event(at, event)
         delta = {"type": "content_block_delta", "delta": {"text": event.get("content")}}
@@ -218,20 +218,20 @@ class Teller:
         return said
 
     def _opened(self, other: object) -> Translation | None:
-        """A translation of the next child's output; of a later one, in the same conversation.
+        """A translation of the next child's output, in the same conversation as the last one.
 
-        `other` is its vendor where that is not the recording's: of a list another one may have answered.
+        `other` is the child's vendor if that is not the header's: in a fallback list a later vendor may answer.
         """
         vendor = other if isinstance(other, str) else self._header.vendor
         try:
             opened = open_translation(vendor, partial=True, terminator="none", stable=True, limit=RETOLD_BYTES)
             if (last := self._translation) is not None:
                 if vendor != last.turn.terms.vendor:
-                    last.turn.conversation.vendor_session = None  # it has a session of its own
+                    last.turn.conversation.vendor_session = None  # the other vendor has its own session
                 return Translation(find(vendor).translator, opened.turn.terms, last.pen, last.turn)
             return opened
         except ShimError:
-            return None  # a vendor of somebody else's: what it said cannot be read here
+            return None  # an unknown vendor
 
 
 def _objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
@@ -247,7 +247,7 @@ def _objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
 
 
 def child_exit(fact: Mapping[str, Any]) -> Exit | None:
-    """How a child ended, from the fact of its `x` record; None where the recording does not know."""
+    """How a child ended, from the fact of its `x` record; None if that is not known."""
     code, signal = fact.get("code"), fact.get("signal")
     if isinstance(signal, str) and _SIGNAL.match(signal):
         return Exit(signal=signal)

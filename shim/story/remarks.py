@@ -1,11 +1,11 @@
-"""What is told of a session beside its words and calls, as sentences for a person."""
+"""Notes of a session as sentences for a person."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.story.steps import Step, text_of
 
-FACTS_CHARACTERS = 300  # of a note that nobody has a sentence for
+FACTS_CHARACTERS = 300  # of a note without a sentence
 
 _IDENTITIES = frozenset(("type", "subtype", "uuid", "session_id", "kind", "request_id", "parent_tool_use_id"))
 
@@ -13,7 +13,7 @@ Facts = Mapping[str, Any]
 
 
 def remark(step: Step) -> str:
-    """A note as a sentence; what nobody has a sentence for is its kind and its fields."""
+    """A note as a sentence; without one here, as its kind and its fields."""
     if step.name == "user":
         return step.text
     if step.name == "late_result":

@@ -1,4 +1,4 @@
-"""What a session is told in: its steps, how they change, and their sums. Pure."""
+"""The steps of a session, their changes and their sums. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,11 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 Kind = Literal["start", "prompt", "thinking", "text", "call", "question", "answer", "note", "error", "result"]
 
-STEP_CHARACTERS = 16 * 1024 * 1024  # of a text that is streamed; nobody reads more, and it is kept until its end
+STEP_CHARACTERS = 16 * 1024 * 1024  # of a streamed text, which is kept until its end
 TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-# The argument of a call that says most, in the order of preference: it stands beside the call's name.
+# The arguments that describe a call best, in order of preference; the first is shown beside the call's name.
 MAIN = ("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "description", "prompt", "skill")
-ALIKE = 20  # characters that two texts have to begin with in common, to be one that was cut or blanked
+ALIKE = 20  # characters that two texts must share at their beginnings to count as one that was cut or blanked
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class Step:
     A call has a name, its input, and with its result the output and the outcome: `ok`, `failed`, `denied`,
     `unanswered`. `extra` is what Claude adds to a result (the patch of an edit). `facts` are the fields of the event
     that a start, a note, a question, an answer, an error or a result came from; a note's `name` is its kind. Thinking
-    without text was hidden by who thought. `parent` is the call that a nested agent serves. `since` is when the turn of
+    without text was hidden by the vendor. `parent` is the call that a nested agent serves. `since` is when the turn of
     a result was asked for, or began by itself.
     """
 
@@ -53,7 +53,7 @@ class Change(NamedTuple):
 class Totals:
     """The sums of a session. `tokens` has the names of Claude's usage; `seconds` is by what they were spent on.
 
-    A call that was denied is none that failed.
+    A denied call does not count as failed.
     """
 
     turns: int = 0
@@ -68,12 +68,12 @@ class Totals:
     repairs: dict[str, int] = field(default_factory=dict)
 
     def called(self, outcome: str, number: int = 1) -> None:
-        """So many calls ended so."""
+        """Count calls with this outcome."""
         self.failed_calls += number * (outcome == "failed")
         self.denied_calls += number * (outcome == "denied")
 
     def turn(self, result: Mapping[str, Any]) -> None:
-        """A turn is over: all but its cost, which is one of a conversation."""
+        """Add a finished turn without its cost, which is counted for each conversation."""
         self.turns += 1
         self.errors += bool(result.get("is_error"))
         usage, shim = result.get("usage"), result.get("shim")
@@ -86,7 +86,7 @@ class Totals:
 
 
 class OpenBlock:
-    """A block that is being said, as its fragments: joined once, at its end."""
+    """A block while it is streamed: its fragments, which are joined at its end."""
 
     __slots__ = ("parts", "size", "step")
 
@@ -96,7 +96,7 @@ class OpenBlock:
         self.size = 0
 
     def add(self, fragment: str) -> None:
-        """It grows."""
+        """Add a fragment."""
         if self.size < STEP_CHARACTERS:
             self.parts.append(fragment[: STEP_CHARACTERS - self.size])
         self.size += len(fragment)
@@ -117,13 +117,13 @@ def same(said: str, whole: str) -> bool:
 
 
 def answered_by(line: Mapping[str, Any]) -> str:
-    """The vendor of which an init or a result is; "" where none is named, as by a real claude's."""
+    """The vendor that an init or a result names; "" if it names none, as a real claude."""
     shim = line.get("shim")
     return str(shim.get("vendor") or "") if isinstance(shim, Mapping) else ""
 
 
 def cause_of(result: Mapping[str, Any]) -> str:
-    """Why a turn failed, in the word of the shim, else of a real claude; "" where it did not."""
+    """The cause of a failed turn, in the word of the shim, else of a real claude; "" if it did not fail."""
     if not result.get("is_error"):
         return ""
     shim, subtype = result.get("shim"), result.get("subtype")
@@ -133,7 +133,7 @@ def cause_of(result: Mapping[str, Any]) -> str:
 
 
 def text_of(content: Any) -> str:
-    """The content of a message or of a result as text; what is none is named in brackets."""
+    """The content of a message or of a result as text; other blocks are named in brackets."""
     if not isinstance(content, list):
         return "" if content is None else str(content)
     parts = []

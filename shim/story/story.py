@@ -1,7 +1,7 @@
 """A session as a person reads it: the steps of what was asked, said and done, and where the time went.
 
-Fed with Claude's events and their times, it tells how each step begins, grows and ends, so that the same drawing serves
-a run that is going on and a recording. It keeps open steps and totals only; who wants all steps collects them.
+It takes Claude's events with their times, and returns how each step begins, grows and ends, so that one drawing serves
+both a live run and a recording. It keeps only open steps and totals; a caller that needs all steps collects them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,11 +12,11 @@ from shim.story.timeline import SPANS, Span, Spent, Timeline
 
 __all__ = ["SPANS", "TOKENS", "Change", "Kind", "Span", "Spent", "Step", "Story", "Totals", "text_of"]
 
-DOLLARS = 1e9  # what costs more is no price
+DOLLARS = 1e9  # a larger number is not a price
 OPEN_CALLS = 10_000  # whose results may still come
-OPEN_BLOCKS = 1000  # that are being said at the same time, and those of one reply that wait for their line
+OPEN_BLOCKS = 1000  # that are streamed at the same time; and of one reply, that wait for their line
 
-# What goes on inside of claude all the time, and says nothing to a reader.
+# Internal events of claude that mean nothing to a reader.
 _QUIET = frozenset(
     (
         "background_tasks_changed",
@@ -37,8 +37,7 @@ _SETTINGS = ("interrupt", "set_model", "set_permission_mode")  # requests of a f
 class Story:
     """Feed it events in the order of their times; each call gives back the changes that it makes.
 
-    A turn is what a prompt began, or what began by itself after a result; a prompt while somebody is at work belongs
-    to the turn that it came into.
+    A turn begins with a prompt, or by itself after a result; a prompt during a turn belongs to that turn.
     """
 
     def __init__(self) -> None:
@@ -49,24 +48,25 @@ class Story:
         self._at = 0.0
         self._number = 0
         self._turn = 0
-        self._queued = 0  # prompts that came while somebody was at work
-        self._since: float | None = None  # when the turn that goes on, or comes next, was asked for
+        self._queued = 0  # prompts that came during a turn
+        self._since: float | None = None  # when the current or next turn was asked for
         self._calls: dict[str, Step] = {}
-        self._failed: dict[str, Step] = {}  # of this turn: its result may say that they were denied
+        self._failed: dict[str, Step] = {}  # calls of this turn; its result may say that they were denied
         self._asking: dict[str, Step] = {}
-        self._blocks: dict[str, OpenBlock] = {}  # of nested agents and of ours: one block is open for each
-        self._streamed: dict[str, list[tuple[str, str]]] = {}  # their blocks that no whole line has confirmed
-        self._costs: tuple[str, float, float] = "", 0.0, 0.0  # whose, of conversations before, of this one
+        self._blocks: dict[str, OpenBlock] = {}  # by agent: each has one open block
+        self._streamed: dict[str, list[tuple[str, str]]] = {}  # by agent: streamed blocks whose whole line has not come
+        # The conversation, the cost of earlier conversations, the cost of this one.
+        self._costs: tuple[str, float, float] = "", 0.0, 0.0
 
     @property
     def timeline(self) -> list[Span]:
-        """What the time was spent on, in the order in which it ended."""
+        """The spans of time, in the order of their ends."""
         return self._time.spans
 
     # -- what may happen ---------------------------------------------------------------------------------------
 
     def prompt(self, at: float, content: Any) -> list[Change]:
-        """Somebody asks: a text, or the content blocks of a user's message."""
+        """A prompt: a text, or the content blocks of a user's message."""
         at = self._now(at)
         if self._time.spending == "idle" or not self._turn:
             self._since = at
@@ -76,7 +76,7 @@ class Story:
         return [*self._whole(at, "prompt", text=text_of(content))]
 
     def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
-        """One of Claude's events, as a frontend gets them. Of a line that is none, what can be read of it is told."""
+        """One of Claude's events, as a frontend gets them. Of a malformed one the readable parts are told."""
         handler = _HANDLERS.get(str(event.get("type")))
         changes: list[Change] = []
         if handler is None:
@@ -89,7 +89,7 @@ class Story:
         return changes
 
     def note(self, at: float, fact: Mapping[str, Any]) -> list[Change]:
-        """A note of the recorder's: a repair, a timeout."""
+        """A note of the recorder, such as a repair or a timeout."""
         kind = str(fact.get("kind") or "note")
         return [*self._whole(self._now(at), "note", text=kind, name=kind, facts=fact)]
 
@@ -106,7 +106,7 @@ class Story:
         return []
 
     def close(self, at: float) -> list[Change]:
-        """Nothing more happens: what is open is over."""
+        """The session is over: end all open steps."""
         at = self._now(at)
         changes = list(self._end_all(at))
         self._time.spend(at, self._time.spending)
@@ -168,7 +168,7 @@ class Story:
                 yield from self._said(at, "thinking", parent, "")
 
     def _said(self, at: float, kind: Kind, parent: str, whole: Any) -> Iterator[Change]:
-        """A whole block: nothing of it that was streamed is said again, and nothing that was not is lost."""
+        """A whole block; only what was not streamed of it is told."""
         whole = whole if isinstance(whole, str) else ""
         streamed = self._streamed.get(parent, [])
         block = self._blocks.get(parent)
@@ -286,7 +286,7 @@ class Story:
             yield Change("end", step)
 
     def _end_all(self, at: float) -> Iterator[Change]:
-        """Whatever is open is over, calls without an answer."""
+        """End all open steps; open calls are unanswered."""
         for key in list(self._blocks):
             yield from self._end_block(at, key)
         calls, self._calls = self._calls, {}
@@ -311,7 +311,7 @@ class Story:
         identity = str(block.get("tool_use_id"))
         step = self._calls.pop(identity, None)
         content = block.get("content")
-        if step is None:  # a second one, or one that comes after the turn
+        if step is None:  # a second result, or one after the turn
             yield from self._whole(
                 at, "note", text="late_result", name="late_result", call=identity, output=content, parent=parent
             )
@@ -349,7 +349,7 @@ class Story:
     # -- time --------------------------------------------------------------------------------------------------
 
     def _now(self, at: float) -> float:
-        """The time, which does not go back."""
+        """The time, which never goes back."""
         self._at = self.totals.duration = max(at, self._at)
         return self._at
 
@@ -360,12 +360,12 @@ class Story:
         self._time.spend(at, "model")
 
     def _work(self, at: float) -> None:
-        """Somebody is at work: if nobody was before, it is another turn."""
+        """Work goes on; after a pause it begins another turn."""
         if self._time.spending == "idle":
             self._begin_turn(at)
 
     def _go_on(self, at: float) -> None:
-        """What the time is spent on, now that a question or a call began or ended."""
+        """Set what the time is spent on, after a question or a call began or ended."""
         if self._time.spending != "idle":
             self._time.spend(at, "person" if self._asking else "tool" if self._calls else "model")
 

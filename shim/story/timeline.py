@@ -1,15 +1,15 @@
-"""Where the time of a session went, as stretches: pure, and bounded however long the session is."""
+"""Where the time of a session went, as a bounded list of spans. Pure."""
 
 from typing import Literal, NamedTuple
 
 # What the time was spent on: the model, a tool, a person's answer, nobody (between two turns).
 Spent = Literal["model", "tool", "person", "idle"]
 
-SPANS = 10_000  # of a timeline; a picture has fewer points, so a longer one is thinned out to half of them
+SPANS = 10_000  # of a timeline; a longer one is thinned out to half, which is still finer than a picture
 
 
 class Span(NamedTuple):
-    """A stretch of time, in seconds since the beginning, and what it was spent on. `step` is its call's, else 0."""
+    """A span of time, in seconds since the beginning, and what it was spent on. `step` is its call's number, else 0."""
 
     spent: Spent
     begin: float
@@ -20,8 +20,8 @@ class Span(NamedTuple):
 class Timeline:
     """Adds up what the time is spent on. Times never go back.
 
-    `seconds` belong to one thing each, and their sum is all of the time; `spans` of calls lie over each other where
-    calls ran at the same time, and over a person's where somebody was asked about a call.
+    Each of the `seconds` is counted once, so that their sum is the whole time. `spans` may overlap: calls run at the
+    same time, and a call's span includes the wait for a person's answer.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Timeline:
         self._add(Span("tool", begin, max(begin, end), step))
 
     def _stretch(self, span: Span) -> None:
-        """Add a span, or let the last one grow where it goes on with the same."""
+        """Add a span, or extend the last one if it is of the same kind."""
         last = self.spans[-1] if self.spans else None
         if last is not None and last[:1] + last[2:] == (span.spent, span.begin, 0):
             self.spans[-1] = last._replace(end=span.end)
@@ -58,7 +58,7 @@ class Timeline:
 
 
 def thinned(spans: list[Span]) -> list[Span]:
-    """Half as many: of two that follow each other the longer one stands for both."""
+    """Halve the number of spans: of two neighbours the longer one stands for both."""
     spans = sorted(spans, key=lambda span: (span.begin, span.end))
     fewer = []
     for first, second in zip(spans[::2], spans[1::2], strict=False):

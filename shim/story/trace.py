@@ -1,7 +1,7 @@
 """A cast as traces have it: each reply of the model with its blocks, its calls and what it cost.
 
-A Story tells blocks as they come; a Trace sorts them into replies, and gives out each reply when it is over and all of
-its calls are answered. Nested agents have lanes of their own, named by the call that they serve; "" is the main one.
+A Story tells blocks as they come; a Trace sorts them into replies, and returns a reply when it is over and all of its
+calls are answered. A nested agent has a lane of its own, named by the call that it serves; "" is the main lane.
 """
 
 from collections import deque
@@ -13,8 +13,8 @@ from typing import Any
 from shim.story.reading import Cast, Teller
 from shim.story.story import TOKENS, Change, Step, Story
 
-HELD = 1000  # items of a lane that wait for an earlier one; then that one goes out as it is
-LANES = 1000  # nested agents of a session; what further ones do is told in the main lane
+HELD = 1000  # items of a lane that wait for an earlier one, which is then returned unfinished
+LANES = 1000  # nested agents of a session; further ones share the main lane
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -53,7 +53,7 @@ class Reply:
 
     @property
     def done(self) -> bool:
-        """Nothing can be added."""
+        """Whether it is complete."""
         return self.closed and all(part.until is not None for part in self.parts)
 
 
@@ -61,7 +61,7 @@ Item = Reply | Step
 
 
 class _Lane:
-    """What one agent does: its items in order, and since when it waits for the model."""
+    """One agent's items in order; `since` is when it began to wait for the model."""
 
     def __init__(self, since: float) -> None:
         self.since = since
@@ -78,7 +78,7 @@ class _Lane:
 
 
 class Replies:
-    """Sorts the steps of a story into replies. Items are Replies, and the Steps that are no part of one."""
+    """Sorts the steps of a story into replies. Its items are Replies, and Steps that belong to none."""
 
     def __init__(self) -> None:
         self.replies = 0
@@ -87,12 +87,12 @@ class Replies:
         self._lanes: dict[str, _Lane] = {}
 
     def take(self, *, everything: bool = False) -> list[tuple[str, Item]]:
-        """The items that are over, each with its lane; those of a lane in order, nested agents before their callers."""
+        """The finished items, each with its lane: those of a lane in order, nested agents before their callers."""
         lanes = reversed(self._lanes.items())
         return [(name, item) for name, lane in lanes for item in lane.take(everything)]
 
     def about(self, at: float, line: Mapping[str, Any]) -> None:
-        """What a line says of the reply that it belongs to."""
+        """Take from a line what it says of its reply."""
         inner, parent = line.get("event"), str(line.get("parent_tool_use_id") or "")
         streamed = isinstance(inner, Mapping)
         message = inner.get("message") if isinstance(inner, Mapping) else line.get("message")
@@ -113,7 +113,7 @@ class Replies:
             reply.until = max(at, reply.until)
 
     def _count(self, reply: Reply, usage: Any, *, whole: bool) -> None:
-        """The tokens of a reply: a line may know less than the one before it, and none of them takes any away."""
+        """Add the tokens of a reply; a line that knows fewer than the one before changes nothing."""
         if not isinstance(usage, Mapping):
             return
         for name in TOKENS:
@@ -140,7 +140,7 @@ class Replies:
             lane.reply = None
 
     def turn_over(self, at: float) -> None:
-        """No reply goes on."""
+        """Close all replies."""
         for lane in self._lanes.values():
             self._close(lane, at)
             lane.since = at
@@ -154,7 +154,7 @@ class Replies:
         return lane
 
     def sort(self, at: float, changes: Iterable[Change]) -> None:
-        """What a story told."""
+        """Sort the changes of a story."""
         for what, step, _ in changes:
             if step.kind in ("text", "thinking", "call"):
                 if what == "begin":
@@ -197,7 +197,7 @@ class Trace(Story):
         return self._sort_too(at, super().note(at, fact))
 
     def sent(self, at: float, event: Mapping[str, Any]) -> list[Change]:
-        """A line that a frontend sent; its prompt has been sorted already."""
+        """A line of the frontend; its prompt is sorted by `prompt`."""
         changes = super().sent(at, event)
         return changes if event.get("type") == "user" else self._sort_too(at, changes)
 
@@ -224,7 +224,7 @@ class Trace(Story):
 
 
 class Traced:
-    """A cast that is read once as a trace. CastError when it cannot be read."""
+    """A cast that is read once as a trace. CastError if it cannot be read."""
 
     def __init__(self, path: str) -> None:
         self._cast = Cast(path)
@@ -233,7 +233,7 @@ class Traced:
         self._began = _moment(self.header.started)
 
     def items(self) -> Iterator[tuple[str, Item]]:
-        """What happened, each with the lane of its agent; those of a lane in order."""
+        """The items, each with its agent's lane; those of a lane in order."""
         teller = Teller(self.header)
         teller.story = self.trace
         for record in self._cast.records():
@@ -244,18 +244,18 @@ class Traced:
 
     @property
     def cut(self) -> bool:
-        """Whether the recording has no end, or lines that nobody can read; known when all items were taken."""
+        """Whether the recording has no end, or unreadable lines; known after the last item."""
         return not self._cast.reader.ended or bool(self._cast.reader.skipped)
 
     @property
     def model(self) -> str:
         """The model of the session, or ""."""
         name = str(self.trace.replies.facts.get("model") or "")
-        return "" if name == "unknown" else name  # what an init says that came before anybody knew
+        return "" if name == "unknown" else name  # an init that came before the model was known
 
     @property
     def vendor(self) -> str:
-        """Who answered: of a list it may be another one than the recording began with."""
+        """The vendor that answered; in a fallback list it may be a later one than the header's."""
         return self.trace.vendor or self.header.vendor
 
     @property
@@ -265,14 +265,14 @@ class Traced:
 
     @property
     def version(self) -> str:
-        """The version of the agent, or "": a real claude says its own, where nobody else knew."""
+        """The vendor's version, or ""; a real claude's is in its init."""
         passed = not self.trace.replies.facts.get("shim")
         said: Any = self.trace.replies.facts.get("claude_code_version") if passed else ""
         recorded = self.header.vendor_version if self.vendor == self.header.vendor else ""
         return recorded or str(said or "")
 
     def iso(self, at: float) -> str | None:
-        """ISO 8601 in UTC to the millisecond; None where the recording does not say when it began."""
+        """ISO 8601 in UTC to the millisecond; None if the recording's beginning is unknown."""
         if self._began is None:
             return None
         try:
@@ -281,7 +281,7 @@ class Traced:
             return None
 
     def nanoseconds(self, at: float) -> int:
-        """Since 1970; since the recording began where it does not say when that was."""
+        """Since 1970; since the recording's beginning if that is unknown."""
         began = 0 if self._began is None else (self._began - EPOCH) // timedelta(microseconds=1)
         return min(max(began * 1000 + round(at * 1e9), 0), 2**63 - 1)
 

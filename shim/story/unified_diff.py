@@ -4,16 +4,16 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# difflib takes time with the square of the lines; a longer change is shown as all old lines, then all new ones.
+# difflib takes quadratic time; a longer change is shown as all old lines, then all new ones.
 COMPARED_LINES = 2000
 CONTEXT_LINES = 3
-EDITS = 200  # of one call; nobody reads more of them
+EDITS = 200  # of one call; nobody reads more
 
 
 def diff_of(name: str, arguments: Mapping[str, Any], before: Any = None) -> str:
     """What Edit, MultiEdit, Write or NotebookEdit change; "" for any other call.
 
-    `before` is the whole file as it was, where that is known: then the lines have their numbers.
+    `before` is the whole old file, if it is known: then the hunks have line numbers.
     """
     before = before if isinstance(before, str) else ""
     hunks: list[str] = []
@@ -43,7 +43,7 @@ def _edits(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]
 
 
 def _hunks(old: str, new: str, line: int) -> Iterator[str]:
-    """The hunks of one change, which begins at a line of the file (0: nobody knows)."""
+    """The hunks of one change; `at` is its first line in the file, 0 if unknown."""
     before, after = old.split("\n") if old else [], new.split("\n") if new else []
     if before[-1:] in ([], [""]) and after[-1:] in ([], [""]):
         before, after = before[:-1], after[:-1]

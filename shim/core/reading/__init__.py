@@ -1,1 +1,1 @@
-"""From a child's bytes to objects, with an account of every repair; and back to JSON that any reader takes."""
+"""From a child's bytes to objects, with an account of every repair; and back to JSON."""

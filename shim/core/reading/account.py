@@ -1,7 +1,7 @@
 """The account of a run: every repair made, every event not understood, counted with the first example."""
 
-# A vendor's output is anybody's words, so the account is bounded like everything else:
-# enough kinds for a person to see what happened, samples short enough for one line of a log.
+# A vendor may print anything, so the account is bounded: enough kinds for a person to see what happened, samples short
+# enough for one line of a log.
 KINDS_KEPT = 64
 SAMPLE_CHARACTERS = 200
 OVERFLOW = "other"
@@ -11,9 +11,8 @@ NOT_EVENTS = frozenset(("not_json", "not_an_event", "line_too_long", "cut_line",
 class Account:
     """Counts by kind, each with its first sample (at most 64 kinds of 200 characters).
 
-    `repairs` holds what was mended, cut or skipped; `unknown` the vendor's events nobody translates; `redacted` the
-    secrets that were left out, of which no sample is kept. `line` is the line that is being read: the sample of
-    whatever has none of its own.
+    `repairs` counts what was mended, cut or skipped; `unknown` the vendor's events without a translation; `redacted`
+    the blanked secrets, of which no sample is kept. `line` is the line that is being read: the default sample.
     """
 
     __slots__ = ("line", "redacted", "repairs", "samples", "unknown")
@@ -27,11 +26,11 @@ class Account:
 
     @property
     def misunderstood(self) -> bool:
-        """Whether something was printed that is no event, or none that is known."""
+        """Whether the vendor printed something that is no event, or an unknown one."""
         return bool(self.unknown) or not NOT_EVENTS.isdisjoint(self.repairs)
 
     def repaired(self, kind: str, sample: object = "", count: int = 1) -> None:
-        """Count one repair of `kind`, or several alike; `sample` (text or bytes) is kept if it is the first."""
+        """Count repairs of a kind; the first `sample` (text or bytes) is kept."""
         self._count(self.repairs, kind, sample, count)
 
     def unknown_event(self, kind: object, sample: object = "") -> None:
@@ -48,7 +47,7 @@ class Account:
         counts[kind] = counts.get(kind, 0) + count
 
     def _shown(self, sample: object) -> str:
-        """The beginning of a sample; an event is shown as its line, which may be too large or too deep to spell."""
+        """The beginning of a sample; of an event, which may be too large or too deep to print, that of its line."""
         if not sample or not isinstance(sample, str | bytes):
             sample = self.line or sample
         if not isinstance(sample, str | bytes):
@@ -59,7 +58,7 @@ class Account:
         return printable(sample[: 4 * SAMPLE_CHARACTERS])[:SAMPLE_CHARACTERS]
 
     def forget(self) -> None:
-        """Begin anew, for the next turn of the same child."""
+        """Empty the account for the next turn of the same child."""
         for counts in (self.repairs, self.unknown, self.redacted, self.samples):
             counts.clear()
 
@@ -76,8 +75,8 @@ class Account:
         return {"count": count} if sample is None else {"count": count, "first": sample}
 
 
-# Written out because a terminal, a log and a web page each have a character that means something to them:
-# C0 except newline and tab, DEL, C1, the bidirectional controls, and the zero-width marks.
+# Characters that a terminal, a log or a web page obeys, as escapes: C0 except newline and tab, DEL, C1, the
+# bidirectional controls, and the zero-width marks.
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)} | {
     code: f"\\u{code:04x}"
     for code in (0x061C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -96,7 +95,7 @@ _COLOURS = r"\x1b\[[0-9;]{0,40}m"
 
 
 def uncoloured(text: str) -> str:
-    """What a program printed for a terminal, as `printable` text without its colours: they say nothing."""
+    """What a program printed for a terminal, as `printable` text without its colours."""
     import re
 
     return printable(re.sub(_COLOURS, "", text))

@@ -1,8 +1,8 @@
 """One line of a child's stdout into objects: orjson first, then repair, and an account of every repair.
 
-orjson refuses what agents really print: lone surrogate escapes (pi splits a pair over two deltas), bad UTF-8,
-NaN, raw control characters, a BOM, a banner glued to the first event, two objects on a line. The slow path here
-takes them one after the other; text that was never JSON is kept as noise for the error text.
+orjson refuses things that agents print: lone surrogate escapes (pi splits a pair over two deltas), bad UTF-8, NaN, raw
+control characters, a BOM, a banner before the first event, two objects on a line. The slow path here tries one repair
+after the other; text that was never JSON is kept as noise, for the text of an error.
 """
 
 import re
@@ -19,17 +19,17 @@ from shim.core.reading.surrogates import escape_halves
 # may have hundreds). An event that stands by itself ends the wait before that.
 JOINED_LINES = 1000
 JOINED_BYTES = 4 * 1024 * 1024
-# Of a line that is scanned for its shape, a bracket at a time: a second or two of work. One with more is no event.
+# In a line whose shape is scanned bracket by bracket, in a second or two. A line with more is no event.
 BRACKETS = 500_000
 NOISE_LINES = 20  # the last lines that were not JSON, for an error's text
 NOISE_CHARACTERS = 2000
 
 BOM = b"\xef\xbb\xbf"
 PADDING = b" \t\r\x00"
-LARGEST, LEAST = 2**64 - 1, -(2**63)  # of an integer: what orjson and most readers have
+LARGEST, LEAST = 2**64 - 1, -(2**63)  # integers of 64 bits: the range of orjson and most readers
 DIGITS = 20  # no 64-bit integer has more
 
-_BEGINNINGS = b'{["-0123456789tfnNI'  # of a JSON value, or of what the slow path takes for one
+_BEGINNINGS = b'{["-0123456789tfnNI'  # first bytes of a JSON value, or of what the slow path can repair to one
 _OBJECT = re.compile(rb'\{\s*"')
 
 
@@ -41,7 +41,7 @@ _NOTHING = _Nothing()
 
 
 class Decoder:
-    """The slow path, with what it remembers between lines: an unfinished object, and the noise."""
+    """The slow path. It remembers an unfinished object, and noise, from line to line."""
 
     __slots__ = ("_account", "_held", "_shape", "_size", "noise")
 
@@ -58,10 +58,10 @@ class Decoder:
         return bool(self._held)
 
     def repair(self, line: bytes) -> list[tuple[Any, bool]]:
-        """The values in a line that orjson refused, each with whether it was torn out of something else.
+        """The values in a line that orjson refused, each with whether it is torn.
 
-        A value that is torn out (glued, joined, found behind a banner) is not to be trusted as far as one that
-        had a line for itself (threats: forged lines). Blank lines and noise give nothing.
+        A torn value did not have a line for itself: it was glued, joined, or found behind a banner. It is trusted less
+        (threats: forged lines). Blank lines and noise give nothing.
         """
         if self._held and len(line) > JOINED_BYTES:
             self._give_up()
@@ -73,7 +73,7 @@ class Decoder:
             rest = rest[len(BOM) :].lstrip(PADDING)
         if not rest:
             return []
-        if rest[0] not in _BEGINNINGS and b"{" not in rest:  # noise, which may be a flood
+        if rest[0] not in _BEGINNINGS and b"{" not in rest:  # noise, and perhaps much of it
             self._note_noise(line)
             return []
         value = self._value(rest.rstrip(PADDING))
@@ -86,16 +86,16 @@ class Decoder:
         return []
 
     def close(self) -> None:
-        """The stream ended: an object that is still unfinished is a cut line."""
+        """The stream ended: an unfinished object is a cut line."""
         if self._held:
             self._give_up()
 
     # -- several things on a line -------------------------------------------------------------------------
 
     def _torn(self, line: bytes) -> list[tuple[Any, bool]]:
-        """Objects between other things: behind a banner, two on a line, before one that goes on.
+        """Objects between other text: behind a banner, two on a line, before an unfinished one.
 
-        The search stops at the first object that does not parse: what lies inside a broken object is its own.
+        The search ends at the first object that does not parse: objects inside a broken one are parts of it.
         """
         values: list[tuple[Any, bool]] = []
         position = 0
@@ -125,13 +125,13 @@ class Decoder:
             self._account.repaired("cut_line", piece)
 
     def _join(self, line: bytes) -> list[tuple[Any, bool]]:
-        """The rest of an object that a raw newline broke; an event that stands by itself ends the wait."""
+        """The next line of an unfinished object; a line that is an event by itself ends the wait."""
         bare = line.strip(PADDING).removeprefix(BOM)
         if bare.startswith(b"{"):
             end = Shape().feed(bare)
             value = self._value(bare[:end], counted=False)
             if value and isinstance(value, dict):
-                # Its quotes are not escaped, so it is no piece of a string that only lacks an escape for its newlines.
+                # Its quotes are not escaped, so it is not a piece of a string with raw newlines.
                 self._give_up()
                 return [(self._value(bare), True)] if end in (None, len(bare)) else self._torn(bare)
         piece = b"\n" + line
@@ -167,7 +167,7 @@ class Decoder:
     # -- one value ----------------------------------------------------------------------------------------
 
     def _value(self, data: bytes, *, counted: bool = True) -> Any:
-        """The value of a text, repaired and accounted for; _NOTHING when it is no JSON."""
+        """The value of a text after repairs, which are counted; _NOTHING if it is no JSON."""
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -190,7 +190,7 @@ class Decoder:
 
 
 def _repaired(data: bytes, kinds: list[str]) -> Any:
-    """The value of a text that is not strict JSON; what was wrong with it is added to `kinds`."""
+    """The value of a text that is not strict JSON; the kinds of repairs are added to `kinds`."""
     import json
 
     many = _brackets(data) > BRACKETS
@@ -224,7 +224,7 @@ def _integer(digits: str) -> int | str:
 
 
 def parsed(text: str, account: Account) -> Any:
-    """The value of a text that should be JSON, such as a call's arguments; the text itself when it is none."""
+    """The value of a text that should be JSON, such as a call's arguments; the text itself if it is none."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -5,7 +5,7 @@ TAIL_BYTES = 8 * 1024
 
 
 def head_and_tail(text: str, most: int, gap: str) -> str:
-    """`text`; of one with more than `most` characters so many, half of them before the gap and half behind it."""
+    """`text` if it has at most `most` characters; else so many of them, half before the gap and half after it."""
     half = most // 2
     return text if len(text) <= most else text[:half] + gap + text[-half:]
 
@@ -31,6 +31,6 @@ class Tail:
         self._tail = tail[-TAIL_BYTES:]
 
     def text(self) -> str:
-        """What was kept, with a line that counts what was not."""
+        """What was kept, with a line that counts the bytes between."""
         gap = f"\n[{self.cut} bytes left out]\n".encode() if self.cut else b""
         return (self._head + gap + self._tail).decode("utf-8", "replace")

@@ -1,10 +1,10 @@
-"""The shape of JSON text, read without recursion: where an object ends, and what in it lies too deep."""
+"""Scans JSON text without recursion: where an object ends, and what is nested too deep."""
 
 import re
 
 DEPTH_READ = 1000  # orjson reads 1,024, the standard library less
 DEPTH_WRITTEN = 200  # of a line; orjson writes 254
-DEPTH_KEPT = DEPTH_WRITTEN - 10  # of a value: the line around it has the rest, and nothing becomes text twice
+DEPTH_KEPT = DEPTH_WRITTEN - 10  # of a value: the line around it needs the rest, and nothing is turned into text twice
 
 # A string (group 1: its closing quote, if it came) or a bracket. Possessive: a string of any length costs no memory.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(")?|[{}\[\]]', re.DOTALL)
@@ -13,7 +13,7 @@ _QUOTE, _OPENING, _CLOSING = ord('"'), b"{[", b"}]"
 
 
 class Shape:
-    """An object that comes in pieces."""
+    """Finds the end of an object that comes in pieces."""
 
     __slots__ = ("_depth", "_inside")
 
@@ -22,7 +22,7 @@ class Shape:
         self._inside = False  # a string
 
     def feed(self, piece: bytes, start: int = 0) -> int | None:
-        """The position behind the end of the object; None while it goes on behind this piece."""
+        """The position after the object's end; None if it goes on after this piece."""
         if self._inside:
             rest = _REST.match(piece, start)
             start = rest.end() if rest else start
@@ -44,9 +44,9 @@ class Shape:
 
 
 def shallow(data: bytes, *, always: bool = False) -> bytes:
-    """JSON text without depth: what lies deeper than DEPTH_KEPT is a string that holds its text.
+    """JSON text in which values deeper than DEPTH_KEPT are strings with their text.
 
-    Only of text that is deeper than DEPTH_READ, unless `always`.
+    Text that is no deeper than DEPTH_READ is left as it is, unless `always`.
     """
     if not always and (data.count(b"{") + data.count(b"[") <= DEPTH_READ or not _deep(data)):
         return data
@@ -67,7 +67,7 @@ def shallow(data: bytes, *, always: bool = False) -> bytes:
 
 
 def quoted(text: bytes) -> bytes:
-    """Text as a JSON string, bytes that are no UTF-8 among it."""
+    """Text as a JSON string; it may have bytes that are no UTF-8."""
     import json
 
     return json.dumps(text.decode("utf-8", "surrogateescape")).encode()

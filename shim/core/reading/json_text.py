@@ -1,4 +1,4 @@
-"""Values as JSON bytes that any reader takes: valid UTF-8, bounded in depth, without what splits a line."""
+"""Values as JSON bytes that any reader accepts: valid UTF-8, bounded depth, no raw line separators."""
 
 import re
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ _SEPARATORS = (
     (b"\xc2\x85", b"\\u0085"),
 )
 
-FLOATS_ONLY = 2.0**63  # from here on an integer of a line was read as a float, which has 17 digits
+FLOATS_ONLY = 2.0**63  # larger integers are read as floats, which have 17 digits
 
-# Of a value that a vendor sends: only these may hold what cannot be written as it is.
+# Only values of these types may need a repair before they are written.
 UNSURE = frozenset((float, dict, list))
 _LONG_INTEGER = re.compile(rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])")
 
@@ -35,7 +35,7 @@ def dump(value: object) -> bytes:
 
 
 def survey(value: object) -> tuple[int, bool]:
-    """How deep a value is, and whether an integer in it may have lost digits."""
+    """The depth of a value, and whether an integer in it may have lost digits."""
     deepest, lossy = 0, False
     waiting = [(value, 1)]
     while waiting:
@@ -50,12 +50,12 @@ def survey(value: object) -> tuple[int, bool]:
 
 
 def long_integers(line: bytes) -> dict[float, str]:
-    """The integers of a line that may be longer than 64 bits: as a reader has them → their digits."""
+    """The integers of a line that may be longer than 64 bits: the float that is read → their digits."""
     return {float(found): found.decode() for found in _LONG_INTEGER.findall(line)}
 
 
 def exact(value: Any, digits: Mapping[float, str]) -> Any:
-    """`value` with the long integers of its line as their digits."""
+    """`value` with the long integers of its line as strings of their digits."""
     if not digits:
         return value
     if value.__class__ is float:
@@ -97,7 +97,7 @@ class Exact:
 
 
 def flat(value: Any) -> Any:
-    """`value` with what is deeper than DEPTH_KEPT as its JSON text."""
+    """`value` with values deeper than DEPTH_KEPT as their JSON text."""
     return _clean(value, DEPTH_KEPT)
 
 
@@ -110,7 +110,7 @@ def escape(dumped: bytes) -> bytes:
 
 
 def as_text(value: object) -> str:
-    """A value that should have been a text, as one: "" for nothing, JSON for the rest."""
+    """A value that should be a text, as a text: "" for None, JSON for other values."""
     if isinstance(value, str):
         return value
     return "" if value is None else dump(value).decode()
@@ -125,7 +125,7 @@ def as_content(value: object) -> object:
 
 
 def _clean(value: object, levels: int) -> object:
-    """`value` with what orjson refuses made writable, and what is deeper than so many levels as its JSON text."""
+    """`value` without what orjson refuses, and with values below so many levels as their JSON text."""
     if isinstance(value, str):
         return join_surrogates(value)
     if levels <= 0 and isinstance(value, dict | list | tuple) and value:
@@ -142,7 +142,7 @@ def _clean(value: object, levels: int) -> object:
 
 
 def _as_text(value: object) -> str:
-    """A value of any depth as JSON, without recursion: what is still to be written is a stack."""
+    """A value of any depth as JSON, without recursion: a stack holds what is still to be written."""
     parts: list[str] = []
     waiting: list[object] = [value]
     while waiting:
@@ -165,6 +165,6 @@ def _as_text(value: object) -> str:
 
 
 class _Written(str):
-    """JSON text, not a string to be written."""
+    """JSON text, which is written as it is."""
 
     __slots__ = ()

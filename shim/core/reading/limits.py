@@ -1,7 +1,7 @@
-"""No line longer than its limit: long texts in pieces, long strings by head and tail (contract P12, surface page).
+"""Keeps lines within their limit: long texts in pieces, long strings by head and tail (contract P12, surface page).
 
-Sizes are bytes as JSON, the way a line will hold them; what is cut says how much is missing and, where it was kept,
-where the whole is.
+Sizes are bytes of JSON, as a line has them. A note in a cut text says how much is missing, and where the whole is if it
+was kept.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,12 +10,12 @@ from typing import Any
 from shim.core.reading.json_text import dump
 
 NOTE = "\n[… {count:,} characters left out{where} …]\n"
-NOTE_BYTES = 600  # of a note with a path in it
+NOTE_BYTES = 600  # of the note, with a path
 ENVELOPE_BYTES = 3000  # of a line around its content: ids, model, usage
 LONGEST_CHARACTER = 6  # bytes of one character as JSON
-SHORTEST = 200  # a string that short is never cut: names and ids
+SHORTEST = 200  # bytes; a shorter string, such as a name or an id, is never cut
 
-Keep = Callable[[str], str | None]  # stores a whole text, gives back where
+Keep = Callable[[str], str | None]  # stores a whole text, returns its path
 
 
 def pieces(text: str, room: int) -> Iterator[str]:
@@ -49,7 +49,7 @@ def cut(text: str, room: int, keep: Keep | None = None) -> str:
 
 
 def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
-    """`value` with its longest strings cut, so that it fits `room` bytes; what is large without them becomes text."""
+    """`value` with its longest strings cut so that it fits `room` bytes; as a cut text if that is not enough."""
     if isinstance(value, str) and len(value) > room >= SHORTEST + NOTE_BYTES:
         return cut(value, room, keep)  # without a copy: it may be large
     size = len(dump(value))
@@ -66,15 +66,15 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
 
 
 def fit_line(line: Mapping[str, Any], room: int) -> Any:
-    """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists lose their tails."""
+    """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists shortened."""
     fitted = fit(line, room)
     return fitted if isinstance(fitted, dict) else shorten(line, room)
 
 
 def shorten(value: Any, room: int) -> Any:
-    """`value` with less in it, where shorter strings are not enough: of what has no room, the beginning is kept.
+    """`value` with fewer members, where shorter strings are not enough; of what has no room the beginning is kept.
 
-    A list stays a list and an object an object, for readers who know that it is one.
+    A list stays a list, and an object an object: readers expect that.
     """
     try:
         return _shortened(value, room)
@@ -104,7 +104,7 @@ def _shortened(value: Any, room: int) -> Any:
 
 
 def _shortened_members(members: dict[str, Any], room: int) -> dict[str, Any]:
-    """Large members share what small ones leave; of members without number the first are kept."""
+    """Large members share the room that small ones leave; of very many members the first are kept."""
     sizes = {name: len(dump(name)) + len(dump(item)) + 2 for name, item in members.items()}
     share, kept = max(_longest(sorted(sizes.values()), room), SHORTEST), {}
     for name, item in members.items():

@@ -1,4 +1,4 @@
-"""Bytes into lines: split on LF only, keep the unfinished rest, refuse to grow without end."""
+"""Splits bytes into lines at LF only, and bounds what an unfinished line may hold."""
 
 from collections.abc import Callable
 
@@ -7,25 +7,25 @@ from shim.core.reading.typed import Protocol
 # A longer line is skipped while it streams by: no agent prints one on purpose, and 64 MB is
 # three times the largest seen (a base64 image inside a cumulative message).
 INBOUND_BYTES = 64 * 1024 * 1024
-# Of an unfinished line in memory; the rest waits in a file, because most lines of that size are never finished.
+# Of an unfinished line in memory; the rest waits in a file, since most lines of that size never end.
 HELD_BYTES = 8 * 1024 * 1024
 HEAD_BYTES = 800  # of a line that was skipped, for the account
 
 
 class AsideFile(Protocol):
-    """A file of our own: what was written is read again."""
+    """A temporary file that is written and read again."""
 
     def write(self, data: bytes, /) -> int | None:
-        """Add to its end."""
+        """Append."""
 
     def seek(self, position: int, /) -> int:
-        """Where the next byte is read."""
+        """Set the place of the next byte."""
 
     def read(self, count: int = -1, /) -> bytes | None:
-        """The next bytes."""
+        """Read the next bytes."""
 
     def close(self) -> None:
-        """It is not needed any more."""
+        """Close and remove it."""
 
 
 Aside = Callable[[], AsideFile]
@@ -67,7 +67,7 @@ class LineSplitter:
         return begun + lines if begun else lines
 
     def close(self) -> list[bytes]:
-        """The last line, when it had no LF."""
+        """The last line, if it has no LF."""
         line = b"" if self._skipping else self._taken()
         self.skipped += self._skipping
         self._forget()
@@ -102,7 +102,7 @@ class LineSplitter:
         return self._begun + b"".join(self._parts)
 
     def _put_aside(self, aside: Aside) -> None:
-        """From here on the line grows in a file; where that cannot be written, in memory."""
+        """Move a long line to a file; if that cannot be written, keep it in memory."""
         try:
             if self._file is None:
                 self._begun = self._beginning()
@@ -116,7 +116,7 @@ class LineSplitter:
             self._aside = None
 
     def _taken(self) -> bytes:
-        """The line that was held."""
+        """The held line."""
         if self._file is None:
             return b"".join(self._parts)
         try:

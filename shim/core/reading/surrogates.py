@@ -1,8 +1,7 @@
-"""Halves of characters: surrogates without their other half, and bytes of a character that was cut in two.
+"""Halves of characters: lone surrogates, and bytes of a character that was cut in two.
 
-A vendor that cuts its text at 16-bit units or at bytes prints each half as a text of its own. Halves are kept as
-lone surrogates (bytes as Python's `surrogateescape` has them) until the other half came; then they are a character
-again, else U+FFFD.
+A vendor that cuts its text at 16-bit units or at bytes prints each half in another text. A half is kept as a lone
+surrogate (a byte as in Python's `surrogateescape`) until the other half comes; without one it becomes U+FFFD.
 """
 
 import re
@@ -17,7 +16,7 @@ LONGEST_HALF = 3
 
 
 def escape_halves(data: bytes, kinds: list[str]) -> str:
-    """JSON text of bytes that may be no UTF-8; what was wrong with them is added to `kinds`.
+    """JSON text of bytes that may not be UTF-8; the kinds of repairs are added to `kinds`.
 
     A surrogate in bytes (CESU-8) becomes its JSON escape, so that a pair is one character when it is parsed.
     """
@@ -41,18 +40,18 @@ def _escaped(match: re.Match[bytes]) -> bytes:
 
 
 def surrogates(text: str) -> bool:
-    """Whether a text has halves that came as surrogates, not as bytes."""
+    """Whether a text has lone surrogates that do not stand for bytes."""
     return _SURROGATE.search(text) is not None
 
 
 def waiting(text: str) -> int:
-    """How many characters at the end of `text` are a half that may be completed by what follows."""
+    """How many characters at the end of `text` are a half that the next text may complete."""
     found = _WAITS.search(text[-LONGEST_HALF:])
     return len(found[0]) if found else 0
 
 
 def completed(text: str) -> str:
-    """`text` with the halves joined that stand side by side; the others stay."""
+    """`text` with adjacent halves joined; other halves stay."""
     if text.isascii():
         return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -64,7 +63,7 @@ def _character(match: re.Match[str]) -> str:
 
 
 def join_surrogates(text: str) -> str:
-    """`text` as it can be written: halves joined, a half alone becomes U+FFFD."""
+    """`text` as it can be written: adjacent halves joined, other halves as U+FFFD."""
     if text.isascii():
         return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

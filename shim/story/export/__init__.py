@@ -1,1 +1,1 @@
-"""A recording for somebody who was not there: as a page, Markdown, events, ATIF or OpenTelemetry's spans."""
+"""Exports of a recording: a page, Markdown, Claude's events, ATIF, OpenTelemetry spans."""

@@ -1,9 +1,9 @@
 """`shim export --to atif`: the Agent Trajectory Interchange Format of Harbor, version 1.8.
 
-A step is a prompt, a reply of the model with its calls and what they returned, or something that the system said.
-Written as it is read: only the steps of nested agents wait for the end, where the format has them. What the format has
-no field for is in `extra`. Tokens of a reply are left out where the stream does not say them (contract: they may be
-known for the whole turn only); those of the whole session are in `final_metrics`.
+A step is a prompt, a reply of the model with its calls and their results, or a message of the system. Steps are written
+as they are read; only those of nested agents wait for the end, where the format has them. Facts without a field are in
+`extra`. A reply's tokens are left out if the stream does not say them (contract: they may be known for the whole turn
+only); those of the whole session are in `final_metrics`.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,17 +17,17 @@ from shim.story.story import Step, text_of
 from shim.story.trace import Item, Reply, Traced
 
 VERSION = "ATIF-v1.8"
-FIRST_STEPS = 64  # that wait for the session's init, which names the agent that stands before them
-DEPTH = 20  # of agents started by agents; a deeper one is told as if the main one had started it
+FIRST_STEPS = 64  # that wait for the session's init, which names the agent
+DEPTH = 20  # levels of agents; a deeper one is attributed to the main agent
 
 Write = Callable[[bytes], None]
 
-# Notes about the conversation itself; the others are about the machinery.
+# Notes about the conversation; other notes are about the shim.
 _NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
 
 
 def export(path: str, write: Write, *, redact: bool) -> None:
-    """Write the trajectory of the cast at `path`: one JSON object. CastError when it is none."""
+    """Write the trajectory of the cast at `path`: one JSON object. CastError if it is no cast."""
     traced = Traced(path)
     _Document(traced, write, Redactor() if redact else None).run()
 
@@ -44,7 +44,7 @@ class _Trajectory:
 
     @property
     def height(self) -> int:
-        """How many agents deep it is."""
+        """Its level of nesting."""
         return 1 + max((inner.height for inner in self.inner), default=0)
 
 
@@ -56,7 +56,7 @@ class _Document:
         self._root = _Trajectory("")
         self._nested: dict[str, _Trajectory] = {}  # by the call that it serves
         self._owners: dict[str, str] = {}  # a call of a nested agent → that agent
-        self._agents: dict[str, str] = {}  # a call → what the agent is called that it starts
+        self._agents: dict[str, str] = {}  # a call → the name of the agent that it starts
         self._waiting: list[bytes] = []
         self._begun = False
         self._comma = b""
@@ -89,9 +89,9 @@ class _Document:
         return self._nested.setdefault(lane, _Trajectory(lane)) if lane else self._root
 
     def _settle(self) -> None:
-        """Now that all is read: a nested trajectory stands in that of the agent whose call it serves.
+        """Put each nested trajectory into that of its caller, now that all is read.
 
-        One that began only after its call was answered is named by a step of its own.
+        One that began after its call was answered gets a step that names it.
         """
         for name, trajectory in self._nested.items():
             if trajectory.outer is None:
@@ -104,7 +104,7 @@ class _Document:
                 self._add(outer, said | {"observation": {"results": [reference]}})
 
     def _adopt(self, outer: _Trajectory, inner: _Trajectory) -> bool:
-        """Whether one may stand in the other: none in itself, whatever ids say, and none too deep."""
+        """Whether one may be nested in the other: not in itself, whatever the ids say, and not too deep."""
         depth, above = inner.height, outer
         while above is not self._root:
             depth += 1
@@ -126,7 +126,7 @@ class _Document:
             self._begin()
 
     def _begin(self) -> None:
-        """Write what stands before the steps, and those that waited for it."""
+        """Write the fields before the steps, and the waiting steps."""
         traced = self._traced
         if not self._begun:
             self._begun = True
@@ -168,7 +168,7 @@ class _Document:
             return when | _failure(item.facts)
         if item.kind != "note":
             return None
-        if item.name == "user":  # said in the user's name: an interrupt, what a nested agent is asked
+        if item.name == "user":  # in the user's name: an interrupt, or a nested agent's prompt
             return when | {"source": "user", "message": item.text}
         if item.name not in _NOTES:
             return None
@@ -224,7 +224,7 @@ class _Document:
         if traced.model:
             agent["model_name"] = traced.model
         names = traced.trace.replies.facts.get("tools") if tools else None
-        if isinstance(names, list) and names:  # the stream has their names only
+        if isinstance(names, list) and names:  # the stream has only their names
             agent["tool_definitions"] = [
                 {"type": "function", "function": {"name": each}} for each in names if isinstance(each, str)
             ]
@@ -257,7 +257,7 @@ class _Document:
 
 
 def _failure(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A turn that failed, as the result says it."""
+    """A failed turn, as its result describes it."""
     facts = {"subtype": result.get("subtype"), "cause": cause_of(result), "errors": result.get("errors")}
     extra = {"error": True} | {name: value for name, value in facts.items() if value}
     return {"source": "system", "message": f"the turn failed: {facts['cause']}", "extra": extra}
@@ -276,7 +276,7 @@ def _metrics(reply: Reply) -> dict[str, Any]:
 
 
 def _tokens(usage: Mapping[str, int], prompt: str, completion: str, cached: str) -> dict[str, Any]:
-    """Claude counts what was read from a cache or written to one apart from the input; the format does not."""
+    """The format counts cached tokens as input; Claude counts them apart."""
     read, made = usage.get("cache_read_input_tokens", 0), usage.get("cache_creation_input_tokens", 0)
     counted: dict[str, Any] = {}
     if "input_tokens" in usage or read or made:

@@ -1,4 +1,4 @@
-"""A cast read to its end, as what an export for people shows: sheets, totals, and what is missing."""
+"""Reads a whole cast for an export: sheets, totals, and notes about what is missing."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from shim.story.story import Story
 
 
 class Gathered(NamedTuple):
-    """`about` says where the session is from, `notes` what somebody should know who trusts this export."""
+    """`about` says where the session is from, `notes` what a reader of the export should know."""
 
     exported: Exported
     story: Story
@@ -20,7 +20,7 @@ class Gathered(NamedTuple):
 
 
 def gather(path: str, *, redact: bool) -> Gathered:
-    """Read a cast; CastError when that cannot be done. One that was cut off is told as far as it goes."""
+    """Read a cast, as far as it goes if it was cut off. CastError if it cannot be read."""
     cast = Cast(path)
     exported, teller = Exported(redact=redact), Teller(cast.header)
     at = 0.0
@@ -30,7 +30,10 @@ def gather(path: str, *, redact: bool) -> Gathered:
             exported.change(at, change)
     for change in teller.close():
         exported.change(at, change)
-    header, vendor = cast.header, teller.story.vendor or cast.header.vendor  # of a list another one may have answered
+    header, vendor = (
+        cast.header,
+        teller.story.vendor or cast.header.vendor,
+    )  # in a fallback list a later vendor may have answered
     about = {
         "vendor": exported.fact(vendor),
         "version": exported.fact((header.vendor_version if vendor == header.vendor else "") or ""),

@@ -1,8 +1,8 @@
 """A session as one page: a file that needs no network, no server and nothing but a browser.
 
-A template holds the page's frame, its rules for the browser, its style and its script. The session stands in it as
-JSON, which the script draws with text nodes only; Markdown is read here, and stands there as a tree of elements. The
-browser is told to run exactly this script and to apply exactly this style (by their hashes), and to load nothing.
+A template has the frame, the rules for the browser, the style, the script, and the session as JSON. The script draws
+the session with text nodes only; Markdown is parsed here, and is a tree of elements there. The rules allow exactly this
+script and this style, by their hashes, and loading nothing.
 """
 
 import base64
@@ -24,16 +24,16 @@ from shim.story.story import Story
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
 SCRIPTS = ("elements.js", "steps.js", "search.js", "replay.js", "page.js")
-TIMELINE_SPANS = 1000  # of the picture: a screen has hardly more columns
+TIMELINE_SPANS = 1000  # a screen has hardly more columns
 MARKDOWN = frozenset(("text", "thinking", "result"))  # the kinds of steps whose text is a model's
-TREE_BYTES = 2_000_000  # of all trees as JSON; what comes later is drawn as it was written
+TREE_BYTES = 2_000_000  # of all trees as JSON; later texts are drawn as they were written
 
-# What would end the element that the data stands in, or begin another, or is a line's end in old scripts.
+# Characters that would end the element of the data or begin another, or that end a line in old scripts.
 ESCAPED = tuple((character.encode(), b"\\u%04x" % ord(character)) for character in "<>&\u2028\u2029")
 
 
 def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
-    """Write a cast as an HTML page. CastError when it cannot be read."""
+    """Write a cast as an HTML page. CastError if it cannot be read."""
     exported, story, about, notes = gather(path, redact=redact)
     data = {"about": {**about, "exporter": __version__}, "notes": notes, **_session(exported, story)}
     write(page(exported.title or "A session", data))
@@ -64,9 +64,9 @@ def _session(exported: Exported, story: Story) -> dict[str, Any]:
 
 
 def _steps(sheets: Iterable[Sheet]) -> Iterator[dict[str, Any]]:
-    """Sheets without what is empty.
+    """Sheets without empty fields.
 
-    A text that was cut is a list of its head, how much was left out, and its tail. A model's text is a tree instead.
+    A cut text is a list: its head, the number of characters left out, its tail. A model's text is a tree instead.
     """
     room = TREE_BYTES
     for sheet in sheets:
@@ -79,7 +79,7 @@ def _steps(sheets: Iterable[Sheet]) -> Iterator[dict[str, Any]]:
 
 
 def _drawn(text: str, room: int) -> list[Tree]:
-    """A model's Markdown as a tree; as one text where `room` bytes are not enough for that."""
+    """A model's Markdown as a tree; as one text if the tree has more than `room` bytes."""
     trees = tree_of(text) if room > 0 else []
     return trees if trees and len(orjson.dumps(trees)) <= room else [["div", {"class": "said"}, text]]
 
@@ -93,7 +93,7 @@ def _value(value: Any) -> Any:
 
 
 def page(title: str, data: Mapping[str, Any]) -> bytes:
-    """The whole file."""
+    """The whole page."""
     style, script = _asset("page.css"), b"\n".join(_asset(name) for name in SCRIPTS)
     rules = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
@@ -114,7 +114,7 @@ def page(title: str, data: Mapping[str, Any]) -> bytes:
 
 
 def render(path: str, **parts: object) -> str:
-    """A page from the template at `path`. Whatever is put into it is printable text, unless it is Markup of ours."""
+    """A page from the template at `path`. Values are made printable and escaped, unless they are Markup."""
     folder, name = os.path.split(path)
     loader = FileSystemLoader(folder)
     templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable)
@@ -131,5 +131,5 @@ def _asset(name: str) -> bytes:
 
 
 def _hash(content: bytes) -> str:
-    """As a content security policy names a style or a script: by all that stands between its tags."""
+    """The hash of a style's or a script's content, as a content security policy has it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content).digest()).decode()

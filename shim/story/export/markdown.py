@@ -1,10 +1,10 @@
-"""A session as Markdown for a pull request: short where nobody looks, whole where somebody unfolds it.
+"""A session as Markdown for a pull request.
 
-Tools stand folded, with what they printed in fences; a nested agent is a quotation.
+Tool calls are folded, with their output in fences; a nested agent is a quotation.
 
-The page that it is put into belongs to somebody else. So a model's Markdown stays Markdown, but its HTML, its images,
-its mentions and references are text, and its links lead to the web (`neutral`). Any other text is text alone
-(`plain`); what a tool printed stands in a fence that is longer than any in it.
+The result is pasted into another project's page. A model's Markdown therefore stays Markdown, but its HTML, images,
+mentions and references become text, and its links must lead to the web (`neutral`). All other text is plain (`plain`).
+A tool's output stands in a fence that is longer than any fence in it.
 """
 
 import re
@@ -16,17 +16,15 @@ from shim.story.figures import calls, dollars, duration, tokens_cached, tokens_i
 from shim.story.story import Totals
 
 BODY_CHARACTERS = 60_000  # a description on GitHub may have 65,536
-OUTPUT_CHARACTERS = 4_000  # of one output or diff: what is longer has its place in the HTML export
+OUTPUT_CHARACTERS = 4_000  # of one output or diff; the HTML export has more
 MARK_CHARACTERS = 60
 SIGNS = {"ok": "✓", "failed": "✗", "denied": "⊘", "unanswered": "…", "": "…"}
 LEFT_OUT = "_… the rest of the session does not fit into a description; `shim export --to html` has all of it._\n"
 
-# Behind `@` and `#` stands a space of no width: that they are written as entities does not keep a forge from
-# mentioning somebody, because it looks for them in what it has rendered.
+# A space of no width after `@` and `#`. Entities would not be enough: a forge looks for mentions in the rendered text.
 APART = "&#8203;"
 _SIGNS = re.compile(r"[\\`*_{}\[\]()<>&|~$!]|://|@|#|(?<=GH)-(?=[0-9])", re.IGNORECASE)
-# In a model's own Markdown less is touched: what would be HTML, an image, a mention, a reference, a definition, a
-# link to anything but the web.
+# In a model's Markdown: HTML, images, mentions, references, definitions, and links to anything but the web.
 _UNWANTED = re.compile(
     r"[<&\\`]|!(?=\[)|\]\((?!\s*https?://)|\]:|@(?=\w)|#(?=[0-9])|(?<=GH)-(?=[0-9])|://(?=(?:www\.)?github\.com\b)|www\.(?=github)",
     re.IGNORECASE,
@@ -36,7 +34,7 @@ _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 
 
 def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
-    """Write a cast as Markdown, at most BODY_CHARACTERS long. CastError when it cannot be read."""
+    """Write a cast as Markdown, at most BODY_CHARACTERS long. CastError if it cannot be read."""
     gathered = gather(path, redact=redact)
     head, foot = "".join(_head(gathered)), "".join(_foot(gathered))
     room = BODY_CHARACTERS - len(head) - len(foot) - len(LEFT_OUT)
@@ -86,7 +84,7 @@ def _rows(totals: Totals) -> Iterator[tuple[str, str]]:
 
 
 def _sheet(sheet: Sheet) -> str:
-    """A step with the blank line behind it; one of a nested agent is a quotation: fences know no other indentation."""
+    """A step and a blank line. A nested agent's is a quotation, since fences allow no other indentation."""
     lines = DRAW[sheet.kind](sheet)
     text = "\n".join(lines)
     for _ in range(sheet.depth):
@@ -118,7 +116,7 @@ def _call(sheet: Sheet) -> list[str]:
 
 
 def _fields(sheet: Sheet) -> Iterator[str]:
-    """What a call was called with, each with a blank line before it, but for what its title says."""
+    """The arguments of a call that its title does not show, each after a blank line."""
     for name, value in sheet.fields:
         text = cut(value, OUTPUT_CHARACTERS).whole()
         if text and not (text == sheet.main and len(text) <= MARK_CHARACTERS):
@@ -186,7 +184,7 @@ def _short(text: str) -> str:
     return text if len(text) <= MARK_CHARACTERS else f"{text[:MARK_CHARACTERS]}…"
 
 
-# -- words of anybody's ----------------------------------------------------------------------------------------
+# -- other people's text ----------------------------------------------------------------------------------------
 
 
 def _entity(sign: str) -> str:
@@ -194,19 +192,19 @@ def _entity(sign: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Text in one line in which nothing means anything: not in Markdown, not in HTML, not to a forge."""
+    """Text as one line without meaning in Markdown, in HTML or to a forge."""
     return _SIGNS.sub(lambda found: _apart(found[0]) or _entity(found[0]), " ".join(text.split()))
 
 
 def _apart(sign: str) -> str:
-    """A sign that means something together with its neighbours, without them; "" for any other sign."""
+    """A sign that is separated from its neighbours, with which it would have a meaning; "" for other signs."""
     return {"@": f"@{APART}", "#": f"#{APART}", "-": f"{APART}-", "://": f":{APART}//"}.get(sign, "")
 
 
 def neutral(text: str) -> str:
-    """A model's Markdown without what somebody else's page should not get from it.
+    """A model's Markdown without what another project's page should not get.
 
-    Its fences are written anew, so that none stays open; so are its code spans. No other backtick is left.
+    Fences and code spans are written anew, so that none stays open; no other backtick is left.
     """
     said: list[str] = []
     lines = iter(text.split("\n"))
@@ -228,7 +226,7 @@ def neutral(text: str) -> str:
 
 
 def _neutral_line(line: str) -> str:
-    """A line outside of fences: its code spans as they are, everything else without what is unwanted."""
+    """A line outside of fences: code spans stay, the rest loses what is unwanted."""
     parts, at = list[str](), 0
     while (found := _UNWANTED.search(line, at)) is not None:
         parts.append(line[at : found.start()])
@@ -243,7 +241,7 @@ def _neutral_line(line: str) -> str:
             parts.append(APART if escaped in ("@", "#") else "")
             at += len(escaped) if is_sign else 0
         elif sign == "://":
-            parts.append("://redirect.")  # the forge's own way to a page of its own that leaves no trace there
+            parts.append("://redirect.")  # GitHub's redirect, which leaves no reference on the linked page
         elif len(sign) == 4:
             parts.append(f"{sign}{APART}")
         else:
@@ -252,7 +250,7 @@ def _neutral_line(line: str) -> str:
 
 
 def _code_span(line: str, at: int) -> tuple[str, int]:
-    """The code span that begins at a place, and where it ends; without an end its backticks are text."""
+    """The code span at a place, and where it ends; without an end the backticks are text."""
     ticks = line[at : len(line) - len(line[at:].lstrip("`"))]
     for end in re.finditer("`+", line[at + len(ticks) :]):
         if len(end[0]) == len(ticks):
@@ -262,7 +260,7 @@ def _code_span(line: str, at: int) -> tuple[str, int]:
 
 
 def fence(text: str, language: str = "") -> str:
-    """A fence that nothing in the text ends."""
+    """A fence that the text cannot end."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     ticks = "`" * max(3, longest + 1)
     return f"{ticks}{language}\n{text}\n{ticks}"

@@ -1,7 +1,7 @@
 """`shim export --to ndjson`: Claude's stream alone.
 
-Where the frontend had Claude's stream, its very bytes; where it had a text, one object or another dialect, what the
-child said is translated anew, since that stream was never written.
+If the frontend got Claude's stream, its exact bytes. If it got text, one object or another dialect, the child's output
+is translated anew, since that stream was never written.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,14 +21,16 @@ from shim.vendors import find
 
 Write = Callable[[bytes], None]
 
-# Their inputs stay as they are on their way to a frontend, which hands them back; nobody answers an export.
+# Requests whose input a frontend returns unchanged, so that it is never redacted there; an export may redact it.
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
-_NO_ROOM = 1 << 62  # no line is cut for being long: what was written is what is exported
-_IDENTITY = "00000000-0000-4000-9000-"  # and 12 digits: the uuids of lines that hold what a block ended in
+_NO_ROOM = 1 << 62  # no line is cut
+_IDENTITY = (
+    "00000000-0000-4000-9000-"  # and 12 digits: the uuids of new lines, with what was held back at the end of a block
+)
 
 
 class _Lines(Story):
-    """A story of which only the lines are of interest."""
+    """Writes the lines of a story."""
 
     def __init__(self, write: Write) -> None:
         super().__init__()
@@ -41,7 +43,7 @@ class _Lines(Story):
 
 
 def export(path: str, write: Write, *, redact: bool) -> None:
-    """Write the stream of the cast at `path`. CastError when it is none, or when nobody can translate it."""
+    """Write the stream of the cast at `path`. CastError if it is no cast, or no vendor here can translate it."""
     cast = Cast(path)
     clean = _Clean(write) if redact else None
     say = write if clean is None else clean.feed
@@ -65,7 +67,7 @@ def export(path: str, write: Write, *, redact: bool) -> None:
 
 
 class _Clean:
-    """Lines without their secrets, also those that are split over the fragments of a block."""
+    """Writes lines without secrets, also without those that are split over the fragments of a block."""
 
     def __init__(self, write: Write) -> None:
         self._write = write

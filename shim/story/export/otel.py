@@ -1,6 +1,6 @@
 """`shim export --to otel`: OpenTelemetry GenAI spans as OTLP JSON, one ExportTraceServiceRequest.
 
-Written as it is read. Integers of 64 bits are strings, ids are hexadecimal: OTLP's own mapping to JSON.
+Spans are written as they are read. Integers of 64 bits are strings, ids are hexadecimal: OTLP's own mapping to JSON.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ Write = Callable[[bytes], None]
 
 
 def export(path: str, write: Write, *, redact: bool, content: bool = False) -> None:
-    """Write the spans of the cast at `path`. CastError when it is none."""
+    """Write the spans of the cast at `path`. CastError if it is no cast."""
     spans = Spans(path, redact=redact, content=content)
     head = {"attributes": _attributes(spans.resource)}
     scope = {"name": SCOPE, "version": __version__}

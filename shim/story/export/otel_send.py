@@ -1,4 +1,4 @@
-"""The spans of a cast to an OTLP collector, through OpenTelemetry's own SDK and exporter (the extra `otel`)."""
+"""Sends the spans of a cast to an OTLP collector, with OpenTelemetry's SDK and exporter (the extra `otel`)."""
 
 from urllib.parse import urlsplit, urlunsplit
 
@@ -13,10 +13,10 @@ TRACES = "/v1/traces"
 
 
 def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> int:
-    """Send the spans of the cast at `path` to `endpoint`, an http or https URL; gives back how many they were.
+    """Send the spans of the cast at `path` to `endpoint`, an http or https URL; returns their number.
 
-    A URL without a path is completed, as OTEL_EXPORTER_OTLP_ENDPOINT is. FrontendError for a URL that is none, or
-    where the extra is not installed; MachineError when the collector does not take them.
+    A URL without a path is completed, as OTEL_EXPORTER_OTLP_ENDPOINT is. FrontendError for an invalid URL, or if the
+    extra is not installed; MachineError if the collector does not accept them.
     """
     url = _url(endpoint)
     try:

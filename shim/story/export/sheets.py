@@ -1,7 +1,7 @@
-"""A session for somebody who was not there: its steps without secrets, within limits, for a page or a pull request.
+"""The steps of a session for a page or a pull request: without secrets, and within limits.
 
-Every text goes through the same three gates: secrets are blanked in the whole of it, control characters are made
-visible, and then it is cut. Where a session is larger than ROOM, all texts are cut shorter until it fits.
+Each text passes three gates: secrets are blanked in the whole text, control characters are made visible, then it is
+cut. If a session is larger than ROOM, all texts are cut shorter until it fits.
 """
 
 import json
@@ -16,15 +16,15 @@ from shim.story.steps import MAIN, cause_of
 from shim.story.story import Change, Kind, Span, Step, Story, text_of
 from shim.story.unified_diff import diff_of
 
-ROOM = 4_000_000  # characters of all texts: a page of 5 MB is what a phone still opens at once
-TEXT_CHARACTERS = 20_000  # of one text: some 400 lines, more than anybody reads in a page
-SHORTEST_CHARACTERS = 200  # no text is cut shorter to make room; then steps are left out
+ROOM = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
+TEXT_CHARACTERS = 20_000  # of one text: some 400 lines
+SHORTEST_CHARACTERS = 200  # texts are not cut shorter; then steps are left out
 STEPS = 20_000
-FIELDS = 100  # of a call's arguments, or of what an event says
+FIELDS = 100  # of a call's arguments, or of an event
 FACT_CHARACTERS = 500
-GROWTH_POINTS = 120  # of the times at which a streamed text grew: a replay is not smoother with more
-STEP_CHARACTERS, GROWTH_CHARACTERS = 150, 12  # what a step and a point of its growth take besides its texts
-DEPTH = 4  # agents inside agents; deeper ones are shown at this depth
+GROWTH_POINTS = 120  # moments of a streamed text; more make a replay no smoother
+STEP_CHARACTERS, GROWTH_CHARACTERS = 150, 12  # the size of a step without its texts, and of a point of its growth
+DEPTH = 4  # levels of nested agents; deeper ones are shown at this depth
 
 CHANGED = frozenset(("old_string", "new_string", "content", "edits", "new_source", "replace_all"))
 
@@ -53,7 +53,7 @@ NOTHING = Cut()
 
 
 def cut(text: Cut, limit: int) -> Cut:
-    """At most `limit` characters: three quarters of them from the beginning, where most is said, the rest the end."""
+    """At most `limit` characters: three quarters from the beginning, the rest from the end."""
     if text.size <= limit:
         return text
     kept = limit - limit // 4
@@ -66,9 +66,10 @@ def cut(text: Cut, limit: int) -> Cut:
 
 @dataclass(slots=True)
 class Sheet:
-    """One step as it is shown. Times are milliseconds since the beginning; `growth` says when how much was there.
+    """One step as it is shown. Times are milliseconds since the beginning; `growth` has times and the permille of the
+    text that was there.
 
-    `main` is a call's argument that says most, `fields` are the others. `above` is the number of the step that a
+    `main` is the argument that describes a call best, `fields` are the others. `above` is the number of the step that a
     nested agent serves, or that a question is about.
     """
 
@@ -91,7 +92,7 @@ class Sheet:
 
     @property
     def size(self) -> int:
-        """How many characters it takes, about."""
+        """Its approximate size in characters."""
         texts = self.text.size + self.diff.size + self.output.size + len(self.main)
         pairs = sum(value.size for _, value in self.fields) + sum(len(value) for _, value in self.facts)
         return STEP_CHARACTERS + texts + pairs + GROWTH_CHARACTERS * len(self.growth)
@@ -108,7 +109,7 @@ class Sheet:
 
 
 class _Open(NamedTuple):
-    """A step that goes on."""
+    """An open step."""
 
     sheet: Sheet
     arguments: Mapping[str, Any]
@@ -116,13 +117,13 @@ class _Open(NamedTuple):
 
 
 class Exported:
-    """The sheets of a session. `title` is what was asked first; `limit` is what texts were cut to."""
+    """The sheets of a session. `title` is the first prompt's first line; `limit` is the limit of each text."""
 
     def __init__(self, *, redact: bool = True, room: int = ROOM) -> None:
         self.sheets: list[Sheet] = []
         self.title = ""
         self.limit = TEXT_CHARACTERS
-        self.left_out = 0  # steps for which there was no room
+        self.left_out = 0  # steps without room
         self.counts: dict[str, int] = {}  # the secrets that were found, by kind
         self._redactor = Redactor(self.counts) if redact else None
         self._room = room
@@ -130,18 +131,18 @@ class Exported:
         self._open: dict[int, _Open] = {}
         self._calls: dict[str, tuple[int, int]] = {}  # a call's id → its step and its depth
         self._said = ""
-        self._failed: list[tuple[Sheet, Step]] = []  # of this turn: its result may say that they were denied
+        self._failed: list[tuple[Sheet, Step]] = []  # calls of this turn; its result may say that they were denied
 
     # -- the gates ---------------------------------------------------------------------------------------------
 
     def clean(self, text: object) -> str:
-        """A text without its secrets, as characters that nothing obeys."""
+        """A printable text without secrets."""
         told = text if isinstance(text, str) else "" if text is None else str(text)
         told = self._redactor.text(told) if self._redactor else told
         return printable(told.replace("\r\n", "\n"))
 
     def fact(self, value: object) -> str:
-        """A short text in one line."""
+        """A short text as one line."""
         told = self.clean(value if isinstance(value, str) else _spelled(value)).replace("\n", " ⏎ ")
         return told if len(told) <= FACT_CHARACTERS else f"{told[:FACT_CHARACTERS]}…"
 
@@ -151,7 +152,7 @@ class Exported:
     # -- the story ---------------------------------------------------------------------------------------------
 
     def change(self, at: float, change: Change) -> None:
-        """Something happened to a step, `at` seconds since the beginning."""
+        """Take a change of a step, `at` seconds since the beginning."""
         step = change.step
         if change.what == "begin":
             self._begin(step)
@@ -203,7 +204,7 @@ class Exported:
         if step.kind == "text" and not step.parent:
             self._said = step.text
         elif step.kind == "result" and step.text == self._said:
-            sheet.text = NOTHING  # it was read just before
+            sheet.text = NOTHING  # it repeats the last text
         elif step.kind == "prompt":
             self.title = self.title or _first_line(sheet.text.head)
         self._fit(sheet)
@@ -225,16 +226,16 @@ class Exported:
             try:
                 value = tell(facts)
             except (AttributeError, KeyError, TypeError, ValueError, IndexError):
-                continue  # an event of somebody else's shape
+                continue  # an event of another shape
             if value not in (None, "", [], {}):
                 yield name, self.fact(value)
-        if step.kind == "note" and step.name != "user":  # those are somebody's words, and there is nothing else to say
+        if step.kind == "note" and step.name != "user":  # those are words of a user, without facts
             for name, value in list(facts.items())[:FIELDS]:
                 if name not in NOT_TOLD and value not in (None, "", [], {}):
                     yield self.fact(str(name)), self.fact(value)
 
     def _fit(self, sheet: Sheet) -> None:
-        """Make room for a sheet: all texts are cut to half until the session fits."""
+        """Make room for a sheet: halve the limit of all texts until the session fits."""
         self._size += sheet.size
         while self._size > self._room and self.limit > SHORTEST_CHARACTERS:
             self.limit = max(self.limit // 2, SHORTEST_CHARACTERS)
@@ -261,7 +262,7 @@ def _first_line(text: str) -> str:
 
 
 def _grow(growth: list[tuple[int, int]], at: int, size: int) -> None:
-    """A text grew; every second point goes when there are too many."""
+    """Add a point of a text's growth; if there are too many, drop every second one."""
     size += growth[-1][1] if growth else 0
     growth.append((at, size))
     if len(growth) > 2 * GROWTH_POINTS:
@@ -269,7 +270,7 @@ def _grow(growth: list[tuple[int, int]], at: int, size: int) -> None:
 
 
 Tell = Callable[[Mapping[str, Any]], Any]
-# What is told of an event, by the kind of its step.
+# The facts of an event, by the kind of its step.
 FACTS: Mapping[Kind, Mapping[str, Tell]] = {
     "start": {
         "model": lambda facts: facts.get("model"),
@@ -292,7 +293,7 @@ FACTS: Mapping[Kind, Mapping[str, Tell]] = {
         "denied": lambda facts: ", ".join(str(denied.get("tool_name")) for denied in facts["permission_denials"]),
     },
 }
-# Of a note: what is there for programs, and what its title says already.
+# Fields of a note that are for programs, or that its title shows.
 NOT_TOLD = frozenset(("type", "subtype", "uuid", "session_id", "kind", "parent_tool_use_id", "request_id", "message"))
 
 

@@ -2,9 +2,9 @@
 
 A trace for each turn, whose root is `invoke_agent`; under it a `chat` for each reply of the model and an `execute_tool`
 for each call; a nested agent is an `invoke_agent` under the call that it serves. Turns of one session share
-`gen_ai.conversation.id`. What was said, asked of tools and answered by them is left out unless `content` is asked for,
-as the conventions want it; then it stands in attributes as JSON. Ids are hashes of the recording's first line, so that
-two exports are the same spans.
+`gen_ai.conversation.id`. Messages, arguments and results are left out unless `content` is set, as the conventions want
+it; then they are JSON in attributes. Ids are hashes of the recording's first line, so that two exports have the same
+spans.
 """
 
 import hashlib
@@ -24,15 +24,15 @@ from shim.story.trace import Reply, Traced
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 SCOPE = "claude-shim"
 INTERNAL, CLIENT = 1, 3  # span kinds
-EVENTS = 100  # of a span: what happened beside the conversation
+EVENTS = 100  # of a span: notes
 CALLERS = 10_000  # calls of a session that may have started an agent
-STARTERS = ("Task", "Agent")  # Claude's tools that do
+STARTERS = ("Task", "Agent")  # Claude's tools that start agents
 QUEUED = 1000  # prompts that wait for their turn
-MESSAGES = 1000  # that a reply may be an answer to: results of tools, mostly
+MESSAGES = 1000  # input of a reply, mostly results of tools
 
 Value = str | bool | int | float | list[str]
 
-# By the beginning of a model's name, the names of the conventions; else the vendor's own name stands for who answers.
+# The beginning of a model's name → the provider's name in the conventions; for other models the vendor's name is used.
 PROVIDERS = (
     ("claude", "anthropic"),
     ("gpt-", "openai"),
@@ -49,7 +49,7 @@ PROVIDERS = (
     ("command-", "cohere"),
     ("sonar", "perplexity"),
 )
-# Claude's stop reasons → those of the conventions; another one is said as it is.
+# Claude's stop reasons → those of the conventions; others are kept.
 REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -57,7 +57,7 @@ REASONS = {
     "max_tokens": "length",
     "refusal": "content_filter",
 }
-# What a call or a turn ended with, where nobody has a better name for it.
+# The error of a call or a turn without a better name.
 CALL_ERRORS = {"failed": "tool_error", "denied": "permission_denied", "unanswered": "unanswered"}
 
 
@@ -78,7 +78,7 @@ class Span(NamedTuple):
 
 
 class Spans:
-    """The spans of a cast, each when it is over."""
+    """Makes the spans of a cast, each when it is over."""
 
     def __init__(self, path: str, *, redact: bool, content: bool = False) -> None:
         self._traced = Traced(path)
@@ -87,9 +87,9 @@ class Spans:
         header = self._traced.header
         self._seed = hashlib.sha256(orjson.dumps(header.facts)).digest()
         self._done = 0  # turns
-        self._turn: _Turn | None = None  # the one that goes on
+        self._turn: _Turn | None = None  # the current one
         self._prompts: deque[tuple[float, str]] = deque(maxlen=QUEUED)
-        self._asked: dict[str, list[dict[str, Any]]] = {}  # lane → what its next reply answers
+        self._asked: dict[str, list[dict[str, Any]]] = {}  # lane → the input of its next reply
         self._nested: dict[str, _Nested] = {}
         self._callers: dict[str, _Caller] = {}  # the calls that may have started an agent
         facts = {
@@ -125,7 +125,7 @@ class Spans:
             self._open(reply.at)
         number = self._done if self._turn is None else self._turn.number
         nested = self._nested.setdefault(lane, _Nested(number, reply.at, reply.until)) if lane else None
-        if nested is not None:  # in the background it may outlive its turn
+        if nested is not None:  # it may run in the background, longer than its turn
             number = nested.turn
             ends = [call.until for call in reply.calls if call.until is not None]
             nested.end = max(nested.end, reply.until, *ends)
@@ -141,7 +141,7 @@ class Spans:
                 self._prompts.append((step.at, step.text))
             self._ask(lane, "user", [{"type": "text", "content": step.text}])
         elif step.kind in ("note", "error", "answer") and self._turn is not None:
-            words = step.kind == "error" or step.name == "user"  # somebody's, not a name of ours or Claude's
+            words = step.kind == "error" or step.name == "user"  # free text, not a name
             what = step.kind if words and not self._content else step.text
             self._turn.happened(self._traced.nanoseconds(step.at), self._clean(what), step.kind)
 
@@ -159,7 +159,7 @@ class Spans:
     # -- spans -------------------------------------------------------------------------------------------------
 
     def _invoked(self, at: float, result: Step | None) -> Span:
-        """The span of a turn; without a result the recording was cut off."""
+        """The span of a turn; without a `result` the recording was cut off."""
         turn = self._open(at)
         number, self._turn = turn.number, None
         self._done += 1
@@ -246,7 +246,7 @@ class Spans:
         return self._span(turn, key, inside, name, INTERNAL, when, attributes, failed=failed)
 
     def _agent(self, lane: str) -> str:
-        """What a nested agent is called."""
+        """The name of a nested agent."""
         caller = self._callers.get(lane)
         return (caller.agent if caller is not None else "") or "subagent"
 
@@ -293,7 +293,7 @@ class Spans:
 
 
 class _Caller(NamedTuple):
-    """A call that may have started an agent: its turn, its span, and what the agent is called."""
+    """A call that may have started an agent: its turn, its span, and the agent's name."""
 
     turn: int
     key: str
@@ -310,7 +310,7 @@ class _Nested:
 
 
 class _Turn:
-    """A turn that goes on."""
+    """A turn while it runs."""
 
     def __init__(self, number: int, begin: float) -> None:
         self.number = number
@@ -320,11 +320,11 @@ class _Turn:
         self.dropped = 0
 
     def prompts(self, text: str) -> None:
-        """What its user asked."""
+        """The user's prompt."""
         self.asked.append(text)
 
     def happened(self, at: int, what: str, kind: str) -> None:
-        """Something beside the conversation."""
+        """Add an event: a note."""
         if len(self.events) < EVENTS:
             self.events.append((at, f"shim.{kind}", {"shim.what": what}))
         else:
@@ -332,7 +332,7 @@ class _Turn:
 
 
 def _usage(usage: Any) -> dict[str, Value]:
-    """The conventions count cached tokens as input too; Claude does not."""
+    """The conventions count cached tokens as input; Claude counts them apart."""
     if not isinstance(usage, Mapping):
         return {}
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")

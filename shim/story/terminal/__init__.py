@@ -1,1 +1,1 @@
-"""A session drawn for a person, in a terminal or as plain lines."""
+"""Sessions for a person, in a terminal or as plain lines."""

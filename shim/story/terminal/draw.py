@@ -1,6 +1,6 @@
-"""A session drawn for a person: the steps of a story, of a recording or of a run that is going on.
+"""Draws the steps of a story for a person: of a recording, or of a live run.
 
-Everything a vendor or a model said goes through `printable` and is never parsed as markup (threats: terminal).
+All text of vendors and models goes through `printable` and is never parsed as markup (threats: terminal).
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,23 +25,23 @@ OUTPUT_CHARACTERS = 1200
 DIFF_LINES = 40
 NOTE_CHARACTERS = 600
 FULL_CHARACTERS = 1_000_000  # with `full`
-NESTED = 10_000  # calls whose depth is known
-ERRORS = 10  # of a turn that are not drawn twice
-DEPTH = 6  # nested agents stand no deeper
+NESTED = 10_000  # calls that are remembered for the depth of their agents
+ERRORS = 10  # texts of a turn that are not repeated as its reason
+DEPTH = 6  # levels of nested agents
 INDENT = 4
 
-# Arguments that are drawn in another way, or say nothing.
+# Arguments that are drawn in another way, or not at all.
 _HIDDEN = frozenset(("old_string", "new_string", "content", "edits", "new_source", "todos"))
 
-_COUNTED = ("repair", "unknown_event", "redaction")  # notes whose counts a result says too
+_COUNTED = ("repair", "unknown_event", "redaction")  # notes whose counts are also in the result
 _MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "denied": ("⊘", "yellow"), "unanswered": ("…", "yellow")}
 _SIGNS = {"+": "green", "-": "red", "@": "cyan", " ": "dim"}
 _TODO = {"completed": ("☑", "green"), "in_progress": ("▸", "yellow"), "pending": ("☐", "")}
 
 
 class Drawing:
-    """Draws the changes of a story. `live`: a terminal shows what is going on; `thinking`: it is not folded to a line;
-    `full`: output and diffs are not cut to a screen.
+    """Draws the changes of a story. `live`: show what is going on now; `thinking`: show it whole, not as one line;
+    `full`: do not cut output and diffs.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Drawing:
         self._depths: dict[str, int] = {}
         self._running = Bounded[int, str](NESTED)
         self._asked: dict[str, float] = {}
-        self._last: tuple[str, int] = "", 0  # what was drawn last: its kind, its step
+        self._last: tuple[str, int] = "", 0  # the kind and the step that were drawn last
         self._cost = 0.0
-        self._noted: set[str] = set()  # kinds of its notes, as far as its result would say them again
-        self._wrong: list[str] = []  # what was drawn in this turn, and may be why it failed
+        self._noted: set[str] = set()  # kinds of notes that the result need not repeat
+        self._wrong: list[str] = []  # texts of this turn that may be its reason to fail
 
     def change(self, change: Change) -> None:
-        """Draw what a change of the story shows."""
+        """Draw a change of the story."""
         what, step, fragment = change
         if what == "more":
             self._paper.preview(fragment)
@@ -70,20 +70,20 @@ class Drawing:
             self._end(step)
 
     def wait(self, what: str) -> None:
-        """Somebody is waited for, before anything has happened."""
+        """Show that the first event is awaited."""
         self._paper.wait(printable(what))
 
     def said(self, text: str, style: str = "dim") -> None:
-        """A line of ours."""
+        """Draw a remark of the shim."""
         self._last = "said", 0
         self._paper.line(Text(printable(text), style=style))
 
     def flush(self) -> None:
-        """What was drawn is seen by whoever reads it elsewhere."""
+        """Flush, for a reader of a pipe."""
         self._paper.flush()
 
     def close(self, ending: Iterable[str] = ()) -> None:
-        """Nothing more is drawn: the sums, where the time went, and what has to be said of the recording."""
+        """Draw the end: sums, the bar of the time, and remarks about the recording."""
         self._paper.rest()
         for text in ending:
             self._blank()
@@ -158,7 +158,7 @@ class Drawing:
         self._wait()
 
     def _arguments(self, step: Step) -> tuple[list[str], list[str]]:
-        """The lines of the argument that says most, and those of the others."""
+        """The lines of the main argument, and those of the others."""
         first = next((name for name in MAIN if isinstance(step.input.get(name), str)), None)
         main = self._cut(step.input[first], ARGUMENT_LINES) if first else []
         others = [
@@ -245,7 +245,7 @@ class Drawing:
         self._paper.line(Text(printable(step.text), style="red"), self._indent(step))
 
     def _drew(self, text: str) -> None:
-        """A text that the result of the turn may give as its reason."""
+        """Remember a text that the result of the turn may repeat as its reason."""
         self._wrong.append(text)
         del self._wrong[:-ERRORS]
 
@@ -272,7 +272,7 @@ class Drawing:
         return INDENT * min(self._depths.get(step.parent, 0), DEPTH) if step.parent else 0
 
     def _space(self, kind: str, step: Step) -> None:
-        """A blank line between two things that do not belong together."""
+        """Draw a blank line between two things that do not belong together."""
         last = self._last[0]
         if last and not (kind == last == "note") and not (last == "error" and kind == "result"):
             self._blank()
@@ -317,7 +317,7 @@ _DRAWN = {
 
 
 def shown(arguments: Mapping[str, Any]) -> str:
-    """A call's arguments in one line: the one that says most, or all of them."""
+    """A call's arguments in one line: the main one, or all."""
     for name in MAIN:
         if isinstance(arguments.get(name), str):
             return _one_line(arguments[name])

@@ -1,6 +1,6 @@
-"""Anybody's text as Markdown in a terminal, which obeys nothing of it (threats: terminal).
+"""A model's Markdown in a terminal, without anything that the terminal obeys (threats: terminal).
 
-It is read by a parser that knows no HTML, no images and no entities, and what is drawn is looked through once more.
+The parser knows no HTML, images and entities; the drawing is made printable once more.
 """
 
 from markdown_it import MarkdownIt
@@ -18,7 +18,7 @@ _PARSER.disable(["html_block", "html_inline", "image", "autolink", "entity", "re
 
 
 class _LeftHeading(Heading):
-    """A heading where a text begins."""
+    """A heading at the left."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -36,7 +36,7 @@ class _FoldedTable(TableElement):
 
 
 class SafeMarkdown(Markdown):
-    """A text of anybody's as Markdown: links as text with their address, HTML and images as they are written."""
+    """Markdown: links as text with their address, HTML and images as they are written."""
 
     elements = {**Markdown.elements, "heading_open": _LeftHeading, "table_open": _FoldedTable}  # noqa: RUF012 - as rich has it
 
@@ -47,7 +47,7 @@ class SafeMarkdown(Markdown):
 
 
 class Shown:
-    """A drawing without control sequences and links, whatever drew it."""
+    """A drawing without control sequences and links."""
 
     def __init__(self, renderable: RenderableType) -> None:
         self._renderable = renderable

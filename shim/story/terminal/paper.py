@@ -1,7 +1,7 @@
-"""What a session is drawn on: a terminal, or lines of plain text that are the same however wide anything is.
+"""What a session is drawn on: a terminal, or plain lines that do not depend on any width.
 
-Whatever is drawn is text, never markup, and has been through `printable` (threats: terminal). What reads Markdown is
-imported when there is some to be drawn.
+Everything is drawn as `printable` text, never as markup (threats: terminal). The Markdown parser is imported when it is
+needed.
 """
 
 import time
@@ -15,14 +15,14 @@ from rich.text import Text
 
 from shim.core.reading.account import printable
 
-MARKDOWN_CHARACTERS = 50_000  # of a text that is read as Markdown; a longer one is drawn as it is
-PREVIEW_CHARACTERS = 4000  # of a text that is being said: its end
+MARKDOWN_CHARACTERS = 50_000  # of a text that is parsed as Markdown; a longer one is drawn as it is
+PREVIEW_CHARACTERS = 4000  # of the end of a streamed text
 PREVIEW_LINES = 12
-REFRESHES = 10  # in a second, while somebody is waited for
+REFRESHES = 10  # per second, while something is awaited
 
 
 class Paper:
-    """Draws lines and Markdown on a console. `live`: a terminal shows what is going on below what was drawn."""
+    """Draws lines and Markdown on a console. `live`: a terminal shows below what is going on now."""
 
     def __init__(self, console: Console, *, live: bool = False) -> None:
         self.rich = console.is_terminal
@@ -46,11 +46,11 @@ class Paper:
 
     @property
     def width(self) -> int:
-        """Of a bar; without a terminal it is always the same."""
+        """The width of a bar, fixed without a terminal."""
         return self._console.width if self.rich else 100
 
     def line(self, text: Text, indent: int = 0) -> None:
-        """A line, or a few. In a terminal a long one goes on at its indentation, elsewhere it stays long."""
+        """Draw lines. A terminal wraps a long one at its indentation; elsewhere it stays long."""
         if self.rich:
             self._console.print(Padding(text, (0, 0, 0, indent)))
             return
@@ -58,7 +58,7 @@ class Paper:
         self._console.file.write("".join((margin + line).rstrip() + "\n" for line in text.plain.split("\n")))
 
     def markdown(self, source: str, indent: int = 0) -> None:
-        """A text that may be Markdown; elsewhere than in a terminal it is drawn as it was written."""
+        """Draw a text as Markdown in a terminal, else as it was written."""
         if not self.rich or len(source) > MARKDOWN_CHARACTERS:
             self.line(Text(printable(source)), indent)
             return
@@ -67,14 +67,14 @@ class Paper:
         self._console.print(Padding(Shown(SafeMarkdown(source)), (0, 0, 0, indent)))
 
     def flush(self) -> None:
-        """What was drawn is seen by whoever reads it elsewhere."""
+        """Flush, for a reader of a pipe."""
         if not self.rich:
             self._console.file.flush()
 
     # -- what is going on ----------------------------------------------------------------------------------
 
     def wait(self, what: str) -> None:
-        """Somebody is waited for: `what` says for whom."""
+        """Show that something is awaited: `what` names it."""
         if self._live is not None:
             if what != self._what:
                 self._what, self._since = what, time.monotonic()
@@ -82,13 +82,13 @@ class Paper:
             self._live.start()
 
     def preview(self, fragment: str) -> None:
-        """A text is being said, and drawn when it is whole."""
+        """Show the end of a streamed text, which is drawn when it is whole."""
         if self._live is not None:
             self._preview = (self._preview + fragment)[-PREVIEW_CHARACTERS:]
             self._live.start()
 
     def rest(self) -> None:
-        """Nobody is waited for any more."""
+        """Nothing is awaited any more."""
         if self._live is not None:
             self._preview = ""
             self._live.stop()

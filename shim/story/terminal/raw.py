@@ -1,4 +1,4 @@
-"""Both wires of a recording: what frontend, drop-in and child said to each other, as it was, and when."""
+"""Draws the raw lines between frontend, drop-in and child, with their times."""
 
 import orjson
 from rich.console import Console
@@ -7,11 +7,11 @@ from rich.text import Text
 from shim.core.cast.records import Record
 from shim.core.reading.account import printable
 
-SIDE_BY_SIDE = 120  # columns; in fewer the wires stand below each other
-PLAIN_CHARACTERS = 200  # of a line that goes to a file or a pipe
+SIDE_BY_SIDE = 120  # columns; a narrower terminal shows both wires in one column
+PLAIN_CHARACTERS = 200  # of a line in a file or a pipe
 FULL_CHARACTERS = 2_000_000
 
-# Who speaks to whom, on which wire (0 the frontend's, 1 the child's), in which colour.
+# The direction, the wire (0 the frontend's, 1 the child's), and the colour.
 _DIRECTIONS = {
     "i": ("frontend →", 0, "cyan"),
     "O": ("→ frontend", 0, "green"),
@@ -22,7 +22,7 @@ _DIRECTIONS = {
     "x": ("exit", 1, "yellow"),
     "n": ("note", 0, "yellow"),
 }
-# The same, where two columns say which wire it is: the drop-in stands between them.
+# The same for two columns, with the drop-in between them.
 _ARROWS = {"i": "→", "O": "←", "I": "→", "o": "←", "e": "← stderr", "s": "start", "x": "exit", "n": "note"}
 
 
@@ -55,11 +55,11 @@ class RawDrawing:
             self._console.file.write(line.rstrip() + "\n")
 
     def flush(self) -> None:
-        """What was drawn is seen by whoever reads it elsewhere."""
+        """Flush, for a reader of a pipe."""
         self._console.file.flush()
 
     def said(self, text: str) -> None:
-        """A line of ours."""
+        """Draw a remark of the shim."""
         if self._console.is_terminal:
             self._console.print(Text(printable(text), style="yellow"))
         else:
@@ -87,7 +87,7 @@ def _text(record: Record) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """The beginning of a line, and how much of it is not shown."""
+    """The beginning of a line, and the number of characters left out."""
     if len(text) <= limit:
         return text
     more = f"… (+{len(text) - limit})"

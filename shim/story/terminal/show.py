@@ -1,4 +1,4 @@
-"""`shim show`: a recording drawn for reading, also one that is still being written; and a run, as it happens."""
+"""Draws a recording, also while it is written (`shim show`), and a live run (`shim run`)."""
 
 import os
 import subprocess
@@ -18,13 +18,13 @@ from shim.story.story import Story
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.raw import RawDrawing
 
-POLL_SECONDS = 0.1  # how often a recording that is being written is looked at again
-TAIL_BYTES = 200  # of a file, in which its last checkpoint stands
-FLUSH_RECORDS = 200  # that are drawn before a reader elsewhere gets them, so that it waits for none
+POLL_SECONDS = 0.1  # between two looks at a recording that is being written
+TAIL_BYTES = 200  # at the end of a file, with its last checkpoint
+FLUSH_RECORDS = 200  # drawn between two flushes
 
 
 def open_console() -> Console:
-    """The terminal, or the pipe, that stdout is; a character that it cannot show is a question mark."""
+    """A console for stdout; a character that it cannot encode becomes a question mark."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     return Console(highlight=False, markup=False, emoji=False)
@@ -33,8 +33,7 @@ def open_console() -> Console:
 class Growing:
     """Waits for more of a file that is being written: until its last checkpoint, or until it is gone.
 
-    A recording may be replaced by itself without its secrets when it ends; then the file of this name is another one,
-    and a whole one.
+    At its end a recording may be replaced by a clean copy; then another, complete file has this name.
     """
 
     def __init__(self, path: str) -> None:
@@ -46,13 +45,13 @@ class Growing:
         self.replaced = False
 
     def more(self) -> bool:
-        """Whether to look once more at the end of the file, a moment later."""
+        """Whether to read once more at the end of the file, after a moment."""
         self.waited()
         if self._over:
             return False
         identity = _identity(self._path)
         if identity != self._identity:
-            # What was written last may not have been read yet: one more look, and no waiting.
+            # The last lines may not have been read yet: read once more, without waiting.
             self._over = True
             self.gone = identity is None
             self.replaced = identity is not None and _ended(self._path)
@@ -64,7 +63,7 @@ class Growing:
 def show(
     path: str, console: Console, *, follow: bool = False, raw: bool = False, full: bool = False, thinking: bool = False
 ) -> None:
-    """Draw a cast, as a session or as its records. CastError when there is none."""
+    """Draw a cast, as a session or as its records. CastError if it cannot be read."""
     growing = Growing(path) if follow else None
     cast = Cast(path) if growing is None else Cast(path, growing.more)
     if raw:
@@ -87,7 +86,7 @@ def show(
 
 
 def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:
-    """What has to be said of the recording itself."""
+    """Remarks about the recording."""
     said = []
     skipped = cast.reader.skipped
     whole = cast.whole or (growing is not None and growing.replaced)
@@ -102,7 +101,7 @@ def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:
 
 
 class _Session:
-    """A cast as a session."""
+    """Draws a cast as a session."""
 
     def __init__(self, console: Console, header: Header, *, full: bool, thinking: bool, live: bool) -> None:
         self._teller = Teller(header)
@@ -129,7 +128,7 @@ class _Session:
 
 
 class _Raw:
-    """A cast as its records."""
+    """Draws a cast as its records."""
 
     def __init__(self, console: Console, header: Header, full: bool) -> None:
         self._drawing = RawDrawing(console, full=full)
@@ -151,7 +150,7 @@ class _Raw:
 
 
 def title(header: Header) -> str:
-    """Who was recorded, where and when."""
+    """The vendor, the folder and the time."""
     vendor = " ".join(filter(None, (header.vendor, header.vendor_version)))
     when = header.started[:19].replace("T", " ") + (" UTC" if header.started.endswith("Z") else "")
     shim = f"shim {header.shim}" if header.shim else ""
@@ -160,7 +159,7 @@ def title(header: Header) -> str:
 
 
 def draw_run(command: Sequence[str], prompt: str, console: Console) -> int:
-    """Start the drop-in and draw its stream; its exit status. Its caller ignores SIGINT: the drop-in ends the turn."""
+    """Start the drop-in and draw its stream; its exit status. The caller ignores SIGINT: the drop-in handles it."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout is not None
     began = time.monotonic()

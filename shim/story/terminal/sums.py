@@ -1,4 +1,4 @@
-"""The sums of a turn and of a session in a few lines, and a bar of where the time went."""
+"""The sums of a turn and of a session in a few lines, and a bar of the time."""
 
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
@@ -11,21 +11,21 @@ from shim.story.steps import Totals, cause_of
 from shim.story.story import Story
 from shim.story.timeline import Span, Spent
 
-# Drawn so that they can be told apart without colours too; the later one is drawn over the earlier ones.
+# Distinct without colours too; a later one is drawn over earlier ones.
 _LOOKS: dict[Spent, tuple[str, str, str]] = {
     "idle": ("·", "dim", "idle"),
     "model": ("░", "cyan", "model"),
     "tool": ("▓", "green", "tools"),
     "person": ("█", "yellow", "a person"),
 }
-SHORTEST = 0.05  # a session of less time has no bar
+SHORTEST = 0.05  # seconds; a shorter session has no bar
 BAR_LEAST = 20
 BAR_MOST = 100
 ERRORS_CHARACTERS = 2000
 
 
 def turn_line(facts: Mapping[str, Any], seconds: float, cost: float, noted: Container[str] = ()) -> Iterator[Text]:
-    """How a turn ended, and what it took. `noted` are the kinds of notes that it had: they are not said again."""
+    """How a turn ended, and what it used. `noted` are the kinds of notes that were drawn: they are not repeated."""
     shim = facts.get("shim")
     shim = shim if isinstance(shim, Mapping) else {}
     failed = bool(facts.get("is_error"))
@@ -48,7 +48,7 @@ def turn_line(facts: Mapping[str, Any], seconds: float, cost: float, noted: Cont
 
 
 def reasons(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Why a turn failed, in the words of whoever said so."""
+    """The reasons of a failed turn, as the result has them."""
     errors = facts.get("errors")
     if facts.get("is_error"):
         said = errors if isinstance(errors, list) and errors else [facts.get("result")]
@@ -92,7 +92,7 @@ def _legend(totals: Totals) -> Text:
 
 
 def timeline_bar(spans: list[Span], total: float, width: int) -> Text:
-    """What each of `width` stretches of the time was spent on: a person's is drawn over a tool's, that over others."""
+    """What each of `width` parts of the time was spent on: a person over a tool, a tool over the others."""
     cells: list[Spent] = ["idle"] * width
     order: list[Spent] = list(_LOOKS)
     for spent in order[1:]:
