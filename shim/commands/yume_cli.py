@@ -49,7 +49,7 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
     for note in call.notes:
         tell(printable(f"{call.vendor or 'yume-cli'}: {note}\n"))
     invocation = call.invocation()
-    from shim.conversation.yume_start import YumeStart, known_as
+    from shim.conversation.yume_start import known_as, yume_start
 
     name = call.resume or call.session
     try:
@@ -59,7 +59,7 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
     shown = name if parse_uuid(name) is None else ""
     return serve(
         refused,
-        lambda: YumeStart(call, invocation, installed, arguments),
+        lambda: yume_start(call, invocation, installed, arguments),
         installed,
         arguments,
         shown,

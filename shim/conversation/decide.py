@@ -5,7 +5,7 @@ frontend is answered first, and no child exists before its first message.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shim.channels.log import open_log
 from shim.channels.prompt import read_file_option, read_prompt
@@ -31,7 +31,7 @@ from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
-from shim.core.reading.typed import TYPE_CHECKING
+from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.vendor.routing import check_model, chosen, listed, routed
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
 from shim.process.find_program import found_on_path
@@ -41,6 +41,7 @@ from shim.vendors import FLAT, VENDORS, find
 
 if TYPE_CHECKING:
     from shim.channels.signals import Signals
+    from shim.channels.stdin import Source
     from shim.conversation.fallback.candidates import Candidate, Candidates
     from shim.conversation.wire import Run
     from shim.core.turn.terms import Pen
@@ -53,11 +54,41 @@ DRIVERS = ("two-way", "one-way")
 REPLAY = "replay"  # the vendor that plays recordings
 
 
-class Start:
-    """One conversation, from its invocation."""
+class Asked(NamedTuple):
+    """What a frontend asks, once that was read from stdin.
 
-    def __init__(self, invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str] = ()) -> None:
-        """`arguments` are the words that the invocation was read from, for who records the run."""
+    text     the only message, "" where messages come through `source`
+    source   our stdin, of which something was read already
+    talks    the frontend may say more while the message is answered
+    listens  a child that stays is wanted, for more messages or for answers to its questions
+    """
+
+    text: str
+    source: "Source | None" = None
+    talks: bool = False
+    listens: bool = False
+
+
+class Start:
+    """One conversation, from its invocation.
+
+    `shown` is the frontend's own name for the session, where that is no UUID. `hear` reads from stdin what is asked,
+    for a frontend that does not ask as Claude's do.
+    """
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        installed: Mapping[str, str],
+        arguments: Sequence[str] = (),
+        *,
+        shown: str = "",
+        hear: "Callable[[Start], Asked] | None" = None,
+    ) -> None:
+        """`arguments` are the words that the invocation was read from, for the recording of the run."""
+        self._shown = shown
+        self._hear = hear
+        self._asked: Asked | None = None
         self.recorder: Recorder | None = None
         self.environment: Mapping[str, str] = os.environ
         self.cwd = working_directory()
@@ -171,6 +202,10 @@ class Start:
 
     def run(self, signals: "Signals") -> int:
         """Start the child, then the loop; the exit status."""
+        if self._hear is not None:
+            self._asked = asked = self._hear(self)
+            if asked.source is not None:
+                self.invocation = self.invocation._replace(input_format="stream-json")
         try:
             return self._run(signals)
         except ShimError as error:
@@ -226,6 +261,8 @@ class Start:
 
     def _serve(self, run: "Run") -> int:
         """The way in which the frontend asks: one message or many."""
+        if self._asked is not None:
+            return self._serve_asked(run, self._asked)
         if self.invocation.input_format == "stream-json":
             if self.vendor.passthrough and not self._listing.translated:
                 return run.relay()
@@ -237,6 +274,14 @@ class Start:
             prompt = self.invocation.prompt
             return run.conversation(Message(prompt or self._prompt()), answers=bool(prompt))
         return run.one_message(self._prompt())
+
+    def _serve_asked(self, run: "Run", asked: Asked) -> int:
+        if not (asked.source or asked.talks):  # then the child need not wait for what reads frames
+            return run.one_message(asked.text)
+        from shim.core.claude.messages import Message
+
+        first = None if asked.source is not None else Message(asked.text)
+        return run.conversation(first, source=asked.source)
 
     def _any_listens(self) -> bool:
         """Whether one of those that may answer can ask its questions through its stdin."""
@@ -312,8 +357,6 @@ class Start:
             check_model(own)
         return own
 
-    _shown = ""  # the frontend's own name for the session, where that is no UUID
-
     def _pen(self, identity: str) -> "Pen":
         from shim.conversation.drivers.open_translation import open_pen
 
@@ -333,7 +376,8 @@ class Start:
         driver = self.settings.of(name).driver or DRIVERS[0]
         if driver not in DRIVERS:
             raise FrontendError(f"vendors.{name}.driver is {driver!r}, it must be one of {', '.join(DRIVERS)}")
-        return bool(vendor.speaks) and driver == "two-way"
+        wanted = self._asked is None or self._asked.listens
+        return wanted and bool(vendor.speaks) and driver == "two-way"
 
     def _transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""
