@@ -9,8 +9,8 @@ from shim.core.vendor.tools import Arguments
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.conditions import all_of, conditions
 from shim.profiles.compile.fields import field, fields
-from shim.profiles.compile.names import NAMES
 from shim.profiles.compile.source import Function, literal
+from shim.profiles.run.values import NAMES
 
 _PATHS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
 

@@ -1,7 +1,6 @@
 """The conditions of a rule or of a tool: `match` and `item_match` (`rules` has how they are said)."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.fields import is_among, literals, matches
@@ -20,11 +19,20 @@ _KINDS: Mapping[str, str] = {
 }
 
 
-class Condition(NamedTuple):
-    """What is asked of the value at `path`; `holds` makes an expression of the one that reads it."""
+class Condition:
+    """What is asked of the value at `path`; `holds` makes an expression of the one that reads it.
 
-    path: Spot
-    holds: Callable[[str, Function], str]
+    `texts` are the strings that the value may be, where nothing else is asked of it.
+    """
+
+    def __init__(self, path: Spot, holds: Callable[[str, Function], str], texts: frozenset[str] = frozenset()) -> None:
+        self.path = path
+        self.holds = holds
+        self.texts = texts
+
+    def of(self, path: Spot) -> bool:
+        """Whether it only asks which text stands at this path."""
+        return bool(self.texts) and self.path.value == path.value
 
     def test(self, here: Function) -> str:
         """The condition as an expression."""
@@ -41,7 +49,7 @@ def conditions(spot: Spot, *, leave: str = "", of_item: bool = False) -> list[Co
         if key != leave:
             text = key if not of_item or key.startswith("$") else f"$.{key}"
             asked = Spot(spot.source, text, (*spot.keys, key))
-            found += [Condition(asked, holds) for holds in _tests(spot.at(key))]
+            found += _asked(spot.at(key), asked)
     return found
 
 
@@ -50,14 +58,16 @@ def all_of(asked: list[Condition], here: Function) -> str:
     return " and ".join([one.test(here) for one in asked]) or "True"
 
 
-def _tests(spot: Spot) -> list[Callable[[str, Function], str]]:
+def _asked(spot: Spot, asked: Spot) -> list[Condition]:
+    """The conditions under one key; `asked` is the path that it says."""
     if isinstance(spot.value, dict):
         spot.table(_OPERATORS)
         if not spot.value:
             raise spot.refused(f"a table with one of {', '.join(_OPERATORS)}")
-        return [_operator(spot.at(name), name) for name in spot.value]
+        return [Condition(asked, _operator(spot.at(name), name)) for name in spot.value]
     wanted = literals(spot if isinstance(spot.value, list) else Spot(spot.source, [spot.value], spot.keys))
-    return [lambda value, here: is_among(value, wanted, here)]
+    texts = frozenset(wanted) if all(one.__class__ is str for one in wanted) else frozenset()
+    return [Condition(asked, lambda value, here: is_among(value, wanted, here), texts)]
 
 
 def _operator(spot: Spot, name: str) -> Callable[[str, Function], str]:

@@ -27,7 +27,6 @@
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, get_args
 
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import ORDER
@@ -36,13 +35,16 @@ from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.fields import field, fields, optional, truth
 from shim.profiles.compile.source import Function, literal
 
+RULES = 200
+IDS = ("session", "process")
+RESULTS = ("next", "late")
 TEXT_MODES = ("delta", "cumulative", "final")
 COUNTS = (*ORDER, "cost_usd")
 # A rule may not say the other causes: they are about the API, which is read off the text, or about us.
-CAUSES = tuple(cause for cause in get_args(Cause) if cause in ("vendor_error", "refused", "limit", "truncated"))
+CAUSES: tuple[Cause, ...] = ("vendor_error", "limit", "refused", "truncated")
 
 
-class Told(NamedTuple):
+class Told:
     """What a profile says once for all its rules.
 
     tools       its tools in Claude's words
@@ -54,13 +56,26 @@ class Told(NamedTuple):
     reconciled  text or thinking that is streamed and then said whole, without a name for the block
     """
 
-    tools: Tools
-    text: str = "final"
-    late: bool = False
-    hides: bool = False
-    marks: bool = False
-    pieces: bool = False
-    reconciled: frozenset[str] = frozenset()
+    def __init__(self, spot: Spot, tools: Tools) -> None:
+        """`spot` is the whole profile."""
+        own, events = spot.at("stream"), spot.at("event").items(RULES)
+        self.tools = tools
+        self.text = own.at("text").choice(TEXT_MODES, "final")
+        self.late = own.at("results").choice(RESULTS, RESULTS[0]) == "late"
+        self.hides = spot.at("unknown_tools").value == "hide"
+        self.marks = own.at("ids").choice(IDS, IDS[0]) == "process"
+        self.pieces = any(one.table().get("emit") == "tool_input" for one in events)
+        self.reconciled = _reconciled(events, self.text)
+
+
+def _reconciled(rules: list[Spot], text: str) -> frozenset[str]:
+    """Of text and thinking those that a profile streams and says whole too, without a name for the block."""
+    found: dict[str, set[str]] = {"text": set(), "thinking": set()}
+    for one in rules:
+        table = one.table()
+        if table.get("emit") in ("text", "thinking") and "block" not in table:
+            found[table["emit"]].add("final" if table.get("mode", text) == "final" else "streamed")
+    return frozenset(kind for kind, modes in found.items() if len(modes) > 1)
 
 
 def emit(spot: Spot, told: Told, here: Function) -> None:

@@ -27,7 +27,6 @@ A value that is not there is nothing at all (None), which every operator takes.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shim.profiles.check.regular import beginning
 from shim.profiles.check.toml_errors import ENDING_CHARACTERS, SEARCHED_CHARACTERS, Spot
 from shim.profiles.compile.paths import path
 from shim.profiles.compile.source import Function, Subject, literal
@@ -116,11 +115,11 @@ def is_among(value: str, wanted: list[Any], here: Function) -> str:
 
 def matches(spot: Spot, value: str, here: Function) -> str:
     """Whether a pattern is found in a text; a pattern that is only a beginning needs no search."""
-    pattern, text = spot.pattern(), spot.text()
+    text = spot.regex()
     found, again = here.held(value)
     if text[0] == "^" and not _SIGNS.intersection(text[1:]):
         return f"({found}.__class__ is str and {again}.startswith({literal(text[1:])}))"
-    search = here.constant(pattern.search)
+    search = here.constant(spot.pattern().search)
     return f"({found}.__class__ is str and {search}({again}, 0, {SEARCHED_CHARACTERS}) is not None)"
 
 
@@ -233,6 +232,8 @@ def _regex(spot: Spot, here: Function, value: str) -> str:
 
 
 def _ending(spot: Spot, here: Function, value: str) -> str:
+    from shim.profiles.check.regular import beginning  # few profiles need it
+
     found, again = here.held(value)
     end, tail = here.held(f"{again}[-{ENDING_CHARACTERS}:]")
     search = here.constant(spot.pattern().search)

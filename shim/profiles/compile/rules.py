@@ -17,42 +17,45 @@ A function is made when the first event of its type comes, because a child says 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.conditions import Condition, all_of, conditions
 from shim.profiles.compile.emits import Told, emit
 from shim.profiles.compile.fields import fields_of
-from shim.profiles.compile.names import NAMES
 from shim.profiles.compile.paths import path, read_often
 from shim.profiles.compile.source import Function
-from shim.profiles.run.values import ITEMS
+from shim.profiles.run.values import ITEMS, NAMES
 
-RULES = 200
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Trace(Protocol):
+        """Who is told which rule takes an event (`shim vendor check`)."""
+
+        def rule(self, spot: Spot, types: frozenset[str] | None) -> int:
+            """A number for a rule of the profile."""
+
+        def enter(self, number: int) -> None:
+            """A rule takes the event."""
+
+        def leave(self, number: int) -> None:
+            """A rule has said all that it says of the event."""
+
+
 TYPES = 100  # that one rule names
+MANY = 5  # rules for one type; so many are sorted by a second key before they are asked
 
 Handler = Callable[[Any, Any], None]  # (engine, event)
 
 
-class Trace(Protocol):
-    """Who is told which rule takes an event (`shim vendor check`)."""
-
-    def rule(self, spot: Spot, types: frozenset[str] | None) -> int:
-        """A number for a rule of the profile."""
-
-    def enter(self, number: int) -> None:
-        """A rule takes the event."""
-
-    def leave(self, number: int) -> None:
-        """A rule has said all that it says of the event."""
-
-
-class Rule(NamedTuple):
+class Rule:
     """One `[[event]]`: where it stands, the types that it names (None: any), and its number where it is traced."""
 
-    spot: Spot
-    types: frozenset[str] | None
-    number: int | None
+    def __init__(self, spot: Spot, trace: "Trace | None") -> None:
+        self.spot = spot
+        self.types = _types(spot.at("match"))
+        self.number = None if trace is None else trace.rule(spot, self.types)
 
     @property
     def emits(self) -> Any:
@@ -69,18 +72,17 @@ class Rule(NamedTuple):
         return conditions(self.spot.at("match"), leave="" if self.types is None else "type")
 
 
+Asking = tuple[Rule, list[Condition]]  # a rule, and what it still has to ask
+
+
 class Rules:
     """The rules of a profile. `types` are those that they name."""
 
-    def __init__(self, spots: list[Spot], told: Told, trace: Trace | None = None) -> None:
+    def __init__(self, spots: list[Spot], told: Told, trace: "Trace | None" = None) -> None:
         self._told = told
         self._trace = trace
-        self._rules: list[Rule] = []
-        for spot in spots:
-            types = _types(spot.at("match"))
-            number = None if trace is None else trace.rule(spot, types)
-            self._rules.append(Rule(spot, types, number))
-        self._made: dict[str | None, Handler] = {}
+        self._rules = [Rule(spot, trace) for spot in spots]
+        self._made: dict[tuple[Any, ...], Handler] = {}
         self.types = frozenset(kind for one in self._rules for kind in one.types or ())
 
     def __iter__(self) -> Any:
@@ -94,15 +96,42 @@ class Rules:
             self._rule(here, one)
 
     def handler(self, kind: str | None) -> Handler:
-        """What reads the events of a type that rules name; None: of any other."""
-        known = self._made.get(kind)
+        """What reads the events of a type that rules name; None: of any other. Types with the same rules share one."""
+        rules = tuple(one for one in self._rules if one.types is None or kind in one.types)
+        places = tuple(one.spot.keys for one in rules)
+        known = self._made.get(places)
         if known is None:
-            rules = [one for one in self._rules if one.types is None or kind in one.types]
-            known = self._made[kind] = self._handler([(one, one.conditions()) for one in rules])
+            known = self._made[places] = self._handler([(one, one.conditions()) for one in rules])
         return known
 
-    def _handler(self, rules: list[tuple[Rule, list[Condition]]]) -> Handler:
-        here = Function("engine, event")
+    def _handler(self, rules: list[Asking]) -> Handler:
+        """The function of some rules: they are asked one after the other, or first sorted by a second key."""
+        here, second = Function("engine, event"), _second(rules)
+        if second is not None:
+            self._sort(here, rules, second)
+        else:
+            self._ask(here, rules)
+        return here.made("handle", NAMES)
+
+    def _sort(self, here: Function, rules: list[Asking], second: Spot) -> None:
+        """Leave an event to the rules for what it has at `second`; None is for all that no rule names."""
+        handlers: dict[str | None, Handler] = {}
+
+        def compiled_first(value: str | None) -> Handler:
+            def first(engine: Any, event: Any) -> None:
+                handlers[value] = self._handler(_for(rules, second, value))
+                handlers[value](engine, event)
+
+            return first
+
+        named = {text for _, conditions in rules for one in conditions if one.of(second) for text in one.texts}
+        handlers |= {value: compiled_first(value) for value in (*named, None)}
+        found, again = here.held(path(second, here))
+        table = here.constant(handlers)
+        here.line(f"({table}.get({again} if {found}.__class__ is str else None) or {table}[None])(engine, event)")
+
+    def _ask(self, here: Function, rules: list[Asking]) -> None:
+        """Ask one rule after the other."""
         read_often([condition.path for _, conditions in rules for condition in conditions], here)
         groups = _groups([(one, all_of(conditions, here)) for one, conditions in rules])
         # An event of which nothing but its session was read is an event that nobody understood.
@@ -123,7 +152,6 @@ class Rules:
         else:
             with here.block("if not known:" if any(counts) else "if True:"):
                 here.line('engine.turn.unknown(event.get("type", "untyped"), event)')
-        return here.made("handle", NAMES)
 
     def _rule(self, here: Function, rule: Rule) -> None:
         """The lines of one rule, once its conditions hold."""
@@ -157,6 +185,23 @@ class Rules:
         values = [path(one, here) for one in spot.at("once").items(10)]
         with here.block(f"if engine.first(({''.join(f'{one}, ' for one in values)})):"):
             emit(spot, self._told, here)
+
+
+def _second(rules: list[Asking]) -> Spot | None:
+    """The path whose text tells most of these rules apart, where there are many."""
+    asked = [one.path for _, conditions in rules for one in conditions if one.texts]
+    texts = [one.value for one in asked]
+    found = max(asked, key=lambda one: texts.count(one.value), default=None)
+    return found if found is not None and texts.count(found.value) >= MANY else None
+
+
+def _for(rules: list[Asking], second: Spot, value: str | None) -> list[Asking]:
+    """The rules that may take an event which has this value at `second`, without that condition."""
+    kept = []
+    for rule, asked in rules:
+        if all(value in one.texts for one in asked if one.of(second)):
+            kept.append((rule, [one for one in asked if not one.of(second)]))
+    return kept
 
 
 def _groups(rules: list[tuple[Rule, str]]) -> list[tuple[str, list[Rule]]]:

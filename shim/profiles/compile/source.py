@@ -6,7 +6,7 @@ A profile is data, and it may come from anybody. Nothing of it becomes code exce
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 Keys = tuple[str, ...]
 
@@ -16,14 +16,15 @@ def literal(value: str | bool | int | None) -> str:
     return ascii(value)
 
 
-class Subject(NamedTuple):
+class Subject:
     """What paths begin at: `event`, `item` inside of a loop, or a variable inside of an expression.
 
     An expression has no room for lines that read its objects first, so its variable is not `shared`.
     """
 
-    name: str
-    shared: bool = True
+    def __init__(self, name: str, *, shared: bool = True) -> None:
+        self.name = name
+        self.shared = shared
 
 
 EVENT = Subject("event")

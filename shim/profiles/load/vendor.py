@@ -160,9 +160,9 @@ def _translates(spot: Spot, adapter: Adapter | None, stream: "Callable[[], Strea
 
 
 def _stream(spot: Spot, known: Tools, trace: "Trace | None") -> "Stream":
-    from shim.profiles.compile.stream import stream
+    from shim.profiles.compile.stream import Stream
 
-    return stream(spot, known, trace)
+    return Stream(spot, known, trace)
 
 
 def _modes(spot: Spot) -> dict[str, tuple[str, ...]]:

@@ -7,7 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from shim.core.claude.usage import Usage, usage
+from shim.core.claude.usage import Usage, dollars, usage
+from shim.core.reading.decode import parsed
+from shim.core.vendor.tools import claude_names, translate
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS
 
 ITEMS = 10_000  # of a list that a rule walks over: more than any vendor prints in one line
@@ -185,3 +187,28 @@ def unquoted(command: Any) -> Any:
     except ValueError:
         return command
     return words[2] if len(words) == 3 and words[1] in _FLAGS else command
+
+
+# -- what compiled rules and tools know by name: nothing else is there for them ---------------------------------------
+
+NAMES: dict[str, Any] = {
+    "NOTHING": {},  # stands for an object that is not there
+    "along": along,
+    "among": among,
+    "captured": captured,
+    "claude_names": claude_names,
+    "counted": counted,
+    "dollars": dollars,
+    "identity": identity,
+    "joined": joined,
+    "mapped": mapped,
+    "multiplied": multiplied,
+    "parsed": parsed,
+    "rest": rest,
+    "stripped": stripped,
+    "there": there,
+    "together": together,
+    "total": total,
+    "translate": translate,
+    "unquoted": unquoted,
+}

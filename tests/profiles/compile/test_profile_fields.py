@@ -8,9 +8,8 @@ from shim.core.errors import FrontendError
 from shim.core.reading.account import Account
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, Source, Spot
 from shim.profiles.compile.fields import field
-from shim.profiles.compile.names import NAMES
 from shim.profiles.compile.source import Function
-from shim.profiles.run.values import ITEMS, unquoted
+from shim.profiles.run.values import ITEMS, NAMES, unquoted
 
 EVENT = {
     "type": "x",

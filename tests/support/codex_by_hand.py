@@ -1,0 +1,99 @@
+"""codex as a module by hand, as far as its ordinary runs go: what its profile is measured beside."""
+
+from typing import Any
+
+from shim.core.claude.usage import usage
+from shim.core.turn.turn import Turn
+from shim.core.vendor.translator import Event, Translator
+from shim.core.vendor.vendor import Launch, Vendor
+from shim.profiles.run.values import unquoted
+
+CHANGES = {"add": "Write", "update": "Edit", "delete": "Delete"}
+
+
+class CodexByHand(Translator):
+    """Whole items; usage is the total of a thread that begins here."""
+
+    def __init__(self, turn: Turn, *, partial: bool = False) -> None:
+        super().__init__(turn, partial=partial)
+        self._mark = f"{turn.pen.new_uuid()[-6:]}_"
+        self._items = {
+            "agent_message": self._message,
+            "reasoning": self._reasoning,
+            "command_execution": self._command,
+            "file_change": self._change,
+            "mcp_tool_call": self._served,
+            "todo_list": self._plan,
+            "error": self._warning,
+        }
+        self.handlers = {
+            "thread.started": self._started,
+            "turn.started": self.ignored,
+            "item.started": self._item,
+            "item.completed": self._item,
+            "turn.completed": self._completed,
+        }
+
+    def _item(self, event: Event) -> None:
+        item = event["item"]
+        self._items[item["type"]](item, event["type"] == "item.completed")
+
+    def _message(self, item: Any, whole: bool) -> None:
+        self.turn.say(item["text"])
+
+    def _reasoning(self, item: Any, whole: bool) -> None:
+        self.turn.think(item["text"])
+
+    def _command(self, item: Any, whole: bool) -> None:
+        own = self._mark + item["id"]
+        self.turn.tool_use(own, "Bash", {"command": unquoted(item["command"])})
+        if whole:
+            self.turn.tool_result(own, item["aggregated_output"], item["status"] in ("failed", "declined"))
+
+    def _change(self, item: Any, whole: bool) -> None:
+        for index, change in enumerate(item["changes"]):
+            own = f"{self._mark}{item['id']}:{index}"
+            self.turn.tool_use(own, CHANGES[change["kind"]], {"file_path": change["path"]})
+        if whole:
+            for index in range(len(item["changes"])):
+                self.turn.tool_result(f"{self._mark}{item['id']}:{index}", item["status"], item["status"] == "failed")
+
+    def _served(self, item: Any, whole: bool) -> None:
+        own = self._mark + item["id"]
+        self.turn.tool_use(own, f"mcp__{item['server']}__{item['tool']}", item["arguments"])
+        if whole:
+            said = item["error"]["message"] if item["error"] else item["result"]["content"]
+            self.turn.tool_result(own, said, item["status"] == "failed")
+
+    def _plan(self, item: Any, whole: bool) -> None:
+        states = {True: "completed", False: "pending"}
+        todos = [
+            {"content": one["text"], "activeForm": one["text"], "status": states[one["completed"]]}
+            for one in item["items"]
+        ]
+        self.turn.tool_result(self._mark + item["id"], "", False, "TodoWrite", {"todos": todos})
+
+    def _warning(self, item: Any, whole: bool) -> None:
+        """Nothing is said."""
+
+    def _started(self, event: Event) -> None:
+        self.turn.started(session_id=event["thread_id"])
+
+    def _completed(self, event: Event) -> None:
+        found = event["usage"]
+        counted = usage(
+            found["input_tokens"], found["cached_input_tokens"], found["cache_write_input_tokens"],
+            found["output_tokens"], inclusive=True,
+        )  # fmt: skip
+        self.turn.ended(usage=counted, duration_ms=None, result=None)
+        self.turn.settle()
+
+
+CODEX = Vendor(
+    name="codex",
+    programs=("codex",),
+    translates=lambda: CodexByHand,
+    launch=lambda request: Launch(()),
+    modes={},
+    listed=("Bash", "Delete", "Edit", "Task", "TodoWrite", "WebSearch", "Write"),
+)
