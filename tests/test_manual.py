@@ -61,8 +61,9 @@ def command_lines(page, program):
             yield words[1:]
 
 
-def test_the_readme_is_short():
+def test_the_readme_is_short_and_shows_commands():
     assert len(text_of(README).splitlines()) <= 150
+    assert len(list(command_lines(README, "shim"))) >= 10 and list(command_lines(README, "claude"))
 
 
 @EVERY_PAGE
