@@ -1,4 +1,4 @@
-"""Lines of a real claude without their secrets: parsed, redacted, written again only where something was found."""
+"""Lines of a real claude without their secrets. A line is written again only where a secret was found in it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,10 +9,10 @@ from shim.core.secrets.redactor import Redactor, Stream
 Event = dict[str, Any]
 Line = tuple[bytes, Event]
 
-# Answers to these hand back what is in them, so they pass as they are.
+# An answer to such a line hands back what the line says, so these lines pass as they are.
 _UNTOUCHED = ("control_request", "control_response", "control_cancel_request")
 _FRAGMENTS = ("text", "thinking", "partial_json")
-# Of a call's input in pieces; a longer one is redacted as a text, while it comes.
+# Of a call's input that comes in pieces; a longer input is redacted as a text, piece by piece.
 INPUT_CHARACTERS = 4 * 1024 * 1024
 
 
@@ -27,7 +27,7 @@ class RedactedLines:
         self, redactor: Redactor, mint: Callable[[], str], room: int, short: Callable[[Event], Iterator[Event]]
     ) -> None:
         self._redactor = redactor
-        self._again = Redactor()  # what is said twice is counted once
+        self._again = Redactor()  # for what is said a second time: it is counted once
         self._mint = mint
         self._room = room
         self._short = short
@@ -37,7 +37,7 @@ class RedactedLines:
         self._last: Event | None = None
 
     def lines(self, raw: bytes, event: Event) -> Iterator[Line]:
-        """What is said for one line."""
+        """The lines that are said in the place of one line."""
         kind = event.get("type")
         if kind in _UNTOUCHED:
             yield raw, event
@@ -61,7 +61,7 @@ class RedactedLines:
             yield from self._again_written(clean)
 
     def _again_written(self, event: Event) -> Iterator[Line]:
-        """A line of ours in the place of one that passed."""
+        """A redacted line; several where it has become too long."""
         line = dump(event)
         if len(line) <= self._room:
             yield line, event
@@ -70,7 +70,7 @@ class RedactedLines:
             yield dump(short), short
 
     def rest(self) -> Iterator[Line]:
-        """What was held back of a block that ends."""
+        """The lines for what was held back of a block that ends."""
         event, self._last = self._last, None
         if event is None:
             return
@@ -86,7 +86,7 @@ class RedactedLines:
         yield from self._again_written(_with(event, delta) | {"uuid": self._mint()})
 
     def _fragment(self, event: Event, delta: Event) -> Event:
-        """The delta to say now, an empty one for none."""
+        """The delta to say now; empty where nothing may be said yet."""
         fragment = delta.get("partial_json")
         if isinstance(fragment, str) and self._size <= INPUT_CHARACTERS:
             self._last = event
@@ -106,7 +106,7 @@ class RedactedLines:
         return clean
 
     def _whole_input(self) -> str:
-        """A call's input as JSON; as a text where it is none."""
+        """A call's input as JSON, redacted; an input that is not JSON is redacted as a text."""
         import orjson
 
         whole = "".join(self._input)

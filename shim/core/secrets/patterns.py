@@ -1,4 +1,4 @@
-"""The one table of what a secret looks like; `redact` looks for it.
+"""The one table of what secrets look like; `redactor` looks for them.
 
 A pattern is a row of parts: fixed words, and runs of characters with a least and a most. From the parts come both its
 regular expression and the one for a text that breaks off in the middle of it, so the two cannot disagree. Nothing in
@@ -12,31 +12,31 @@ from typing import NamedTuple
 
 
 class Part(NamedTuple):
-    """A piece of a pattern: `full` matches it, `begun` what a text has of it that ends inside."""
+    """A piece of a pattern: `full` matches all of it, `begun` the part of it with which a text may end."""
 
     full: str
     begun: str = ""
 
 
 def word(*texts: str, any_case: bool = False) -> Part:
-    """One of some fixed texts."""
+    """One of several fixed texts."""
     full, begun = "|".join(map(re.escape, texts)), trie(texts)
     return Part(f"(?i:{full})", f"(?i:{begun})") if any_case else Part(f"(?:{full})", begun)
 
 
 def run(characters: str, least: int, most: int = 0) -> Part:
-    """So many of some characters; with `least` alone, exactly that many."""
+    """Characters of one set, from `least` to `most` of them; with `least` alone exactly that many."""
     inside = least - 1 if most in (0, least) else most
     return Part(f"{characters}{{{least},{most or least}}}", f"{characters}{{0,{inside}}}\\Z")
 
 
 def look(expression: str, begun: str = "") -> Part:
-    """A condition on what stands there; `begun` is what a text may end in that does not tell yet."""
+    """A condition on the text ahead; `begun` matches the end of a text that is too short to tell."""
     return Part(expression, begun)
 
 
 def trie(texts: Iterable[str], *, whole: bool = False) -> str:
-    """An expression for what a text can end in of some words; with `whole` also for the words themselves."""
+    """An expression for the beginnings of words, at the end of a text; with `whole` for the whole words too."""
     following: dict[str, list[str]] = {}
     for text in texts:
         following.setdefault(text[0], []).append(text[1:])
@@ -83,13 +83,13 @@ class Pattern:
 
     @cached_property
     def full(self) -> re.Pattern[str]:
-        """Matches a secret (but for its tail); its group is what stays."""
+        """Matches a secret without its tail; its group is the part that stays."""
         written = [part.full for part in self.parts]
         return re.compile(f"({''.join(written[: self._kept])}){''.join(written[self._kept :])}")
 
     @cached_property
     def open(self) -> re.Pattern[str]:
-        """Matches what may become a secret, or another one, when the text goes on."""
+        """Matches the end of a text that may become a secret, or another secret, when the text goes on."""
         expression = "(?!)" if self.tail or self.body else "\\Z"
         for number, part in reversed(list(enumerate(self.parts))):
             if not part.begun:
@@ -100,7 +100,7 @@ class Pattern:
 
     @cached_property
     def rest(self) -> re.Pattern[str]:
-        """Matches all of the tail or body that is there; it never gives any of it back."""
+        """Matches all of the tail or body, possessively."""
         return re.compile(f"{self.tail or self.body}*+")
 
 
@@ -108,12 +108,12 @@ ALNUM, WORD, URL, HEX = "[A-Za-z0-9]", "[A-Za-z0-9_-]", "[A-Za-z0-9._~+/=-]", "[
 
 
 def _mixed(characters: str, length: int) -> Part:
-    """Not a word of a language or of a style sheet: a digit, or a small letter before a capital."""
+    """Rules out words of a language or of a style sheet: there must be a digit, or a small letter before a capital."""
     return look(f"(?={characters}{{0,{length - 2}}}(?:[0-9]|[a-z][A-Z]))")
 
 
 def _token(kind: str, prefixes: str, characters: str, least: int, *, mixed: bool = False) -> Pattern:
-    """What begins with a fixed word and goes on at random: prefixes of it, its characters, and how many at least."""
+    """A token: a fixed prefix and then random characters, of which there are at least so many."""
     words = prefixes.split()
     parts = [word(*words), *([_mixed(characters, least)] if mixed else []), run(characters, least)]
     return Pattern(kind, [prefix.lower() for prefix in words], parts, tail=characters)
@@ -179,11 +179,11 @@ TOKENS = (
 SIGNS = ":=>"  # between the name of a secret and its value: `"password": `, `TOKEN=`, `api_key => `, `<secret>`
 BEFORE_CHARACTERS = 40  # of a name, with what closes it
 
-CLOSING = " \t]\"'`\\"  # what may stand between them as well
+CLOSING = " \t]\"'`\\"  # what may stand between the name and the sign as well
 
 
 def _names(*names: str) -> tuple[str, ...]:
-    """Names of secrets, each also as the name of a key."""
+    """Names of secrets, each also as the key of an object."""
     return tuple(name + key for name in names for key in ("", "key", "_key", "-key"))
 
 
@@ -195,7 +195,7 @@ _NO_PASSWORD = "password|passwd|passphrase|secret|undefined|required|optional|di
 _OPTIONS = ("--password", "--passwd", "--passphrase", "--token", "--secret", "--api-key", "--apikey", "--auth-token")
 
 
-# How all of these end, for a first look.
+# The ends of all names of secrets, for a first look.
 NAME_ENDS = (
     *("password", "passwd", "passphrase", "pwd", "secret", "token", "key"),
     *("credential", "credentials", "authorization", "sig"),
@@ -205,24 +205,24 @@ _SIGN = (run(f"[{SIGNS}]", 1, 2), run("[ \\t]", 0, 4))
 _QUOTE = (run("\\\\", 0, 1), run("[\"'`]", 1))
 _UNQUOTE = look("(?=\\\\?[\"'`])", begun="\\\\?\\Z")
 _PLAIN, _QUOTED, _ENV = "[A-Za-z0-9_+/=~!@#$%^*?-]", "[^\\s\"'`<>\\\\]", "[^\\s\"'`<>(){}\\[\\],;&|\\\\]"
-_LONG = 128  # so many characters in one piece are a secret, whatever follows
-# No value: a variable, a place, a type, the name of a method.
+_LONG = 128  # characters in one piece: a value of this length is a secret, whatever follows
+# Not a value: a variable, a place, a type, the name of a method.
 _NO_VALUE = look(
     "(?![$<{%\\[(]|https?:|\\.{0,2}/[a-z_.-]{2,40}/|(?i:u?int|float|utf-?|sha-?|md|base|oauth|argon|ipv)[0-9])"
 )
 
 
 def _letters_and_digits(characters: str) -> Part:
-    """Both, in a value of these characters."""
+    """A condition: a value of these characters has letters and digits."""
     return look(f"(?={characters}{{0,{_LONG - 1}}}[0-9])(?={characters}{{0,{_LONG - 1}}}[A-Za-z])")
 
 
-# A value without quotes ends at a sign of whatever holds it, or at a full stop.
+# A value without quotes ends at a bracket or a separator of the language around it, or at a full stop.
 _END = look("(?=[^!-~]|[\"'`,;&|)}\\]<>\\\\]|\\.(?:\\s|\\Z)|\\Z)", begun="\\.?\\Z")
 
 
 def _assigned(characters: str, *opening: Part, ending: Part) -> tuple[Pattern, Pattern]:
-    """A value behind the name of a secret: letters and digits, to its end or so long that it is no word."""
+    """A value behind the name of a secret: letters and digits, to their end, or too many to be a word."""
     parts = (*_SIGN, *opening, _NO_VALUE)
     both = _letters_and_digits(characters)
     kept = len(parts) - 1

@@ -25,25 +25,25 @@ from shim.core.secrets.patterns import (
     trie,
 )
 
-# No stream holds back more: the longest pattern without its tail (a test measures it).
+# Characters. A stream holds back at most this: the longest pattern without its tail (a test measures it).
 HELD_CHARACTERS = 512
-KEY_CHARACTERS = 64 * 1024  # of a block whose end never comes; the largest keys in use have a third of it
-SHORTEST = 8  # `pwd=a1b2` is no secret yet, and nothing shorter is
-# A model's fragments are words that come again and again, with their space in front: those that neither have nor end in
-# the beginning of a secret are remembered.
+KEY_CHARACTERS = 64 * 1024  # of a block whose end never comes; the largest keys in use are a third as long
+SHORTEST = 8  # characters; `pwd=a1b2` is not a secret yet, so nothing shorter is
+# A model's fragments are words that come again and again, with their space in front. Fragments in which no secret can
+# begin are remembered.
 HARMLESS_FRAGMENTS = 2000
 HARMLESS_CHARACTERS = 16
-PLAIN_KEYS = 1000  # keys of objects, which come again too, and are neither secrets nor the names of some
-PREFILTERED = 200  # in a longer text it pays to look whether a name of a secret stands there at all
+PLAIN_KEYS = 1000  # keys of objects that are neither secrets nor names of secrets; they come again too
+PREFILTERED = 200  # characters; in a longer text it pays to look first whether it has the name of a secret at all
 
-Entry = tuple[str, Pattern]  # a stem, and what begins so
+Entry = tuple[str, Pattern]  # a stem, and the pattern that begins with it
 Found = tuple[Pattern | None, re.Match[str] | None]
 NOTHING: Found = (None, None)
 ROOT = 3  # letters of a stem that are looked for; no stem is shorter
 
 
 def _roots(patterns: Iterable[Pattern]) -> dict[str, list[Entry]]:
-    """The first letters of a stem → the stems that begin so, each with its pattern, in the order of the table."""
+    """The first letters of stems → the stems with these letters and their patterns, in the order of the table."""
     roots: dict[str, list[Entry]] = {}
     for pattern in patterns:
         for stem in pattern.stems:
@@ -51,12 +51,12 @@ def _roots(patterns: Iterable[Pattern]) -> dict[str, list[Entry]]:
     return roots
 
 
-# Where a secret may begin, or a text ends in what may be the beginning of one. Both read small letters; a root of
-# TOKENS counts only behind what is neither letter nor digit, which is read with it.
+# Where a secret may begin, or where the end of a text may be the beginning of a secret. Both expressions read small
+# letters. A root of TOKENS counts only behind a character that is neither letter nor digit, which is matched too.
 _TOKENS, _DASHED = _roots(TOKENS), _roots(DASHED)
 _TOKEN_ROOT = re.compile(f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKENS})}]){trie(_TOKENS, whole=True)}")
 _SIGN = re.compile(f"{'|'.join(SIGNS)}|{trie(_DASHED, whole=True)}")
-# The same for a whole text in which no name of a secret stands.
+# The same for a whole text without any name of a secret.
 _OTHER_SIGN = re.compile(f"://|{trie(_DASHED, whole=True)}")
 _NAME = re.compile("passw|passphrase|pwd|secret|token|key|credential|authorization|sig=")
 
@@ -64,14 +64,14 @@ _KEY_END = re.compile("-----END [A-Z0-9 ]{0,30}PRIVATE KEY[ BLOCK]{0,6}-----")
 _KEY_END_CHARACTERS = 80
 
 
-CUT = "[REDACTED:cut]"  # what may have been the beginning of a secret when somebody cut the text
+CUT = "[REDACTED:cut]"  # in the place of a possible beginning of a secret, where somebody cut the text
 
 
-START = "\n"  # as if a line ended before every text
+START = "\n"  # stands before every text, as if a line had ended there
 
 
 class Redactor:
-    """Redacts strings; `counts` is filled by kind. Strings of `cut` characters were cut there (0: none was)."""
+    """Redacts strings; `counts` is filled by kind. A string of exactly `cut` characters was cut there (0: none was)."""
 
     def __init__(self, counts: dict[str, int] | None = None, *, cut: int = 0) -> None:
         self.counts: dict[str, int] = {} if counts is None else counts
@@ -79,7 +79,7 @@ class Redactor:
         self._plain: set[str] = set()
 
     def text(self, text: str) -> str:
-        """A whole text without its secrets: the same object when there are none."""
+        """A whole text without its secrets; the same object when there are none."""
         if len(text) < SHORTEST:
             return text
         low = f"\n{text}".lower()
@@ -94,7 +94,7 @@ class Redactor:
         return text if said == text else said
 
     def value(self, value: Any) -> Any:
-        """A value of JSON with all its strings redacted: the same object when there was nothing to do."""
+        """A value of JSON with all its strings redacted; the same object when nothing was found."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -132,41 +132,41 @@ class Redactor:
 
 
 def signless(text: str) -> bool:
-    """Whether no secret begins in a text, whatever stands before it."""
+    """Whether no secret can begin in a text, whatever stands before the text."""
     low = f"{START}{text}".lower()
     return _SIGN.search(low, 1) is None and _TOKEN_ROOT.search(low) is None
 
 
 def _lowered(text: str) -> str:
-    """Small letters, each where its letter was."""
+    """The text in small letters, each at the place of its letter."""
     low = text.lower()
     return low if len(low) == len(text) else text.replace("\u0130", "I").lower()
 
 
 class Stream:
-    """Redacts a text that comes in fragments. What it gives back is always the beginning of the redacted whole."""
+    """Redacts a text that comes in fragments. All that was given back is the beginning of the whole text, redacted."""
 
     __slots__ = ("_before", "_carry", "_passed", "_room", "_tail", "_waiting", "busy", "counts", "harmless", "passed")
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
-        self.busy = False  # something is held back, or is being swallowed
-        self.harmless: set[str] = set()  # fragments that need no look while it is not busy
-        self._passed = deque[str](maxlen=BEFORE_CHARACTERS)  # the last ones that were said as they came
+        self.busy = False  # characters are held back, or a secret is being swallowed
+        self.harmless: set[str] = set()  # fragments that need no look while the stream is not busy
+        self._passed = deque[str](maxlen=BEFORE_CHARACTERS)  # the last fragments that were said as they came
         self.passed = self._passed.append
-        self._waiting = START  # the last characters that were decided before those, and then what is held back
-        self._before = 1  # how many were decided
+        self._waiting = START  # the last characters that were decided before `_passed`, and then what is held back
+        self._before = 1  # how many characters of `_waiting` were decided
         self._tail: Pattern | None = None
         self._carry = ""
         self._room = 0
 
     @property
     def held(self) -> bool:
-        """Whether something is held back."""
+        """Whether characters are held back."""
         return len(self._waiting) > self._before
 
     def feed(self, fragment: str) -> str:
-        """What may be said now that this fragment has come."""
+        """The text that may be said once this fragment has come."""
         if not fragment:
             return ""
         if not self.busy:
@@ -182,7 +182,7 @@ class Stream:
         return self._scan(self._waiting + fragment, self._before, final=False)
 
     def _pass(self, fragment: str) -> None:
-        """Nothing begins in a fragment, whatever came before; a short one is known from now on."""
+        """No secret begins in a fragment, whatever came before; a short fragment is known from now on."""
         if len(fragment) > HARMLESS_CHARACTERS:
             fragment = fragment[-BEFORE_CHARACTERS:]
         elif not fragment[0].isalnum():
@@ -192,11 +192,11 @@ class Stream:
         self._passed.append(fragment)
 
     def whole(self, text: str, signs: re.Pattern[str] = _SIGN) -> str:
-        """A text that comes in one piece; `signs` are those to look at in it."""
+        """A text in one piece, redacted; `signs` finds the places to look at."""
         return self._scan(START + text, 1, final=True, signs=signs)
 
     def flush(self) -> str:
-        """The text is at its end: what was held back is what it is."""
+        """The text has ended: gives back what was held back, redacted."""
         said = self._scan(self._waiting, self._before, final=True) if self.held else ""
         if self.busy or self._passed or self._before > 1:
             self._waiting, self._before, self._tail, self.busy = START, 1, None, False
@@ -204,13 +204,13 @@ class Stream:
         return said
 
     def _decided(self, text: str, at: int) -> None:
-        """What of a text stands before this place is decided, what comes behind is held back."""
+        """The text before a place is decided, the text behind it is held back."""
         self._waiting = text[max(at - BEFORE_CHARACTERS, 0) :]
         self._before = min(at, BEFORE_CHARACTERS)
         self.busy = at < len(text) or self._tail is not None
 
     def _scan(self, text: str, at: int, *, final: bool, signs: re.Pattern[str] = _SIGN) -> str:
-        """The text from a place on, up to where it is undecided."""
+        """The text from a place on, redacted, up to where a secret may have begun."""
         low, size, said = _lowered(text), len(text), list[str]()
         token = sign = 0
         done = at
@@ -224,7 +224,7 @@ class Stream:
             at = min(token, sign)
             if at == size:
                 break
-            if at != token and low[at] in "=>" and not _named(low, at):  # most signs are in nobody's way
+            if at != token and low[at] in "=>" and not _named(low, at):  # most signs follow no name of a secret
                 at += 1
                 continue
             found = _found(text, low, at, at == token, final=final)
@@ -244,7 +244,7 @@ class Stream:
         return "".join(said)
 
     def _behind(self, pattern: Pattern, text: str, hit: re.Match[str]) -> int:
-        """Where the text goes on behind a secret of which this is the head."""
+        """Where the text goes on behind the secret whose head was found."""
         at = hit.end()
         if not pattern.tail and not pattern.body:
             return at
@@ -252,7 +252,7 @@ class Stream:
         return len(text) - len(self._swallow(text[at:]))
 
     def _swallow(self, text: str) -> str:
-        """What of a text does not belong to the secret that was found before it."""
+        """The rest of a text, without the part that belongs to the secret before it."""
         assert self._tail is not None
         if self._tail.body:
             return self._swallow_key(text, self._tail)
@@ -264,7 +264,7 @@ class Stream:
         return text[end:]
 
     def _swallow_key(self, text: str, key: Pattern) -> str:
-        """A key's block goes to its last line; without one, as far as it looks like a block."""
+        """A key's block ends with its last line; without one it ends where the text stops looking like a block."""
         found = key.rest.match(text, 0, self._room)
         end = found.end() if found else 0
         body = self._carry + text[:end]
@@ -280,7 +280,7 @@ class Stream:
 
 
 def _found(text: str, low: str, at: int, token: bool, *, final: bool) -> Found | None:
-    """The secret that begins at a place, NOTHING, or None when more text has to come before that is known.
+    """The secret that begins at a place, NOTHING, or None when only more text can tell.
 
     `token`: what stands before is neither letter nor digit.
     """
@@ -294,13 +294,13 @@ def _found(text: str, low: str, at: int, token: bool, *, final: bool) -> Found |
 
 
 def _named(low: str, at: int) -> str:
-    """What stands before a sign without what closes it, if it ends as the name of a secret does."""
+    """The name before a sign, without quotes and brackets, if it ends as the name of a secret does; else ""."""
     name = low[max(at - BEFORE_CHARACTERS, 0) : at].rstrip(CLOSING)
     return name if name.endswith(NAME_ENDS) else ""
 
 
 def _candidates(text: str, low: str, at: int, token: bool, near: bool) -> Iterator[Pattern | None]:
-    """The patterns that may begin at a place; None where the text ends before that is known."""
+    """The patterns that may begin at a place; None among them where the text ends too soon to tell."""
     first = low[at]
     if first in SIGNS:
         if low[at - 1] in SIGNS:
@@ -338,7 +338,7 @@ class RedactedTail(Tail):
         super().add(self._stream.feed(self._decoder.decode(chunk)).encode("utf-8", "replace"))
 
     def text(self) -> str:
-        """What was kept; nothing more is added."""
+        """The head and the tail. No bytes are added afterwards."""
         rest = self._stream.feed(self._decoder.decode(b"", True)) + self._stream.flush()
         super().add(rest.encode("utf-8", "replace"))
         return super().text()
@@ -348,18 +348,18 @@ _MARK = re.compile("\\[REDACTED:([a-z-]{1,40})\\]")
 
 
 def marks(text: str, counts: dict[str, int]) -> None:
-    """Count what was redacted in a text before."""
+    """Count the marks in a text that was redacted before."""
     for kind in _MARK.findall(text):
         counts[kind] = counts.get(kind, 0) + 1
 
 
-# Whose values are secrets, or may hold some, whatever they look like (surface page).
+# Options whose values are secrets, or may hold secrets, whatever they look like (surface page).
 SECRET_OPTIONS = ("--mcp-config", "--settings", "--api-key", "--openai-api-key", "-H", "--header", "--auth-token")
 ARGUMENT = "[REDACTED:argument]"
 
 
 def redact_argv(arguments: Iterable[str]) -> list[str]:
-    """A command line for a log or a recording: values of SECRET_OPTIONS blanked by position, the rest as any text."""
+    """A command line for a log or a recording: values of SECRET_OPTIONS are blanked, the rest is redacted as text."""
     redactor = Redactor()
     cleaned: list[str] = []
     option = ""
@@ -367,7 +367,7 @@ def redact_argv(arguments: Iterable[str]) -> list[str]:
         name, equals, _ = argument.partition("=")
         if option and (not argument.startswith("-") or option == cleaned[-1]):
             cleaned.append(ARGUMENT)
-            option = option if option == "--mcp-config" else ""  # it takes several
+            option = option if option == "--mcp-config" else ""  # this option takes several values
             continue
         option = argument if argument in SECRET_OPTIONS else ""
         if equals and name in SECRET_OPTIONS:
@@ -380,7 +380,7 @@ def redact_argv(arguments: Iterable[str]) -> list[str]:
 
 
 def summary(counts: dict[str, int]) -> str:
-    """The counts in a sentence, "" when nothing was redacted."""
+    """The counts in a sentence; "" when nothing was redacted."""
     if not counts:
         return ""
     total = sum(counts.values())
