@@ -26,7 +26,7 @@ from shim.conversation.invocation import (
     yume_mode_of,
 )
 from shim.core.claude.argv import Invocation
-from shim.core.claude.facts import Facts
+from shim.core.claude.facts import Facts, Serving, SessionRules
 from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.core.ids import parse_uuid
@@ -241,7 +241,7 @@ class Start:
         def prepare(name: str) -> "Candidate":
             candidate = made.get(name) or self._candidate(name, first.launcher)
             made[name], vendor = candidate, candidate.launcher.vendor
-            facts.serve(vendor.shown, tuple(vendor.modes), asks=candidate.listens, unattended=vendor.unattended)
+            facts.serve(Serving(vendor.shown, tuple(vendor.modes), candidate.listens, vendor.unattended))
             return candidate
 
         return Candidates(self._listing.left, self._listing.skipped, prepare)
@@ -317,22 +317,23 @@ class Start:
     def _launcher(self, fresh: str, identity: str) -> Launcher:
         invocation = self.invocation
         resumed = None if invocation.fork_session else parse_uuid(self.resumed_id or "")
+        vendor, name = self.vendor, self.vendor.shown if self.recordings is None else self.recordings.asked
+        rules = SessionRules(
+            invocation.session_id or resumed or fresh,
+            self.cwd,
+            os.getpid(),
+            bypass=invocation.skip_permissions or invocation.allow_skip_permissions or self.mode == "bypassPermissions",
+            state_events=state_events(self.environment),
+            replays=invocation.replay_user_messages,
+            line_bytes=self.settings.max_line_bytes,
+            checked=lambda model: self._own_model(model, facts.vendor),
+        )
         facts = Facts(
-            vendor=self.vendor.shown if self.recordings is None else self.recordings.asked,
-            session_id=invocation.session_id or resumed or fresh,
+            rules,
+            Serving(name, tuple(vendor.modes), self._listens(vendor), vendor.unattended),
             mode=self.mode,
             model=invocation.model,
-            modes=tuple(self.vendor.modes),
-            bypass=invocation.skip_permissions or invocation.allow_skip_permissions or self.mode == "bypassPermissions",
             prompts=prompts(invocation),
-            state_events=state_events(self.environment),
-            process=os.getpid(),
-            cwd=self.cwd,
-            asks=self._listens(self.vendor),
-            line_bytes=self.settings.max_line_bytes,
-            replays=invocation.replay_user_messages,
-            checked=lambda model: self._own_model(model, facts.vendor),
-            unattended=self.vendor.unattended,
         )
         setup = Setup(
             self.vendor,

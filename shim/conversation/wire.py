@@ -195,7 +195,7 @@ class Run:
             setup = self._launcher.setup
             clean = of_messages(setup.settings)
             self._transcript = Transcript(setup.environment, setup.cwd, CLAUDE_VERSION, clean)
-            self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.session_id)
+            self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.rules.session_id)
         invocation = self._invocation
         return Output(
             invocation.output_format,

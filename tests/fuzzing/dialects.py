@@ -46,7 +46,7 @@ def _check_yume(said: bytes, partial: bool, limit: int) -> object:
 
 
 def _yume_control(facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> Control:
-    pen = _yume_pen(import_module("shim.core.yume.pen"), True, facts.line_bytes)
+    pen = _yume_pen(import_module("shim.core.yume.pen"), True, facts.rules.line_bytes)
     pen.init(STABLE_SESSION, {})
     listening: Control = import_module("shim.core.yume.control").YumeControl(facts, mint, now, pen, unattended=False)
     return listening

@@ -6,14 +6,13 @@ import tempfile
 from typing import Any
 
 import orjson
-from support import SEPARATORS
+from support import SEPARATORS, facts_of
 
 from fuzzing.dialects import DIALECTS, dialect
 from fuzzing.inputs import Run
 from shim.conversation.drivers.open_translation import STABLE_SESSION
 from shim.core.claude import argv
 from shim.core.claude.control import Control
-from shim.core.claude.facts import Facts
 from shim.core.claude.permissions import Permission
 from shim.core.claude.policy import Policy
 from shim.core.errors import FrontendError
@@ -29,7 +28,7 @@ QUESTION = Permission("q", "call_1", "Bash", {"command": "ls"}, "shell", {"comma
 def run_control(run: Run) -> int:
     """The frontend's lines: each is answered or skipped, every request exactly once, whatever else it says."""
     numbers = itertools.count(1)
-    facts = Facts(
+    facts = facts_of(
         vendor="pi",
         session_id=STABLE_SESSION,
         mode="default",

@@ -12,6 +12,7 @@ import orjson
 from truth import check_truth
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_translation
+from shim.core.claude.facts import Facts, Serving, SessionRules
 from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
 from shim.core.turn.outcome import Exit
@@ -169,6 +170,13 @@ class Stage:
         self.turn.closed(None if code is None else Exit(code=code), stderr)
         (found,) = (line for line in self.lines() if line["type"] == "result")
         return found
+
+
+def facts_of(**known: Any) -> Facts:
+    """The facts of a conversation, each by its own name."""
+    rules = {name: known.pop(name) for name in SessionRules._fields if name in known}
+    serving = {name: known.pop(name) for name in Serving._fields if name in known}
+    return Facts(SessionRules(**rules), Serving(**serving), **known)
 
 
 def parse(data: bytes) -> list[Line]:

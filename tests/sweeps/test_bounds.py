@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 from flat import FlatStage, short
-from support import SEEDS, Stage, check_turns, fixture_cases, result_of
+from support import SEEDS, Stage, check_turns, facts_of, fixture_cases, result_of
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
 from shim.core.claude import control, usage
 from shim.core.claude.control import Control
-from shim.core.claude.facts import Facts
 from shim.core.claude.hooks import Seen
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.permissions import Permission
@@ -362,7 +361,7 @@ def listening(**facts: Any) -> Control:
     """A frontend with a hook for every call, in the middle of a turn."""
     minted = itertools.count()
     settings = {"vendor": "demo", "session_id": STABLE_SESSION, "mode": "default", "prompts": True, "asks": True}
-    one = Control(Facts(**(settings | facts), line_bytes=LINE_BYTES), lambda: f"id{next(minted)}", lambda: "now")
+    one = Control(facts_of(**(settings | facts), line_bytes=LINE_BYTES), lambda: f"id{next(minted)}", lambda: "now")
     hooks = {event: [{"hookCallbackIds": ["h1"]}] for event in ("PreToolUse", "PostToolUse")}
     request = {"subtype": "initialize", "hooks": hooks}
     one.receive(json.dumps({"type": "control_request", "request_id": "r", "request": request}).encode())

@@ -88,7 +88,7 @@ class Launcher:
         self._child_environment = child_environment(vendor, setup.own, setup.environment)
         self._program = Program(setup, self._child_environment)
         self._schema = AnswerSchema(setup)
-        self._keep = Keeper(setup, facts.session_id)
+        self._keep = Keeper(setup, facts.rules.session_id)
 
     def another(self, vendor: Vendor, environment: Mapping[str, str]) -> "Launcher":
         """What starts another vendor in the same conversation; no session of this one's goes on in it."""
@@ -171,7 +171,8 @@ class Launcher:
     def _start(self, launch: Launch) -> Started:
         setup, vendor = self.setup, self.vendor
         if self.played is not None:
-            self.standing.tried, self.facts.vendor = self.played(), vendor.shown
+            self.standing.tried = self.played()
+            self.facts.serving = self.facts.serving._replace(vendor=vendor.shown)
         added = (*setup.own.args, *extra_arguments(setup.environment))
         command = [*self._program.command, *launch.arguments, *added]
         environment = launch_environment(self._child_environment, launch, setup.own)
@@ -192,7 +193,7 @@ class Launcher:
             append_system_prompt=facts.append_system_prompt or invocation.append_system_prompt,
         )
         return Request(
-            invocation=standing.name(invocation, self.vendor, facts.session_id),
+            invocation=standing.name(invocation, self.vendor, facts.rules.session_id),
             prompt=prompt if standing.listens else self.asked(prompt),
             mode=self.vendor.mode_arguments(facts.mode),
             permission_mode=facts.mode,
@@ -211,5 +212,5 @@ class Launcher:
             return None
         from shim.process.usage_file import ReportFile
 
-        self.report = ReportFile(self.vendor.report, self.setup.environment, self.facts.session_id, self.recorder)
+        self.report = ReportFile(self.vendor.report, self.setup.environment, self.facts.rules.session_id, self.recorder)
         return self.report.folder

@@ -83,7 +83,7 @@ class Turns:
         return Terms(
             vendor=vendor.shown,
             replays=bool(vendor.plays),
-            fresh_id=facts.session_id,
+            fresh_id=facts.rules.session_id,
             session_id=self._session_id(),
             model=facts.model if vendor.takes_model else None,
             cwd=setup.cwd,
@@ -116,7 +116,7 @@ class Turns:
         invocation, standing = self._setup.invocation, self._standing
         ours = invocation.input_format == "stream-json" or standing.forks or standing.known is not None
         if ours and not self._setup.vendor.passthrough:
-            return self._facts.session_id
+            return self._facts.rules.session_id
         return invocation.session_id or parse_uuid(invocation.resume or "")
 
     # -- a turn has ended ----------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ class Control:
         response = event.get("response")
         if not isinstance(response, dict):
             return []
-        if self.facts.replays:
+        if self.facts.rules.replays:
             self._say(event)
         identity = str(response.get("request_id"))
         if identity in self._hooked:
@@ -215,7 +215,7 @@ class Control:
         }
         identity = self._mint()
         line = dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
-        if len(line) > self.facts.line_bytes:
+        if len(line) > self.facts.rules.line_bytes:
             return Decision(False, message=TOO_LARGE.format(size=len(line)))
         self._asked[identity] = permission
         self.state("requires_action")
@@ -227,7 +227,12 @@ class Control:
         if self._deaf or not self.facts.hooks:
             return
         facts = self.facts
-        known = {"session_id": facts.session_id, "cwd": facts.cwd, "mode": facts.mode, "transcript": facts.transcript}
+        known = {
+            "session_id": facts.rules.session_id,
+            "cwd": facts.rules.cwd,
+            "mode": facts.mode,
+            "transcript": facts.transcript,
+        }
         for callback in self.facts.hooks.matching(seen):
             request = {
                 "subtype": "hook_callback",
@@ -244,12 +249,12 @@ class Control:
     def _ask_hook(self, seen: Seen, line: dict[str, Any]) -> None:
         """A hook may hand the input back: where the vendor would run what it says, it is not cut."""
         size = len(dump(line)) + 1
-        if size > self.facts.line_bytes:
-            if self.facts.asks and self.facts.mode != "bypassPermissions":
+        if size > self.facts.rules.line_bytes:
+            if self.facts.serving.asks and self.facts.mode != "bypassPermissions":
                 self._verdicts[seen.call] = Verdict(False, TOO_LARGE.format(size=size))
                 _bound(self._verdicts)
                 return
-            line = fit_line(line, self.facts.line_bytes)
+            line = fit_line(line, self.facts.rules.line_bytes)
             seen = seen._replace(arguments=line["request"]["input"]["tool_input"])
         self._hooked[line["request_id"]] = seen
         _bound(self._hooked)
@@ -272,7 +277,7 @@ class Control:
 
     def _hook_answered(self, seen: Seen, response: Mapping[str, Any]) -> list[Wish]:
         verdict = read_verdict(response)
-        if not self.facts.asks and verdict.changed not in (None, seen.arguments):
+        if not self.facts.serving.asks and verdict.changed not in (None, seen.arguments):
             verdict = Verdict(False, f"a hook changed the input of {seen.tool}, which runs as it was")
         before = self._verdicts.get(seen.call, Verdict())
         if verdict.allow is not None and before.allow is not False:
@@ -285,7 +290,7 @@ class Control:
             decision = self.ask(held)
             return [] if decision is None else [Decided(held, decision)]
         denied = self._verdicts.get(seen.call, Verdict())
-        never_asked = not self.facts.asks or self.facts.mode == "bypassPermissions" or seen.call in self._ran
+        never_asked = not self.facts.serving.asks or self.facts.mode == "bypassPermissions" or seen.call in self._ran
         return [Forbidden(seen.call, denied.reason)] if denied.allow is False and never_asked else []
 
     def ran(self, call: str) -> Forbidden | None:
@@ -310,14 +315,14 @@ class Control:
 
     def state(self, state: str) -> None:
         """Tell the session's state to a frontend that wants to know (contract 5.13)."""
-        if self.facts.state_events and (self.running or state == "idle"):
-            hidden = {"sdk_host_only": True} if self.facts.state_events == "host" else {}
+        if self.facts.rules.state_events and (self.running or state == "idle"):
+            hidden = {"sdk_host_only": True} if self.facts.rules.state_events == "host" else {}
             self.system("session_state_changed", state=state, **hidden)
 
     def system(self, subtype: str, **fields: object) -> None:
         """A `system` line beside the conversation."""
         line = {"type": "system", "subtype": subtype, **fields}
-        self._say(line | {"uuid": self._mint(), "session_id": self.facts.session_id})
+        self._say(line | {"uuid": self._mint(), "session_id": self.facts.rules.session_id})
 
     # -- how it is done -----------------------------------------------------------------------------------
 
@@ -335,8 +340,8 @@ class Control:
 
     def _say(self, line: Mapping[str, Any]) -> None:
         dumped = dump(line)
-        if len(dumped) > self.facts.line_bytes:
-            dumped = dump(fit_line(line, self.facts.line_bytes))
+        if len(dumped) > self.facts.rules.line_bytes:
+            dumped = dump(fit_line(line, self.facts.rules.line_bytes))
         self._lines.append(dumped + b"\n")
 
     def _complain(self, text: str) -> None:

@@ -43,7 +43,7 @@ def _initialize(frontend: Frontend, request: Asked) -> Body:
         "available_output_styles": ["default"],
         "models": facts.models(),
         "account": {"tokenSource": "none", "apiKeySource": "none", "apiProvider": facts.vendor},
-        "pid": facts.process,
+        "pid": facts.rules.process,
         "claude_code_version": CLAUDE_VERSION,
         "current_permission_mode": facts.mode,
         "analytics_disabled": True,
@@ -68,7 +68,7 @@ def _set_model(frontend: Frontend, request: Asked) -> Body:
     chosen = model if model not in ("", "default") else None
     if chosen is not None:
         try:
-            chosen = facts.checked(chosen)
+            chosen = facts.rules.checked(chosen)
         except ValueError as error:
             raise RefusalError(f"Cannot set model: {error}") from None
     facts.model = facts.first_model if chosen is None else chosen
@@ -81,11 +81,11 @@ def _set_permission_mode(frontend: Frontend, request: Asked) -> Body:
     if mode not in MODE_NAMES:
         allowed = ", ".join(MODE_NAMES)
         raise RefusalError(f"Cannot set permission mode: must be one of {allowed}", "invalid_mode")
-    if mode == "bypassPermissions" and not facts.bypass:
+    if mode == "bypassPermissions" and not facts.rules.bypass:
         reason = "because the session was not launched with --dangerously-skip-permissions"
         raise RefusalError(f"Cannot set permission mode to bypassPermissions {reason}", "bypass_not_launched")
-    if mode not in facts.modes:
-        able = ", ".join(facts.modes)
+    if mode not in facts.serving.modes:
+        able = ", ".join(facts.serving.modes)
         raise RefusalError(f"Cannot set permission mode to {mode}: {facts.vendor} can do {able}", "invalid_mode")
     facts.mode = str(mode)
     return {"mode": mode}
@@ -131,7 +131,14 @@ def _usage(frontend: Frontend, request: Asked) -> Body:
 
 
 def _rules(frontend: Frontend, request: Asked) -> Body:
-    return {"state": {"rules": [], "workspaceDirectories": [], "originalCwd": frontend.facts.cwd, "managedOnly": False}}
+    return {
+        "state": {
+            "rules": [],
+            "workspaceDirectories": [],
+            "originalCwd": frontend.facts.rules.cwd,
+            "managedOnly": False,
+        }
+    }
 
 
 def _always(body: Body) -> Callable[[Frontend, Asked], Body]:

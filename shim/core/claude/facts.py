@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from shim.core.reading.typed import TYPE_CHECKING, Any
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from shim.core.claude.hooks import Hooks
@@ -11,73 +11,86 @@ if TYPE_CHECKING:
 MODE_NAMES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan")
 
 
+class SessionRules(NamedTuple):
+    """What holds for a whole session.
+
+    process       the number of our process
+    bypass        the session may change to bypassPermissions
+    state_events  "", "visible" or "host" (contract 5.13)
+    replays       a message of the frontend's is said back (C15)
+    line_bytes    no line of ours is longer: a question that would be is not put
+    checked       gives the name that the vendor is told for a model's name, None for the vendor's own model; raises
+                  ValueError for a model that the vendor must not be told
+    """
+
+    session_id: str
+    cwd: str = ""
+    process: int = 0
+    bypass: bool = False
+    state_events: str = ""
+    replays: bool = False
+    line_bytes: int = 1_000_000
+    checked: Callable[[str], str | None] = lambda model: model
+
+
+class Serving(NamedTuple):
+    """The vendor that serves the session now.
+
+    modes       the permission modes that it can honour
+    asks        it asks permissions
+    unattended  it runs its tools and asks nobody
+    """
+
+    vendor: str
+    modes: tuple[str, ...] = MODE_NAMES
+    asks: bool = False
+    unattended: bool = False
+
+
 class Facts:
     """What the answers are made of, and what the requests change: the conversation reads it when a turn begins.
 
-    modes         the permission modes that the vendor can honour
-    bypass        whether the session may change to bypassPermissions
     prompts       whether the frontend answers permission requests
-    asks          whether the vendor makes any
-    unattended    whether the vendor runs its tools and asks nobody
-    state_events  "", "visible" or "host" (contract 5.13)
-    checked       gives the name that the vendor is told for a model's name, None for the vendor's own model; raises
-                  ValueError for a model that the vendor must not be told
+    first_model   what the command line asked for
     known_model   what the last `init` said
     transcript    the path of the session's transcript, "" when none is written
-    replays       whether a message of the frontend's is said back (C15)
-    line_bytes    no line of ours is longer: a question that would be is not put
     hooks         what the frontend's `initialize` registered
     """
 
     def __init__(
         self,
+        rules: SessionRules,
+        serving: Serving,
         *,
-        vendor: str,
-        session_id: str,
-        mode: str,
+        mode: str = "default",
         model: str | None = None,
-        modes: tuple[str, ...] = MODE_NAMES,
-        bypass: bool = False,
         prompts: bool = False,
-        state_events: str = "",
         policy: "Policy | None" = None,
-        process: int = 0,
-        cwd: str = "",
-        asks: bool = False,
-        line_bytes: int = 1_000_000,
-        replays: bool = False,
-        checked: Callable[[str], str | None] = lambda model: model,
-        unattended: bool = False,
     ) -> None:
-        self.vendor = vendor
-        self.session_id = session_id
+        self.rules = rules
+        self.serving = serving
         self.mode = mode
         self.model = self.first_model = model
-        self.modes = modes
-        self.bypass = bypass
         self.prompts = prompts
-        self.state_events = state_events
         self.policy = policy
-        self.process = process
-        self.cwd = cwd
-        self.asks = asks
-        self.line_bytes = line_bytes
-        self.replays = replays
         self.hooks: Hooks | None = None
         self.transcript = ""
-        self.checked = checked
-        self.unattended = unattended
         self.known_model = ""
-        self._models: dict[str, tuple[str | None, str | None]] = {}  # of those that were at it
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
         self.cost = 0.0
+        self._models: dict[str, tuple[str | None, str | None]] = {}  # of the vendors that served before
 
-    def serve(self, vendor: str, modes: tuple[str, ...], *, asks: bool, unattended: bool) -> None:
-        """From now on it is this vendor; another one's model and what it said of itself are not this one's."""
+    @property
+    def vendor(self) -> str:
+        """The name of the vendor that serves the session."""
+        return self.serving.vendor
+
+    def serve(self, serving: Serving) -> None:
+        """Another vendor serves from now on; another one's model and what it said of itself are not this one's."""
         self._models[self.vendor] = self.model, self.first_model
-        self.vendor, self.modes, self.asks, self.unattended = vendor, modes, asks, unattended
-        self.model, self.first_model = self._models.get(vendor, (None, None))
+        self.serving = serving
+        self.model, self.first_model = self._models.get(serving.vendor, (None, None))
         self.known_model = ""
 
     def allows(self, tool: str, arguments: Mapping[str, Any]) -> bool:

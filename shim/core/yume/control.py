@@ -51,7 +51,7 @@ class YumeControl(Control):
         """`unattended`: the vendor runs its tools and asks nobody."""
         super().__init__(facts, mint, now)
         self._pen = pen
-        self.facts.unattended = unattended
+        self.facts.serving = self.facts.serving._replace(unattended=unattended)
         self._early: dict[str, Decision] = {}
         self._decided = Bounded[str, None](
             EARLY_APPROVALS
@@ -96,9 +96,9 @@ class YumeControl(Control):
         mode, asks, known = yume_mode(name)
         if not known:
             self._complain(f"the permission mode {printable(str(name)[:KIND_CHARACTERS])!r} is not known: default", "")
-        if asks and not self.facts.asks:
+        if asks and not self.facts.serving.asks:
             self._complain(  # an unattended vendor is refused by its next turn, if no other vendor answers
-                "it asks nobody here" + ("" if self.facts.unattended else "; it keeps to its own default"), ""
+                "it asks nobody here" + ("" if self.facts.serving.unattended else "; it keeps to its own default"), ""
             )
         self.facts.mode, self.facts.prompts = mode, asks
         return [ModeChosen(mode)]

@@ -4,10 +4,10 @@ import itertools
 import json
 
 import pytest
+from support import facts_of
 
 from shim.core.claude.control import Control, Decided, Interrupt, ModeChosen, ModelChosen
 from shim.core.claude.control_answers import ANSWERS
-from shim.core.claude.facts import Facts
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.claude.policy import Policy
 from shim.core.reading.account import printable
@@ -18,7 +18,7 @@ ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command
 def control(**facts):
     numbers = itertools.count(1)
     known = {"vendor": "pi", "session_id": "S", "mode": "default", "prompts": True} | facts
-    return Control(Facts(**known), lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z")
+    return Control(facts_of(**known), lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z")
 
 
 def ask(one, subtype, **more):

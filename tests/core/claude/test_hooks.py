@@ -4,9 +4,9 @@ import itertools
 import json
 
 import pytest
+from support import facts_of
 
 from shim.core.claude.control import Control, Decided, Forbidden
-from shim.core.claude.facts import Facts
 from shim.core.claude.hooks import Hooks, Seen, Verdict, read_verdict
 from shim.core.claude.permissions import Decision, Permission
 
@@ -24,7 +24,7 @@ def hooks(event="PreToolUse", matcher=None, *identities):
 def control(given, **facts):
     numbers = itertools.count(1)
     known = {"vendor": "qwen", "session_id": "S", "mode": "default", "prompts": True, "asks": True, "cwd": "/repo"}
-    one = Control(Facts(**(known | facts)), lambda: f"uuid-{next(numbers)}", lambda: "now")
+    one = Control(facts_of(**(known | facts)), lambda: f"uuid-{next(numbers)}", lambda: "now")
     one.facts.hooks = Hooks(given)
     return one
 

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from support import facts_of
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.claude.control import Decided, Interrupt, ModeChosen
-from shim.core.claude.facts import Facts
 from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
 from shim.core.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
 from shim.core.yume.pen import YumePen
@@ -15,7 +15,7 @@ ASKED = Permission("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "
 
 
 def opened(*, asks=True, prompts=True, unattended=False, mode="default"):
-    facts = Facts(vendor="qwen", session_id="s", mode=mode, asks=asks, prompts=prompts, line_bytes=99_999)
+    facts = facts_of(vendor="qwen", session_id="s", mode=mode, asks=asks, prompts=prompts, line_bytes=99_999)
     pen = YumePen(STABLE_IDENTITY)
     return YumeControl(facts, lambda: "id", lambda: "now", pen, unattended=unattended)
 
