@@ -14,6 +14,7 @@ import pytest
 import typer
 from picture import PICTURE, picture
 from support import ROOT, brief, check_turns, parse
+from test_layering import FLOORS
 
 from shim import vendors
 from shim.commands.claude_help import SUBCOMMANDS
@@ -117,6 +118,11 @@ def test_a_line_is_followed_through_five_files_at_most():
     text = text_of(MANUAL / "how-it-works.md")
     followed = re.findall(r"^\d\. `(shim/[a-z_/]+\.py)`", text, re.MULTILINE)
     assert 3 <= len(followed) <= 5 and len(set(followed)) == len(followed)
+
+
+def test_the_folders_stand_in_the_order_of_their_imports():
+    rows = re.findall(r"^\| `shim/([a-z]+)/` \|", text_of(MANUAL / "how-it-works.md"), re.MULTILINE)
+    assert [*rows, "__main__"] == list(FLOORS)
 
 
 @EVERY_PAGE
