@@ -19,20 +19,6 @@ from shim.core.turn.tool_calls import ToolCalls
 class Closing:
     """Ends one turn; `result` is None until then."""
 
-    __slots__ = (
-        "_account",
-        "_calls",
-        "_conversation",
-        "_end",
-        "_machine",
-        "_nested",
-        "_opening",
-        "_pen",
-        "_questions",
-        "_reply",
-        "result",
-    )  # fmt: skip
-
     def __init__(
         self,
         machine: Machine,

@@ -18,8 +18,6 @@ Message = Mapping[str, Any]
 class NestedAgents:
     """What the nested agents of one turn share: the calls that wait for their results."""
 
-    __slots__ = ("account", "conversation", "exact", "machine", "open", "pen", "redact", "reply")
-
     def __init__(
         self, machine: Machine, pen: Pen, conversation: Conversation, account: Account, exact: Exact, reply: Reply
     ) -> None:

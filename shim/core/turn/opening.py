@@ -22,8 +22,6 @@ ITEMS: dict[str, type] = {"tools": str, "slash_commands": str, "agents": str, "m
 class Opening:
     """What is known of the vendor before it says anything, and the message that the turn answers."""
 
-    __slots__ = ("_conversation", "_exact", "_pen", "_reply", "facts", "message", "replays", "terms")
-
     def __init__(self, pen: Pen, terms: Terms, conversation: Conversation, exact: Exact, reply: Reply) -> None:
         self._pen = pen
         self._conversation = conversation

@@ -52,8 +52,6 @@ class Outcome(NamedTuple):
 class End:
     """What the vendor says of the end, in verbs, and what we decided."""
 
-    __slots__ = ("_machine", "began", "child_exit", "judged", "outcome", "paused", "sealed", "settled", "stated")
-
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.outcome: Outcome | None = None

@@ -17,8 +17,6 @@ QUESTIONS = 1000  # calls that a vendor may ask about in one turn; more is no wo
 class Denials:
     """The calls that were refused, for the result's `permission_denials`. They share `room`, half of a line."""
 
-    __slots__ = ("_account", "_bytes", "_exact", "_room", "entries")
-
     def __init__(self, account: Account, exact: Exact, room: int) -> None:
         self._account = account
         self._exact = exact
@@ -45,8 +43,6 @@ class Denials:
 
 class Questions:
     """The permissions that a vendor asks for. `asked` waits for the shell."""
-
-    __slots__ = ("_account", "_calls", "_exact", "_ids", "_machine", "_requests", "_terms", "asked", "denials")
 
     def __init__(
         self, machine: Machine, terms: Terms, account: Account, exact: Exact, calls: ToolCalls, denials: Denials

@@ -28,27 +28,6 @@ Block = tuple[State, object]  # its kind, and the vendor's key
 class Reply:
     """The reply that is open, or the last one, and what all replies of the turn used."""
 
-    __slots__ = (
-        "_end",
-        "_machine",
-        "_partial",
-        "_pen",
-        "_repeats",
-        "aborted",
-        "asks_tools",
-        "blocks",
-        "cost",
-        "end_usage",
-        "last_text",
-        "model",
-        "number",
-        "said",
-        "start_usage",
-        "stop_due",
-        "stop_reason",
-        "usage",
-    )  # fmt: skip
-
     def __init__(self, machine: Machine, pen: Pen, terms: Terms, account: Account, end: End) -> None:
         self._machine = machine
         self._pen = pen
@@ -171,8 +150,6 @@ class SaidBlocks:
     `texts` is empty when there is nothing to clear.
     """
 
-    __slots__ = ("_account", "_shorten", "_size", "_told", "texts")
-
     def __init__(self, account: Account, shorten: Callable[[str], str]) -> None:
         self._account = account
         self._shorten = shorten
@@ -243,8 +220,6 @@ class SaidReply:
 
     `size` is in characters; 0 when there is nothing to forget.
     """
-
-    __slots__ = ("_cut", "_text", "_thinking", "repeatable", "size")
 
     def __init__(self) -> None:
         self.size = 0

@@ -18,24 +18,6 @@ ESCAPED = 3  # times longer is a text at most once its separators are escaped
 class Speech:
     """The verbs for what the model says, and the block that is open."""
 
-    __slots__ = (
-        "_account",
-        "_carry",
-        "_end",
-        "_long",
-        "_machine",
-        "_partial",
-        "_pen",
-        "_prefix",
-        "_reply",
-        "_retracts",
-        "_retries",
-        "_size",
-        "key",
-        "parts",
-        "room",
-    )  # fmt: skip
-
     def __init__(self, machine: Machine, pen: Pen, terms: Terms, account: Account, reply: Reply, end: End) -> None:
         self._machine = machine
         self._pen = pen

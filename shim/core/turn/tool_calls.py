@@ -31,29 +31,6 @@ Deny = Callable[[str, str, Mapping[str, Any]], None]  # notes a refused call: id
 class ToolCalls:
     """The verbs for tools, and the calls that wait for their results."""
 
-    __slots__ = (
-        "_account",
-        "_conversation",
-        "_deny",
-        "_early",
-        "_end",
-        "_exact",
-        "_finish",
-        "_machine",
-        "_open_bytes",
-        "_pen",
-        "_refusals",
-        "_reply",
-        "_room",
-        "_terms",
-        "hidden",
-        "interrupted",
-        "observed",
-        "open",
-        "redact",
-        "results",
-    )  # fmt: skip
-
     def __init__(
         self,
         machine: Machine,
