@@ -1,4 +1,4 @@
-"""The environment of a child: without what is Claude's or ours, with the guard against starting ourselves for ever."""
+"""The environment of a child: without variables of Claude's and ours, with the guard against endless recursion."""
 
 import os
 from collections.abc import Mapping
@@ -8,19 +8,19 @@ from shim.core.vendor.vendor import Launch, Vendor
 from shim.state.config import VendorSettings
 
 DEPTH = "SHIM_DEPTH"
-DEPTH_LIMIT = 3  # a vendor's tool may call `claude`, and that one may do it again; nobody means a fourth
+DEPTH_LIMIT = 3  # a vendor's tool may call `claude`, whose vendor may call it again; a fourth level is a mistake
 
 _CLAUDE = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
 
 
 def depth(environment: Mapping[str, str]) -> int:
-    """How many of us are above this one."""
+    """How many drop-ins are above this one."""
     text = environment.get(DEPTH, "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else DEPTH_LIMIT
 
 
 def child_environment(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str]) -> dict[str, str]:
-    """What the child of `vendor` sees (surface page, Environment): a key of one vendor is not handed to another."""
+    """What the child of `vendor` sees (surface page, Environment). No vendor sees the key of another one."""
     child = {}
     for name, value in environment.items():
         if name.startswith("SHIM_"):
@@ -35,7 +35,7 @@ def child_environment(vendor: Vendor, settings: VendorSettings, environment: Map
 
 
 def launch_environment(child: Mapping[str, str], launch: Launch, settings: VendorSettings) -> dict[str, str]:
-    """The same for one launch: what that adds and takes away; what the settings say stands above it."""
+    """The environment of one launch, with its own changes. Settings of the user go before these."""
     found = {name: value for name, value in {**child, **launch.environment}.items() if name not in launch.unset}
     return found | dict(settings.env)
 
@@ -44,7 +44,7 @@ LAST_OLD_SDK = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not
 
 
 def old_sdk(environment: Mapping[str, str]) -> bool:
-    """Whether the frontend is a Python SDK that ends on a kind of line that is new to it."""
+    """Whether the frontend is a Python SDK that fails on an unknown kind of line."""
     if not environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-py"):
         return False
     version = environment.get("CLAUDE_AGENT_SDK_VERSION", "").split(".")
@@ -52,7 +52,7 @@ def old_sdk(environment: Mapping[str, str]) -> bool:
 
 
 def working_directory() -> str:
-    """Where we are, "" when that was removed."""
+    """The working directory; "" if it was removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -60,7 +60,7 @@ def working_directory() -> str:
 
 
 def extra_arguments(environment: Mapping[str, str]) -> list[str]:
-    """SHIM_ARGS, split as a shell would: what is added to every launch. FrontendError where that cannot be."""
+    """The arguments of SHIM_ARGS, split as by a shell. FrontendError if it cannot be split."""
     text = environment.get("SHIM_ARGS")
     if not text:
         return []

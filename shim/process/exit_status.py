@@ -1,4 +1,4 @@
-"""How a process ended: a signal's name for its number, and an exit status that a person wrote."""
+"""Names of signals, and exit statuses that a person writes."""
 
 from typing import TYPE_CHECKING
 

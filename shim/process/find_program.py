@@ -1,4 +1,4 @@
-"""Finding a vendor's program: on the PATH that a hostile checkout cannot reach, and never our own file.
+"""Find a vendor's program: on the part of PATH that a hostile checkout cannot reach, and never our own file.
 
 Relative PATH entries and entries inside the working directory are ignored (threats: working directory). The working
 directory does not count where it is the home directory or above it: nobody clones a repository over their home.
@@ -17,7 +17,7 @@ BACKUP_SUFFIX = ".before-shim"
 
 
 def find_program(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> str:
-    """The absolute path of a vendor's program. VendorError when it is not there."""
+    """The absolute path of a vendor's program. VendorError if it cannot be found."""
     chosen = environment.get("SHIM_BIN") or settings.bin
     if chosen:
         path = _chosen(chosen, environment, cwd)
@@ -48,7 +48,7 @@ def _chosen(chosen: str, environment: Mapping[str, str], cwd: str) -> str | None
 
 
 def find_launcher(words: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
-    """The words to put in front of a command, the first as an absolute path. VendorError when it is not there."""
+    """The words in front of a command, the first as an absolute path. VendorError if it cannot be found."""
     if not words:
         return []
     path = _chosen(words[0], environment, cwd)
@@ -60,7 +60,7 @@ def find_launcher(words: Sequence[str], environment: Mapping[str, str], cwd: str
 
 
 def candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
-    """The executables called `name`, in PATH's order; our own file gives what it replaced (`--force`)."""
+    """The executables called `name`, in the order of PATH. Our own file stands for the one that it replaced."""
     for directory in search_path(environment, cwd):
         path = os.path.join(directory, name)
         if is_ours(path):
@@ -75,7 +75,7 @@ def search_path(environment: Mapping[str, str], cwd: str) -> list[str]:
 
 
 def ignored_path(environment: Mapping[str, str], cwd: str) -> list[tuple[str, str]]:
-    """The other entries of PATH, each with the reason."""
+    """The entries of PATH that are not searched, each with the reason."""
     return [(directory, why) for directory, why in _entries(environment, cwd) if why]
 
 
@@ -110,7 +110,7 @@ def found_on_path(vendors: Mapping[str, Vendor], environment: Mapping[str, str],
     found = {}
     for name, vendor in vendors.items():
         if vendor.unreleased:
-            continue  # a program of that name is another one
+            continue  # a program of this name is another one
         path = next((path for program in vendor.programs for path in candidates(program, environment, cwd)), None)
         if path:
             found[name] = path
@@ -118,12 +118,12 @@ def found_on_path(vendors: Mapping[str, Vendor], environment: Mapping[str, str],
 
 
 def unheard(vendor: Vendor, launcher: Sequence[str]) -> str:
-    """Why a vendor's program may not obey a file of ours: it may not see it, or others of this machine go before it."""
+    """Why a vendor's program may not obey a file of ours: it may not see the file, or other files go before it."""
     if launcher:
         return "behind a launcher it may not see it"
     folder = vendor.overruled_by.get(sys.platform)
     try:
         overruled = folder is not None and any(name.endswith(".toml") for name in os.listdir(folder))
     except OSError:
-        return ""  # which it cannot read either
+        return ""  # a folder that the vendor cannot read either
     return f"the files in {folder} go before it" if overruled else ""

@@ -1,20 +1,20 @@
-"""Ends a child's group when we cannot any more: killed by SIGKILL, we have no last word.
+"""Ends a child's group after our own death: SIGKILL leaves us no time for it.
 
-A shell holds the reading end of a pipe whose writing end is ours alone. A line on it says that all is well, its end
-that we are gone. A vendor that waits for a tool reads and writes nothing for hours, and would not notice.
+A shell holds the reading end of a pipe, and only we hold its writing end. A line on it means that all is well; its
+end means that we are gone. A vendor that waits for a tool reads and writes nothing for hours, and would not notice.
 """
 
 import contextlib
 import subprocess
 
 SCRIPT = 'read -r line || { kill -s TERM -- "-$1"; sleep 1; kill -s KILL -- "-$1"; } 2>/dev/null'
-LEAVE_SECONDS = 0.5  # for a shell that was told that all is well
+LEAVE_SECONDS = 0.5  # for the shell to exit after the line
 
 _guards: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
 def set_for(group: int) -> None:
-    """Guard a process group; where no shell can be started it goes without."""
+    """Guard a process group. If no shell can be started, the group has no guard."""
     command = ["/bin/sh", "-c", SCRIPT, "sh", str(group)]
     quiet = subprocess.DEVNULL
     with contextlib.suppress(OSError):
@@ -24,7 +24,7 @@ def set_for(group: int) -> None:
 
 
 def dismiss(group: int) -> None:
-    """The group is gone: so is its guard."""
+    """Dismiss the guard of a group that is gone."""
     guard = _guards.pop(group, None)
     if guard is not None and guard.stdin is not None:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -34,5 +34,5 @@ def dismiss(group: int) -> None:
 
 
 def pids(group: int) -> list[int]:
-    """The guard of a group, which is ours to wait for."""
+    """The process of a group's guard, which we have to wait for."""
     return [_guards[group].pid] if group in _guards else []

@@ -15,11 +15,11 @@ NAMES = ("claude", "yume-cli")
 ENTRY = "from shim.__main__ import main; main()"
 DEFAULT_DIRECTORY = "~/.local/bin"
 PACKAGE = os.path.dirname(os.path.abspath(shim.__file__))
-SCRIPT_BYTES = 64 * 1024  # of the file: a line of paths
+SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
 
 
 def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
-    """The file: one exec of this installation, isolated, with what was baked in; `name` is the door."""
+    """The file: one exec of this installation, isolated, with these settings. `name` is the program that it imitates."""
     baked = [word for name, value in installed.items() for word in ("--installed", f"{name}={value}")]
     # `-c` and not `-m shim`: finding the module to run costs a fifth of what `--version` may cost.
     command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY, *baked, name]))
@@ -27,9 +27,9 @@ def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
 
 
 def install(directory: str, name: str, installed: Mapping[str, str], *, force: bool) -> tuple[str, str | None]:
-    """Write DIRECTORY/NAME; the path, and where the file that was there is kept now (None: there was none).
+    """Write DIRECTORY/NAME. Returns its path, and where an old file is kept now (None: there was no file).
 
-    FrontendError when a file that is not ours is there and `force` is not given.
+    FrontendError if a file is there that is not ours, without `force`.
     """
     path = _target(directory, name)
     try:
@@ -48,14 +48,14 @@ def install(directory: str, name: str, installed: Mapping[str, str], *, force: b
             raise FrontendError(f"{kept} exists already", hint="move it away first; it may be your real claude")
         os.rename(path, kept)
     replace(path, lambda file: write_all(file, script(installed, name)), 0o755)
-    os.chmod(path, 0o755)  # whatever the umask says: anybody's frontend may start it
+    os.chmod(path, 0o755)  # for any umask, because frontends of other users may start it
     return path, kept
 
 
 def uninstall(directory: str, name: str) -> tuple[str, bool]:
-    """Remove DIRECTORY/NAME and put back what was there; the path, and whether something was put back.
+    """Remove DIRECTORY/NAME and restore an old file. Returns the path, and whether a file was restored.
 
-    FrontendError when the file is not there or not ours.
+    FrontendError if the file does not exist or is not ours.
     """
     path = _target(directory, name)
     if os.path.islink(path) or not is_ours(path):
@@ -69,7 +69,7 @@ def uninstall(directory: str, name: str) -> tuple[str, bool]:
 
 
 def read_installed(path: str) -> tuple[str, dict[str, str]]:
-    """Of a file that `install` wrote: the Python that it runs, and what was baked in; "" where that cannot be read."""
+    """Read a file that `install` wrote: the Python that it runs ("": unreadable), and its settings."""
     try:
         with open(path, "rb") as file:
             words = shlex.split(file.read(SCRIPT_BYTES).decode("utf-8", "replace").rpartition("\nexec ")[2])
@@ -80,9 +80,9 @@ def read_installed(path: str) -> tuple[str, dict[str, str]]:
 
 
 def compile_bytecode(package: str = PACKAGE) -> bool:
-    """Write the bytecode of all our modules, where it is missing or stale; whether all of it is there now.
+    """Write missing and stale bytecode of our modules. Returns whether all of it is there now.
 
-    Python writes it by itself, unless it must not: without it each start takes twice as long.
+    Python writes bytecode by itself, unless that is forbidden. Without it each start takes twice as long.
     """
     import compileall
 
@@ -100,7 +100,7 @@ def uncompiled(package: str = PACKAGE) -> list[str]:
 
 
 def _has_bytecode(source: str) -> bool:
-    """Whether Python would take the bytecode that is there (PEP 552: magic number, flags, time and size)."""
+    """Whether Python would use the bytecode (PEP 552: magic number, flags, time and size)."""
     from importlib.util import MAGIC_NUMBER, cache_from_source
 
     try:
@@ -109,14 +109,14 @@ def _has_bytecode(source: str) -> bool:
         status = os.stat(source)
     except OSError:
         return False
-    hashed = bool(int.from_bytes(head[4:8], "little"))  # then its time and size are no matter
+    hashed = bool(int.from_bytes(head[4:8], "little"))  # then its time and size do not count
     time, size = (number & 0xFFFFFFFF for number in (int(status.st_mtime), status.st_size))
     stamped = time.to_bytes(4, "little") + size.to_bytes(4, "little")
     return head[:4] == MAGIC_NUMBER and (hashed or head[8:] == stamped)
 
 
 def found_first(name: str, path_variable: str) -> str | None:
-    """What the shell will find under `name`."""
+    """The program that a shell finds under `name`."""
     for directory in path_variable.split(os.pathsep):
         candidate = os.path.join(directory or ".", name)
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):

@@ -39,7 +39,7 @@ def unstartable(
 
 
 def _too_long(command: Sequence[str], environment: Mapping[str, str]) -> FrontendError:
-    """No one knows the limits of all systems, so the sizes are said."""
+    """The error has the sizes, because systems have different limits."""
     sizes = [len(os.fsencode(word)) for word in command]
     at = max(range(len(sizes)), key=sizes.__getitem__)
     before = command[at - 1] if at and command[at - 1].startswith("-") else ""

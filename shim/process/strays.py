@@ -1,4 +1,4 @@
-"""The processes below a child that left its group: a vendor's shell often has a session of its own.
+"""Processes below a child that have left its group: a vendor's shell often has a session of its own.
 
 Noted when the child is told to end, and ended when it is gone. One whose parent has ended already belongs to nobody
 above it, unless we are its subreaper: `adopt` makes us that. Linux only: elsewhere only the group is ended.
@@ -10,14 +10,14 @@ import signal
 import sys
 from collections.abc import Collection
 
-STRAYS = 1000  # a fork bomb is not ours to count
+STRAYS = 1000  # bounds the walk over a fork bomb
 SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 _adopting = False
 
 
 def adopt() -> None:
-    """Whatever loses its parent below us is ours from now on, so that it can be found. Costs an import, once."""
+    """Become the parent of all orphans below us, so that they can be found. Costs an import, once."""
     global _adopting
     if _adopting or not sys.platform.startswith("linux"):
         return
@@ -29,7 +29,7 @@ def adopt() -> None:
 
 
 def end_orphans(keep: Collection[int] = ()) -> None:
-    """End everything below us but the children `keep`, and what is below those."""
+    """End every process below us, except the children `keep` and the processes below them."""
     if not _adopting:
         return
     end(descendants(os.getpid(), keep))
@@ -37,7 +37,7 @@ def end_orphans(keep: Collection[int] = ()) -> None:
 
 
 def reap(keep: Collection[int]) -> None:
-    """Let go of the orphans that have ended; `keep` are waited for by somebody else."""
+    """Wait for orphans that have ended. Other code waits for `keep`."""
     if not _adopting:
         return
     for pid in _children(os.getpid()):
@@ -47,9 +47,9 @@ def reap(keep: Collection[int]) -> None:
 
 
 def descendants(pid: int, keep: Collection[int] = ()) -> dict[int, bytes]:
-    """Every process below this one, with its start time, which tells it from a later owner of its number.
+    """Every process below this one with its start time, which tells it from a later process of the same number.
 
-    Those to `keep` are left out, with all that is below them.
+    Processes of `keep` are left out, with all processes below them.
     """
     found: dict[int, bytes] = {}
     below = _children(pid)
@@ -65,7 +65,7 @@ def descendants(pid: int, keep: Collection[int] = ()) -> dict[int, bytes]:
 
 
 def in_group(strays: dict[int, bytes], group: int) -> bool:
-    """Whether one of them is alive in this group."""
+    """Whether one of these processes is alive in a group."""
     for pid, born in strays.items():
         facts = _facts(pid)
         if facts and facts[_STARTED] == born and facts[_GROUP] == b"%d" % group and facts[_STATE] not in (b"Z", b"X"):
@@ -74,7 +74,7 @@ def in_group(strays: dict[int, bytes], group: int) -> bool:
 
 
 def end(strays: dict[int, bytes]) -> None:
-    """Kill those that are still there."""
+    """Kill those processes that still run."""
     for pid, born in strays.items():
         if _born(pid) == born:
             with contextlib.suppress(OSError):

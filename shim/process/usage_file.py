@@ -1,6 +1,6 @@
-"""The file that a child writes about its run: a folder for it that only we may enter, read once, and then gone.
+"""The file that a child writes about its run, in a folder that only we may enter. It is read once and removed.
 
-The folder is one of `spill`'s, so that what a killed run leaves behind is removed with the old ones.
+The folder is one of `spill`, so the remains of a killed run are removed with old spills.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from shim.state.spill import Spill
 if TYPE_CHECKING:
     from shim.channels.tap import Tap
 
-REPORT_BYTES = 1024 * 1024  # vibe's has its whole configuration: 10 KB; a conversation's totals have less
+REPORT_BYTES = 1024 * 1024  # vibe writes its whole configuration, 10 KB; the totals of a conversation are smaller
 
 
 class ReportFile:
-    """What one child may write about its run. `folder` is None when there is no private place for it."""
+    """The report of one child. `folder` is None if there is no private place for it."""
 
     def __init__(
         self, report: Report, environment: Mapping[str, str], session_id: str, recorder: "Tap | None" = None
@@ -32,7 +32,7 @@ class ReportFile:
         self.folder = Spill(environment, session_id).folder()
 
     def take(self) -> dict[str, Any] | None:
-        """The keys of its object that are of use, None when there is no such file; the folder goes."""
+        """Read the wanted keys of its object (None: no file), and remove the folder."""
         if self.folder is None:
             return None
         data = read_file(self.folder, self._report.file, REPORT_BYTES)
@@ -43,16 +43,16 @@ class ReportFile:
         return found
 
     def remove(self) -> None:
-        """Remove the folder and whatever was put into it, and that of its session, if nothing else is in there."""
+        """Remove the folder with its files, and the folder of its session if that is empty."""
         folder, self.folder = self.folder, None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # its session may have spilled something, which stays
+            with contextlib.suppress(OSError):  # the session has spilled texts, which stay
                 os.rmdir(os.path.dirname(folder))
 
 
 def picked(data: bytes, keys: tuple[str, ...]) -> dict[str, Any] | None:
-    """These keys of a JSON object; None when the bytes are none."""
+    """These keys of a JSON object; None for other bytes."""
     try:
         value: object = orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -1,7 +1,7 @@
-"""The folder in which a vendor keeps its own records, read for what its stream leaves out; never written to.
+"""A vendor's folder of records, read for facts that its stream leaves out. It is never written to.
 
-Only what lies inside it, only regular files, nothing that has to be waited for. Where a file is not to be had there is
-nothing, and the stream is said as it is.
+Only regular files inside the folder are read, and none is waited for. Without a file the stream is translated as it
+is.
 """
 
 import os
@@ -11,17 +11,17 @@ from itertools import islice
 from shim.core.vendor.vendor import Vendor
 from shim.state.files import open_regular
 
-ENTRIES = 10_000  # of a folder that are looked through: as many sessions as a day never has
-TAIL_BYTES = 4 * 1024 * 1024  # of a record: what was written last is looked for, and a change of a file is smaller
+ENTRIES = 10_000  # entries of a folder that are searched: more sessions than a day has
+TAIL_BYTES = 4 * 1024 * 1024  # of a record's end, which is larger than a change of a file
 
 
 def home_of(vendor: Vendor, environment: Mapping[str, str]) -> "Home | None":
-    """The folder of a vendor that says where its records are; `environment` is that of its children."""
+    """The folder of a vendor that keeps records. `environment` is that of its children."""
     return None if vendor.home is None else Home(*vendor.home, environment)
 
 
 class Home:
-    """One vendor's folder: where `variable` says, else `folder` in the person's home."""
+    """One vendor's folder: named by `variable`, else `folder` in the user's home."""
 
     def __init__(self, variable: str, folder: str, environment: Mapping[str, str]) -> None:
         named = environment.get(variable, "")
@@ -29,7 +29,7 @@ class Home:
         self._root = os.path.realpath(named if os.path.isabs(named) else os.path.join(person, folder))
 
     def find(self, folder: str, ending: str) -> str | None:
-        """The path in it of a file of `folder` whose name ends so."""
+        """The path of a file below `folder` whose name has this end."""
         place = self._inside(folder)
         if place is None:
             return None
@@ -43,7 +43,7 @@ class Home:
         return None
 
     def tail(self, path: str, start: int = 0) -> tuple[int, bytes]:
-        """What a file in it has behind `start`, the last TAIL_BYTES at most, and where that begins."""
+        """The bytes of a file after `start`, at most the last TAIL_BYTES, and where they begin."""
         place = self._inside(path)
         if place is None:
             return start, b""
@@ -61,6 +61,6 @@ class Home:
             os.close(descriptor)
 
     def _inside(self, path: str) -> str | None:
-        """Where a path in it really leads, None for one that leads out of it."""
+        """The real path of a path in the folder; None for one that leads out of it."""
         place = "" if "\0" in path else os.path.realpath(os.path.join(self._root, path))
         return place if place.startswith(self._root + os.sep) else None

@@ -1,6 +1,6 @@
-"""`--settings`: what of Claude's own settings, given on the command line, binds any vendor.
+"""`--settings`: the part of Claude's own settings that binds every vendor.
 
-That is what narrows: the rules that deny, and the mode. The rules that allow spare questions. The rest is Claude's.
+It is the part that narrows: deny rules and the mode. Allow rules spare questions. The rest is for a real claude.
 """
 
 import os
@@ -13,11 +13,11 @@ from shim.core.claude.argv import Invocation
 from shim.core.errors import ArgumentError
 
 SETTINGS_BYTES = 1024 * 1024
-MODES = ("acceptEdits", "auto", "default", "dontAsk", "manual", "plan")  # a bypass is asked for by a flag of its own
+MODES = ("acceptEdits", "auto", "default", "dontAsk", "manual", "plan")  # only a flag can ask for a bypass
 
 
 def obey_settings(invocation: Invocation) -> Invocation:
-    """The invocation with the rules and the mode of `--settings`; a flag goes before the mode that stands there."""
+    """The invocation with the rules and the mode of `--settings`. A flag for the mode goes before them."""
     if not invocation.settings:
         return invocation
     given = _read(invocation.settings)
@@ -25,7 +25,7 @@ def obey_settings(invocation: Invocation) -> Invocation:
     permissions = permissions if isinstance(permissions, dict) else {}
     mode = permissions.get("defaultMode")
     if isinstance(given.get("sandbox"), dict) and given["sandbox"].get("enabled"):
-        tell("--settings asks for a sandbox: that is the real claude's, and not there\n")
+        tell("--settings asks for a sandbox, which only the real claude has; it is ignored\n")
     return invocation._replace(
         disallowed_tools=(*invocation.disallowed_tools, *_rules(permissions.get("deny"))),
         allowed_tools=(*invocation.allowed_tools, *_rules(permissions.get("allow"))),
@@ -34,7 +34,7 @@ def obey_settings(invocation: Invocation) -> Invocation:
 
 
 def _read(text: str) -> dict[str, Any]:
-    """An object in the text itself or in the file that it names."""
+    """The object in the text itself, or in the file that the text names."""
     try:
         given = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -13,26 +13,24 @@ from shim.state.config import config_directory
 
 BUNDLED = dict(vendors.VENDORS)
 FOLDER = "vendors"
-OWN_PROFILES = 200  # in the folder; nobody has so many agents
+OWN_PROFILES = 200  # of the folder; more than anybody has agents
 
 
 def read_all() -> tuple[dict[str, Vendor], dict[str, FrontendError]]:
-    """Every vendor that can be read, by name, and of the others what is wrong with each."""
+    """Every readable vendor by name, and for the others the mistake."""
     found, mistakes = {}, {}
     for name, place in list(vendors.VENDORS.items()):
         try:
             found[name] = vendors.find(name)
         except FrontendError as error:
             mistakes[name] = error
-        except (
-            Exception
-        ) as error:  # a class of the user's own may raise anything, and others have nothing to do with it
+        except Exception as error:  # a user's class may raise anything, and other vendors must not suffer
             mistakes[name] = FrontendError(f"{place}: its class cannot be imported: {type(error).__name__}: {error}")
     return found, mistakes
 
 
 def readable() -> dict[str, Vendor]:
-    """Every vendor that can be read, by name; one whose profile is wrong is told of on stderr, and left out."""
+    """Every readable vendor by name. Others are left out, with a line on stderr."""
     found, mistakes = read_all()
     for error in mistakes.values():
         tell(printable(f"{error}\n"))
@@ -40,16 +38,16 @@ def readable() -> dict[str, Vendor]:
 
 
 def folder(environment: Mapping[str, str], chosen: str | None = None) -> str:
-    """Where a user's profiles are: beside config.toml, or beside another file in its place."""
+    """The folder of a user's profiles, beside the settings file."""
     settings = chosen or environment.get("SHIM_CONFIG")
     base = os.path.dirname(os.path.abspath(settings)) if settings else config_directory(environment)
     return os.path.join(base, FOLDER)
 
 
 def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:
-    """Know the profiles of the folder `vendors` beside config.toml; `chosen` is another file in its place.
+    """Add the profiles of the folder `vendors` beside config.toml to the table. `chosen` is another settings file.
 
-    A user's profile goes before what we have under its name. A file whose name no vendor may have is none.
+    A user's profile goes before a bundled vendor of its name. A file that no vendor can be named like is ignored.
     """
     directory = folder(environment, chosen)
     try:

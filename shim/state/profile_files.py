@@ -1,4 +1,4 @@
-"""Reading profiles from the disk, and remembering what was parsed: TOML costs more than everything after it.
+"""Read profiles from the disk, and remember the parsed table: parsing TOML costs more than all other steps.
 
 The parsed table is kept as JSON in the state directory, with the path, time and size of its file. It is read with
 `json`, because the import of `orjson` takes 10 ms and the child waits for it.
@@ -28,7 +28,7 @@ CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may tak
 
 
 def vendor(name: str, place: str, environment: Mapping[str, str], trace: "Trace | None" = None) -> Vendor:
-    """The vendor of a profile: of a user's at a whole path, of a bundled one by the name of its file."""
+    """The vendor of a profile: a user's profile has an absolute path, a bundled one the name of its file."""
     return files.vendor(name, place, lambda one: _file(one, environment), vendors.PROFILES, trace)
 
 
@@ -46,9 +46,9 @@ def _file(place: str, environment: Mapping[str, str]) -> File:
 
 
 def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """A file's table, parsed once; what is remembered says of which file it is."""
+    """The table of a file, which is parsed once. The remembered table names its file."""
     directory = os.path.join(state_directory(environment), "profiles")
-    # Two paths with the same end take turns: what is remembered says whose it is.
+    # Two paths with the same end share a place, so the remembered table names its path.
     name = f"{path.encode('utf-8', 'surrogateescape').hex()[-NAME_CHARACTERS:]}.json"
     known = read_file(directory, name, CACHE_BYTES)
     if known is not None:
@@ -76,7 +76,7 @@ def _read(path: str) -> bytes:
 
 
 def _beside(directory: str) -> Callable[[str], ModuleType]:
-    """What imports a module by its place in the folder of the profiles: no search path is asked."""
+    """An importer of modules from the folder of the profiles. No search path is used."""
 
     def load(name: str) -> ModuleType:
         from importlib.util import module_from_spec, spec_from_file_location

@@ -1,4 +1,4 @@
-"""What takes the secrets out of what is kept or passed on beside the stream; None where they may stay."""
+"""Functions that blank secrets in data beside the stream; None where secrets may stay."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def of_messages(settings: Settings) -> Callable[[object], object] | None:
-    """For a message that is kept."""
+    """For messages that are kept."""
     if settings.redaction() != "all":
         return None
     from shim.core.secrets.redactor import Redactor

@@ -1,7 +1,7 @@
-"""What was too large for a line, kept whole: `spill/<session>/<n>-<8 hex>.txt` in the state directory (surface page).
+"""Texts that are too large for a line: `spill/<session>/<n>-<8 hex>.txt` in the state directory (surface page).
 
-Files are never named after anything that a vendor says. Old ones and what is too much altogether are removed when the
-next one is written.
+No file is named after a vendor's words. Old files, and the oldest beyond a total size, are removed when the next one is
+written.
 """
 
 import os
@@ -26,7 +26,7 @@ class Spill:
         self._number = 0
 
     def keep(self, text: str) -> str | None:
-        """Write a text whole; its path, None when it cannot be kept."""
+        """Write a text. Returns its path, or None if it cannot be kept."""
         if not private_directory(self._root):
             return None
         data = text.encode("utf-8", "surrogatepass")
@@ -38,7 +38,7 @@ class Spill:
         return os.path.join(self._directory, name) if write_file(self._directory, name, data) else None
 
     def folder(self) -> str | None:
-        """A new folder that only we may enter, None when there cannot be one. It is removed with the old ones."""
+        """A new folder that only we may enter (None: impossible). It is removed like old files."""
         if not private_directory(self._root):
             return None
         _prune(self._root, KEPT_BYTES, keep=self._directory)
@@ -59,7 +59,7 @@ def _prune(root: str, room: int, keep: str) -> None:
                         sizes[entry.path] = _size(entry.path)
                         folders.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
                 except OSError:
-                    continue  # another process removed it just now
+                    continue  # another process has removed it
     except OSError:
         return
     folders.sort()

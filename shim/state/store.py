@@ -1,6 +1,6 @@
-"""Which session of a vendor stands behind a session id of Claude's: one small file each.
+"""The sessions: which vendor's session stands behind a session id of Claude's. One small file for each.
 
-A vendor has ids of its own; a frontend may choose its own too. What is written at the end of a turn is looked up when
+A vendor has ids of its own, and a frontend may choose ids too. A file is written at the end of a turn, and read when
 the session is resumed (surface page, State).
 """
 
@@ -21,14 +21,14 @@ from shim.state.files import newest_files, read_file, remove, usable, write_file
 
 RECORD_BYTES = 64 * 1024
 SESSIONS_KEPT = 10_000
-WRITING_SECONDS = 3600.0  # nobody writes a small file for so long
-PRUNE_EVERY = 64  # one run in so many looks for old ones
+WRITING_SECONDS = 3600.0  # after this time an unfinished file is abandoned
+PRUNE_EVERY = 64  # one run in so many removes old sessions
 
 _SUFFIX = ".json"
 
 
 class Session(NamedTuple):
-    """What is known of a session: who answers, the vendor's own id for it, where and with what it ran.
+    """A session: its vendor, the vendor's own id, the working directory and the model.
 
     `vendor_session` is "" where the vendor kept nothing of it yet: it goes on as a new one. `used` is all that it had
     used, where the vendor counts that and not each turn.
@@ -43,18 +43,18 @@ class Session(NamedTuple):
 
     @property
     def thread(self) -> Thread:
-        """The vendor's session, and what it had used."""
+        """The vendor's session, and its usage so far."""
         return self.vendor_session, self.used
 
 
 def look_up(session_id: str, environment: Mapping[str, str]) -> Session | None:
-    """The session behind Claude's id, if we made it."""
+    """The session behind Claude's id; None if we did not make it."""
     canonical = parse_uuid(session_id)
     return None if canonical is None else _read(_directory(environment), canonical)
 
 
 def last(cwd: str, environment: Mapping[str, str], vendor: str | None = None) -> tuple[str, Session] | None:
-    """Claude's id and the session that was last used in `cwd`, with whichever vendor or with this one."""
+    """Claude's id and session of the last run in `cwd`, of any vendor or of this one."""
     directory, cwd = _directory(environment), _told(cwd)
     for name, data in newest_files(directory, _SUFFIX, SESSIONS_KEPT, RECORD_BYTES):
         session_id, session = name.removesuffix(_SUFFIX), _parse(data)
@@ -66,9 +66,9 @@ def last(cwd: str, environment: Mapping[str, str], vendor: str | None = None) ->
 
 
 def remember(session_id: str, session: Session, environment: Mapping[str, str]) -> bool:
-    """Keep a session; False when it cannot be kept, or when the vendor's id may never become an argument.
+    """Keep a session. False if it cannot be kept, or if the vendor's id must not become an argument.
 
-    When it was made stays what it was, whether or not the caller knows it.
+    The time of its making stays as it was.
     """
     canonical = parse_uuid(session_id)
     if canonical is None or not _storable(session.vendor_session):
@@ -84,7 +84,7 @@ def remember(session_id: str, session: Session, environment: Mapping[str, str]) 
 
 
 def prune(directory: str) -> None:
-    """Forget the oldest sessions beyond 10,000, and what a process that was killed had begun to write."""
+    """Forget the oldest sessions beyond 10,000, and unfinished files of killed processes."""
     found: list[tuple[float, str]] = []
     begun: list[tuple[float, str]] = []
     try:
@@ -94,7 +94,7 @@ def prune(directory: str) -> None:
                     kind = begun if entry.name.endswith(".tmp") else found
                     kind.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
                 except OSError:
-                    continue  # another process forgot it just now
+                    continue  # another process has removed it
     except OSError:
         return
     for _, path in sorted(found)[: max(0, len(found) - SESSIONS_KEPT)]:
@@ -125,7 +125,7 @@ def _parse(data: bytes) -> Session | None:
 
 
 def _told(cwd: str) -> str:
-    """A folder's name as text; a byte of it that is none is written out."""
+    """A folder's name as text. Bytes that are not UTF-8 are escaped."""
     return os.fsencode(cwd).decode("utf-8", "backslashreplace")
 
 
@@ -138,5 +138,5 @@ def _directory(environment: Mapping[str, str]) -> str:
 
 
 def available(environment: Mapping[str, str]) -> bool:
-    """Whether sessions can be kept here at all."""
+    """Whether sessions can be kept."""
     return usable(_directory(environment))
