@@ -13,7 +13,7 @@ from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_identity
 from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.drivers.setup import Setup
-from shim.conversation.fallback.vendor_list import Listing
+from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
     PLAYS,
     checked,
@@ -104,7 +104,7 @@ class Start:
         self._played = played(invocation, self.environment)
         self.resumed_id, self.resumed = self._resumed(invocation)
         names, model = self._vendor_names(invocation, installed)
-        self._listing = Listing(
+        self._listing = VendorList(
             names,
             self.settings,
             self.environment,

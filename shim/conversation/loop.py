@@ -1,4 +1,4 @@
-"""What every loop of ours does whatever runs in it: signals, a frontend that leaves, an exit status."""
+"""What both loops have in common: signals, a frontend that leaves, an exit status."""
 
 import gc
 import signal
@@ -13,14 +13,14 @@ from shim.core.errors import MachineError
 if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
 
-LAST_WORDS_SECONDS = 0.2  # for the result of a turn that a SIGTERM ended, if stdout takes it (surface page)
+LAST_WORDS_SECONDS = 0.2  # for writing the result of a turn that a SIGTERM ended (surface page)
 
 WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATUS_OF_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
 
 
 class Loop:
-    """`_work` is cancelled (through `_working`) when a signal ends us or nobody reads our stdout any more."""
+    """`_work` is cancelled (through `_working`) when a signal ends us or the frontend has closed our stdout."""
 
     def __init__(self, output: Output, recorder: "Recorder | None" = None) -> None:
         self._output = output
@@ -32,7 +32,7 @@ class Loop:
         self._gone = False
 
     async def run(self, pending: list[int]) -> int:
-        """To the end; our exit status. `pending` are signals that came before the loop ran."""
+        """Run to the end; our exit status. `pending` are the numbers of signals that came before the loop ran."""
         gc.freeze()
         gc.enable()
         async with anyio.create_task_group() as tasks:
@@ -48,17 +48,17 @@ class Loop:
         raise NotImplementedError
 
     def _interrupt(self, tasks: TaskGroup) -> None:
-        """A SIGINT: the turn that runs is stopped, and we end behind it."""
+        """A SIGINT: stop the turn that runs, and end after it."""
         raise NotImplementedError
 
     async def _frontend_gone(self) -> None:
-        """A frontend that crashed closes our stdout: no turn goes on for nobody."""
+        """A frontend that has closed our stdout has gone, or has crashed: its turn is stopped."""
         await self._output.gone()
         self._gone = True
         self._working.cancel()
 
     async def _recording_failed(self, recorder: "Recorder") -> None:
-        """A turn that must be recorded ends where it is not."""
+        """A turn that must be recorded ends when its recording fails."""
         self._fault = MachineError(await recorder.failed())
         self._working.cancel()
 
@@ -82,5 +82,5 @@ class Loop:
 
 
 def said_of(error: Exception) -> str:
-    """Why a turn ends that did nothing wrong: the machine's fault in its own words, or ours."""
+    """The reason for a turn that ends without a fault of its own: the machine's, or a mistake of ours."""
     return str(error) if isinstance(error, MachineError) else f"the shim failed: {error!r}"

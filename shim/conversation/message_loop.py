@@ -1,6 +1,7 @@
-"""The one loop of a conversation: messages in, turns out, with signals, deadlines and a certain end.
+"""The loop of a conversation: messages in, turns out, until stdin ends, a signal comes or the frontend leaves.
 
-One message on the command line, or many on stdin, a child a turn or one for all: the loop does not care which.
+The message may come from the command line, or many may come through stdin. The driver decides whether each gets a child
+of its own.
 """
 
 from collections import deque
@@ -23,8 +24,8 @@ from shim.process import strays
 if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
 
-# That wait for their turn. Beyond both the frontend's stdin is not read on, and then neither an answer nor an interrupt
-# is heard: a frontend that writes a few messages ahead must not come there, one that never stops must.
+# Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and then neither an answer
+# nor an interrupt is heard. A frontend that writes a few messages ahead never comes there.
 QUEUE_MESSAGES = 64  # from here on their bytes count too
 MOST_MESSAGES = 10_000
 
@@ -32,7 +33,8 @@ MOST_MESSAGES = 10_000
 class Session(Loop):
     """A conversation from its first message to its end.
 
-    `first` is the message of the command line; without a `source` it is the only one. `control` answers the frontend.
+    `first` is the message of the command line; without a `source` of others it is the only one. `control` answers the
+    frontend's requests.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Session(Loop):
         self._taking = False  # a message was taken whose turn has not begun
 
     async def _work(self, tasks: TaskGroup) -> int:
-        """The turns; a frontend that leaves and a mistake of ours end the child too."""
+        """Run the turns, then make sure that the child is gone, whatever ended them; our exit status."""
         if self._source is not None:
             tasks.start_soon(self._listen, self._source)
         try:
@@ -107,7 +109,7 @@ class Session(Loop):
                 await self._output.end(self._driver.pump.turn)
 
     async def _next(self) -> Message | None:
-        """The next message; None when there will be none."""
+        """Wait for the next message; None when there will be none."""
         while not self._ending and not (self._once and self._driver.pump is not None):
             if self._messages:
                 message = self._messages.popleft()
@@ -125,7 +127,7 @@ class Session(Loop):
     # -- the frontend's lines -----------------------------------------------------------------------------
 
     async def _listen(self, source: Source) -> None:
-        """Read stdin to its end, whatever turn runs meanwhile."""
+        """Read stdin to its end, beside the turns."""
         try:
             await self._read(source)
         except FrontendGoneError:
@@ -155,7 +157,7 @@ class Session(Loop):
         self._tell_news()
 
     async def _obey(self, wishes: list[Wish]) -> None:
-        """Do what a line asked for, after its answer was said; what is about a turn is not about the next one."""
+        """Do what a line asked for, once its answer was written. A wish about one turn is never done to the next."""
         number = self._number
         await self._control_lines()
         for wish in wishes:
@@ -174,7 +176,7 @@ class Session(Loop):
         self._tell_news()
 
     async def _in_order(self, control: Control) -> None:
-        """A message's turn begins before the next line is heard, if it can; a full queue is waited for."""
+        """Wait until the turn of the last message has begun, if it can begin, and until the queue has room."""
         while self._taking or (control.messages and not control.running) or self._full(control):
             await self._news.wait()
 
@@ -194,21 +196,21 @@ class Session(Loop):
             await self._output.lines(data)
 
     def _tell_news(self) -> None:
-        """Whoever waits looks again: a message came or was taken, stdin ended, we were told to end."""
+        """Wake what waits: a message came or was taken, stdin ended, or we were told to end."""
         told, self._news = self._news, anyio.Event()
         told.set()
 
     # -- ends ---------------------------------------------------------------------------------------------
 
     async def _failed(self, error: Exception) -> None:
-        """Our own mistake: the frontend still gets its one result."""
+        """A mistake of ours: the frontend still gets its one result."""
         try:
             await self._last_words(said_of(error), "internal")
         except Exception as another:
             tell(f"the shim failed: {another!r}\n")
 
     async def _last_words(self, reason: str, cause: Cause) -> None:
-        """End the turn that runs with an error result, if none was said yet and stdout takes it soon."""
+        """End the turn that runs with an error result, if it has none and stdout takes the lines in time."""
         pump, said = self._driver.pump, b""
         if pump is None or not self._running:
             return

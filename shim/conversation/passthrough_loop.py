@@ -106,7 +106,7 @@ class Relay(Loop):
         return 1 if ended.code is None else ended.code or failed
 
     async def _beside(self, work: Callable[[], Awaitable[None]]) -> None:
-        """A mistake beside the pump ends it too."""
+        """A mistake in what runs beside the pump ends the conversation."""
         try:
             await work()
         except Exception as error:
@@ -116,7 +116,7 @@ class Relay(Loop):
     # -- the frontend's bytes ------------------------------------------------------------------------------
 
     async def _copy(self) -> None:
-        """The frontend's bytes, to their end, which is the child's too."""
+        """Copy the frontend's bytes to the child; close the child's stdin where they end."""
         lines = LineSplitter()
         while chunk := await self._source.read():
             for line in lines.feed(chunk):
@@ -131,14 +131,14 @@ class Relay(Loop):
         self._expect_end()
 
     async def _answer(self) -> None:
-        """Say to the child what is ours to say, where no line of the frontend's is unfinished."""
+        """Give the child our own answers, between two lines of the frontend's."""
         while self._answers and self._between:
             await self._child.say(self._answers.pop(0))
 
     # -- the child's lines ---------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        """Until the child's stdout is at its end, it was silent for too long, or nothing more is expected of it."""
+        """Pump until the child's stdout is at its end, or the child is silent although an answer is due, or is done."""
         pump, exchange = self._pump, self._exchange
         while True:
             with self._deadlines.reading(patient=self._patient) as reading:
@@ -163,7 +163,10 @@ class Relay(Loop):
         await self._output.lines(said)
 
     def _carry_out(self, command: Command) -> bytes:
-        """Carry out what the pump wants done; the lines that come of it. A real claude keeps its own sessions."""
+        """Carry out a command of the pump's; gives back the lines that it leads to.
+
+        `Remember` is not carried out: a real claude keeps its own sessions.
+        """
         match command:
             case Expect(timeout):
                 self._deadlines.listen(timeout)
@@ -194,26 +197,26 @@ class Relay(Loop):
 
     @property
     def _patient(self) -> bool:
-        """Whether nobody waits for the child: between two turns, and while a person is asked."""
+        """Whether the child may be silent for any time: between two turns, and while a person is asked."""
         return self._exchange.asking or not (self._pump.begun or self._exchange.awaited)
 
     def _look_again(self) -> None:
         self._deadlines.look_again(patient=self._patient)
 
     def _expect_end(self) -> None:
-        """A child that has answered everything and is told nothing more is over, whether it knows that or not."""
+        """Once its stdin is closed, a child that has answered every message gets a moment to end by itself."""
         self._deadlines.go_on()
         if self._hung_up and not self._exchange.awaited and not self._pump.begun:
             self._deadlines.rest(self._launcher.end_grace)
         self._look_again()
 
     async def _watch(self) -> None:
-        """A child that ended while something else holds its stdout: its last bytes get their grace."""
+        """Give a child that has ended a moment for its last bytes: another process may still hold its stdout."""
         await self._child.ended()
         self._deadlines.hurry(self._launcher.end_grace)
 
     async def _stall(self) -> None:
-        """The child said nothing for too long: it is interrupted, then ended."""
+        """Interrupt, then end a child that printed nothing for too long; its turn gets a result."""
         name, seconds = self._deadlines.name, self._deadlines.seconds
         if self._recorder is not None:
             self._recorder.note("timeout", name=name, seconds=seconds)
@@ -222,7 +225,7 @@ class Relay(Loop):
         await self._unfinished(reason, "stall")
 
     async def _unfinished(self, reason: str, cause: Cause | None = None) -> None:
-        """A turn that was begun, or asked for, and has no result gets one."""
+        """Give a result to a turn that has begun, or whose message was sent, and that has none."""
         pump = self._pump
         if not pump.begun:
             if not self._exchange.awaited:

@@ -1,4 +1,4 @@
-"""A conversation with one child for all messages: it is told everything through its stdin, and asks back."""
+"""A conversation with one child for all messages: they go through its stdin, and so do answers to its questions."""
 
 import contextlib
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ from shim.process.child import Child
 
 OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended
 HOOK_SECONDS = 60.0  # for a frontend's hooks about a call, as the real one gives them
-TELL_SECONDS = 60.0  # for a child to take what it is told; one that reads nothing for so long is ended
-BEATS = 3  # questions for a sign of life in the time that one may take: two may be lost
-LATE_CHUNKS = 256  # that are skipped between two turns; a child that never stops talking is pumped as its answer
+TELL_SECONDS = 60.0  # for a child to read a line; a child that reads nothing for so long is ended
+BEATS = 3  # questions for a sign of life within one heartbeat timeout: two answers may be lost
+LATE_CHUNKS = 256  # that are skipped between two turns; what comes behind them is read as the next answer
 
 
 class TwoWay(ChildDriver):
-    """A driver of one child for the whole conversation; one that died is replaced and its session goes on."""
+    """A driver of one child for the whole conversation. A child that died is replaced, and its session goes on."""
 
     def __init__(self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup) -> None:
         super().__init__(launcher, output, control)
@@ -72,8 +72,8 @@ class TwoWay(ChildDriver):
         prompt, fresh = self._speech.prompt(self.launcher.asked(message.text)), not self._heard
         over = await self._say(child, pump, prompt)
         silent = not (self._answering or self._interrupted or self._stalled or pump.decided)
-        if silent and not (over or fresh):  # it was about to leave when it was told
-            await self._ended(child)  # it may have closed its stdout and nothing more
+        if silent and not (over or fresh):  # it was about to end when the message came
+            await self._ended(child)  # it may only have closed its stdout
             await self._forget(child)
             if await self._end_interrupted(pump):
                 return
@@ -218,7 +218,7 @@ class TwoWay(ChildDriver):
             self._tasks.start_soon(self._expire, permission)
 
     async def _release(self, permission: Permission) -> None:
-        """Hooks that never answer hold a question for so long and no more."""
+        """Put a question without the hooks that have not answered in HOOK_SECONDS."""
         await anyio.sleep(HOOK_SECONDS)
         decision = self._questions.overdue(permission)
         with contextlib.suppress(FrontendGoneError):  # the turn finds out too
@@ -227,7 +227,7 @@ class TwoWay(ChildDriver):
                 await self.decide(permission, decision)
 
     async def _expire(self, permission: Permission) -> None:
-        """A question that the frontend does not answer in time is answered by us."""
+        """Answer a question that the frontend does not answer in time."""
         await anyio.sleep(self._questions.patience)
         decision = self._questions.expired(permission)
         if decision is not None:
@@ -268,21 +268,24 @@ class TwoWay(ChildDriver):
     # -- what the child is told ----------------------------------------------------------------------------
 
     async def _say(self, child: Child, pump: Pump, prompt: bytes) -> bool:
-        """Say the message of the turn, and pump the answer; a child that has not taken it whole hears no interrupt."""
+        """Give the child the message of the turn, and pump the answer.
+
+        `_told` is False while the child has not read all of it: an interrupt would not be read either.
+        """
         self._answering = self._told = False
         await self._tell(child, prompt)
         self._told = True
         return await self._pump(child, pump)
 
     async def _tell(self, child: Child, data: bytes) -> None:
-        """A child that does not take what it is told is ended; the pump comes to the end of its output."""
+        """Write to the child's stdin. A child that does not read in time is ended, and the pump comes to its end."""
         with anyio.move_on_after(TELL_SECONDS) as waiting:
             await child.say(data)
         if waiting.cancelled_caught:
             await child.stop("SIGTERM")
 
     async def interrupt(self) -> None:
-        """The vendor is told; one that does not obey in time is ended."""
+        """Tell the vendor to stop; a child that does not obey in time is ended."""
         if self._interrupted:
             return
         self._interrupted = True  # for a turn that has no child at this moment too
@@ -300,7 +303,7 @@ class TwoWay(ChildDriver):
         await self._tell(child, self._speech.interrupt())
 
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
-        """The child that is there is told; one to come is started with it."""
+        """Tell the child that runs; the next one is started with it."""
         said = self._speech.model(model) if mode is None else self._speech.mode(mode)
         if self._child is not None:
             self._outdated = self._outdated or said is None

@@ -16,7 +16,7 @@ from shim.process.spawn import Started
 
 
 class OneWay(ChildDriver):
-    """A driver that starts a child for each message. Such a child is told nothing more, and cannot ask."""
+    """A driver that starts a child for each message. The child gets nothing but the message, and cannot ask."""
 
     def __init__(
         self, launcher: Launcher, output: Output, control: Control | None = None, started: Started | None = None
@@ -46,7 +46,7 @@ class OneWay(ChildDriver):
                 self.launcher.report.remove()
 
     async def _once_more(self, pump: Pump, message: Message) -> None:
-        """Another child for the same message: the first one's stream was cut."""
+        """Start another child for the same message: the stream of the first one was cut."""
         try:
             self.launcher.turns.again(pump)
             started = self.launcher.start(message.text)
@@ -60,7 +60,7 @@ class OneWay(ChildDriver):
             child.close()
 
     async def _serve(self, child: Child, pump: Pump) -> bool:
-        """Pump all that a child says; whether the turn is over with that."""
+        """Pump all that a child prints; whether the turn is over then."""
         self._deadlines.begin()
         self._answering = False
         self._child = child

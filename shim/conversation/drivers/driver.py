@@ -24,8 +24,8 @@ from shim.core.vendor.pump import Pump
 from shim.process import strays
 from shim.process.child import Child
 
-SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it said anything
-LATE_BYTES = 1024 * 1024  # the most that a pipe holds: what an ended child wrote is read, however slow our reader is
+SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it printed anything
+LATE_BYTES = 1024 * 1024  # the most that a pipe holds: all that a child wrote before its end is read
 STDERR_SECONDS = 0.2  # for the rest of stderr when stdout is at its end
 
 
@@ -37,7 +37,7 @@ class Driver(Protocol):
         """Of the turn that runs, or of the last one; None before the first."""
 
     async def turn(self, message: Message) -> None:
-        """Answer a message; everything but the terminator of the format has been said when this returns."""
+        """Answer a message; all lines of the turn are written when this returns."""
 
     async def never_begin(self, message: Message) -> None:
         """End the turn of a message that was interrupted before any child began to answer it."""
@@ -165,7 +165,7 @@ class ChildDriver:
         await self._output.lines(said)
 
     async def _pump(self, child: Child, pump: Pump) -> bool:
-        """Until the turn is over (True), or the child's stdout is at its end or a deadline has passed (False)."""
+        """Pump until the turn is over (True), or until stdout is at its end or a deadline has passed (False)."""
         late = 0
         while not self._over:
             with self._deadlines.reading(patient=self._patient) as reading:
@@ -198,7 +198,7 @@ class ChildDriver:
         return self._stage in (Stage.SETTLED, Stage.FINISHED) or self._stalled or asking
 
     def _stall(self, child: Child, pump: Pump) -> None:
-        """The child said nothing for too long: it is interrupted, then ended; what it says meanwhile is heard."""
+        """Interrupt, then end a child that printed nothing for too long; what it prints meanwhile is still read."""
         name, seconds = self._deadlines.name, self._deadlines.seconds
         if self.launcher.recorder is not None:
             self.launcher.recorder.note("timeout", name=name, seconds=seconds)
@@ -229,7 +229,7 @@ class ChildDriver:
         return pump
 
     async def _refuse(self, message: Message, error: Exception) -> None:
-        """A turn that cannot begin ends in a result that says why, our own mistake too."""
+        """End a turn that cannot begin with a result that says why; a mistake of ours is said like any other."""
         await self._output.lines(self._unbegun(message).refuse(error))
 
     async def never_begin(self, message: Message) -> None:
@@ -240,7 +240,7 @@ class ChildDriver:
         await self._output.lines(said)
 
     async def _end_interrupted(self, pump: Pump) -> bool:
-        """End a turn that was interrupted while it had no child; whether it was."""
+        """Whether the turn was interrupted while it had no child; then it is ended here."""
         if self._interrupted:
             pump.interrupt()
             await self._say_end(*pump.close(None))
@@ -249,7 +249,7 @@ class ChildDriver:
     # -- the end -------------------------------------------------------------------------------------------
 
     async def forbid(self, call: str, reason: str) -> None:
-        """The result is said at once; the pump sees that the turn is over when the child has gone."""
+        """Say the result at once, then end the child; `_pump` returns when the child has gone."""
         if self.pump is not None and self._child is not None:
             await self.give(*self.pump.forbid(call, reason))
             await self._child.stop(self.launcher.vendor.interrupt)
@@ -261,7 +261,7 @@ class ChildDriver:
             self._deadlines.hurry(0)
 
     async def _watch(self, child: Child) -> None:
-        """A child that ended while something else holds its stdout: its last bytes get their grace."""
+        """Give a child that has ended a moment for its last bytes: another process may still hold its stdout."""
         await child.ended()
         if self._child is child:
             self._deadlines.hurry(self.launcher.end_grace if self._answering else SILENT_SECONDS)
@@ -281,9 +281,9 @@ class ChildDriver:
         return None if self._interrupted or self._stalled else child.exit
 
     def _cut_short(self, pump: Pump, child_exit: Exit | None = None, stderr: str | None = None) -> bool:
-        """Whether the message is to be said once more: the dialect wants it, and nothing but a text was cut (R11).
+        """Whether the message is said to the vendor once more: the dialect wants that, and only a text was cut (R11).
 
-        Without `stderr` the child has said how its turn ended, and stays.
+        `stderr` is None where the child said how its turn ended and stays.
         """
         done = self._interrupted or self._stalled or self._stage is Stage.FINISHED
         if not self.launcher.turns.retries or self._again or done:
@@ -297,7 +297,7 @@ class ChildDriver:
         return self._again
 
     async def _close(self, child: Child, pump: Pump) -> bool:
-        """The child's output is at its end: its end, and with it the turn's (True), unless the turn begins again."""
+        """End the child, whose stdout is at its end, and its turn; False where the message has to be said once more."""
         child_exit = await self._ended(child)
         with anyio.move_on_after(STDERR_SECONDS):
             await child.drained.wait()
@@ -313,5 +313,5 @@ class ChildDriver:
         return True
 
     async def _fail(self, pump: Pump, error: ShimError) -> None:
-        """The child that the turn needs to go on cannot be started."""
+        """End a turn whose next child cannot be started."""
         await self._say_end(*pump.fail(error))

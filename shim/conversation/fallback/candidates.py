@@ -1,4 +1,4 @@
-"""The vendors that may answer in each other's place: which one is at it, and which ones are left."""
+"""The vendors of a list that may answer in each other's place: the one that is asked now, and the ones behind it."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,16 +8,17 @@ from shim.core.reading.typed import NamedTuple
 
 
 class Candidate(NamedTuple):
-    """A vendor of the list: what starts it, and whether one child of it serves the conversation."""
+    """A vendor of the list: its launcher, and whether one child of it serves the whole conversation (`listens`)."""
 
     launcher: Launcher
     listens: bool
 
 
 class Candidates:
-    """The vendors of a list, in order; the first of `names` is at it. `skipped` are those before, that cannot start.
+    """The vendors called `names`, in this order; the first one is asked first.
 
-    `prepare` gives the candidate of a name, and from then on the frontend's questions are answered for it.
+    `skipped` are vendors that stood before them and cannot start. `prepare` gives the candidate of a name; from then on
+    the frontend's questions are answered for that vendor.
     """
 
     def __init__(self, names: Sequence[str], skipped: Sequence[Tried], prepare: Callable[[str], Candidate]) -> None:
@@ -28,20 +29,20 @@ class Candidates:
 
     @property
     def left(self) -> bool:
-        """Whether there is another one."""
+        """Whether there is another vendor behind the one that is asked."""
         return self._at + 1 < len(self._names)
 
     @property
     def moved(self) -> bool:
-        """Whether it is not the first that is at it."""
+        """Whether another vendor than the first is asked."""
         return self._at > 0
 
     def first(self) -> Candidate:
-        """The one that the list begins with, again."""
+        """Go back to the first vendor."""
         self._at = 0
         return self._prepare(self._names[0])
 
     def next(self) -> Candidate:
-        """The next one. ShimError for a mistake in its settings."""
+        """Go on to the next vendor. ShimError for a mistake in its settings."""
         self._at += 1
         return self._prepare(self._names[self._at])

@@ -22,13 +22,13 @@ from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import PASSED_OVER, Tried
 from shim.core.vendor.pump import Pump
 
-# A frontend is told who answers after so long, and then no other vendor is asked any more. A login that is missing
-# shows in a second or two; a rate limit is often waited for, and counts as final after this time.
+# After this time the vendor that was asked answers, and no other vendor is asked. A missing login shows in a second or
+# two. Vendors often wait for a rate limit to pass; one that still waits then is given up.
 HOLD_SECONDS = 30.0
 
 
 class Fallback:
-    """A driver of whichever vendor answers. `drive` makes the driver of a candidate, `driver` is the first one's."""
+    """The driver of whichever vendor answers. `driver` is the first candidate's, `drive` makes that of another one."""
 
     def __init__(self, driver: ChildDriver, candidates: Candidates, drive: Callable[[Candidate], ChildDriver]) -> None:
         self._driver = driver
@@ -45,7 +45,7 @@ class Fallback:
         return self._driver.pump
 
     async def turn(self, message: Message) -> None:
-        """Ask one vendor after the other, until one has the turn."""
+        """Ask one vendor after the other, until one answers."""
         self._interrupted = False
         if self._answered:
             await self._driver.turn(message)
@@ -68,7 +68,7 @@ class Fallback:
             self._driver = self._begun(self._candidates.first())
 
     async def _ask(self, driver: ChildDriver, message: Message, before: tuple[Tried, ...]) -> Tried | None:
-        """One vendor's turn; why another one is to be asked, None where this one has the turn."""
+        """Ask one vendor; the reason why another one has to be asked, None where this one has answered."""
         driver.launcher.standing.tried = before
         if not self._candidates.left:
             await driver.turn(message)
@@ -91,7 +91,7 @@ class Fallback:
         return hold.why
 
     async def _expire(self, driver: ChildDriver) -> None:
-        """A vendor that has said nothing for long answers, or is given up where it only waits for its model."""
+        """A vendor that has said nothing for long is the one that answers, unless it only waits for its model."""
         await anyio.sleep(HOLD_SECONDS)
         pump = driver.pump
         if not (self._hold.holds and isinstance(pump, HeldPump)):
@@ -112,7 +112,7 @@ class Fallback:
             launcher.recorder.note(PASSED_OVER, started=started, **why.fact())
 
     def _next(self, why: Tried) -> ChildDriver:
-        """The driver of the next vendor, told of on stderr."""
+        """The driver of the next vendor; stderr says that it is asked, and why."""
         candidate = self._candidates.next()
         vendor = candidate.launcher.vendor
         unasked = ", which runs its tools and asks nobody" if vendor.unattended else ""
@@ -120,7 +120,7 @@ class Fallback:
         return self._begun(candidate)
 
     def _begun(self, candidate: Candidate) -> ChildDriver:
-        """A vendor's driver, in the conversation as the frontend knows it."""
+        """The driver of another vendor, which goes on where the last turn that the frontend saw has ended."""
         self._hold_back(candidate.launcher)
         driver = self._drive(candidate)
         driver.pump = self._said
@@ -129,7 +129,7 @@ class Fallback:
         return driver
 
     def _hold_back(self, launcher: Launcher) -> None:
-        """What this vendor says goes through the hold."""
+        """The lines of this vendor go through the hold."""
         launcher.turns.make_pump = partial(HeldPump, self._hold)
 
     async def never_begin(self, message: Message) -> None:
@@ -137,7 +137,7 @@ class Fallback:
         await self._driver.never_begin(message)
 
     async def interrupt(self) -> None:
-        """Stop the turn, whoever is at it."""
+        """Stop the turn, whichever vendor has it."""
         self._interrupted = True
         await self._driver.interrupt()
 

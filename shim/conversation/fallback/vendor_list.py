@@ -1,4 +1,4 @@
-"""The vendors that a person named for a conversation: one, or a list of which the first that can start begins."""
+"""The vendors that a person named for a conversation: one vendor, or a list whose first usable vendor begins."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,16 +8,18 @@ from shim.process.find_program import find_launcher, find_program
 from shim.state.config import Settings
 from shim.vendors import VENDORS, find
 
-MOST_VENDORS = 8  # of a list: each may take its time before the next is asked
-# Said for one run, of one program: of a list, the first one's.
+MOST_VENDORS = 8  # in a list: each vendor may take its time before the next one is asked
+# These variables name one program, for one run. In a list they belong to the first vendor.
 OF_ONE_VENDOR = ("SHIM_BIN", "SHIM_ARGS")
 
 
-class Listing:
-    """`names` in their order. FrontendError for one that is no vendor, and for more of them than there may be.
+class VendorList:
+    """The vendors called `names`, in this order. FrontendError for an unknown name, and for too many names.
 
-    `skipped` are those that cannot start; `left` are the others, of which the first begins. `interactive`: each call
-    waits for its answer (Yume).
+    several      there is more than one vendor
+    translated   no line of a real claude passes as it is: another vendor may answer in its place
+    skipped      the vendors that cannot start, with the reasons
+    left         the names of the others; the first of them begins
     """
 
     def __init__(
@@ -30,13 +32,14 @@ class Listing:
         flat: bool,
         interactive: bool,
     ) -> None:
+        """`flat`: our lines are not Claude's. `interactive`: each call waits for an answer of the frontend's (Yume)."""
         self._names = tuple(dict.fromkeys(names))
         self._settings = settings
         self._environment = environment
         self._cwd = cwd
         self._interactive = interactive
         self.several = len(self._names) > 1
-        self.translated = flat or self.several  # no line of a real claude passes as it is: another one may answer
+        self.translated = flat or self.several
         self.skipped: list[Tried] = []
         self.left = self._names
         if len(self._names) > MOST_VENDORS:
@@ -46,9 +49,9 @@ class Listing:
                 find(name)
 
     def first(self, mode: str) -> Vendor:
-        """The vendor that begins: the first that can start in a permission mode, else the last one.
+        """The first vendor that can start in a permission mode; the last vendor where none can.
 
-        That one's turn will say why it cannot either.
+        The turn of that last vendor says why it cannot start either.
         """
         while len(self.left) > 1:
             vendor = find(self.left[0], flat=True)
@@ -64,7 +67,7 @@ class Listing:
         return vendor
 
     def _able(self, vendor: Vendor, mode: str) -> None:
-        """Raise why a vendor cannot be started, as far as that is known before."""
+        """VendorError or ModeError where it is certain already that a vendor cannot start."""
         vendor.mode_arguments(mode)
         self.interactive(vendor)
         own = self._settings.of(vendor.name)
@@ -73,16 +76,16 @@ class Listing:
             find_program(vendor, own, self.environment(vendor.name), self._cwd)
 
     def interactive(self, vendor: Vendor) -> None:
-        """ModeError for a vendor that asks nobody, where each call is to wait for an answer."""
+        """ModeError for a vendor that never asks, where each call has to wait for an answer."""
         if self._interactive:
             vendor.wait_for_answers()
 
     def environment(self, name: str) -> Mapping[str, str]:
-        """What a vendor of the list is started from."""
+        """The environment in which a vendor of the list is looked for and started."""
         if name == self._names[0] or not any(key in self._environment for key in OF_ONE_VENDOR):
             return self._environment
         return {key: value for key, value in self._environment.items() if key not in OF_ONE_VENDOR}
 
     def model(self, name: str, model: str | None) -> str | None:
-        """A model is one vendor's: a name without a prefix is meant for the first of the list."""
+        """The model for a vendor: a name without a prefix is meant for the first vendor of the list."""
         return model if name == self._names[0] else None
