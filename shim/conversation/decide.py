@@ -265,7 +265,7 @@ class Start:
             return self._serve_asked(run, self._asked)
         if self.invocation.input_format == "stream-json":
             if self.vendor.passthrough and not self._listing.translated:
-                return run.relay()
+                return run.pass_through()
             return run.conversation()
         if self.invocation.permission_prompt_tool == "stdio" and self._any_listens():
             from shim.core.claude.messages import Message

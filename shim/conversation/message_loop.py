@@ -30,7 +30,7 @@ QUEUE_MESSAGES = 64  # from here on their bytes count too
 MOST_MESSAGES = 10_000
 
 
-class Session(Loop):
+class MessageLoop(Loop):
     """A conversation from its first message to its end.
 
     `first` is the message of the command line; without a `source` of others it is the only one. `control` answers the

@@ -51,7 +51,7 @@ class StderrCopy:
             tell(printable(self._stream.flush()))
 
 
-class Relay(Loop):
+class PassthroughLoop(Loop):
     """One child for the whole conversation. `stream` takes the secrets out of its stderr."""
 
     def __init__(

@@ -60,16 +60,16 @@ class Run:
             strays.adopt()
             import anyio
 
-            from shim.conversation.drivers.child_per_turn import OneWay
-            from shim.conversation.message_loop import Session
+            from shim.conversation.drivers.child_per_turn import ChildPerTurn
+            from shim.conversation.message_loop import MessageLoop
             from shim.core.claude.messages import Message
 
             async def turn() -> int:
                 output = self._output()
-                first = OneWay(self._launcher, output, started=started)
-                driver = self._one_of(first, lambda another: OneWay(another.launcher, output))
-                session = Session(driver, output, first=Message(prompt), recorder=self._launcher.recorder)
-                return await session.run(self._signals.pending)
+                first = ChildPerTurn(self._launcher, output, started=started)
+                driver = self._one_of(first, lambda another: ChildPerTurn(another.launcher, output))
+                loop = MessageLoop(driver, output, first=Message(prompt), recorder=self._launcher.recorder)
+                return await loop.run(self._signals.pending)
 
             return anyio.run(turn)
         except BaseException:
@@ -101,9 +101,9 @@ class Run:
         strays.adopt()
         import anyio
 
-        from shim.conversation.drivers.child_per_conversation import TwoWay
-        from shim.conversation.drivers.child_per_turn import OneWay
-        from shim.conversation.message_loop import Session
+        from shim.conversation.drivers.child_per_conversation import ChildPerConversation
+        from shim.conversation.drivers.child_per_turn import ChildPerTurn
+        from shim.conversation.message_loop import MessageLoop
 
         async def conversation() -> int:
             async with anyio.create_task_group() as tasks:
@@ -111,13 +111,13 @@ class Run:
 
                 def drive(candidate: "Candidate") -> "ChildDriver":
                     if candidate.listens:
-                        return TwoWay(candidate.launcher, output, control, tasks)
-                    return OneWay(candidate.launcher, output, control)
+                        return ChildPerConversation(candidate.launcher, output, control, tasks)
+                    return ChildPerTurn(candidate.launcher, output, control)
 
                 driver = self._one_of(drive(self._first), drive)
                 recorder = self._launcher.recorder
-                session = Session(driver, output, first=first, control=control, source=source, recorder=recorder)
-                status = await session.run(self._signals.pending)
+                loop = MessageLoop(driver, output, first=first, control=control, source=source, recorder=recorder)
+                status = await loop.run(self._signals.pending)
                 tasks.cancel_scope.cancel()
             return status
 
@@ -155,24 +155,24 @@ class Run:
 
         return Control(facts, fresh_uuid, now)
 
-    def relay(self) -> int:
+    def pass_through(self) -> int:
         """A real claude holds the conversation itself."""
         self._signals.started = True
         started = self._launcher.start("", listens=True)
         try:
-            return self._relay(started)
+            return self._pass_through(started)
         except BaseException:
             abandon(started.process)
             raise
 
-    def _relay(self, started: "Started") -> int:
+    def _pass_through(self, started: "Started") -> int:
         from shim.process import strays
 
         strays.adopt()
         import anyio
 
         from shim.channels.stdin import Source
-        from shim.conversation.passthrough_loop import Relay
+        from shim.conversation.passthrough_loop import PassthroughLoop
         from shim.process.child import Child
         from shim.state.redaction import of_stream
 
@@ -180,8 +180,8 @@ class Run:
 
         async def conversation() -> int:
             child, source = Child(*started._replace(stdin=b"")), Source(recorder=launcher.recorder)
-            relay = Relay(launcher, child, self._output(), source, of_stream(launcher.setup.settings))
-            return await relay.run(self._signals.pending)
+            loop = PassthroughLoop(launcher, child, self._output(), source, of_stream(launcher.setup.settings))
+            return await loop.run(self._signals.pending)
 
         return anyio.run(conversation)
 

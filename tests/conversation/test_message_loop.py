@@ -16,9 +16,9 @@ from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, text
 from support import check_turns, parse, result_of
 
 from shim.channels.stdout import FrontendGoneError
-from shim.conversation.drivers.child_per_turn import OneWay
+from shim.conversation.drivers.child_per_turn import ChildPerTurn
 from shim.conversation.drivers.open_translation import open_translation
-from shim.conversation.message_loop import Session
+from shim.conversation.message_loop import MessageLoop
 from shim.core.claude.messages import Message
 from shim.core.vendor.pump import Pump
 from shim.process import child as children
@@ -100,8 +100,8 @@ def play(box):
         process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
         started.append(process)
         launcher = Launched(translation or open_translation(vendor, stable=True), end_grace)
-        driver = OneWay(launcher, paper, started=Started(process, stdin))
-        session = Session(driver, paper, first=Message("hi"))
+        driver = ChildPerTurn(launcher, paper, started=Started(process, stdin))
+        session = MessageLoop(driver, paper, first=Message("hi"))
         statuses = []
 
         async def turn():
@@ -285,7 +285,7 @@ async def test_a_mistake_before_there_is_a_child_ends_in_one_result_too():
 
     launcher, paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
     launcher.start = fail
-    assert await Session(OneWay(launcher, paper), paper, first=Message("hi")).run([]) == 1
+    assert await MessageLoop(ChildPerTurn(launcher, paper), paper, first=Message("hi")).run([]) == 1
     assert (paper.result["shim"]["cause"], paper.result["num_turns"]) == ("internal", 0)
 
 

@@ -104,7 +104,7 @@ def test_what_the_child_says_on_stderr_is_passed_on(box, talk):
         assert "a word of warning" in running.hang_up().stderr
 
 
-def test_a_terminated_relay_ends_its_child(box, talk):
+def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
     """P18"""
     lifeline = box.lifeline()
     child = box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + ODD], ["hang"])

@@ -25,7 +25,7 @@ BEATS = 3  # questions for a sign of life within one heartbeat timeout: two answ
 LATE_CHUNKS = 256  # that are skipped between two turns; what comes behind them is read as the next answer
 
 
-class TwoWay(ChildDriver):
+class ChildPerConversation(ChildDriver):
     """A driver of one child for the whole conversation. A child that died is replaced, and its session goes on."""
 
     def __init__(self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup) -> None:

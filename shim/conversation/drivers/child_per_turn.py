@@ -15,7 +15,7 @@ from shim.process.child import Child
 from shim.process.spawn import Started
 
 
-class OneWay(ChildDriver):
+class ChildPerTurn(ChildDriver):
     """A driver that starts a child for each message. The child gets nothing but the message, and cannot ask."""
 
     def __init__(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
-from shim.conversation.drivers.child_per_turn import OneWay
+from shim.conversation.drivers.child_per_turn import ChildPerTurn
 from shim.conversation.drivers.driver import LATE_BYTES
 from shim.conversation.drivers.open_translation import open_translation
 from tests.conversation.test_message_loop import Launched, Paper
@@ -28,7 +28,7 @@ class Flood:
 def driver():
     launcher = Launched(open_translation("demo", stable=True), 5.0)
     launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT")
-    return OneWay(launcher, Paper()), launcher.turns.pump(None)
+    return ChildPerTurn(launcher, Paper()), launcher.turns.pump(None)
 
 
 @pytest.mark.anyio
