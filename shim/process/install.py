@@ -19,7 +19,7 @@ SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
 
 
 def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
-    """The file: one exec of this installation, isolated, with these settings. `name` is the program that it imitates."""
+    """The file: one exec of this installation, isolated, with these settings. `name` is what it imitates."""
     baked = [word for name, value in installed.items() for word in ("--installed", f"{name}={value}")]
     # `-c` and not `-m shim`: finding the module to run costs a fifth of what `--version` may cost.
     command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY, *baked, name]))

@@ -1,7 +1,7 @@
 """Why a program could not be started: whose fault it was, in a sentence, and what to do about it.
 
-The system's own words are about a call that nobody sees: a script whose interpreter is missing "does not exist", and
-a prompt that is too long is an argument list.
+The system's own words are about a system call: a script without its interpreter "does not exist", and a prompt that is
+too long is an argument list.
 """
 
 import errno
