@@ -26,11 +26,14 @@ lint: setup
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 
-test: setup lint ## lint, types and every test that needs nothing but Python
-	@$(BIN)/python -m pytest -q -m 'not e2e' tests
+QUICK := -q -n 2 --dist worksteal --ignore=tests/e2e
+
+test: setup ## lint, types and the tests that need nothing but Python, in 90 s on two cores
+	@began=$$(date +%s) && $(MAKE) --no-print-directory lint && $(BIN)/python -m pytest $(QUICK) tests \
+	  && echo "make test: $$(($$(date +%s) - began)) s"
 
 full: $(VENV)/.e2e lint ## every test of `make test` and `make e2e`, and every sweep over everything; takes long
-	@$(BIN)/python -m pytest -q --full -m 'not e2e' tests
+	@$(BIN)/python -m pytest $(QUICK) --full tests
 	@$(BIN)/python -m pytest -q --full -n 2 --dist loadgroup -m e2e tests/e2e
 
 $(VENV)/.e2e: $(VENV)/.ready

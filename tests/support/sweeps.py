@@ -76,7 +76,9 @@ def chosen(every: Sequence[Case], quick: Callable[[], Iterable[Case]] | None) ->
     if full or quick is None:
         return every
     enough = set(quick())
-    return [case for case in every if case in enough]
+    found = [case for case in every if case in enough]
+    assert found, "none of these fixtures is enough for `make test`"
+    return found
 
 
 class Rounds:

@@ -7,7 +7,7 @@ from flat import SCENARIOS, FlatStage, check_flat, short, translate_flat
 from hypothesis import given
 from hypothesis import strategies as st
 from support import FIXTURES, SEEDS, bytewise, fixture_cases, parse, translate_case
-from sweeps import examples, over, rounds
+from sweeps import examples, over, rounds, smallest
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.policy import Policy
@@ -140,7 +140,7 @@ def test_a_byte_at_a_time_says_the_same_lines(case):
     assert translate_flat(case, chunks=bytewise(case.data))[0] == translate_flat(case)[0]
 
 
-@over(CASES)
+@over(CASES, quick=smallest)
 def test_a_stream_cut_behind_any_line_ends_in_a_result(case):
     for number, cut in enumerate(line_ends(case.data, 4)):
         check_flat(translate_flat(case, EXITS[number % len(EXITS)], case.data[:cut])[0])
@@ -158,7 +158,7 @@ def test_broken_and_shuffled_lines_break_no_rule(case):
 EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"]))
 
 
-@examples(400, shrink=True)
+@examples(150, full_count=400, shrink=True)
 @given(
     verbs=st.lists(st.one_of(VERBS, EXPOSED), max_size=30),
     policy=st.sampled_from([None, Policy(denied=["Denied"], hidden=["Hidden"])]),
@@ -175,7 +175,7 @@ def test_any_order_of_verbs_breaks_no_rule(verbs, policy, code):
     check_flat(stage.bytes, exposed=True)
 
 
-@examples(200, shrink=True)
+@examples(80, full_count=200, shrink=True)
 @given(verbs=st.lists(VERBS, max_size=30), limit=st.sampled_from([0, 60, 400]))
 def test_no_order_is_lost_when_too_much_waits(verbs, limit):
     """What waits is bounded; what is said about a call that is given up on keeps the rules."""

@@ -51,12 +51,14 @@ def test_a_round_of_the_fuzzers_breaks_no_invariant(tmp_path):
     assert book.child_lines() > 15 * ROUNDS
 
 
+@pytest.mark.full
 @settings(long_profile(20), derandomize=True)
 @given(plan=RUNS)
 def test_what_hypothesis_makes_breaks_no_invariant(plan):
     assert [run for run in made(plan) if fault(run)] == []
 
 
+@pytest.mark.full
 def test_every_seed_breaks_no_invariant_as_it_is():
     assert [run for run in seeds() if fault(run)] == []
 

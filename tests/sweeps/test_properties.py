@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import sweeps
 from hypothesis import given
 from hypothesis import strategies as st
 from support import SEEDS, Stage, brief, bytewise, check_frames, check_turns, fixture_cases, result_of
@@ -30,7 +31,7 @@ def check(case: Any, said: bytes, partial: bool) -> list[list[dict[str, Any]]]:
 # -- the same bytes in other pieces -----------------------------------------------------------------------------
 
 
-@over(case for case in CASES if len(case.data) <= BYTEWISE)
+@over((case for case in CASES if len(case.data) <= BYTEWISE), quick=smallest)
 def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
     whole, translation = translate(case)
     pieces, again = translate(case, chunks=bytewise(case.data))
@@ -38,7 +39,7 @@ def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
     assert again.account.report() == translation.account.report()
 
 
-@over(CASES)
+@over(CASES, quick=smallest)
 def test_any_split_says_the_same_as_the_whole(case):
     whole, _ = translate(case, not case.partial)
     for chance in rounds(3, case):
@@ -153,9 +154,9 @@ def check_cut(case: Any, cut: int, child_exit: Exit | None, partial: bool) -> No
     assert result_of(turns[-1])["is_error"], f"cut at {cut} with {child_exit}: no success without an end, but {shown}"
 
 
-@over(CASES)
+@over(CASES, quick=smallest)
 def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
-    for number, cut in enumerate(line_ends(case.data, 25)):
+    for number, cut in enumerate(line_ends(case.data, 25 if sweeps.full else 8)):
         for child_exit in (EXITS[0], EXITS[1 + number % 4]):
             check_cut(case, cut, child_exit, partial=bool(number % 2))
 
@@ -163,7 +164,7 @@ def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
 @over(CASES, quick=smallest)
 def test_a_stream_cut_anywhere_ends_with_one_true_result(case):
     """P10, S1"""
-    for chance in rounds(6, case):
+    for chance in rounds(6 if sweeps.full else 4, case):
         cut = chance.randint(0, len(case.data))
         check_cut(case, cut, chance.choice(EXITS), partial=chance.random() < 0.5)
 
@@ -173,7 +174,7 @@ def test_a_stream_cut_anywhere_ends_with_one_true_result(case):
 
 @over(CASES, quick=smallest)
 def test_repeated_and_swapped_lines_break_no_rule(case):
-    for chance in rounds(6, case):
+    for chance in rounds(6 if sweeps.full else 4, case):
         lines = shuffled(chance, case.data.split(b"\n"))
         partial = chance.random() < 0.5
         check(case, translate(case, partial, data=b"\n".join(lines))[0], partial)
@@ -200,7 +201,7 @@ def test_every_line_twice_breaks_no_rule(case):
 @over((case for case in CASES if case.data), quick=smallest)
 def test_flipped_bytes_break_no_rule(case):
     """P9, P11"""
-    for chance in rounds(8, case):
+    for chance in rounds(8 if sweeps.full else 4, case):
         partial = chance.random() < 0.5
         check(case, translate(case, partial, data=flipped(chance, case.data, chance.randint(1, 12)))[0], partial)
 
@@ -254,7 +255,7 @@ def _drift(event: Any, path: tuple[Any, ...], value: Any, remove: bool) -> None:
 @over((case for case in CASES if case.vendor in SEEDS), quick=smallest)
 def test_a_value_of_the_wrong_type_anywhere_breaks_no_rule(case):
     """Schema drift: vendors rename, drop and retype fields without notice (hostile-input, demands 5 and 21)."""
-    for chance in rounds(25, case):
+    for chance in rounds(25 if sweeps.full else 10, case):
         lines = [line for line in case.data.split(b"\n") if line and len(line) < 8000]
         for _ in range(chance.randint(1, 3)):
             drift(chance, lines)
@@ -351,7 +352,7 @@ def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-@examples(1500, shrink=True)
+@examples(300, full_count=1500, shrink=True)
 @given(
     verbs=st.lists(VERBS, max_size=30),
     limit=st.sampled_from([None, None, 2]),

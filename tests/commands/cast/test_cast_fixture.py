@@ -12,13 +12,14 @@ import pytest
 import support
 from casting import cast_of, cast_of_case
 from support import Case, check_turns, fixture_cases, translate_case
-from sweeps import over
+from sweeps import over, smallest
 
 from shim.commands.cast.fixture import STDIN_BYTES, TO_FILL, cut_fixture, toml
 from shim.core.cast.records import CastError
 
 SECRET = fake_secrets.BARE["github-token"][0]
 ENDED = {"child": 1, "code": 3, "signal": None}
+SMALLEST = smallest()  # before a test has fixtures of its own
 WHOLE = (fixture for fixture in fixture_cases() if "make" not in fixture.facts)
 
 
@@ -47,7 +48,7 @@ def facts_of(folder: str) -> dict[str, Any]:
     return tomllib.loads((Path(folder) / "case.toml").read_text(encoding="utf-8"))
 
 
-@over(WHOLE)
+@over(WHOLE, quick=lambda: SMALLEST)
 def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(case: Case, place: Path, tmp_path: Path) -> None:
     argv = ["-p", "--output-format", "stream-json", "--verbose", *["--include-partial-messages"] * case.partial, "hi"]
     path = written(tmp_path, cast_of_case(case, argv=argv))

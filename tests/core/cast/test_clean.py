@@ -14,7 +14,7 @@ from fake_secrets import INNOCENT, SECRETS, random
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import Case, fixture_cases
-from sweeps import each, over
+from sweeps import each, over, smallest
 
 from shim.core.cast.clean import PLACES, SEAMS, Cleaner
 from shim.core.cast.encoder import PIECE_BYTES, Encoder
@@ -179,7 +179,7 @@ def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
     assert not cleaner.counts and not cleaner.edits
 
 
-@over(fixture_cases())
+@over(fixture_cases(), quick=smallest)
 def test_the_fixtures_are_recorded_as_they_are(tmp_path: Path, case: Case) -> None:
     cast, cleaner = recorded(tmp_path, [("o", case.data)])
     if not cleaner.counts:

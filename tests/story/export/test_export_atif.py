@@ -22,7 +22,7 @@ from exporting import (
     thinking,
 )
 from support import Case, case, fixture_cases
-from sweeps import each, over
+from sweeps import each, over, smallest
 
 from shim.core.cast.records import CastError
 from shim.story.export.atif import DEPTH, export
@@ -35,7 +35,7 @@ def trajectory(folder, cast, *, redact=False):
 
 
 @pytest.mark.parametrize("redact", [False, True])
-@over(fixture_cases())
+@over(fixture_cases(), quick=smallest)
 def test_every_fixture_is_a_valid_trajectory(case: Case, redact: bool, tmp_path) -> None:
     trajectory(tmp_path, cast_of_case(case), redact=redact)
 

@@ -13,7 +13,7 @@ from casting import cast_of_case
 from fake_secrets import SECRETS
 from rich_session import Script, everything, long
 from support import fixture_cases
-from sweeps import each, over
+from sweeps import each, over, smallest
 
 from shim.story.export.html import ASSETS, SCRIPTS, TIMELINE_SPANS, export
 from shim.story.export.sheets import SHORTEST_CHARACTERS, TEXT_CHARACTERS
@@ -227,7 +227,7 @@ def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(exported):
 # -- what is shown --------------------------------------------------------------------------------------------------
 
 
-@over(fixture_cases())
+@over(fixture_cases(), quick=smallest)
 def test_every_fixture_has_its_page(exported, case):
     page = exported(cast_of_case(case))
     steps = page.session["steps"]

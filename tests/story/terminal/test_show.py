@@ -15,7 +15,7 @@ from planting import BAD, SEEN, TRICKS, events, obeyed, planted
 from rich.console import Console
 from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line, unstyled
 from support import Case, case, fixture_cases
-from sweeps import over
+from sweeps import over, smallest
 from telling import INIT, call, delta, result, returned, said, start, text
 
 from shim.core.cast.records import CastError
@@ -347,7 +347,7 @@ def test_the_header_of_a_cast_is_its_title() -> None:
 # -- whatever is recorded ---------------------------------------------------------------------------------------
 
 
-@over(fixture_cases())
+@over(fixture_cases(), quick=smallest)
 def test_whatever_was_recorded_is_drawn_and_not_obeyed(case: Case) -> None:
     cast = cast_of_case(case)
     assert obeyed(drawn(cast)) == []
