@@ -55,17 +55,6 @@ def fault(pattern: str) -> str:
         return ""
 
 
-def beginning(pattern: str) -> str:
-    """The text that everything begins with that a good pattern finds; "" where that differs."""
-    tree = _parser.parse(pattern)
-    found = ""
-    for operator, value in () if tree.state.flags & re.IGNORECASE else tree:
-        if str(operator) != "LITERAL":
-            break
-        found += chr(value)
-    return found
-
-
 def _sequence(parts: Any, before: _Way, flags: int) -> _Way:
     """Parts behind each other; `before` is what is known in front of them."""
     way = before._replace(characters=frozenset(), varies=False)

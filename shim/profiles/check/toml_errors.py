@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
-from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import re
@@ -21,15 +21,16 @@ ENDING_CHARACTERS = 200  # of its end, where a rule asks for a last line
 Keys = tuple[str | int, ...]
 
 
-class Source(NamedTuple):
+class Source:
     """The file of a profile; `text` reads it, which nobody needs until something is wrong.
 
-    `bundled`: our tests have looked at how long its patterns can take.
+    `bundled`: our tests have compiled all of it, and looked at how long its patterns can take.
     """
 
-    path: str
-    text: Callable[[], str]
-    bundled: bool = False
+    def __init__(self, path: str, text: Callable[[], str], *, bundled: bool = False) -> None:
+        self.path = path
+        self.text = text
+        self.bundled = bundled
 
 
 class Spot:

@@ -30,7 +30,7 @@ from typing import Any
 from shim.profiles.check.toml_errors import ENDING_CHARACTERS, SEARCHED_CHARACTERS, Spot
 from shim.profiles.compile.paths import path
 from shim.profiles.compile.source import Function, Subject, literal
-from shim.profiles.run.values import ITEMS
+from shim.profiles.run.values import ITEMS, Pattern
 
 OPERATORS_DEEP = 16  # inside each other
 FIELDS = 100  # of one object, and parts of one operator
@@ -114,13 +114,31 @@ def is_among(value: str, wanted: list[Any], here: Function) -> str:
 
 
 def matches(spot: Spot, value: str, here: Function) -> str:
-    """Whether a pattern is found in a text; a pattern that is only a beginning needs no search."""
+    """Whether a pattern is found in a text; a pattern that is only a text needs no search."""
     text = spot.regex()
     found, again = here.held(value)
-    if text[0] == "^" and not _SIGNS.intersection(text[1:]):
-        return f"({found}.__class__ is str and {again}.startswith({literal(text[1:])}))"
-    search = here.constant(spot.pattern().search)
-    return f"({found}.__class__ is str and {search}({again}, 0, {SEARCHED_CHARACTERS}) is not None)"
+    if _SIGNS.isdisjoint(text.removeprefix("^")):
+        asked = f"{literal(text)} in {again}[:{SEARCHED_CHARACTERS}]"
+        if text[0] == "^":
+            asked = f"{again}.startswith({literal(text[1:])})"
+    else:
+        asked = f"{here.constant(Pattern(text))}.search({again}, 0, {SEARCHED_CHARACTERS}) is not None"
+    return f"({found}.__class__ is str and {asked})"
+
+
+def beginning(regex: str) -> str:
+    """A text with which everything begins that a regular expression finds; "" where that cannot be seen at once."""
+    chooses = "|" in regex.replace("\\\\", "").replace("\\|", "")
+    found, letters = "", iter("" if chooses else regex)
+    for letter in letters:
+        if letter == "\\":
+            letter = next(letters, "a")
+            if letter.isalnum():
+                break
+        elif letter in _SIGNS:
+            return found[:-1] if letter in "*?{" else found
+        found += letter
+    return found
 
 
 def _value(value: Any, here: Function) -> str:
@@ -232,14 +250,12 @@ def _regex(spot: Spot, here: Function, value: str) -> str:
 
 
 def _ending(spot: Spot, here: Function, value: str) -> str:
-    from shim.profiles.check.regular import beginning  # few profiles need it
-
-    found, again = here.held(value)
+    text, (found, again) = spot.regex(), here.held(value)
     end, tail = here.held(f"{again}[-{ENDING_CHARACTERS}:]")
-    search = here.constant(spot.pattern().search)
-    # This is cheaper than a search, and nearly always the answer.
-    first = f"{literal(beginning(spot.text()))} in {end}"
-    return f"({found}.__class__ is str and {first} and {search}({tail}) is not None)"
+    # A look for its beginning is cheaper than a search, and nearly always the answer.
+    first = f"{literal(beginning(text))} in {end}"
+    search = f"{here.constant(Pattern(text))}.search({tail}) is not None"
+    return f"({found}.__class__ is str and {first} and {search})"
 
 
 def _exists(spot: Spot, here: Function, value: str) -> str:
@@ -253,12 +269,11 @@ def _parse(spot: Spot, here: Function, value: str) -> str:
 
 
 def _capture(spot: Spot, here: Function, value: str) -> str:
-    pattern = spot.pattern()
-    return f"captured({value}, {here.constant(pattern)}, {1 if pattern.groups else 0})"
+    return f"captured({value}, {here.constant(Pattern(spot.regex()))})"
 
 
 def _strip(spot: Spot, here: Function, value: str) -> str:
-    return f"stripped({value}, {here.constant(spot.pattern())})"
+    return f"stripped({value}, {here.constant(Pattern(spot.regex()))})"
 
 
 def _unquote(spot: Spot, here: Function, value: str) -> str:

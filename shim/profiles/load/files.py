@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 
 from shim.core.errors import FrontendError
-from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.vendor import Vendor
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.load.vendor import build, merged
@@ -21,12 +21,13 @@ PROFILE_BYTES = 256 * 1024  # the longest bundled one has 8 KB
 ADAPTER = r"([a-z_][a-z0-9_]{0,63}):([A-Za-z_][A-Za-z0-9_]{0,63})"
 
 
-class File(NamedTuple):
+class File:
     """The file of a profile: its table, where it stands, and how a module beside it is imported."""
 
-    table: Mapping[str, Any]
-    source: Source
-    module: Callable[[str], ModuleType]
+    def __init__(self, table: Mapping[str, Any], source: Source, module: Callable[[str], ModuleType]) -> None:
+        self.table = table
+        self.source = source
+        self.module = module
 
 
 Read = Callable[[str], File]

@@ -43,13 +43,13 @@ from collections.abc import Callable
 from importlib import import_module
 
 from shim.core.errors import FrontendError
-from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.typed import Any
 from shim.core.vendor.tools import Tools, vendor_names
 from shim.core.vendor.vendor import Launch, Report, Request, as_stdin
 from shim.core.vendor.versions import VersionProbe, conditions
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.tools import RuledTool
-from shim.profiles.load.prompt import needs_space, place_of, prompt_of, system_prompts
+from shim.profiles.load.prompt import Prompt, needs_space, place_of, system_prompts
 from shim.profiles.load.words import BUNDLED, SWITCHES, TEXTS, part
 
 WORDS = 200  # of one template
@@ -73,25 +73,25 @@ WIDEST = "bypassPermissions"
 STDINS = ("devnull", "pipe")
 
 
-class Template(NamedTuple):
+class Template:
     """A checked `[launch]`; `start` is a vendor's `launch`, the rest are facts for the vendor."""
 
-    programs: tuple[str, ...]
-    start: Callable[[Request], Launch]
-    uses: frozenset[str]
-    variants: tuple[str, ...]
-    probe: Callable[[str], str] | None
-    version: VersionProbe
-    report: Report | None
+    def __init__(self, spot: Spot, name: str, tools: Tools) -> None:
+        spot.table(KEYS)
+        uses: set[str] = set()
+        command, self.programs = _programs(spot)
+        self.variants, self.probe = _variants(spot.at("variants"))
+        self.start: Callable[[Request], Launch] = _start(spot, name, tools, command, self.variants, uses)
+        self.report: Report | None = _report(spot.at("report"), spot.at("argv"), uses)
+        self.version = _version(spot.at("version_probe"))
+        self.uses = frozenset(uses)
 
 
-def template(spot: Spot, name: str, tools: Tools) -> Template:
-    """`[launch]`, compiled."""
-    spot.table(KEYS)
-    command, programs = _programs(spot)
-    prompt = prompt_of(spot.at("prompt"))
-    variants, probe = _variants(spot.at("variants"))
-    uses: set[str] = set()
+def _start(
+    spot: Spot, name: str, tools: Tools, command: tuple[str, ...], variants: tuple[str, ...], uses: set[str]
+) -> Callable[[Request], Launch]:
+    """The template of arguments, compiled; what it depends on is added to `uses`."""
+    prompt = Prompt(spot.at("prompt"))
     argv = spot.at("argv")
     parts = [part(one, uses, prompt, variants) for one in argv.items(WORDS)]
     for one in (word for word in ("prompt", "prompt_file") if (word == "prompt") is (prompt.via == "arg")):
@@ -153,8 +153,7 @@ def template(spot: Spot, name: str, tools: Tools) -> Template:
         given = by_mode.get(request.permission_mode, environment)
         return Launch((*first, *words), stdin, given, unset=unset, pipe=pipe, files=files)
 
-    report = _report(spot.at("report"), argv, uses)
-    return Template(programs, start, frozenset(uses), variants, probe, _version(spot.at("version_probe")), report)
+    return start
 
 
 def _report(spot: Spot, argv: Spot, uses: set[str]) -> Report | None:

@@ -1,14 +1,13 @@
 """Where a prompt goes: into an argument, to stdin, or into a file of ours (`launch` has how a profile says it)."""
 
 from shim.core.errors import FrontendError
-from shim.core.reading.typed import NamedTuple
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Request, as_argument
 from shim.profiles.check.toml_errors import Spot
 
 VIAS, GUARDS, LONGS = ("arg", "stdin", "file"), ("--", "equals", "space", "word", "stdin"), ("stdin", "file", "refuse")
 
 
-class Prompt(NamedTuple):
+class Prompt:
     """`launch.prompt`.
 
     via    one of VIAS
@@ -17,18 +16,13 @@ class Prompt(NamedTuple):
     most   bytes of an argument
     """
 
-    via: str
-    guard: str
-    long: str
-    most: int
-
-
-def prompt_of(spot: Spot) -> Prompt:
-    """The table, checked."""
-    spot.table(("via", "dash_guard", "long", "max_bytes"))
-    via = spot.at("via").choice(VIAS, "stdin")
-    most = int(spot.at("max_bytes").number(1, ARGUMENT_BYTES)) if spot.at("max_bytes") else ARGUMENT_BYTES
-    return Prompt(via, spot.at("dash_guard").choice(GUARDS, "stdin"), spot.at("long").choice(LONGS, "stdin"), most)
+    def __init__(self, spot: Spot) -> None:
+        spot.table(("via", "dash_guard", "long", "max_bytes"))
+        self.via = spot.at("via").choice(VIAS, "stdin")
+        self.guard = spot.at("dash_guard").choice(GUARDS, "stdin")
+        self.long = spot.at("long").choice(LONGS, "stdin")
+        most = spot.at("max_bytes")
+        self.most = int(most.number(1, ARGUMENT_BYTES)) if most else ARGUMENT_BYTES
 
 
 def system_prompts(request: Request, uses: set[str]) -> tuple[str, str, list[str]]:

@@ -54,7 +54,7 @@ from shim.core.vendor.tools import Tools
 from shim.core.vendor.vendor import Vendor
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.compile.tools import tools
-from shim.profiles.load.launch import of_modes, overruled_by, template
+from shim.profiles.load.launch import Template, of_modes, overruled_by
 
 if TYPE_CHECKING:
     from shim.core.vendor.translator import Translator
@@ -101,7 +101,7 @@ def build(
         raise spot.at("id").refused(f"{name!r}, as its file is called")
     known = tools(spot.at("tools"), spot.at("other_tools"), spot.at("unknown_tools"), name)
     launch, own = spot.at("launch"), spot.at("stream")
-    made = template(launch, name, known)
+    made = Template(launch, name, known)
     translates = _translates(spot, adapter, lambda: _stream(spot, known, trace))
     if not source.bundled or trace is not None:
         translates()

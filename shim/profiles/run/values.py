@@ -3,7 +3,6 @@
 A value that is not there is None, and every operator takes that.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -145,13 +144,31 @@ def there(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def captured(found: Any, pattern: re.Pattern[str], group: int) -> str | None:
-    """What a group of a pattern found in a text."""
+class Pattern:
+    """A regular expression of a profile. It is compiled at its first use: many are for what hardly ever happens."""
+
+    search: Any
+    sub: Any
+    finditer: Any
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __getattr__(self, name: str) -> Any:
+        import re
+
+        made = re.compile(self.text)
+        self.search, self.sub, self.finditer = made.search, made.sub, made.finditer
+        return getattr(made, name)
+
+
+def captured(found: Any, pattern: Pattern) -> str | None:
+    """What the first group of a pattern, or all of it, found in a text."""
     hit = pattern.search(found, 0, SEARCHED_CHARACTERS) if found.__class__ is str else None
-    return hit[group] if hit else None
+    return hit[1 if hit.re.groups else 0] if hit else None
 
 
-def stripped(found: Any, pattern: re.Pattern[str]) -> Any:
+def stripped(found: Any, pattern: Pattern) -> Any:
     """A text without what a pattern finds at its two ends; another value as it is."""
     if found.__class__ is not str:
         return found

@@ -7,7 +7,7 @@ import pytest
 from shim.core.errors import FrontendError
 from shim.core.reading.account import Account
 from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS, Source, Spot
-from shim.profiles.compile.fields import field
+from shim.profiles.compile.fields import beginning, field
 from shim.profiles.compile.source import Function
 from shim.profiles.run.values import ITEMS, NAMES, unquoted
 
@@ -249,3 +249,30 @@ def test_a_list_without_end_is_walked_to_a_limit():
 )
 def test_a_command_without_its_shell(command, inner):
     assert unquoted(command) == inner
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (r"\[exit:-?[1-9]\d* \| ", "[exit:"),
+        ("abc", "abc"),
+        ("ab*", "a"),
+        ("a|b", ""),
+        ("ax|ay", ""),
+        ("^ab", ""),
+        ("(?i)ab", ""),
+        ("(?i:a)b", ""),
+        ("(ab)c", ""),
+        (".", ""),
+        ("", ""),
+        (r"a\d", "a"),
+        (r"a\.b+c", "a.b"),
+        ("ab{0,2}", "a"),
+        ("ab?", "a"),
+        (r"a\\|b", ""),
+        ("ab$", "ab"),
+        ("a\\", "a"),
+    ],
+)
+def test_what_everything_begins_with_that_a_pattern_finds(pattern, expected):
+    assert beginning(pattern) == expected

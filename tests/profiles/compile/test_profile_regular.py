@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.profiles.check.regular import CUT, SHARED, beginning, fault
+from shim.profiles.check.regular import CUT, SHARED, fault
 from shim.profiles.load.files import packaged
 from shim.vendors import PROFILES
 
@@ -76,22 +76,3 @@ def test_the_patterns_of_the_bundled_profiles_are_found():
 def test_a_broken_pattern_is_somebody_elses_affair():
     for pattern in ("(", ")", "a)+b+", "[", "{", "a{", "*", "(?", "\\", "a{,}b{}", "(?P<x>a)(?P=x)+b+"):
         fault(pattern)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        (r"\[exit:-?[1-9]\d* \| ", "[exit:"),
-        ("abc", "abc"),
-        ("ab*", "a"),
-        ("a|b", ""),
-        ("ax|ay", "a"),
-        ("^ab", ""),
-        ("(?i)ab", ""),
-        ("(?i:a)b", ""),
-        ("(ab)c", ""),
-        (".", ""),
-    ],
-)
-def test_what_everything_begins_with_that_a_pattern_finds(pattern, expected):
-    assert beginning(pattern) == expected
