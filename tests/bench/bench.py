@@ -31,6 +31,8 @@ TURN_ARGUMENTS = ["-p", "hi", "--output-format", "stream-json", "--verbose"]
 DELTAS = 100_000
 SLICE = 2 * MEGABYTE  # small, so that floor and translation meet the same weather
 MEMORY_GOAL = 60
+# The streams whose memory and redaction is measured: one vendor of each kind, because each takes minutes.
+LONG = ["acai", "acai-2026", "codex", "cursor", "cursor-deltas", "pi", "qwen"]
 
 # Starts a command from a process smaller than anything measured: the peak memory reported for a child is
 # never below the size of the process that started it.
@@ -349,7 +351,7 @@ def memory(table: Table, options: argparse.Namespace, folder: str) -> None:
     """Part c."""
     table.head("c  peak memory of `shim translate` reading a pipe")
     table.row("bare python -I -c pass", f"{run(BARE, folder).kilobytes / 1024:.1f} MB")
-    for key in options.streams:
+    for key in options.long_streams:
         turn = long_turn(STREAMS[key], options.memory_size * MEGABYTE)
         name = f"{key}, {options.memory_size} MB stream"
         table.attempt(name, peak, STREAMS[key].vendor, turn, MEMORY_GOAL, folder)
@@ -397,7 +399,7 @@ def redaction(table: Table, options: argparse.Namespace, folder: str) -> None:
     size = min(options.size, 50)
     table.head(f"d  redaction: CPU with `redact = all`, times without; {size} MB of each stream, by turns")
     path = os.path.join(folder, "stream.ndjson")
-    for name in options.streams:
+    for name in options.long_streams:
         for partial in (False, True):
             blocks = long_turn(STREAMS[name], size * MEGABYTE)
             table.attempt(name, redaction_cost, STREAMS[name], partial, blocks, path)
@@ -419,11 +421,14 @@ def main() -> int:
         return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="a,b,c,d", help="parts, as in --only a,c")
-    parser.add_argument("--streams", default=",".join(STREAMS), help="streams, as in --streams pi,qwen")
+    parser.add_argument(
+        "--streams", help="streams, as in --streams pi,qwen; without it all, and LONG in the parts c and d"
+    )
     parser.add_argument("--size", type=int, default=200, help="MB of each stream (part a)")
     parser.add_argument("--quick", action="store_true", help="10 MB, fewer rounds: while developing")
     options = parser.parse_args()
-    options.streams = options.streams.split(",")
+    options.long_streams = options.streams.split(",") if options.streams else LONG
+    options.streams = options.streams.split(",") if options.streams else list(STREAMS)
     options.rounds, options.command_rounds, options.starts, options.memory_size = 5, 3, 25, 1000
     if options.quick:
         options.size = min(options.size, 10)

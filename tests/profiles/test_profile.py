@@ -11,9 +11,11 @@ from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
 from shim.core.vendor.translator import Translator
 from shim.profiles.check.toml_errors import Source, line_of
+from shim.profiles.load.files import File, packaged
+from shim.profiles.load.files import vendor as described
 from shim.profiles.load.vendor import build, merged
 from shim.profiles.profile import ProfileTranslator
-from shim.vendors import VENDORS, find
+from shim.vendors import PROFILES, VENDORS, find
 
 SAY = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\nblock = "id"\n'
 WHOLE = '[[event]]\nmatch = { type = "whole" }\nemit = "text"\ntext = "words"\nblock = "id"\nmode = "final"\n'
@@ -509,6 +511,17 @@ def test_the_line_of_a_key_is_found_through_headers_and_arrays():
 # -- the bundled ones ------------------------------------------------------------------------------------------------
 
 BUNDLED = [name for name, place in VENDORS.items() if place.endswith(".toml")]
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_profile_passes_the_checks_of_a_users(name):
+    """It is not checked when it is loaded."""
+
+    def read(place):
+        file = packaged(place)
+        return File(file.table, Source(file.source.path, file.source.text), file.module)
+
+    assert described(name, f"{name}.toml", read, PROFILES).name == name
 
 
 @pytest.mark.parametrize("name", BUNDLED)

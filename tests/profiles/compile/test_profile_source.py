@@ -1,0 +1,136 @@
+"""What a profile says is data: whatever its words are, none of them becomes code."""
+
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from profiling import lines_of, profiled, result_line
+
+from shim.profiles.check.toml_errors import Source, Spot
+from shim.profiles.compile.arguments import change
+from shim.profiles.compile.conditions import all_of, conditions
+from shim.profiles.compile.fields import field
+from shim.profiles.compile.source import Function, literal
+from shim.profiles.run.values import ITEMS, NAMES
+
+HOSTILE = [
+    "']) or exit()",
+    '"); exit(); ("',
+    "\\",
+    "\\'",
+    "{engine}",
+    "\n    exit()",
+    "#",
+    "%s",
+    "\u2028",
+    "é",
+    "k0",
+    "event",
+]
+WORDS = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+KEYS = WORDS.filter(lambda text: text and "'" not in text and "|" not in text and "\0" not in text)
+
+
+def spot(value):
+    return Spot(Source("own.toml", lambda: ""), value, ("event", 0, "text"))
+
+
+def value(spec, event):
+    here = Function("engine, event")
+    here.line(f"return {field(spot(spec), here)}")
+    return here.made("value", NAMES)(None, event)
+
+
+@settings(deadline=None)
+@given(WORDS)
+@example("\udc80")
+def test_a_literal_is_itself_again(word):
+    assert eval(literal(word)) == word and literal(word).isascii()
+
+
+@settings(deadline=None)
+@given(KEYS, WORDS)
+def test_a_key_of_any_letters_is_a_key(key, word):
+    assert value(f"a.'{key}'", {"a": {key: word}}) == word
+    assert value(f"a.'{key}'.'{key}'", {"a": {key: {key: word}}}) == word
+    assert value(f"'{key}'[*].'{key}'", {key: [{key: word}]}) == [word]
+
+
+@settings(deadline=None)
+@given(WORDS, WORDS)
+def test_a_word_of_any_letters_is_a_word(one, other):
+    event = {"x": one}
+    assert value({"const": one}, event) == one
+    assert value({"path": "x", "in": [one]}, event) is True
+    assert value({"path": "x", "in": [one, other]}, event) is True
+    assert value({"path": "x", "not_in": [other]}, event) is (one != other)
+    assert value({"path": "x", "map": {one: other}}, event) == other
+    assert value({"path": "y", "default": other}, event) == other
+    assert value({"join": ["x", {"const": other}], "sep": one}, event) == one + one + other
+    assert value({"object": {one: "x", other: "x"}}, event) == {one: one, other: one}
+    beginning = re.escape(one)
+    if one and "\0" not in one:
+        assert value({"path": "x", "regex": "^" + beginning}, event) is True
+        assert value({"path": "x", "ending": beginning}, event) is True
+
+
+@settings(deadline=None)
+@given(KEYS, WORDS)
+def test_a_condition_of_any_letters_is_a_condition(key, word):
+    here = Function("engine, event")
+    asked = {f"'{key}'": word, "b": {"in": [word, "x"]}}
+    here.line(f"return {all_of(conditions(spot(asked)), here)}")
+    holds = here.made("holds", NAMES)
+    assert holds(None, {key: word, "b": word}) and not holds(None, {key: word + "x", "b": word})
+
+
+@settings(deadline=None)
+@given(KEYS, WORDS.filter(lambda text: text and "\0" not in text))
+def test_arguments_of_any_letters_are_arguments(key, name):
+    table = {"name": name, "args": {key: f"'{key}'"}, "add": {name: key}}
+    assert change(spot(table), [])({key: "v"}) == (name, {key: "v"} | {name: key})
+
+
+def test_a_deep_path_is_walked():
+    event: object = "found"
+    for _ in range(140):
+        event = {"a": event}
+    assert value(".".join("a" * 140), event) == "found"
+    assert value(".".join("a" * 139) + "[0]", event) is None
+    inner: object = "x"
+    for _ in range(90):
+        inner = [inner]
+    assert value("a" + "[0]" * 90, {"a": inner}) == "x"
+    assert len(value("a[*]" + "[0]" * 20, {"a": [inner] * (ITEMS + 1)})) == ITEMS
+
+
+RULES = "".join(
+    f'[[event]]\nmatch = {{ type = "t", "of.kind" = "{kind}" }}\nemit = "text"\ntext = "of.{kind}"\n'
+    for kind in "abcdefg"
+)
+
+
+@pytest.mark.parametrize("kind", [*"abcdefg"])
+def test_many_rules_for_one_type_are_sorted_by_what_tells_them_apart(kind):
+    end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
+    events = [{"type": "t", "of": {"kind": kind, kind: f"said {kind}"}}, {"type": "end"}]
+    assert result_line(lines_of(profiled(RULES + end), *events))["result"] == f"said {kind}"
+
+
+@pytest.mark.parametrize("of", [{"kind": "z"}, {"kind": 3}, {"kind": ["a"]}, {"kind": None}, {}, None, "a"])
+def test_what_none_of_the_sorted_rules_takes_is_unknown(of):
+    end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
+    lines = lines_of(profiled(RULES + end), {"type": "t", "of": of}, {"type": "end"})
+    assert result_line(lines)["shim"]["unknown_events"] == {"t": 1}
+
+
+def test_a_rule_for_any_second_key_keeps_its_place_among_the_sorted():
+    loud = '[[event]]\nmatch = { type = "t", loud = true }\nemit = "text"\ntext = "upper"\n'
+    end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
+    first = profiled(loud + RULES + end)
+    last = profiled(RULES + loud + end)
+    event = {"type": "t", "loud": True, "upper": "LOUD", "of": {"kind": "a", "a": "soft"}}
+    assert [result_line(lines_of(one, event, {"type": "end"}))["result"] for one in (first, last)] == ["LOUD", "soft"]
+    event["of"] = {"kind": "z"}
+    assert result_line(lines_of(last, event, {"type": "end"}))["result"] == "LOUD"
