@@ -78,7 +78,7 @@ P18 MUST
     test_conversation.py::test_a_turn_that_is_terminated_is_closed_and_its_child_ended
     test_conversation.py::test_a_process_that_belongs_to_nobody_is_ended_too
     test_conversation.py::test_what_reads_or_writes_our_pipes_ends_when_we_are_killed
-    test_passthrough_loop.py::test_a_terminated_relay_ends_its_child
+    test_passthrough_loop.py::test_a_pass_through_that_is_terminated_ends_its_child
 P19 SHOULD
     test_conversation.py::test_a_frontend_that_crashes_takes_a_silent_child_with_it
     test_message_loop.py::test_a_reader_that_closes_our_stdout_ends_the_child
