@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.cast.records import DAMAGE, SUFFIX, CastError
-from shim.core.cast.verify import Finding, verify
+from shim.core.cast.verify import CastFinding, verify
 from shim.recording.rewrite import Rewritten, rewrite
 from shim.recording.search import Search
 
@@ -28,7 +28,7 @@ def cast_paths(given: Iterable[str]) -> Iterator[str]:
         yield from (os.path.join(path, name) for name in names)
 
 
-class Checked(NamedTuple):
+class VerifiedCast(NamedTuple):
     """What `verify` found in a file, JSON-ready.
 
     `state` is intact, damaged, cut off or unreadable. `chained`: every checkpoint in the file matches. `cut`: the last
@@ -45,7 +45,7 @@ class Checked(NamedTuple):
     left_out: int = 0
 
 
-def verify_cast(path: str) -> Checked:
+def verify_cast(path: str) -> VerifiedCast:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -53,9 +53,9 @@ def verify_cast(path: str) -> Checked:
         finally:
             os.close(descriptor)
     except OSError as error:
-        finding = Finding(0, 0, DAMAGE, "unreadable", f"cannot be read: {error.strerror}")
-        return Checked(path, "unreadable", findings=[finding._asdict()])
-    return Checked(
+        finding = CastFinding(0, 0, DAMAGE, "unreadable", f"cannot be read: {error.strerror}")
+        return VerifiedCast(path, "unreadable", findings=[finding._asdict()])
+    return VerifiedCast(
         path,
         verifier.state,
         verifier.chained,

@@ -258,7 +258,6 @@ class Recorder:
         return self._ending(at, {"kind": "limit", "bytes": self._most})
 
     def _ending(self, at: float, note: Mapping[str, Any] | None) -> bytes:
-        """The last lines."""
         self._whole = True
         lines = [self._encoder.rests(at)]
         if note is not None:
@@ -325,7 +324,6 @@ class Track:
             self._end()
 
     def signalled(self, name: str) -> None:
-        """A signal that was sent to it."""
         self._recorder.note("signal", child=self._number, signal=name)
 
     def ended(self, how: Exit) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain
 
 from shim.core.cast.records import CastError, Record
-from shim.core.cast.script import Script, Step
+from shim.core.cast.script import Script, ScriptStep
 from shim.core.cast.words import REPORT, from_message, of_child, of_frontend
 from shim.core.reading.account import printable
 from shim.core.reading.lines import LineSplitter
@@ -97,7 +97,7 @@ class Player:
         self._clock = clock
         self._due = clock()
 
-    def play(self) -> Step:
+    def play(self) -> ScriptStep:
         """Play to the end; the last step."""
         script = self._script
         while True:

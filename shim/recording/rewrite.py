@@ -14,7 +14,7 @@ import orjson
 
 from shim.core.cast.clean import Cleaner, Edit, Search, edited
 from shim.core.cast.encoder import Chain, coded
-from shim.core.cast.records import CHECKPOINT, LINE_BYTES, CastError, Line, read_header, read_line
+from shim.core.cast.records import CHECKPOINT, LINE_BYTES, CastError, CastLine, read_header, read_line
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import redact_argv
 from shim.state.files import open_regular, replace, write_all, write_new
@@ -52,7 +52,7 @@ def rewrite(source: str, target: str | None = None, search: Search | None = None
         first.close()
     cleaner, numbers, splitter = Cleaner(search), count(), LineSplitter(LINE_BYTES)
 
-    def changed(line: Line, raw: bytes) -> bytes:
+    def changed(line: CastLine, raw: bytes) -> bytes:
         if line.letter == HEADER:
             return _header(raw, cleaner)
         if not line.streamed:
@@ -75,7 +75,7 @@ def sweep(path: str, edits: Mapping[int, Sequence[Edit]], status: os.stat_result
     """
     numbers = count()
 
-    def changed(line: Line, raw: bytes) -> bytes:
+    def changed(line: CastLine, raw: bytes) -> bytes:
         if line.letter == HEADER:
             return orjson.dumps({**orjson.loads(raw), "swept": True})
         if not line.streamed or (number := next(numbers)) not in edits:
@@ -91,7 +91,7 @@ def sweep(path: str, edits: Mapping[int, Sequence[Edit]], status: os.stat_result
 # -- lines ---------------------------------------------------------------------------------------------------------
 
 HEADER = "header"  # the letter of the first line
-Lines: TypeAlias = Iterator[tuple[Line, bytes]]  # a line as it was read, and its bytes
+Lines: TypeAlias = Iterator[tuple[CastLine, bytes]]  # a line as it was read, and its bytes
 
 
 def _lines(file: int, splitter: LineSplitter) -> Lines:
@@ -101,14 +101,14 @@ def _lines(file: int, splitter: LineSplitter) -> Lines:
         for raw in splitter.feed(chunk):
             if not begun:
                 begun = bool(read_header(raw))
-                yield Line(HEADER), raw
+                yield CastLine(HEADER), raw
             elif raw:
                 yield read_line(raw), raw
     if not begun:
         read_header(b"")
 
 
-def _again(line: Line, raw: bytes, data: bytes) -> bytes:
+def _again(line: CastLine, raw: bytes, data: bytes) -> bytes:
     """A record with the same time and other data."""
     return b"%s,%s]" % (raw[: raw.index(b",")], coded(line.letter, data, "" if line.whole else "-"))
 
@@ -147,7 +147,7 @@ def _command(fact: Any) -> Any:
 
 def _copy(
     lines: Lines,
-    changed: Callable[[Line, bytes], bytes],
+    changed: Callable[[CastLine, bytes], bytes],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bytes]:
     """The bytes of the new file."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from shim.core.cast.records import CastError
-from shim.core.cast.seams import Span
+from shim.core.cast.seams import SecretSpan
 from shim.core.reading.account import printable
 
 PATTERNS = 100  # of either kind, in one search
@@ -37,7 +37,7 @@ class Search:
             words = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
             self._searched.insert(0, (re.compile(words), TEXT_MARK))
 
-    def __call__(self, text: str) -> list[Span]:
+    def __call__(self, text: str) -> list[SecretSpan]:
         """The places that are found, each with its replacement."""
         signal.setitimer(signal.ITIMER_REAL, SEARCH_SECONDS)
         try:

@@ -13,14 +13,14 @@ _NEW_FILE = "@@ -0,0 +1,"  # adds nothing to the lines of a new file
 _SIGNS: dict[str, Sign] = {" ": " ", "+": "+", "-": "-"}
 
 
-class Line(NamedTuple):
+class DiffLine(NamedTuple):
     """A line of a difference, without its end."""
 
     sign: Sign
     text: str
 
 
-def edit_of(step: Step) -> list[Line] | None:
+def edit_of(step: Step) -> list[DiffLine] | None:
     """The lines of a call's change; None if it edits nothing."""
     if step.name not in _EDITORS:
         return None
@@ -31,23 +31,22 @@ def edit_of(step: Step) -> list[Line] | None:
         return None
 
 
-def _patched(extra: Mapping[str, Any]) -> Iterator[Line]:
-    """The lines of a structured patch."""
+def _patched(extra: Mapping[str, Any]) -> Iterator[DiffLine]:
     for hunk in extra.get("structuredPatch") or ():
         numbers = [int(hunk[key]) for key in ("oldStart", "oldLines", "newStart", "newLines")]
-        yield Line("@", "@@ -{},{} +{},{} @@".format(*numbers))
+        yield DiffLine("@", "@@ -{},{} +{},{} @@".format(*numbers))
         for line in hunk["lines"]:
             if line[:1] in _SIGNS:
-                yield Line(_SIGNS[line[0]], line[1:])
+                yield DiffLine(_SIGNS[line[0]], line[1:])
 
 
-def _asked(step: Step, extra: Mapping[str, Any]) -> Iterator[Line]:
+def _asked(step: Step, extra: Mapping[str, Any]) -> Iterator[DiffLine]:
     """The change as the arguments describe it. Places in the file may be unknown; a gap stands between two of them."""
     difference = diff_of(step.name, step.input, extra.get("originalFile"))
     for count, line in enumerate(difference.split("\n") if difference else ()):
         if line[:1] in _SIGNS:
-            yield Line(_SIGNS[line[0]], line[1:])
+            yield DiffLine(_SIGNS[line[0]], line[1:])
         elif line != "@@" and not line.startswith(_NEW_FILE):
-            yield Line("@", line)
+            yield DiffLine("@", line)
         elif count:
-            yield Line("@", "…")
+            yield DiffLine("@", "…")

@@ -32,7 +32,6 @@ def tokens_cached(counts: Mapping[str, Any]) -> int:
 
 
 def tokens_out(counts: Mapping[str, Any]) -> int:
-    """All output tokens."""
     return _count(counts, "output_tokens")
 
 

@@ -92,7 +92,6 @@ class Cast:
             self.close()
 
     def close(self) -> None:
-        """Close the file."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
@@ -134,7 +133,6 @@ class Teller:
         return sum(splitter.skipped for splitter in self._splitters.values())
 
     def feed(self, record: Record) -> list[Change]:
-        """The changes of a record."""
         self._at = at = record.at
         letter = record.letter
         if letter == "i":
@@ -154,7 +152,6 @@ class Teller:
         return changes
 
     def close(self) -> list[Change]:
-        """The cast is at its end."""
         changes = [] if self._asked else self._ask()
         for splitter in self._splitters.values():
             splitter.close()

@@ -68,7 +68,6 @@ class Totals:
     repairs: dict[str, int] = field(default_factory=dict)
 
     def called(self, outcome: str, number: int = 1) -> None:
-        """Count calls with this outcome."""
         self.failed_calls += number * (outcome == "failed")
         self.denied_calls += number * (outcome == "denied")
 
@@ -96,7 +95,6 @@ class OpenBlock:
         self.size = 0
 
     def add(self, fragment: str) -> None:
-        """Add a fragment."""
         if self.size < STEP_CHARACTERS:
             self.parts.append(fragment[: STEP_CHARACTERS - self.size])
         self.size += len(fragment)

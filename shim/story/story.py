@@ -393,6 +393,5 @@ def _blocks(content: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _mapping(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A call's input."""
     value = block.get("input")
     return value if isinstance(value, Mapping) else {} if value is None else {"input": value}

@@ -40,7 +40,6 @@ class Timeline:
         self.spending, self._since = on, max(at, begin)
 
     def call(self, begin: float, end: float, step: int) -> None:
-        """A call is over."""
         self._add(Span("tool", begin, max(begin, end), step))
 
     def _stretch(self, span: Span) -> None:

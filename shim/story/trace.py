@@ -19,7 +19,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
-class Reply:
+class ModelReply:
     """One answer of the model. Times are seconds since the beginning: `at` when it was asked, `first` when it began
     to speak, `until` when it was over. `parts` are its texts, thoughts and calls in their order.
 
@@ -44,11 +44,9 @@ class Reply:
 
     @property
     def calls(self) -> list[Step]:
-        """The tools that it called."""
         return [part for part in self.parts if part.kind == "call"]
 
     def text(self, kind: str = "text") -> str:
-        """What it said or thought."""
         return "\n\n".join(part.text for part in self.parts if part.kind == kind and part.text)
 
     @property
@@ -57,7 +55,7 @@ class Reply:
         return self.closed and all(part.until is not None for part in self.parts)
 
 
-Item = Reply | Step
+Item = ModelReply | Step
 
 
 class _Lane:
@@ -66,13 +64,13 @@ class _Lane:
     def __init__(self, since: float) -> None:
         self.since = since
         self.items: deque[Item] = deque()
-        self.reply: Reply | None = None
+        self.reply: ModelReply | None = None
 
     def take(self, everything: bool) -> Iterator[Item]:
         items = self.items
         while items:
             head = items[0]
-            if isinstance(head, Reply) and not (head.done or everything or len(items) > HELD):
+            if isinstance(head, ModelReply) and not (head.done or everything or len(items) > HELD):
                 return
             yield items.popleft()
 
@@ -112,7 +110,7 @@ class Replies:
                 self._count(reply, inner.get("usage"), whole=True)
             reply.until = max(at, reply.until)
 
-    def _count(self, reply: Reply, usage: Any, *, whole: bool) -> None:
+    def _count(self, reply: ModelReply, usage: Any, *, whole: bool) -> None:
         """Add the tokens of a reply; a line that knows fewer than the one before changes nothing."""
         if not isinstance(usage, Mapping):
             return
@@ -122,14 +120,14 @@ class Replies:
                 reply.usage[name] = count
         reply.whole = reply.whole or (whole and bool(reply.usage.get("output_tokens")))
 
-    def _reply(self, at: float, parent: str) -> Reply | None:
+    def _reply(self, at: float, parent: str) -> ModelReply | None:
         return self._lane(at, parent).reply
 
-    def _begin(self, at: float, parent: str, identity: str) -> Reply:
+    def _begin(self, at: float, parent: str, identity: str) -> ModelReply:
         lane = self._lane(at, parent)
         self._close(lane, at)
         self.replies += 1
-        reply = Reply(self.replies, self.results + 1, min(lane.since, at), at, identity=identity, parent=parent)
+        reply = ModelReply(self.replies, self.results + 1, min(lane.since, at), at, identity=identity, parent=parent)
         lane.reply = reply
         lane.items.append(reply)
         return reply
@@ -140,7 +138,6 @@ class Replies:
             lane.reply = None
 
     def turn_over(self, at: float) -> None:
-        """Close all replies."""
         for lane in self._lanes.values():
             self._close(lane, at)
             lane.since = at
@@ -154,7 +151,6 @@ class Replies:
         return lane
 
     def sort(self, at: float, changes: Iterable[Change]) -> None:
-        """Sort the changes of a story."""
         for what, step, _ in changes:
             if step.kind in ("text", "thinking", "call"):
                 if what == "begin":
@@ -189,11 +185,9 @@ class Trace(Story):
         self.replies = Replies()
 
     def prompt(self, at: float, content: Any) -> list[Change]:
-        """Somebody asks."""
         return self._sort_too(at, super().prompt(at, content))
 
     def note(self, at: float, fact: Mapping[str, Any]) -> list[Change]:
-        """A note of the recorder's."""
         return self._sort_too(at, super().note(at, fact))
 
     def sent(self, at: float, event: Mapping[str, Any]) -> list[Change]:
@@ -202,7 +196,6 @@ class Trace(Story):
         return changes if event.get("type") == "user" else self._sort_too(at, changes)
 
     def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
-        """One of Claude's events."""
         kind = event.get("type")
         if kind in ("assistant", "stream_event"):
             self.replies.about(at, event)
@@ -213,7 +206,6 @@ class Trace(Story):
         return changes
 
     def close(self, at: float) -> list[Change]:
-        """Nothing more happens."""
         changes = self._sort_too(at, super().close(at))
         self.replies.turn_over(at)
         return changes
@@ -223,7 +215,7 @@ class Trace(Story):
         return changes
 
 
-class Traced:
+class TracedCast:
     """A cast that is read once as a trace. CastError if it cannot be read."""
 
     def __init__(self, path: str) -> None:
@@ -260,7 +252,6 @@ class Traced:
 
     @property
     def session(self) -> str:
-        """The session's id, or ""."""
         return str(self.trace.replies.facts.get("session_id") or "")
 
     @property

@@ -8,7 +8,7 @@ from telling import call, text
 
 from shim.story.reading import Teller
 from shim.story.story import Story
-from shim.story.trace import HELD, LANES, Reply, Trace
+from shim.story.trace import HELD, LANES, ModelReply, Trace
 
 START = {"type": "stream_event", "event": {"type": "message_start", "message": {"id": "m1", "model": "m-1"}}}
 STOP = {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}}
@@ -24,7 +24,7 @@ def traced(*events):
 
 
 def replies(items, lane=""):
-    return [item for name, item in items if isinstance(item, Reply) and name == lane]
+    return [item for name, item in items if isinstance(item, ModelReply) and name == lane]
 
 
 def test_blocks_of_one_message_are_one_reply():
@@ -114,7 +114,7 @@ def test_lanes_are_bounded():
     trace.close(1.0)
     items = trace.replies.take()
     assert len({lane for lane, _ in items}) <= LANES + 2
-    assert sum(isinstance(item, Reply) for _, item in items) == LANES + 50
+    assert sum(isinstance(item, ModelReply) for _, item in items) == LANES + 50
 
 
 @over(fixture_cases(), quick=smallest)
@@ -134,6 +134,6 @@ def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
             )
     plain, trace = stories
     assert isinstance(trace, Trace)
-    found = [item for _, item in trace.replies.take() if isinstance(item, Reply)]
+    found = [item for _, item in trace.replies.take() if isinstance(item, ModelReply)]
     assert sorted((part.kind, part.call, part.text) for reply in found for part in reply.parts) == words
     assert trace.totals == plain.totals

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from casting import Moment, cast_of, read_cast
 
-from shim.core.cast.script import Script, Step
+from shim.core.cast.script import Script, ScriptStep
 from shim.core.cast.words import of_child
 from shim.recording.replay import Event, Player
 
@@ -77,7 +77,7 @@ class Room:
         """What Player says."""
         self.said.append((round(self.now, 3), letter, data))
 
-    def play(self, script: Script, speed: float = 1.0, max_gap: float | None = None) -> Step:
+    def play(self, script: Script, speed: float = 1.0, max_gap: float | None = None) -> ScriptStep:
         """To the end."""
         player = Player(script, hear=self.hear, write=self.write, speed=speed, max_gap=max_gap, clock=lambda: self.now)
         return player.play()

@@ -193,7 +193,6 @@ class _Running:
                 self._process.stdin.flush()
 
     def signal(self, name: str) -> None:
-        """Send it a recorded signal."""
         if self._process.poll() is None:
             self._process.send_signal(getattr(signal, name))
 

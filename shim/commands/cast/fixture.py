@@ -32,7 +32,7 @@ BYTES, FACTS, GOLDEN, REDACTED = "vendor.ndjson", "case.toml", "claude.ndjson", 
 _OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-class Run(NamedTuple):
+class RecordedChild(NamedTuple):
     """One child of a cast: its number (from 0), its start, and the number of bytes that it printed."""
 
     ordinal: int
@@ -73,7 +73,7 @@ class Facts:
         elif record.letter == "x":
             self.ended = child_exit(record.fact)
 
-    def case(self, header: Header, vendor: str, run: Run, partial: bool) -> str:
+    def case(self, header: Header, vendor: str, run: RecordedChild, partial: bool) -> str:
         """case.toml."""
         gaps = [*self.gaps]
         if self.ended is None:
@@ -150,7 +150,7 @@ def cut_fixture(
         raise
 
 
-def _make(folder: str, path: str, redact: bool, run: Run, vendor: str, facts: Facts) -> Made:
+def _make(folder: str, path: str, redact: bool, run: RecordedChild, vendor: str, facts: Facts) -> Made:
     redacted: Mapping[str, int] = {}
     if redact:
         path, source = os.path.join(folder, REDACTED), path
@@ -195,7 +195,6 @@ def _create(folder: str, name: str) -> BinaryIO:
 
 
 def _remove(folder: str) -> None:
-    """Remove an unfinished folder."""
     for name in (BYTES, FACTS, GOLDEN, REDACTED):
         remove(os.path.join(folder, name))
     try:
@@ -204,22 +203,22 @@ def _remove(folder: str) -> None:
         pass
 
 
-def _runs(path: str) -> Iterator[Run]:
+def _runs(path: str) -> Iterator[RecordedChild]:
     """The children of a cast, in order."""
     ordinal, size = -1, 0
     started: Mapping[str, Any] = {}
     for record in Cast(path).records():
         if record.letter == "s":
             if ordinal >= 0:
-                yield Run(ordinal, started, size)
+                yield RecordedChild(ordinal, started, size)
             ordinal, started, size = ordinal + 1, record.fact, 0
         elif record.letter == "o":
             size += len(record.data)
     if ordinal >= 0:
-        yield Run(ordinal, started, size)
+        yield RecordedChild(ordinal, started, size)
 
 
-def _records(path: str, run: Run) -> Iterator[Record]:
+def _records(path: str, run: RecordedChild) -> Iterator[Record]:
     """The records of a child after its start."""
     ordinal, inside = -1, False
     for record in Cast(path).records():
@@ -231,7 +230,7 @@ def _records(path: str, run: Run) -> Iterator[Record]:
             inside = record.letter != "x"
 
 
-def _chosen(path: str, runs: list[Run], child: int | None, turn: int | None) -> Run:
+def _chosen(path: str, runs: list[RecordedChild], child: int | None, turn: int | None) -> RecordedChild:
     fit = [run for run in runs if child in (None, run.facts.get("child")) and turn in (None, run.facts.get("turn"))]
     if len(fit) == 1:
         return fit[0]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from shim.commands.cast.summary import Calls, Statistic, Times, by_time
+from shim.commands.cast.summary import CallCounts, Statistic, Times, by_time
 from shim.story.export.html import render
 from shim.story.figures import dollars, duration, tokens_in, tokens_out
 
@@ -46,15 +46,12 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """One table of the page."""
-
     title: str
     heads: tuple[str, ...]
     rows: list[Row]
 
 
 def page(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
-    """The whole page."""
     odd = [f"{number} {state}" for state, number in together.states.items() if state != "whole"]
     recordings = f"{together.runs} recordings" + (f"; {', '.join(odd)}" if odd else "")
     return render(TEMPLATE, recordings=recordings, tables=list(_tables(together, vendors)))
@@ -91,7 +88,7 @@ def _vendor(name: str, statistic: Statistic) -> list[Cell]:
     ]
 
 
-def _tool(name: str, calls: Calls, longest: float) -> Row:
+def _tool(name: str, calls: CallCounts, longest: float) -> Row:
     counts = [_number(calls.calls), *map(_bad, (calls.failed, calls.denied, calls.unanswered))]
     failed = _share(calls.failed + calls.denied, calls.calls)
     return Row([Cell(name), *counts, *_times(calls.times)], _share(calls.times.total, longest), failed)

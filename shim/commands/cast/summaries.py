@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-from shim.commands.cast.summary import Run
+from shim.commands.cast.summary import RecordedRun
 from shim.core.cast.records import CastError
 from shim.core.claude.argv import Invocation
 from shim.core.reading.account import printable
@@ -13,19 +13,19 @@ from shim.story.figures import counted
 from shim.story.reading import Cast, Teller
 
 
-def runs_of(paths: Iterable[str]) -> Iterator[Run]:
+def runs_of(paths: Iterable[str]) -> Iterator[RecordedRun]:
     """One run for each file, in the order of names."""
     for path in cast_paths(paths):
         yield run_of(path)
 
 
-def run_of(path: str) -> Run:
+def run_of(path: str) -> RecordedRun:
     """A recording in numbers, with the state `unreadable` if it cannot be read."""
     try:
         cast = Cast(path)
     except CastError as error:
-        return _unreadable(Run(path), error)
-    run = Run(path, cast.header)
+        return _unreadable(RecordedRun(path), error)
+    run = RecordedRun(path, cast.header)
     teller = Teller(cast.header)
     try:
         for record in cast.records():
@@ -42,7 +42,7 @@ def run_of(path: str) -> Run:
     return run
 
 
-def _unreadable(run: Run, error: CastError) -> Run:
+def _unreadable(run: RecordedRun, error: CastError) -> RecordedRun:
     run.state, run.problem = "unreadable", printable(str(error)).replace("\n", "\\n")
     return run
 

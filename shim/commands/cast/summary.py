@@ -34,7 +34,6 @@ class Times:
         self._kept: list[float] = []
 
     def add(self, seconds: float) -> None:
-        """Add a time."""
         if self.count % self._stride == 0:
             self._kept.append(seconds)
             if len(self._kept) > SAMPLES:
@@ -51,7 +50,6 @@ class Times:
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
     def merge(self, other: "Times") -> None:
-        """Add those of another run."""
         count, total = self.count + other.count, self.total + other.total
         for seconds in other._kept:
             for _ in range(other._stride):
@@ -59,7 +57,6 @@ class Times:
         self.count, self.total = count, total
 
     def report(self) -> dict[str, float]:
-        """JSON-ready."""
         return {
             "total_s": round(self.total, 3),
             "median_s": round(self.at(0.5), 4),
@@ -68,7 +65,7 @@ class Times:
 
 
 @dataclass(slots=True)
-class Calls:
+class CallCounts:
     """The calls of a tool. The rest of `calls` went well; `times` are those of answered calls."""
 
     calls: int = 0
@@ -77,8 +74,7 @@ class Calls:
     unanswered: int = 0
     times: Times = field(default_factory=Times)
 
-    def merge(self, other: "Calls") -> None:
-        """Add those of another run."""
+    def merge(self, other: "CallCounts") -> None:
         self.calls += other.calls
         self.failed += other.failed
         self.denied += other.denied
@@ -86,12 +82,11 @@ class Calls:
         self.times.merge(other.times)
 
     def report(self) -> dict[str, Any]:
-        """JSON-ready."""
         counts = {name: getattr(self, name) for name in ("calls", "failed", "denied", "unanswered")}
         return counts | self.times.report()
 
 
-class Run:
+class RecordedRun:
     """One recording in numbers. Feed it the changes of its story, then `close`."""
 
     def __init__(self, file: str, header: Header | None = None) -> None:
@@ -106,13 +101,12 @@ class Run:
         self.prompt = ""
         self.outcome = ""  # of its last turn: `ok` or the cause; "" if none ended
         self.totals = Totals()
-        self.tools: dict[str, Calls] = {}
+        self.tools: dict[str, CallCounts] = {}
         self.causes: dict[str, int] = {}
         self.turns = Times()
-        self._failed: list[tuple[Step, Calls]] = []
+        self._failed: list[tuple[Step, CallCounts]] = []
 
     def feed(self, changes: Iterable[Change]) -> None:
-        """Take a change of the story."""
         for what, step, _ in changes:
             if what == "begin":
                 self._begun(step)
@@ -120,7 +114,6 @@ class Run:
                 self._called(step)
 
     def close(self, totals: Totals, state: State) -> None:
-        """The story is over."""
         self.totals, self.state = totals, state
 
     def _begun(self, step: Step) -> None:
@@ -146,7 +139,7 @@ class Run:
             self.vendor, self.version = short(vendor), ""
 
     def _called(self, step: Step) -> None:
-        calls = self.tools.setdefault(named(self.tools, step.name), Calls())
+        calls = self.tools.setdefault(named(self.tools, step.name), CallCounts())
         calls.calls += 1
         calls.failed += step.outcome == "failed"
         calls.denied += step.outcome == "denied"
@@ -167,7 +160,6 @@ class Run:
 
     @property
     def denied(self) -> int:
-        """The number of denied calls."""
         return sum(calls.denied for calls in self.tools.values())
 
     @property
@@ -176,7 +168,6 @@ class Run:
         return (self.outcome or "no turn ended") if self.state == "whole" else self.state
 
     def report(self) -> dict[str, Any]:
-        """JSON-ready."""
         totals = self.totals
         return {
             "file": self.file,
@@ -206,20 +197,19 @@ class Statistic:
         self.runs = 0
         self.states: dict[str, int] = {}
         self.turns = Times()
-        self.tools: dict[str, Calls] = {}
+        self.tools: dict[str, CallCounts] = {}
         self.tokens: dict[str, int] = {}
         self.cost = 0.0
         self.seconds: dict[str, float] = {}
         self.causes: dict[str, int] = {}
         self.repairs: dict[str, int] = {}
 
-    def add(self, run: Run) -> None:
-        """Add a run."""
+    def add(self, run: RecordedRun) -> None:
         self.runs += 1
         count(self.states, run.state)
         self.turns.merge(run.turns)
         for name, calls in run.tools.items():
-            self.tools.setdefault(named(self.tools, name), Calls()).merge(calls)
+            self.tools.setdefault(named(self.tools, name), CallCounts()).merge(calls)
         for name, number in run.totals.tokens.items():
             self.tokens[name] = self.tokens.get(name, 0) + number
         self.cost += run.totals.cost
@@ -231,15 +221,13 @@ class Statistic:
             count(self.repairs, repair, number)
 
     @property
-    def calls(self) -> Calls:
-        """The calls of all tools."""
-        together = Calls()
+    def calls(self) -> CallCounts:
+        together = CallCounts()
         for calls in self.tools.values():
             together.merge(calls)
         return together
 
     def report(self) -> dict[str, Any]:
-        """JSON-ready."""
         return {
             "runs": self.runs,
             "states": self.states,
@@ -254,7 +242,7 @@ class Statistic:
         }
 
 
-def by_time(tools: Mapping[str, Calls]) -> list[tuple[str, Calls]]:
+def by_time(tools: Mapping[str, CallCounts]) -> list[tuple[str, CallCounts]]:
     """The tools in the order of their total time, the longest first."""
     return sorted(tools.items(), key=lambda each: (-each[1].times.total, -each[1].calls, each[0]))
 

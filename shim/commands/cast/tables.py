@@ -14,7 +14,7 @@ from shim.core.reading.account import printable
 from shim.story.figures import dollars, duration
 
 if TYPE_CHECKING:
-    from shim.commands.cast.summary import Run
+    from shim.commands.cast.summary import RecordedRun
 
 NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file")
 PROMPT, OUTCOME = NAMES.index("prompt"), NAMES.index("outcome")
@@ -72,7 +72,7 @@ def _draw(console: Console, rows: list[list[Text]]) -> None:
     console.print(table)
 
 
-def _cells(run: "Run") -> list[Text]:
+def _cells(run: "RecordedRun") -> list[Text]:
     totals = run.totals
     failed = sum(calls.failed + calls.denied for calls in run.tools.values())
     cells = [

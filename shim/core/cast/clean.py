@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from shim.core.cast.seams import Covered, Entry, Place, Seam, Span, count, cut_out, spans
+from shim.core.cast.seams import Covered, Fragment, KeyPath, Seam, SecretSpan, count, cut_out, spans
 from shim.core.reading.json_text import dump, exact, long_integers
 from shim.core.secrets.patterns import BEFORE_CHARACTERS, NAME_ENDS
 from shim.core.secrets.redactor import CUT, Redactor, signless
@@ -32,7 +32,7 @@ _WHOLE = frozenset((
     *("toolName", "api", "provider", "timestamp", "stop_reason", "stopReason", "cwd", "session", "version", "object"),
 ))  # fmt: skip
 
-Search = Callable[[str], Iterable[Span]]  # finds a user's own patterns in a text
+Search = Callable[[str], Iterable[SecretSpan]]  # finds a user's own patterns in a text
 Edit = tuple[int, str]  # the number of a string in its line, and its new text
 
 
@@ -49,11 +49,11 @@ class Cleaner:
         self._search = search
         self._redactor = Redactor(self.counts)
         self._again = Redactor()  # for second looks, which do not count again
-        self._places: dict[str, Place] = {}  # by the stream's letter; with a blank behind it for lines that are no JSON
+        self._places: dict[str, KeyPath] = {}  # by the letter of a stream; and a blank for lines that are no JSON
         self._told_apart = 0
-        self._seams: dict[Place, Seam] = {}
+        self._seams: dict[KeyPath, Seam] = {}
         self._harmless: set[int] = set()
-        self._current: Entry | None = None  # of the record that is not written yet
+        self._current: Fragment | None = None  # of the record that is not written yet
         self._snapshots = 0
         self._record = -1
         self._number = 0
@@ -111,21 +111,21 @@ class Cleaner:
 
     # -- strings ------------------------------------------------------------------------------------------
 
-    def _top(self, name: str) -> Place:
-        place = self._places[name] = Place(None, named=False, whole=False)
+    def _top(self, name: str) -> KeyPath:
+        place = self._places[name] = KeyPath(None, named=False, whole=False)
         return place
 
-    def _place(self, above: Place, key: str) -> Place:
+    def _place(self, above: KeyPath, key: str) -> KeyPath:
         """The place of a key under another one."""
         found = self._own(key, self.counts)
         own, named = cut_out(key, found) if found else None, key.lower().endswith(NAME_ENDS)
         if self._told_apart >= PLACES:
-            return Place(own, named=named, whole=True)
+            return KeyPath(own, named=named, whole=True)
         self._told_apart += 1
-        place = above.below[key] = Place(own, named=named, whole=key in _WHOLE)
+        place = above.below[key] = KeyPath(own, named=named, whole=key in _WHOLE)
         return place
 
-    def _value(self, value: Any, place: Place) -> Any:
+    def _value(self, value: Any, place: KeyPath) -> Any:
         """A value of JSON without secrets; the same object if there are none. Strings are numbered in their order."""
         if value.__class__ is dict:
             return self._table(value, place)
@@ -137,7 +137,7 @@ class Cleaner:
             return self._string(value, place)
         return value
 
-    def _table(self, table: dict[str, Any], above: Place) -> dict[str, Any]:
+    def _table(self, table: dict[str, Any], above: KeyPath) -> dict[str, Any]:
         below, harmless = above.below, self._harmless
         changed: dict[str, tuple[str, Any]] | None = None
         for key, item in table.items():
@@ -172,7 +172,7 @@ class Cleaner:
         said: str = next(iter(self._redactor.value({key: item}).values()))
         return said
 
-    def _string(self, text: str, place: Place) -> str:
+    def _string(self, text: str, place: KeyPath) -> str:
         if not place.whole:
             return self._leaf(text, place)
         return text if self._pass(text) else cut_out(text, self._own(text, self.counts))
@@ -186,7 +186,7 @@ class Cleaner:
         self._harmless.add(hash(text))
         return True
 
-    def _leaf(self, text: str, place: Place) -> str:
+    def _leaf(self, text: str, place: KeyPath) -> str:
         """A string that may be a fragment."""
         if not text:
             return text
@@ -204,7 +204,7 @@ class Cleaner:
         stream.feed(text)
         return self._enter(seam, text)
 
-    def _open(self, place: Place) -> Seam:
+    def _open(self, place: KeyPath) -> Seam:
         """A new seam; if there are too many, an idle one is closed."""
         seams = self._seams
         if len(seams) >= SEAMS:
@@ -221,7 +221,7 @@ class Cleaner:
 
     def _enter(self, seam: Seam, text: str) -> str:
         """A string in which a secret may begin, go on or end."""
-        self._current = entry = Entry(self._record, self._number, text, self._own(text, self.counts))
+        self._current = entry = Fragment(self._record, self._number, text, self._own(text, self.counts))
         seam.size += len(text) if seam.entries else 0
         seam.entries.append(entry)
         self._grow(seam, entry)
@@ -235,14 +235,14 @@ class Cleaner:
         self._current = None
         return text if entry.written == text else entry.written
 
-    def _own(self, text: str, counts: dict[str, int]) -> list[Span]:
+    def _own(self, text: str, counts: dict[str, int]) -> list[SecretSpan]:
         """The secrets of a string by itself."""
         found = self._find(text)
         for _, _, mark in found:
             count(counts, mark)
         return found
 
-    def _find(self, text: str) -> list[Span]:
+    def _find(self, text: str) -> list[SecretSpan]:
         found = spans(text) if self._again.text(text) is not text else []
         if self._search is not None:
             found += self._search(text)
@@ -267,7 +267,7 @@ class Cleaner:
         seam.entries = entries[kept:]
         seam.size = sum(len(entry.text) for entry in seam.entries[1:])
 
-    def _distribute(self, entries: list[Entry], found: list[Span]) -> None:
+    def _distribute(self, entries: list[Fragment], found: list[SecretSpan]) -> None:
         """Give each string its piece of the joined text's secrets; the first piece gets the mark.
 
         Places that a string's own secrets cover are skipped. Each string is passed once: one of a megabyte may have a
@@ -293,7 +293,7 @@ class Cleaner:
                 at += len(entry.text)
                 number += 1
 
-    def _grow(self, seam: Seam, entry: Entry) -> None:
+    def _grow(self, seam: Seam, entry: Fragment) -> None:
         """Blank what the shorter forms of a growing text had of its secrets."""
         held = seam.held
         if seam.grows(entry.text):
@@ -315,7 +315,7 @@ class Cleaner:
             self._snapshots -= sum(len(entry.text) for entry in seam.held)
             seam.held.clear()
 
-    def _edit(self, entry: Entry) -> None:
+    def _edit(self, entry: Fragment) -> None:
         """Note an edit, if a string should be another text than was written."""
         said = cut_out(entry.text, entry.spans)
         if said == entry.written:

@@ -82,7 +82,7 @@ class Fault(NamedTuple):
     text: str
 
 
-class Line(NamedTuple):
+class CastLine(NamedTuple):
     """What a line after the first says, and its faults.
 
     `letter` is that of a stream, of a fact or CHECKPOINT; "" if the line is no record. `delay` is in seconds. `data`
@@ -108,19 +108,19 @@ class Line(NamedTuple):
         return not self.letter and any(fault.severity == DAMAGE for fault in self.faults)
 
 
-def read_line(raw: bytes) -> Line:
+def read_line(raw: bytes) -> CastLine:
     """Parse a line of a cast after the first, without its newline."""
     if raw.startswith(b'["h"'):
-        return Line(CHECKPOINT, fact={"end": raw.endswith(b',"end"]')})
+        return CastLine(CHECKPOINT, fact={"end": raw.endswith(b',"end"]')})
     if not raw or raw.startswith(b"#"):
         what = "a comment" if raw else "an empty line"
-        return Line(faults=[Fault(NOTE, "comment", f"{what}, which readers pass over")])
+        return CastLine(faults=[Fault(NOTE, "comment", f"{what}, which readers pass over")])
     try:
         moment = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return Line(faults=[Fault(DAMAGE, "not_json", f"no JSON: {shown(raw)}")])
+        return CastLine(faults=[Fault(DAMAGE, "not_json", f"no JSON: {shown(raw)}")])
     if not isinstance(moment, list) or len(moment) < 3 or not isinstance(moment[1], str):
-        return Line(faults=[Fault(DAMAGE, "no_record", f"no record of a cast: {shown(raw)}")])
+        return CastLine(faults=[Fault(DAMAGE, "no_record", f"no record of a cast: {shown(raw)}")])
     delay, code, data = moment[:3]
     faults = list[Fault]()
     if len(moment) > 3:
@@ -138,7 +138,7 @@ def read_line(raw: bytes) -> Line:
         if isinstance(data, str):
             try:
                 content = binascii.a2b_base64(data, strict_mode=True) if base64 else data.encode()
-                return Line(letter, delay, content, whole, faults=faults)
+                return CastLine(letter, delay, content, whole, faults=faults)
             except ValueError:
                 faults.append(Fault(DAMAGE, "base64", f"no base64: {shown(data)}"))
         else:
@@ -147,10 +147,10 @@ def read_line(raw: bytes) -> Line:
     elif len(code) != 1 or code not in FACTS:
         faults.append(Fault(NOTE, "unknown_code", f"the code {shown(code)} is not known here"))
     elif isinstance(data, dict):
-        return Line(code, delay, fact=data, faults=faults)
+        return CastLine(code, delay, fact=data, faults=faults)
     else:
         faults.append(Fault(DAMAGE, "no_record", f"a record of {code} that is no object: {shown(data)}"))
-    return Line(faults=faults)
+    return CastLine(faults=faults)
 
 
 def shown(value: object) -> str:

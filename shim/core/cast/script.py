@@ -28,7 +28,7 @@ RESULT = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
 NEVER_ENDED = "the recording ends here: nobody knows how this went on"
 
 
-class Step(NamedTuple):
+class ScriptStep(NamedTuple):
     """What comes next: `say` data after a pause, `wait` for a line or a signal, `end`, or `fail` with a reason.
 
     `letter` is the stream of the data, or REPORT for the child's file. `pause` is the recorded one, in seconds.
@@ -86,7 +86,7 @@ class Script:
         self._whole = True  # the last piece ended a line
         self._dropping = False
         self._failed = False  # what the last result says
-        self._end: Step | None = None
+        self._end: ScriptStep | None = None
         self.jumps = 0  # how often the script went on at another place
 
     # -- what the other side does ---------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Script:
             if record.letter == "n" and fact.get("kind") in self._kinds and fact.get("signal") == name:
                 self._waiting = None
                 return
-        self._end = Step("end", signal=name)
+        self._end = ScriptStep("end", signal=name)
 
     def _jump(self) -> None:
         """Go on at another place; the last step is not said."""
@@ -145,18 +145,18 @@ class Script:
             else:
                 self._take()
         self._answer(word)
-        self._end = Step("end", signal="SIGINT")
+        self._end = ScriptStep("end", signal="SIGINT")
 
     # -- what comes next ------------------------------------------------------------------------------------
 
-    def step(self) -> Step:
+    def step(self) -> ScriptStep:
         """What comes next. After a `wait`, ask again when something happened; other steps are returned once."""
         if self._waiting is not None and self._waiting.kind == "user" and self._first and not self._chosen():
-            return self._end or Step("fail")
+            return self._end or ScriptStep("fail")
         if self._settled:
             self._busy = self._settled = False
         if self._answers:
-            return Step("say", letter=self._said[0], data=self._answers.popleft())
+            return ScriptStep("say", letter=self._said[0], data=self._answers.popleft())
         if self._end is not None:
             return self._end
         while True:
@@ -182,7 +182,7 @@ class Script:
         found = choose(self._first) if choose is not None else None
         self._first = b""
         if found is None:
-            self._end = Step("fail", reason="no recording there begins with this message")
+            self._end = ScriptStep("fail", reason="no recording there begins with this message")
             return False
         self._records, self._next, self._waiting = found, None, None
         return True
@@ -215,10 +215,10 @@ class Script:
         pause, self._at = record.at - self._at, record.at
         return max(pause, 0.0)
 
-    def _say(self, record: Record) -> Step | None:
+    def _say(self, record: Record) -> ScriptStep | None:
         pause, data = self._take(), record.data
         if record.letter != self._said[0]:
-            return Step("say", pause, record.letter, data)
+            return ScriptStep("say", pause, record.letter, data)
         if self._whole and self._protocol:
             asked = ANSWERED.search(data) if b'"control_response"' in data else None
             self._dropping = asked is not None and asked[2] in self._unasked
@@ -226,7 +226,7 @@ class Script:
             self._settled = True
             self._failed = b'"is_error":true' in data
         self._whole = data.endswith(b"\n")
-        return None if self._dropping else Step("say", pause, record.letter, self._as_now(data))
+        return None if self._dropping else ScriptStep("say", pause, record.letter, self._as_now(data))
 
     def _as_now(self, data: bytes) -> bytes:
         """A line with today's ids."""
@@ -244,7 +244,7 @@ class Script:
     def _id_as_now(self, found: re.Match[bytes]) -> bytes:
         return found[1] + self._ids.get(found[2], found[2])
 
-    def _listen(self) -> Step | None:
+    def _listen(self) -> ScriptStep | None:
         """The recorded side read something here."""
         told = self._read()
         if told is None:
@@ -272,14 +272,14 @@ class Script:
         line, self._pair = self._pair, b""
         return read_word(line)
 
-    def _meeting(self, told: Word) -> Step | None:
+    def _meeting(self, told: Word) -> ScriptStep | None:
         """A step if the awaited line has not come; None if the script can go on."""
         if not told.kind:
             if self._texts or self._closed or self._heard or self._protocol:
                 self._texts = 0
                 self._waiting = None
                 return None
-            return Step("wait", reason="a line")
+            return ScriptStep("wait", reason="a line")
         for word in self._heard:
             if word.kind == told.kind and (told.kind not in ANSWERS or word.identity == told.identity):
                 self._heard.remove(word)
@@ -295,16 +295,16 @@ class Script:
             self._heard.remove(word)
             self._answer(word)
         if self._answers:
-            return Step("say", letter=self._said[0], data=self._answers.popleft())
-        return Step("wait", reason=told.kind)
+            return ScriptStep("say", letter=self._said[0], data=self._answers.popleft())
+        return ScriptStep("wait", reason=told.kind)
 
-    def _meet(self, told: Word, word: Word) -> Step | None:
+    def _meet(self, told: Word, word: Word) -> ScriptStep | None:
         """Pair a recorded line with today's."""
         if told.kind == "user":
             self._busy = True
         if told.kind in ANSWERS and told.verdict and word.verdict and told.verdict != word.verdict:
             reason = f"the recording goes on with {told.verdict}, and the answer is {word.verdict} now"
-            self._end = Step("fail", reason=reason)
+            self._end = ScriptStep("fail", reason=reason)
             return self._end
         if told.identity and word.identity != told.identity and 0 < len(word.identity) <= IDENTITY_CHARACTERS:
             self._ids[_quoted(told.identity)] = _quoted(word.identity)
@@ -316,36 +316,36 @@ class Script:
             response = {"subtype": "success", "request_id": word.identity, "response": {}}
             self._answers.append(orjson.dumps({"type": "control_response", "response": response}) + b"\n")
 
-    def _note(self, record: Record) -> Step | None:
+    def _note(self, record: Record) -> ScriptStep | None:
         kind = record.fact.get("kind")
         if kind == REPORT and self._said[0] != "O":
-            return Step("say", self._take(), REPORT, orjson.dumps(record.fact.get("report")))
+            return ScriptStep("say", self._take(), REPORT, orjson.dumps(record.fact.get("report")))
         self._overdue = self._overdue or kind == "timeout"
         if self._signals and kind == "signal" and not self._overdue:
-            return Step("wait", reason="signal")
+            return ScriptStep("wait", reason="signal")
         self._next = None
         return None
 
-    def _ending(self, record: Record | None) -> Step:
+    def _ending(self, record: Record | None) -> ScriptStep:
         """How it ended. A recorded program that ended with its input waits for the end of its input."""
         if self._protocol and not self._busy and not self._closed:
             if any(word.kind == "user" for word in self._heard):
-                return Step("fail", reason="the recording has no further message")
+                return ScriptStep("fail", reason="the recording has no further message")
             for word in self._heard:
                 self._answer(word)
             self._heard.clear()
             if self._answers:
-                return Step("say", letter=self._said[0], data=self._answers.popleft())
-            return Step("wait", reason="the end of stdin")
+                return ScriptStep("say", letter=self._said[0], data=self._answers.popleft())
+            return ScriptStep("wait", reason="the end of stdin")
         if record is None and self._said[0] == "O":
-            return Step("end", code=int(self._failed))
+            return ScriptStep("end", code=int(self._failed))
         if record is None:
-            return Step("fail", reason=NEVER_ENDED)
+            return ScriptStep("fail", reason=NEVER_ENDED)
         pause = 0.0 if self._protocol else max(record.at - self._at, 0.0)
         code, signal = record.fact.get("code"), record.fact.get("signal")
         if isinstance(signal, str):
-            return Step("end", pause, signal=signal)
-        return Step("end", pause, code=code if isinstance(code, int) else 0)
+            return ScriptStep("end", pause, signal=signal)
+        return ScriptStep("end", pause, code=code if isinstance(code, int) else 0)
 
 
 def _quoted(identity: str) -> bytes:

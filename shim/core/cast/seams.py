@@ -8,17 +8,17 @@ from shim.core.secrets.redactor import START, Stream
 
 SNAPSHOT_LEAST = 16  # characters; two fragments of a text never share so long a beginning
 
-Span = tuple[int, int, str]  # begin and end of a secret in a text, and its replacement
+SecretSpan = tuple[int, int, str]  # begin and end of a secret in a text, and its replacement
 
 
-class _Spans(Stream):
+class _SecretSpans(Stream):
     """Collects the places of a whole text's secrets."""
 
     __slots__ = ("found",)
 
     def __init__(self) -> None:
         super().__init__({})
-        self.found: list[Span] = []
+        self.found: list[SecretSpan] = []
 
     def _behind(self, pattern: Pattern, text: str, hit: re.Match[str]) -> int:
         end = super()._behind(pattern, text, hit)
@@ -26,19 +26,19 @@ class _Spans(Stream):
         return end
 
 
-def spans(text: str) -> list[Span]:
+def spans(text: str) -> list[SecretSpan]:
     """The secrets of a whole text, in order."""
-    stream = _Spans()
+    stream = _SecretSpans()
     stream.whole(text)
     return stream.found
 
 
-class Entry:
+class Fragment:
     """A string that may hold a piece of a secret: its record, its number there, its text, and what is written."""
 
     __slots__ = ("number", "record", "spans", "text", "written")
 
-    def __init__(self, record: int, number: int, text: str, found: list[Span]) -> None:
+    def __init__(self, record: int, number: int, text: str, found: list[SecretSpan]) -> None:
         self.record, self.number, self.text, self.spans = record, number, text, found
         self.written = cut_out(text, found)
 
@@ -48,7 +48,7 @@ class Covered:
 
     __slots__ = ("_at", "_spans", "reach")
 
-    def __init__(self, found: list[Span]) -> None:
+    def __init__(self, found: list[SecretSpan]) -> None:
         self._spans = sorted(found)
         self._at = self.reach = 0
 
@@ -60,7 +60,7 @@ class Covered:
         return last <= self.reach
 
 
-def cut_out(text: str, found: list[Span]) -> str:
+def cut_out(text: str, found: list[SecretSpan]) -> str:
     """A text with its secrets replaced; secrets that overlap are one."""
     if not found:
         return text
@@ -72,7 +72,7 @@ def cut_out(text: str, found: list[Span]) -> str:
     return "".join(said) + text[done:]
 
 
-class Place:
+class KeyPath:
     """A path of keys.
 
     `own` replaces the last key if that holds a secret. `named`: it names one. `whole`: its strings are whole words.
@@ -82,7 +82,7 @@ class Place:
 
     def __init__(self, own: str | None, *, named: bool, whole: bool) -> None:
         self.own, self.named, self.whole = own, named, whole
-        self.below: dict[str, Place] = {}
+        self.below: dict[str, KeyPath] = {}
         self.seam: Seam | None = None
 
 
@@ -95,9 +95,9 @@ class Seam:
         self.counts: dict[str, int] = {}
         self.stream = Stream(self.counts)
         self.before: deque[str] = deque(maxlen=BEFORE_CHARACTERS)
-        self.entries: list[Entry] = []  # the strings that are still undecided
+        self.entries: list[Fragment] = []  # the strings that are still undecided
         self.size = 0
-        self.held: list[Entry] = []  # a growing text's shorter forms, whose ends may be parts of a secret
+        self.held: list[Fragment] = []  # a growing text's shorter forms, whose ends may be parts of a secret
 
     def grows(self, text: str) -> bool:
         """Whether this is the previous text with more behind it."""

@@ -14,7 +14,7 @@ from shim.core.cast.records import (
     LINE_BYTES,
     NOTE,
     CastError,
-    Line,
+    CastLine,
     read_header,
     read_line,
     shown,
@@ -38,7 +38,7 @@ LATER: dict[str, type | tuple[type, ...]] = {"dialect": str, "swept": bool}
 TYPES = {str: "a text", list: "a list of texts", dict: "an object", bool: "true or false"}
 
 
-class Finding(NamedTuple):
+class CastFinding(NamedTuple):
     """A fault of lines `first` to `last`, from 1; the other fields are those of `Fault`."""
 
     first: int
@@ -56,7 +56,7 @@ class Verifier:
     """
 
     def __init__(self) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[CastFinding] = []
         self.left_out = 0
         self.count = 0
         self.proved = 0
@@ -91,7 +91,6 @@ class Verifier:
         return "cut off" if self.cut and self._kept[DAMAGE] == 1 else "damaged"
 
     def feed(self, chunk: bytes) -> None:
-        """The next bytes of the file."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             if self._parts or self._long:
@@ -102,7 +101,6 @@ class Verifier:
             self._hold(rest)
 
     def close(self) -> None:
-        """The file is at its end."""
         last = self.count + (self._long or bool(self._parts))
         if not self._readable:
             return
@@ -190,7 +188,7 @@ class Verifier:
                 wanted = TYPES[kind if isinstance(kind, type) else kind[0]]
                 self._found_here(DAMAGE, "header", f"{key} of the header is not {wanted}: {shown(facts[key])}")
 
-    def _bytes(self, line: Line) -> None:
+    def _bytes(self, line: CastLine) -> None:
         letter = line.letter
         if line.whole:
             self._unfinished.pop(letter, None)
@@ -246,7 +244,7 @@ class Verifier:
         if kept > FINDINGS_KEPT and kind not in ("changed", "cut", "behind"):
             self.left_out += 1
         else:
-            self.findings.append(Finding(first, last, severity, kind, text))
+            self.findings.append(CastFinding(first, last, severity, kind, text))
 
 
 def verify(read: Callable[[], bytes]) -> Verifier:

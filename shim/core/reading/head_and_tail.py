@@ -21,7 +21,6 @@ class Tail:
         self.cut = 0
 
     def add(self, chunk: bytes) -> None:
-        """Add bytes at the end."""
         room = HEAD_BYTES - len(self._head)
         if room > 0:
             self._head += chunk[:room]

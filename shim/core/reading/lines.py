@@ -116,7 +116,6 @@ class LineSplitter:
             self._aside = None
 
     def _taken(self) -> bytes:
-        """The held line."""
         if self._file is None:
             return b"".join(self._parts)
         try:

@@ -14,7 +14,7 @@ from shim.core.reading.json_text import dump
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import cause_of
 from shim.story.story import Step, text_of
-from shim.story.trace import Item, Reply, Traced
+from shim.story.trace import Item, ModelReply, TracedCast
 
 VERSION = "ATIF-v1.8"
 FIRST_STEPS = 64  # that wait for the session's init, which names the agent
@@ -28,7 +28,7 @@ _NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
 
 def export(path: str, write: Write, *, redact: bool) -> None:
     """Write the trajectory of the cast at `path`: one JSON object. CastError if it is no cast."""
-    traced = Traced(path)
+    traced = TracedCast(path)
     _Document(traced, write, Redactor() if redact else None).run()
 
 
@@ -49,7 +49,7 @@ class _Trajectory:
 
 
 class _Document:
-    def __init__(self, traced: Traced, write: Write, redactor: Redactor | None) -> None:
+    def __init__(self, traced: TracedCast, write: Write, redactor: Redactor | None) -> None:
         self._traced = traced
         self._write = write
         self._redactor = redactor
@@ -62,7 +62,6 @@ class _Document:
         self._comma = b""
 
     def run(self) -> None:
-        """Write it."""
         for lane, item in self._traced.items():
             trajectory = self._trajectory(lane)
             step = self._step(trajectory, item)
@@ -85,7 +84,6 @@ class _Document:
     # -- where a step belongs ----------------------------------------------------------------------------------
 
     def _trajectory(self, lane: str) -> _Trajectory:
-        """The trajectory of a lane."""
         return self._nested.setdefault(lane, _Trajectory(lane)) if lane else self._root
 
     def _settle(self) -> None:
@@ -155,7 +153,7 @@ class _Document:
     # -- what a step is ----------------------------------------------------------------------------------------
 
     def _step(self, trajectory: _Trajectory, item: Item) -> dict[str, Any] | None:
-        if isinstance(item, Reply):
+        if isinstance(item, ModelReply):
             return self._reply(trajectory, item)
         when = self._when(item.at)
         if item.kind == "prompt":
@@ -176,7 +174,7 @@ class _Document:
         extra = {name: item.facts[name] for name in known if item.facts.get(name) is not None}
         return when | {"source": "system", "message": item.text} | ({"extra": extra} if extra else {})
 
-    def _reply(self, trajectory: _Trajectory, reply: Reply) -> dict[str, Any]:
+    def _reply(self, trajectory: _Trajectory, reply: ModelReply) -> dict[str, Any]:
         step = self._when(reply.at if reply.first is None else reply.first)
         step |= {"source": "agent", "message": reply.text()}
         if reply.model and reply.model != self._traced.model:
@@ -268,7 +266,7 @@ def _call(call: Step) -> dict[str, Any]:
     return {"tool_call_id": call.call, "function_name": call.name, "arguments": given}
 
 
-def _metrics(reply: Reply) -> dict[str, Any]:
+def _metrics(reply: ModelReply) -> dict[str, Any]:
     usage = dict(reply.usage)
     if not reply.whole:
         usage.pop("output_tokens", None)

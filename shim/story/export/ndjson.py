@@ -37,7 +37,6 @@ class _Lines(Story):
         self._write = write
 
     def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
-        """A line of Claude's."""
         self._write(orjson.dumps(event) + b"\n")
         return []
 
@@ -82,7 +81,6 @@ class _Clean:
             self._line(line)
 
     def close(self) -> None:
-        """The stream is at its end."""
         for rest in self._splitter.close():
             self._line(rest, end=b"")
         for line, _ in self._lines.rest():

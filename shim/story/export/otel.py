@@ -8,7 +8,7 @@ from typing import Any
 
 from shim import __version__
 from shim.core.reading.json_text import dump
-from shim.story.export.spans import SCHEMA, SCOPE, Span, Spans, Value
+from shim.story.export.spans import SCHEMA, SCOPE, OtelSpan, Spans, Value
 
 ERROR = 2  # status code
 
@@ -28,7 +28,7 @@ def export(path: str, write: Write, *, redact: bool, content: bool = False) -> N
     write(b'],"schemaUrl":%b}],"schemaUrl":%b}]}\n' % (dump(SCHEMA), dump(SCHEMA)))
 
 
-def _written(span: Span) -> dict[str, Any]:
+def _written(span: OtelSpan) -> dict[str, Any]:
     """A span as OTLP JSON has it."""
     written: dict[str, Any] = {"traceId": span.trace.hex(), "spanId": span.identity.hex()}
     if span.parent:

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit, urlunsplit
 from shim import __version__
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.account import printable
-from shim.story.export.spans import CLIENT, SCHEMA, SCOPE, Span, Spans
+from shim.story.export.spans import CLIENT, SCHEMA, SCOPE, OtelSpan, Spans
 
 BATCH = 512  # spans of one request, as many as the SDK's own processor sends
 TIMEOUT = 10  # seconds for a request and its retries, the exporter's own default
@@ -35,11 +35,11 @@ def send(path: str, endpoint: str, *, redact: bool, content: bool = False) -> in
     resource = Resource(dict(spans.resource), SCHEMA)
     scope = InstrumentationScope(SCOPE, __version__, SCHEMA)
 
-    def context(span: Span, identity: bytes) -> SpanContext:
+    def context(span: OtelSpan, identity: bytes) -> SpanContext:
         numbers = int.from_bytes(span.trace), int.from_bytes(identity)
         return SpanContext(*numbers, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
-    def made(span: Span) -> ReadableSpan:
+    def made(span: OtelSpan) -> ReadableSpan:
         return ReadableSpan(
             span.name,
             context(span, span.identity),

@@ -41,7 +41,6 @@ class Cut(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many characters were kept."""
         return len(self.head) + len(self.tail)
 
     def whole(self) -> str:
@@ -92,25 +91,20 @@ class Sheet:
 
     @property
     def size(self) -> int:
-        """Its approximate size in characters."""
         texts = self.text.size + self.diff.size + self.output.size + len(self.main)
         pairs = sum(value.size for _, value in self.fields) + sum(len(value) for _, value in self.facts)
         return STEP_CHARACTERS + texts + pairs + GROWTH_CHARACTERS * len(self.growth)
 
     @property
     def shortened(self) -> bool:
-        """Whether something of it was left out."""
         return bool(self.text.left or self.diff.left or self.output.left or any(value.left for _, value in self.fields))
 
     def cut(self, limit: int) -> None:
-        """Cut each of its texts."""
         self.text, self.diff, self.output = cut(self.text, limit), cut(self.diff, limit), cut(self.output, limit)
         self.fields = [(name, cut(value, limit)) for name, value in self.fields]
 
 
 class _Open(NamedTuple):
-    """An open step."""
-
     sheet: Sheet
     arguments: Mapping[str, Any]
     growth: list[tuple[int, int]]

@@ -19,7 +19,7 @@ from shim.core.reading.json_text import dump
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import cause_of
 from shim.story.story import Step, text_of
-from shim.story.trace import Reply, Traced
+from shim.story.trace import ModelReply, TracedCast
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 SCOPE = "claude-shim"
@@ -61,7 +61,7 @@ REASONS = {
 CALL_ERRORS = {"failed": "tool_error", "denied": "permission_denied", "unanswered": "unanswered"}
 
 
-class Span(NamedTuple):
+class OtelSpan(NamedTuple):
     """A span before it is written. Times are nanoseconds since 1970, ids bytes, `parent` empty for a root."""
 
     trace: bytes
@@ -81,7 +81,7 @@ class Spans:
     """Makes the spans of a cast, each when it is over."""
 
     def __init__(self, path: str, *, redact: bool, content: bool = False) -> None:
-        self._traced = Traced(path)
+        self._traced = TracedCast(path)
         self._redactor = Redactor() if redact else None
         self._content = content
         header = self._traced.header
@@ -99,11 +99,11 @@ class Spans:
         }
         self.resource: dict[str, Value] = {name: self._clean(value) for name, value in facts.items() if value}
 
-    def __iter__(self) -> Iterator[Span]:
+    def __iter__(self) -> Iterator[OtelSpan]:
         last = 0.0
         for lane, item in self._traced.items():
             last = max(last, item.at if item.until is None else item.until)
-            if isinstance(item, Reply):
+            if isinstance(item, ModelReply):
                 yield from self._replied(lane, item)
             elif item.kind == "result":
                 yield self._invoked(item.at, item)
@@ -120,7 +120,7 @@ class Spans:
 
     # -- items -------------------------------------------------------------------------------------------------
 
-    def _replied(self, lane: str, reply: Reply) -> Iterator[Span]:
+    def _replied(self, lane: str, reply: ModelReply) -> Iterator[OtelSpan]:
         if not lane or not self._done:
             self._open(reply.at)
         number = self._done if self._turn is None else self._turn.number
@@ -158,7 +158,7 @@ class Spans:
 
     # -- spans -------------------------------------------------------------------------------------------------
 
-    def _invoked(self, at: float, result: Step | None) -> Span:
+    def _invoked(self, at: float, result: Step | None) -> OtelSpan:
         """The span of a turn; without a `result` the recording was cut off."""
         turn = self._open(at)
         number, self._turn = turn.number, None
@@ -198,7 +198,7 @@ class Spans:
         )
         return span._replace(events=tuple(turn.events), dropped=turn.dropped)
 
-    def _chat(self, lane: str, turn: int, reply: Reply) -> Span:
+    def _chat(self, lane: str, turn: int, reply: ModelReply) -> OtelSpan:
         agent = self._agent(lane) if lane else self._traced.vendor
         attributes = self._common("chat", agent)
         model = reply.model or self._traced.model
@@ -225,7 +225,7 @@ class Spans:
         when = (reply.at, reply.until)
         return self._span(turn, f"reply {reply.number}", inside, name, CLIENT, when, attributes)
 
-    def _called(self, lane: str, turn: int, call: Step) -> Span:
+    def _called(self, lane: str, turn: int, call: Step) -> OtelSpan:
         attributes = self._common("execute_tool", "")
         attributes |= {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.call, "gen_ai.tool.type": "function"}
         key, kind = f"call {call.number}", call.input.get("subagent_type")
@@ -273,12 +273,12 @@ class Spans:
         attributes: Mapping[str, Value],
         *,
         failed: bool = False,
-    ) -> Span:
+    ) -> OtelSpan:
         begin, end = (self._traced.nanoseconds(at) for at in when)
         clean = {key: self._clean(value) for key, value in attributes.items()}
         identity, parent = self._hash(turn, key, 8), self._hash(turn, inside, 8) if inside else b""
         trace = self._hash(turn, "trace", 16)
-        return Span(trace, identity, parent, self._clean(name), kind, begin, max(begin, end), clean, failed=failed)
+        return OtelSpan(trace, identity, parent, self._clean(name), kind, begin, max(begin, end), clean, failed=failed)
 
     def _hash(self, turn: int, key: str, size: int) -> bytes:
         return hashlib.sha256(b"%b %d %b" % (self._seed, turn, key.encode())).digest()[:size]
@@ -320,7 +320,6 @@ class _Turn:
         self.dropped = 0
 
     def prompts(self, text: str) -> None:
-        """The user's prompt."""
         self.asked.append(text)
 
     def happened(self, at: int, what: str, kind: str) -> None:
@@ -350,7 +349,7 @@ def _usage(usage: Any) -> dict[str, Value]:
     return said
 
 
-def _message(reply: Reply) -> dict[str, Any]:
+def _message(reply: ModelReply) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     for part in reply.parts:
         if part.kind == "call":

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from shim.core.bounded import Bounded
 from shim.core.reading.account import printable
-from shim.story.edits import Line, edit_of
+from shim.story.edits import DiffLine, edit_of
 from shim.story.remarks import remark
 from shim.story.steps import MAIN
 from shim.story.story import Change, Step, Story, text_of
@@ -60,7 +60,6 @@ class Drawing:
         self._wrong: list[str] = []  # texts of this turn that may be its reason to fail
 
     def change(self, change: Change) -> None:
-        """Draw a change of the story."""
         what, step, fragment = change
         if what == "more":
             self._paper.preview(fragment)
@@ -195,7 +194,7 @@ class Drawing:
             self._output(step, indent + 2)
         self._last = "outcome", step.number
 
-    def _diff(self, lines: list[Line], indent: int) -> None:
+    def _diff(self, lines: list[DiffLine], indent: int) -> None:
         limit = len(lines) if self._full else DIFF_LINES
         for sign, text in lines[:limit]:
             if sign != "@":

@@ -36,7 +36,6 @@ class RawDrawing:
         self._headed = False
 
     def record(self, record: Record) -> None:
-        """Draw one record."""
         word, wire, style = _DIRECTIONS[record.letter]
         text = printable(_text(record))
         at = f"{record.at:9.4f}"

@@ -67,9 +67,9 @@ def show(
     growing = Growing(path) if follow else None
     cast = Cast(path) if growing is None else Cast(path, growing.more)
     if raw:
-        drawing: _Raw | _Session = _Raw(console, cast.header, full)
+        drawing: _RecordsView | _SessionView = _RecordsView(console, cast.header, full)
     else:
-        drawing = _Session(console, cast.header, full=full, thinking=thinking, live=follow)
+        drawing = _SessionView(console, cast.header, full=full, thinking=thinking, live=follow)
     if growing is not None:
         growing.waited = drawing.waited
     drawing.flush()
@@ -100,7 +100,7 @@ def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:
     return said
 
 
-class _Session:
+class _SessionView:
     """Draws a cast as a session."""
 
     def __init__(self, console: Console, header: Header, *, full: bool, thinking: bool, live: bool) -> None:
@@ -127,7 +127,7 @@ class _Session:
         self._drawing.close(ending)
 
 
-class _Raw:
+class _RecordsView:
     """Draws a cast as its records."""
 
     def __init__(self, console: Console, header: Header, full: bool) -> None:
