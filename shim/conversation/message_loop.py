@@ -11,17 +11,17 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.channels.raw_output import tell
-from shim.channels.stdin import Source
 from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.drivers.driver import Driver
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
 from shim.core.api_errors import Cause
-from shim.core.claude.control import Control, Decided, Forbidden, Interrupt, ModeChosen, ModelChosen, Wish
 from shim.core.claude.messages import Message
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.process import strays
 
 if TYPE_CHECKING:
+    from shim.channels.stdin import Source
+    from shim.core.claude.control import Control, Wish
     from shim.recording.recorder import Recorder
 
 # Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and then neither an answer
@@ -43,8 +43,8 @@ class MessageLoop(Loop):
         output: Output,
         *,
         first: Message | None = None,
-        control: Control | None = None,
-        source: Source | None = None,
+        control: "Control | None" = None,
+        source: "Source | None" = None,
         recorder: "Recorder | None" = None,
     ) -> None:
         super().__init__(output, recorder)
@@ -126,7 +126,7 @@ class MessageLoop(Loop):
 
     # -- the frontend's lines -----------------------------------------------------------------------------
 
-    async def _listen(self, source: Source) -> None:
+    async def _listen(self, source: "Source") -> None:
         """Read stdin to its end, beside the turns."""
         try:
             await self._read(source)
@@ -137,7 +137,7 @@ class MessageLoop(Loop):
             self._fault = error
             self._working.cancel()
 
-    async def _read(self, source: Source) -> None:
+    async def _read(self, source: "Source") -> None:
         control, lines = self._control, source.lines
         assert control is not None
         await self._control_lines()  # what was not taken before the loop ran
@@ -156,8 +156,10 @@ class MessageLoop(Loop):
         self._listening = False
         self._tell_news()
 
-    async def _obey(self, wishes: list[Wish]) -> None:
+    async def _obey(self, wishes: "list[Wish]") -> None:
         """Do what a line asked for, once its answer was written. A wish about one turn is never done to the next."""
+        from shim.core.claude.control import Decided, Forbidden, Interrupt, ModeChosen, ModelChosen
+
         number = self._number
         await self._control_lines()
         for wish in wishes:
@@ -175,12 +177,12 @@ class MessageLoop(Loop):
                 await self._driver.change(mode=wish.mode)
         self._tell_news()
 
-    async def _in_order(self, control: Control) -> None:
+    async def _in_order(self, control: "Control") -> None:
         """Wait until the turn of the last message has begun, if it can begin, and until the queue has room."""
         while self._taking or (control.messages and not control.running) or self._full(control):
             await self._news.wait()
 
-    def _full(self, control: Control) -> bool:
+    def _full(self, control: "Control") -> bool:
         if len(control.messages) < QUEUE_MESSAGES:
             return False
         most = INBOUND_BYTES if self._source is None else self._source.limit

@@ -10,9 +10,11 @@ invented: where a vendor names no status, the text has none.
 """
 
 import re
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import orjson
+
+from shim.core.reading.typed import NamedTuple
 
 # All that `result.shim.cause` can say (hostile-input page, section 5); what each goes with is `tests/support/truth.py`.
 Cause = Literal[

@@ -7,7 +7,6 @@ the session is resumed (surface page, State).
 import os
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import orjson
 
@@ -15,6 +14,7 @@ from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.claude.usage import known as known_usage
 from shim.core.ids import parse_uuid, vendor_id, vendor_name
 from shim.core.reading.json_text import dump
+from shim.core.reading.typed import NamedTuple
 from shim.core.turn.terms import Thread
 from shim.state.config import state_directory
 from shim.state.files import newest_files, read_file, remove, usable, write_file

@@ -1,11 +1,12 @@
 """A conversation with a child for each message; a later one goes on with the vendor's own session."""
 
+from typing import TYPE_CHECKING
+
 import anyio
 
 from shim.channels.stdout import Output
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
-from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ShimError
@@ -14,12 +15,15 @@ from shim.core.vendor.pump import Pump
 from shim.process.child import Child
 from shim.process.spawn import Started
 
+if TYPE_CHECKING:
+    from shim.core.claude.control import Control
+
 
 class ChildPerTurn(ChildDriver):
     """A driver that starts a child for each message. The child gets nothing but the message, and cannot ask."""
 
     def __init__(
-        self, launcher: Launcher, output: Output, control: Control | None = None, started: Started | None = None
+        self, launcher: Launcher, output: Output, control: "Control | None" = None, started: Started | None = None
     ) -> None:
         """`started` is the first message's child, if it was started already."""
         super().__init__(launcher, output, control)

@@ -4,7 +4,7 @@ Both are the same to the session: `turn` answers one message with one result, wh
 way; the other methods may be called while it runs. What a turn needs beside its lines comes from the pump as commands.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -14,7 +14,6 @@ from shim.channels.stdout import Output
 from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.launcher import Launcher
 from shim.core.api_errors import Cause
-from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ShimError
@@ -23,6 +22,9 @@ from shim.core.vendor.commands import Command, Commands, Expect, Observe, Rememb
 from shim.core.vendor.pump import Pump
 from shim.process import strays
 from shim.process.child import Child
+
+if TYPE_CHECKING:
+    from shim.core.claude.control import Control
 
 SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it printed anything
 LATE_BYTES = 1024 * 1024  # the most that a pipe holds: all that a child wrote before its end is read
@@ -67,7 +69,7 @@ class Driver(Protocol):
 class ChildDriver:
     """What both drivers have in common: a child, its pump, and the commands that the pump gives."""
 
-    def __init__(self, launcher: Launcher, output: Output, control: Control | None = None) -> None:
+    def __init__(self, launcher: Launcher, output: Output, control: "Control | None" = None) -> None:
         self.pump: Pump | None = None
         self.launcher = launcher
         self._output = output

@@ -7,7 +7,6 @@ cannot be read is skipped with a word on stderr, where the real one ends (C13).
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
 import orjson
 
@@ -19,6 +18,7 @@ from shim.core.claude.permissions import CLOSED_STREAM, UNASKED, Decision, Permi
 from shim.core.reading.account import printable
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import fit_line
+from shim.core.reading.typed import Any, NamedTuple
 
 # Hooks about calls that a frontend has not answered, and what it said of calls: one that never answers is no reason to
 # remember every call of a turn.

@@ -6,7 +6,8 @@ vendor asks for permission, else by stopping the turn. The others are told and n
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+
+from shim.core.reading.typed import Any, NamedTuple
 
 EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
 CALLBACKS = 64  # of one event; more is a mistake

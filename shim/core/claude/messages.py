@@ -1,9 +1,9 @@
 """User messages as a frontend sends them in stream-json input (contract C14): a text, or blocks."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from shim.core.reading.account import printable
+from shim.core.reading.typed import Any, NamedTuple
 
 ROLE_CHARACTERS = 60  # of a message's role, in a complaint about it
 

@@ -1,7 +1,8 @@
 """A vendor's question whether a call may run, and the frontend's answer (contract C9, 6.2, 6.3)."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+
+from shim.core.reading.typed import Any, NamedTuple
 
 UNASKED = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
 FAILED = "Tool permission request failed: Error: {error}"

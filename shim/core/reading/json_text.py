@@ -22,7 +22,7 @@ FLOATS_ONLY = 2.0**63  # larger integers are read as floats, which have 17 digit
 
 # Only values of these types may need a repair before they are written.
 UNSURE = frozenset((float, dict, list))
-_LONG_INTEGER = re.compile(rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])")
+_LONG_INTEGER = rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])"
 
 
 def dump(value: object) -> bytes:
@@ -51,7 +51,7 @@ def survey(value: object) -> tuple[int, bool]:
 
 def long_integers(line: bytes) -> dict[float, str]:
     """The integers of a line that may be longer than 64 bits: the float that is read → their digits."""
-    return {float(found): found.decode() for found in _LONG_INTEGER.findall(line)}
+    return {float(found): found.decode() for found in re.findall(_LONG_INTEGER, line)}
 
 
 def exact(value: Any, digits: Mapping[float, str]) -> Any:

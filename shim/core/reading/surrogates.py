@@ -6,8 +6,8 @@ surrogate (a byte as in Python's `surrogateescape`) until the other half comes; 
 
 import re
 
-_CESU = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")  # a surrogate as bytes, which UTF-8 does not have
-_BYTES = re.compile("[\udc80-\udcff]+")
+_CESU = rb"\xed[\xa0-\xbf][\x80-\xbf]"  # a surrogate as bytes, which UTF-8 does not have
+_BYTES = "[\udc80-\udcff]+"
 _SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _WAITS = re.compile(
     "(?:[\ud800-\udbff]|[\udcc2-\udcdf]|[\udce0-\udcef][\udc80-\udcbf]?|[\udcf0-\udcf4][\udc80-\udcbf]{0,2})\\Z"
@@ -24,9 +24,9 @@ def escape_halves(data: bytes, kinds: list[str]) -> str:
         return data.decode()
     except UnicodeDecodeError:
         pass
-    if _CESU.search(data):
+    if re.search(_CESU, data):
         kinds.append("cesu8")
-        data = _CESU.sub(_escaped, data)
+        data = re.sub(_CESU, _escaped, data)
         try:
             return data.decode()
         except UnicodeDecodeError:
@@ -55,7 +55,7 @@ def completed(text: str) -> str:
     if text.isascii():
         return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return _BYTES.sub(_character, text)
+    return re.sub(_BYTES, _character, text)
 
 
 def _character(match: re.Match[str]) -> str:
@@ -67,7 +67,7 @@ def join_surrogates(text: str) -> str:
     if text.isascii():
         return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    text = _BYTES.sub(_replaced, text)
+    text = re.sub(_BYTES, _replaced, text)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

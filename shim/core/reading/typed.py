@@ -21,7 +21,8 @@ else:
         def __new__(cls, name, bases, namespace):
             if not bases:
                 return super().__new__(cls, name, bases, namespace)
-            annotations = namespace.get("__annotations__") or namespace["__annotate_func__"](1)  # of Python 3.14
+            annotate = namespace.get("__annotate_func__", lambda how: {})  # Python 3.14 asks a function for them
+            annotations = namespace.get("__annotations__") or annotate(1)
             defaults = [namespace[field] for field in annotations if field in namespace]
             made = namedtuple(name, annotations, defaults=defaults, module=namespace["__module__"])
             for key, value in namespace.items():

@@ -5,12 +5,12 @@ Interrupted beats failed, failed beats ended, and no word at all is an error.
 
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any, NamedTuple
 
 from shim.core.api_errors import Cause, Failure, classify
 from shim.core.errors import Tried, tried
 from shim.core.reading.account import uncoloured
 from shim.core.reading.head_and_tail import head_and_tail
+from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.machine import CLOSED, NEW, Machine, State
 from shim.core.turn.terms import Terms
 

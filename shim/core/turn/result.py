@@ -1,13 +1,12 @@
 """The one `result` of a turn: `is_error`, `subtype`, texts, usage and cost, out of frozen facts about the end."""
 
-from typing import Any, NamedTuple
-
 from shim.core.api_errors import Cause, api_text
 from shim.core.claude.usage import NO_USAGE, count
 from shim.core.errors import listed
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import cut
+from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.outcome import MAX_TURNS, Exit, Outcome
 from shim.core.turn.terms import Spent, Terms
 

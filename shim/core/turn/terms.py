@@ -1,13 +1,13 @@
 """What a turn is given: the terms agreed before it, the conversation that outlives it, the pen that writes."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
 
 from shim.core.claude.policy import Policy
 from shim.core.claude.usage import NO_USAGE, ORDER, Usage, dollars, known, place
 from shim.core.errors import Tried
 from shim.core.reading.account import Account
 from shim.core.reading.limits import Keep
+from shim.core.reading.typed import Any, NamedTuple, Protocol
 
 Thread = tuple[str | None, Usage]  # a vendor's session, and all that it used, where the vendor counts that
 NO_THREAD: Thread = (None, NO_USAGE)

@@ -47,6 +47,13 @@ def test_a_tuple_with_names_is_what_typing_makes(pair):
             point.x = 2
 
 
+def test_a_tuple_may_have_no_fields():
+    class Nothing(typed.NamedTuple):
+        """A sign that says nothing else."""
+
+    assert Nothing() == () and Nothing._fields == ()
+
+
 @pytest.mark.parametrize(
     "name", ["__name__", "__qualname__", "__module__", "__doc__", "_fields", "_field_defaults", "__bases__"]
 )
