@@ -156,6 +156,15 @@ def test_every_vendor_stands_in_both_tables_with_what_it_asks():
                 assert ("| **no** |" in rows[name]) == vendors.find(name).unattended, (page.name, name)
 
 
+def test_every_version_of_the_readme_counts_as_tested():
+    rows = [line.split("|") for line in text_of(README).splitlines() if line.startswith("| `") and line.count("|") == 5]
+    versions = {row[1].strip(" `"): re.findall(r"\d+(?:\.\d+)+", row[4]) for row in rows}
+    assert sum(map(len, versions.values())) >= len(rows)
+    for name, tried in versions.items():
+        for version in tried:
+            assert vendors.find(name).version.place(version) == "tested", (name, version)
+
+
 @pytest.mark.parametrize("page", [README, MANUAL / "security.md"], ids=["README", "security"])
 def test_the_warning_names_every_vendor_that_asks_nobody(page):
     (warning,) = re.findall(r"\*\*\s*(.*?) (?:ask nobody|run every tool)", text_of(page))
