@@ -111,10 +111,10 @@ S7 MUST
     test_golden.py::test_every_stream_keeps_the_contract
     test_tool_calls.py::test_parallel_calls_are_answered_in_the_order_of_their_results
 S8 SHOULD
-    test_tool_results.py::test_bash_tells_its_output
-    test_tool_results.py::test_write_tells_what_was_written
-    test_tool_results.py::test_edit_tells_both_strings
-    test_tool_results.py::test_a_failure_is_its_text_with_a_prefix
+    test_line_pieces.py::test_bash_tells_its_output
+    test_line_pieces.py::test_write_tells_what_was_written
+    test_line_pieces.py::test_edit_tells_both_strings
+    test_line_pieces.py::test_a_failure_is_its_text_with_a_prefix
 S9 MUST
     test_claude_pen.py::test_a_result_has_every_key_that_some_client_needs
     test_golden.py::test_every_stream_keeps_the_contract

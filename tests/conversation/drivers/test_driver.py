@@ -4,10 +4,16 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
+from box import PATIENCE
+from support import facts_of
 
+from shim.conversation.drivers.child_per_conversation import ChildPerConversation
 from shim.conversation.drivers.child_per_turn import ChildPerTurn
 from shim.conversation.drivers.driver import LATE_BYTES
 from shim.conversation.drivers.open_translation import open_translation
+from shim.core.claude.control import Control
+from shim.core.claude.permissions import TURN_OVER, Permission
+from shim.core.vendor.commands import Ask, Stage
 from tests.conversation.test_message_loop import Launched, Paper
 
 MANY = 1000
@@ -53,3 +59,38 @@ async def test_behind_its_deadline_no_more_is_read_than_a_pipe_holds():
     child = Flood(lambda: False)
     assert await pumping._pump(child, pump) is False
     assert child.reads == 5
+
+
+class Listener:
+    """A child that listens: what it was told."""
+
+    exit = None
+
+    def __init__(self):
+        self.told = []
+
+    async def say(self, data):
+        self.told.append(data)
+
+
+class Speech:
+    """Tells a decision as its message."""
+
+    def decide(self, permission, decision):
+        return f"{decision.allow} {decision.message}".encode()
+
+
+@pytest.mark.anyio
+async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobody():
+    """S16b: nothing follows an error result."""
+    launcher, paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
+    launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT", speech=Speech)
+    control = Control(facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now")
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            talking = ChildPerConversation(launcher, paper, control, tasks)
+            talking.pump, talking._child = launcher.turns.pump(None), Listener()
+            permission = Permission("r", "c", "Bash", {}, "bash", {})
+            await talking.give(b"", (Stage.FINISHED, Ask(permission)))
+    assert talking._child.told == [f"False {TURN_OVER}".encode()]
+    assert not control.asking and b"control_request" not in paper.said
