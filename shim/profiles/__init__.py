@@ -1,1 +1,1 @@
-"""Vendors described in TOML: the format, its check, and the engine that runs its rules."""
+"""Vendors described in TOML: how a profile is loaded, checked, compiled and run."""

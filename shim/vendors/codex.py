@@ -1,8 +1,7 @@
-"""codex's adapter: what its stream leaves out is in its own record of the thread (`codex_record`).
+"""codex's adapter: what codex leaves out of its stream is read from its own record of the thread (`codex_record`).
 
-A `file_change` names its files only, so it is said when it has ended, with what was written. Calls for which the stream
-has no item at all are said before the next thing that happens. Where there is no record, as in a replay, or nothing of
-it in there, the rules say what the stream does, and no more.
+A `file_change` only names its files, so it is said at its end, with what was written. Calls without an item in the
+stream are said before the next item. Without a record, as in a replay, the rules say what the stream says.
 """
 
 from shim.core.turn.outcome import Exit
@@ -13,7 +12,8 @@ from shim.profiles.profile import ProfileTranslator
 from shim.vendors.codex_record import NAMES, Call, Record, Unsaid, calls_of
 
 HELD = 100  # changes that have begun and not ended; codex makes one after the other
-# Before these a record is looked at for calls without an item; a warning may come before the turn has begun in it.
+# The record is looked at for calls without an item before each of these. A warning is none of them, because it may come
+# before the turn has begun in the record.
 NEWS = ("agent_message", "reasoning", "command_execution", "mcp_tool_call", "file_change")
 ENDS = ("turn.completed", "turn.failed")
 
@@ -71,7 +71,7 @@ class CodexTranslator(ProfileTranslator):
         return True
 
     def _say(self, identity: str, calls: list[Call]) -> list[str]:
-        """Say calls that the stream has as one, or not at all; their ids."""
+        """Say calls that the stream has as one item, or not at all. Gives their ids."""
         ids = [f"{self.mark}{identity}" + (f".{number}" if number else "") for number in range(len(calls))]
         for own, (name, arguments) in zip(ids, calls, strict=True):
             self.turn.tool_use(own, name, arguments)
@@ -85,13 +85,13 @@ class CodexTranslator(ProfileTranslator):
             self.turn.tool_result(own, unsaid.output, unsaid.failed)
 
     def _let_go(self) -> None:
-        """Say what had begun, and will not be heard of again, as the rules say it."""
+        """Say the changes that have begun and will not end, as the rules say them."""
         for event in self._held.values():
             self.handlers[event["type"]](event)
         self._held.clear()
 
     def _may_run(self, changes: list[tuple[str, str]]) -> bool:
-        """Whether nobody denied this; what must not run is said at once, so that the turn is stopped."""
+        """Whether all changes are allowed. A denied change is said at once, so that the turn is stopped."""
         policy = self.turn.terms.policy
         return policy is None or all(
             policy.verdict(NAMES.get(kind, "Edit"), {"file_path": path}) == "allow" for path, kind in changes
@@ -99,7 +99,7 @@ class CodexTranslator(ProfileTranslator):
 
 
 def _changes(item: Event) -> list[tuple[str, str]] | None:
-    """Path and kind of what an item changes; None where it is not said so."""
+    """Path and kind of each change of an item; None where the item has another form."""
     changes = item.get("changes")
     if not isinstance(changes, list) or not all(isinstance(one, dict) for one in changes):
         return None

@@ -1,4 +1,4 @@
-"""codex's own record of a thread: what its stream leaves out. Read as it grows.
+"""codex's own record of a thread, which has what its stream leaves out. It is read as it grows.
 
 `sessions/YEAR/MONTH/DAY/rollout-TIME-THREAD.jsonl` in codex's home, by its own clock's date. Measured with 0.169.0:
 what a file change wrote stands there before its `item.completed` is printed; the files themselves are no source,
@@ -23,10 +23,10 @@ import orjson
 
 from shim.core.turn.terms import Home
 
-WAITING = 1000  # calls and changes of a turn that are remembered until they are said; a flood is no work
-LOOKS = 20  # for a record: it is there before the first item is printed, or never
-DAYS = (0, -1, 1)  # from the date of a thread in UTC: its folder is named after the local one
-BEGUN = b'"type":"task_started"'  # unescaped, so in no text of anybody's
+WAITING = 1000  # calls and changes of a turn that are remembered until they are said; no real turn has more
+LOOKS = 20  # for a record: it exists before the first item is printed, or never
+DAYS = (0, -1, 1)  # from the date of a thread in UTC: its folder is named after the local date
+BEGUN = b'"type":"task_started"'  # unescaped, so it stands in no text of a user or a model
 MARKS = (b'"type":"item_completed"', b'_call",', b'_call_output",')
 NAMES = {"add": "Write", "delete": "Delete"}  # Claude's name of a change; else it is an Edit
 ENDED = r"Process exited with code (\d+)\n"  # in the head of a command's output; else it may still run
@@ -39,7 +39,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 class Unsaid(NamedTuple):
-    """A call of the model's that the stream does not have: its id, what it was, what came of it."""
+    """A call of the model that the stream does not have: its id, the calls that it is for Claude, its output."""
 
     identity: str
     calls: list[Call]
@@ -61,7 +61,7 @@ class Record:
         self._unsaid: list[Unsaid] = []
 
     def change(self, paths: set[str]) -> dict[str, Any] | None:
-        """What was written by the first change of these files that was not asked for yet."""
+        """The first change of exactly these files that was not asked for before; None where there is none."""
         self._look()
         for place, change in enumerate(self._changes):
             if set(change["changes"]) == paths:
@@ -69,7 +69,7 @@ class Record:
         return None
 
     def unsaid(self) -> list[Unsaid]:
-        """The calls since the last time that the stream does not have, each once."""
+        """The calls since the last time that the stream does not have."""
         self._look()
         found, self._unsaid = self._unsaid, []
         return found
@@ -92,7 +92,7 @@ class Record:
                     continue  # the first line is cut off, or it is of another version
 
     def _place(self) -> str | None:
-        """Where it is; the first part of a thread's id is when the thread began, in milliseconds."""
+        """The path of the record. The first part of a thread's id is the time of its beginning, in milliseconds."""
         from datetime import UTC, datetime, timedelta
 
         try:
@@ -122,7 +122,7 @@ class Record:
 
 
 def _unsaid(call: Mapping[str, Any], output: object) -> Unsaid | None:
-    """A call that has no item, if it is certain that it never will: it was refused, or its command has ended."""
+    """A call that certainly gets no item: it was refused, or its command has ended. None for any other."""
     name, text = str(call["name"]), output if isinstance(output, str) else ""
     refused = text.startswith(REFUSED)
     head, _, said = text.partition("Output:\n")
@@ -139,7 +139,7 @@ def _unsaid(call: Mapping[str, Any], output: object) -> Unsaid | None:
 
 
 def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """What the model gave: a text for a tool that takes one, else JSON, if it is any."""
+    """The arguments that the model gave: a text for a tool that takes one, else JSON."""
     if "input" in call:
         return {"input": call["input"]}
     try:
@@ -150,7 +150,7 @@ def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def calls_of(path: str, change: Mapping[str, Any]) -> list[Call]:
-    """A recorded change of one file as calls of Claude's: one for each part of it, at least one."""
+    """A recorded change of one file as Claude's calls: one for each part of the change, at least one."""
     file, kind = {"file_path": path}, change.get("type")
     if kind == "add" and isinstance(change.get("content"), str):
         return [("Write", file | {"content": change["content"]})]
@@ -159,7 +159,7 @@ def calls_of(path: str, change: Mapping[str, Any]) -> list[Call]:
 
 
 def patched(patch: str) -> list[Call]:
-    """A patch as codex takes it, as calls of Claude's; the paths are as the model wrote them."""
+    """A patch in codex's form as Claude's calls, with the paths that the model wrote."""
     found: list[Call] = []
     for part in re.split(r"^\*\*\* (?=(?:Add|Update|Delete) File: )", patch, flags=re.M)[1:]:
         first, _, body = part.partition("\n")
@@ -181,7 +181,7 @@ def _edits(file: dict[str, Any], diff: str) -> list[Call]:
 
 
 def hunks(diff: str) -> Iterator[tuple[str, str]]:
-    """The parts of a unified diff: what stood there, and what stands there now, with the lines around it."""
+    """The parts of a unified diff: the old text and the new text of each, with the lines around them."""
     old: list[str] = []
     new: list[str] = []
     last: list[list[str]] = []  # where the line before this one went

@@ -1,6 +1,6 @@
 """What is wrong with a profile, and where: file, line, key, what was found, what is allowed.
 
-tomllib gives no lines, so the line is looked for in the text once something is wrong, by the keys on the way.
+`tomllib` gives no line numbers, so once something is wrong the line is looked for in the text, by its keys.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 FOUND_CHARACTERS = 80  # of what was found, in a sentence
 PATTERN_CHARACTERS = 500  # of a regular expression; the longest in use has 100
-# A vendor's text is anybody's, so no pattern sees more of it than its beginning: what a rule asks for stands there.
+# Anybody may have written a vendor's text, so a pattern sees its beginning only. What rules ask for stands there.
 SEARCHED_CHARACTERS = 4000
-ENDING_CHARACTERS = 200  # of its end, where a rule asks for a last line
+ENDING_CHARACTERS = 200  # of its end, where a rule asks for the last line
 
 Keys = tuple[str | int, ...]
 
 
 class Source:
-    """The file of a profile; `text` reads it, which nobody needs until something is wrong.
+    """The file of a profile; `text` reads it, which is only needed once something is wrong.
 
     `bundled`: our tests have compiled all of it, and looked at how long its patterns can take.
     """
@@ -34,7 +34,7 @@ class Source:
 
 
 class Spot:
-    """A value inside a profile: it reads itself as what it must be, or refuses."""
+    """A value inside a profile, and where it stands. Each method gives it as one type, or raises FrontendError."""
 
     __slots__ = ("keys", "source", "value")
 
@@ -44,7 +44,7 @@ class Spot:
         self.keys = keys
 
     def refused(self, allowed: str, found: object = None) -> FrontendError:
-        """The error to raise; `found` where it is not the value itself."""
+        """The error to raise; `found` is what is wrong, where that is not the value itself."""
         shown = printable(repr(self.value if found is None else found))
         if len(shown) > FOUND_CHARACTERS:
             shown = shown[: FOUND_CHARACTERS - 1] + "…"
@@ -123,7 +123,7 @@ class Spot:
         return self.text()
 
     def pattern(self) -> "re.Pattern[str]":
-        """A regular expression that cannot run for ever on a hostile text."""
+        """A regular expression that cannot take long on any text."""
         import re
 
         text = self.text()
@@ -155,7 +155,7 @@ _BARE = r"[A-Za-z0-9_-]+"
 
 
 def _endless(pattern: str) -> str:
-    """What a pattern must be that might take long; most repeat one thing at most, and need no second look."""
+    """What a pattern must be that could take long, else "". Most repeat one thing at most, and need no closer look."""
     if sum(map(pattern.count, "*+,")) < 2 and not any(sign in pattern for sign in (")*", ")+", "){")):
         return ""
     from shim.profiles.check.regular import fault

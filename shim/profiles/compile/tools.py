@@ -22,7 +22,7 @@ from shim.profiles.check.toml_errors import Spot
 TOOLS = 500
 UNKNOWN = ("pass", "hide", "mcp_prefix")
 MCP = "mcp__"  # how the name of a server's tool begins
-NAME_CHARACTERS = 200  # of a tool whose name is looked at; a longer one is cut as it is
+NAME_CHARACTERS = 200  # of a name that may get another one; a longer name is only cut
 ALTERNATIVES = 20
 _KEYS = ("name", "args", "keep", "add")
 
@@ -61,7 +61,7 @@ class NamedTools(Mapping[str, Tool]):
         self._prefix = prefix
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The tool called `key`, made up where the table has none."""
+        """The tool called `key`; it is made of the pattern or the prefix where the table has none."""
         found = self._table.get(key)
         if found is not None:
             return found
@@ -85,7 +85,7 @@ class NamedTools(Mapping[str, Tool]):
 
 
 def tools(spot: Spot, others: Spot, unknown: Spot, vendor: str) -> Mapping[str, Tool]:
-    """The table `[tools]`, with what is said of tools that it does not name."""
+    """The table `[tools]`, with a rule for the names of other tools."""
     given = spot.table()
     if len(given) > TOOLS:
         raise spot.refused(f"a table of at most {TOOLS} tools", f"a table of {len(given)}")
@@ -101,7 +101,7 @@ def tools(spot: Spot, others: Spot, unknown: Spot, vendor: str) -> Mapping[str, 
 
 
 def _check_groups(others: Spot, name: str) -> None:
-    """FrontendError where a name has groups that its pattern has not."""
+    """FrontendError for a name with groups that its pattern does not have."""
     import re
 
     pattern = others.at("regex").pattern()
@@ -129,7 +129,7 @@ def _tool(spot: Spot) -> Tool:
         return change(spot, alternatives)
 
     if not spot.source.bundled:
-        change()  # a mistake is told of before anything is started; our tests compile what is bundled
+        change()  # a mistake is reported before anything is started; our tests compile the bundled profiles
     if not (alternatives or spot.at("args") or spot.at("add")):
         return Tool(name)
     if not alternatives and spot.at("keep").switch() and (renamed := _renamed(spot.at("args").table())) is not None:
@@ -147,7 +147,7 @@ def _multiplied(factor: float) -> Callable[[Any], Any]:
 
 
 def _renamed(table: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Callable[[Any], Any]]] | None:
-    """Arguments that only get other names, or are multiplied: what `core.vendor.tools` does without a look at each."""
+    """Arguments that only get other names, or are multiplied: a plain `Tool` can do that. None for all others."""
     rename: dict[str, str] = {}
     convert: dict[str, Callable[[Any], Any]] = {}
     for claude, value in table.items():

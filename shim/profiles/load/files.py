@@ -1,6 +1,6 @@
 """From the file of a profile to its vendor: what it extends, the class that it names, then `vendor.build`.
 
-How a file is read is the caller's affair: bundled ones come from this package, a user's own through the shell.
+The caller says how a file is read: a bundled one comes from this package, a user's own through the shell.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -100,7 +100,7 @@ def _adapter(spot: Spot, named: object, file: File) -> "type[Translator]":
         raise spot.refused('"module:Class", a module beside the profile', named)
     try:
         adapter = getattr(file.module(found[1]), found[2])
-    except Exception as error:  # a module is a program: whatever it raises, its profile is what is wrong
+    except Exception as error:  # a module may raise anything, and the profile that names it is wrong then
         raise spot.refused(f"a module beside the profile with this class ({error!r})", named) from None
     if not (isinstance(adapter, type) and issubclass(adapter, Translator)):
         raise spot.refused("a subclass of shim.profiles.profile.ProfileTranslator", named)

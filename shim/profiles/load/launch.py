@@ -6,37 +6,46 @@
     command = ["codex", "exec"]      a program on PATH (a path is for `[vendors.X] bin`), and its first words
     argv = [
       "--json",                                                    a word
-      { when = "model", args = ["-m", "{model}"] },                words that are there if this is; `unless`: if not
-      { when = ["resume", "trust"], unless = "fork", args = [] },  both may be lists: all of these, none of those
-      { each = "add_dirs", args = ["--add-dir", "{item}"] },       words for each of these
+      { when = "model", args = ["-m", "{model}"] },                words that stand there if a model is named
+      { when = ["resume", "trust"], unless = "fork", args = [] },  all conditions of `when` hold, none of `unless`
+      { each = "add_dirs", args = ["--add-dir", "{item}"] },       words for each item of a list
       { when = "permission_args" },                                the words of the permission mode, in this place
       { when = "prompt_argument", args = ["{prompt}"] },           the prompt, where it is an argument
-      { when = "prompt_stdin", args = ["-"] },                     where it is not
+      { when = "prompt_stdin", args = ["-"] },                     where it is given on stdin
     ]
     prompt = { via = "arg", dash_guard = "--", long = "stdin", max_bytes = 30000 }
-    stdin = "devnull"                what a child whose prompt is no stdin reads: nothing (or "pipe", closed at once)
-    env = { A = "b" }                variables of the program's own; env_unset = ["C"]: not even those that are there
+    stdin = "devnull"                what a child reads whose prompt is elsewhere: nothing, or "pipe" (closed at once)
+    env = { A = "b" }                variables of the program's own
+    env_unset = ["C"]                variables that the program must not see
 
-    [launch.variants]                dialects of the program, by its `--help`: the first that fits, else the last;
-    old = { has = ["run"], lacks = ["--json"] }                    `when = "old"` asks for it
+    [launch.variants]                dialects of the program; its `--help` decides: the first that fits, else the last
+    old = { has = ["run"], lacks = ["--json"] }                    `when = "old"` asks for this one
     new = {}
 
-Placeholders: prompt, prompt_file, model, resume, session_id, system_prompt, append_system_prompt (without this one both
-are system_prompt, without either they stand before the prompt), max_turns, and the lists add_dirs, mcp_configs,
-denied_tools, allowed_tools (those that are left, where some are denied or chosen).
+Placeholders: prompt, prompt_file, model, resume, session_id, max_turns, report_folder, bundled, system_prompt and
+append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools, allowed_tools (the tools that are left, where
+some are denied or chosen). Without append_system_prompt both system prompts are system_prompt; without either they
+stand before the prompt.
 
-report = { file = "usage.json", keys = ["usage"] }: a file that the program writes about its run, told where by
-`{report_folder}`, a private folder that is gone behind the run; `[[report]]` reads these keys of its one JSON object.
-via: arg, stdin or file (`{prompt_file}`). dash_guard keeps a prompt from becoming a flag or a subcommand: `stdin` (what
-is usual) gives such a prompt on stdin, `--` is put before any, `equals` asks for a word such as `--prompt={prompt}`,
-`space` puts a space before a dash, for a prompt that is a flag's value, `word` before a dash and before a single word,
-for one that no flag stands before. `long` says where a prompt goes that is too
-long for an argument: stdin, file, or refuse. A prompt's file is ours alone, and goes with the child. A child whose
-stdin is not its prompt has none: many wait for its end. What a frontend gives was checked before (`start.checked`);
-the id of a session is checked here, by its pattern, and no other value begins a word with a dash. `{bundled}` is the
-folder of the bundled profiles, for a file with rules that keep a mode narrow. Behind a launcher the program may not see
-it, so such a profile is started there in the widest mode only; so it is where `overruled_by = { linux = "/a/folder" }`
-names a folder (also darwin) with `.toml` files in it, which go before ours.
+`prompt`
+    via          arg, stdin, or file (`{prompt_file}`, a file of ours that goes with the child)
+    dash_guard   what keeps a prompt from becoming a flag or a subcommand:
+                 stdin   such a prompt is given on stdin (the usual guard)
+                 --      stands before every prompt
+                 equals  the prompt is part of a word such as `--prompt={prompt}`
+                 space   a space is put before a dash, for a prompt that is the value of a flag
+                 word    a space is put before a dash and before a single word, for a prompt without a flag
+    long         where a prompt goes that is too long for an argument: stdin, file, or refuse
+
+`report = { file = "usage.json", keys = ["usage"] }` is a file that the program writes about its run into
+`{report_folder}`, a private folder that is removed after the run. `[[report]]` reads these keys of its one JSON object.
+
+`{bundled}` is the folder of the bundled profiles, for a file with rules that keep a mode narrow. Behind a launcher the
+program may not see that folder, so there such a profile is started in the widest mode only. The same holds where
+`overruled_by = { linux = "/a/folder" }` (also darwin) names a folder with `.toml` files, which go before ours.
+
+A child whose stdin is not its prompt gets none, because many programs wait for its end. What a frontend gives was
+checked before. The id of a session is checked here, by its pattern. No other value begins a word with a dash.
 """
 
 from collections.abc import Callable
@@ -58,10 +67,11 @@ SYSTEMS = ("linux", "darwin")
 NAME_LENGTH = 64  # of a program or a file
 NAME_CHARACTERS = 100  # of a variable
 VARIANT_LENGTH = 32
-# Ours, and what decides which code a program runs before its first line: a profile has its command for that.
+# Variables of ours, and those that decide which code a program runs before its first line. A profile names its program
+# in `command`.
 FORBIDDEN_BEGINNINGS = ("SHIM_", "CLAUDE", "LD_", "DYLD_")
 FORBIDDEN_VARIABLES = frozenset(("PATH", "HOME", "NODE_OPTIONS", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"))
-# The guard against starting ourselves for ever, and what every program needs.
+# Our guard against starting ourselves for ever, and what every program needs.
 KEPT_BEGINNING, KEPT_VARIABLES = "SHIM_", frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 KEYS = (
@@ -173,7 +183,7 @@ def _report(spot: Spot, argv: Spot, uses: set[str]) -> Report | None:
 
 
 def _version(spot: Spot) -> VersionProbe:
-    """`version_probe`; what it leaves out is as usual."""
+    """`version_probe`; keys that it leaves out have their usual values."""
     spot.table(("args", "regex", "tested"))
     usual = VersionProbe()
     regex = spot.at("regex").regex() if spot.at("regex") else usual.regex
@@ -188,12 +198,12 @@ def _version(spot: Spot) -> VersionProbe:
 
 
 def overruled_by(spot: Spot) -> dict[str, str]:
-    """`overruled_by`: the folder of each system where files go before ours."""
+    """`overruled_by`: system → the folder whose files go before ours."""
     return {system: spot.at(system).text() for system in spot.table(SYSTEMS)}
 
 
 def of_modes(launch: Spot, key: str) -> dict[str, Spot]:
-    """What a table of `[launch]` says for each permission mode: of those that the profile honours."""
+    """A table of `[launch]` by permission mode; only modes that the profile honours may stand there."""
     spot = launch.at(key)
     modes = launch.at("permission_args").table()
     return {mode: spot.at(mode) for mode in spot.table(tuple(modes) or ("default",))}
@@ -263,13 +273,13 @@ def _check_session(resume: str, pattern: str, name: str, uses: set[str], *, fork
 
 
 def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
-    """The program's names of the tools that can do what was taken away, whatever else they can do."""
+    """The program's names of all tools that can do something which was taken away."""
     others = {own: tool.others for own, tool in tools.items() if isinstance(tool, RuledTool)}
     return [own for own, tool in tools.items() if not {tool.name, *others.get(own, ())}.isdisjoint(removed)]
 
 
 def _allowed(tools: Tools, request: Request, name: str) -> list[str]:
-    """The program's names of the tools that are left, where some were taken away; refused where none is."""
+    """The program's names of the tools that are left, [] where all are. FrontendError where none is left."""
     only = request.invocation.tools
     if only is None and not request.removed:
         return []

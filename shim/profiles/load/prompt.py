@@ -1,4 +1,4 @@
-"""Where a prompt goes: into an argument, to stdin, or into a file of ours (`launch` has how a profile says it)."""
+"""Where a prompt goes: into an argument, to stdin, or into a file of ours (see `launch`)."""
 
 from shim.core.errors import FrontendError
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Request, as_argument
@@ -26,7 +26,7 @@ class Prompt:
 
 
 def system_prompts(request: Request, uses: set[str]) -> tuple[str, str, list[str]]:
-    """The system prompt, the appended one, and those that have no flag or are too long for it."""
+    """The system prompt, the appended one, and those that stand before the prompt: without a flag, or too long."""
     system = request.invocation.system_prompt or ""
     appended = request.invocation.append_system_prompt or ""
     if "append_system_prompt" not in uses:

@@ -1,40 +1,40 @@
-"""The vendor that a profile describes: its table, checked, with all that starting its child needs.
+"""The vendor that a profile describes: its table, checked, and compiled as far as its child's start needs it.
 
                                    WHAT A PROFILE HOLDS
 
     schema = 1
     id = "name"               the name of its file
     extends = "opencode"      a bundled profile whose tables this one changes (lists are replaced)
-    unattended = true         it runs its tools and asks nobody
-    listed = ["Bash"]         what it can run, in Claude's words; else all that [tools] names
+    unattended = true         the vendor runs its tools and asks nobody
+    listed = ["Bash"]         the tools that it can run, in Claude's words; else all that [tools] names
     other_tools = { … }, unknown_tools = "pass"    `tools`
     adapter = "module:Class"  a class for what rules cannot say; see below
     [launch]                  `launch`, and permission_args (mode → words), permission_env (mode → variables),
                               permission_tools (mode → `listed`, where that is less),
                               timeouts = { first_byte, idle, tool } in seconds,
-                              interrupt = { signal = "SIGINT", grace = 1.4 } (seconds until it is ended all the same),
+                              interrupt = { signal = "SIGINT", grace = 1.4 } (seconds until the child is killed),
                               env_keep (ANTHROPIC_* that it may see), resume_id_pattern, model_map (Claude's
                               name of a model → its own), gate (what stderr says when its trust gate is closed), login,
                               api_base (the variable with another address of its API),
                               version_probe = { args = ["--version"], regex = 'own ([0-9.]+)', tested = ">=1.2,<2" }:
-                              how it is asked for its version, where that stands in the answer (the first group, or
-                              all), and which versions these rules were tried with. No turn waits for it
+                              how the program is asked for its version, where the version stands in the answer (the
+                              first group, or all), which versions these rules were tried with; no turn waits for it
                               home = { variable = "X_HOME", folder = ".x" }: its own records, which an adapter may read
     [stream]                  text = final (or delta, cumulative): what a `text` rule gives
-                              usage = none (request: they add up, run_total: the last one counts, thread_total: that,
-                              less what the session had before; that is kept with it)
-                              end = { ok_exit = [0], result = "event" }: "event" needs a `result` rule to have been
-                              seen, "synthesize" makes it of a good exit behind a whole reply
+                              usage = none; request: the numbers add up; run_total: the last ones count; thread_total:
+                              the last ones less those of the turns before, which are kept with the session
+                              end = { ok_exit = [0], result = "event" }: a turn is a success when a `result` rule said
+                              so; "synthesize": also when a good exit code comes behind a whole reply
                               ids = "process": ids of calls begin anew with each process (else: "session")
                               results = "late": what a call returned may come behind the next text, or never (else:
                               "next"); a whole text waits one event while calls are open
                               stderr_noise = ["…"]: beginnings of lines that never are the reason of a failure
                               saves_late = true: a session can go on only once a reply was complete
-                              given_id = true: {session_id} names every new session, because it tells its id too late
+                              given_id = true: {session_id} names every new session, because the vendor says it too late
     [[event]]                 `rules`, `emits`
     [[report]]                rules of the file `launch.report`, read at the end: session, usage, result, error, notice
     [[stderr]]                regex, emit = "session" (group session_id) or "error" (group error, cause)
-    [exit_codes]              code = cause, for an end of which nothing else says why
+    [exit_codes]              code = cause, for an end that nothing else explains
     [tools]                   `tools`
 
 A profile has no state and no code. `adapter` names a subclass of `shim.profiles.profile.ProfileTranslator`: a bundled
@@ -77,7 +77,7 @@ Adapter = Callable[[], "type[Translator]"]
 
 
 def merged(base: Table, own: Table) -> dict[str, Any]:
-    """A table over another: tables inside are merged, everything else is replaced."""
+    """One table over another: tables inside of them are merged, everything else is replaced."""
     result = dict(base)
     for key, value in own.items():
         before = result.get(key)
@@ -146,7 +146,7 @@ def build(
 
 
 def _translates(spot: Spot, adapter: Adapter | None, stream: "Callable[[], Stream]") -> Adapter:
-    """What gives the class that translates; it is made once."""
+    """A function that gives the class which translates. The class is made at its first call."""
     made: list[type[Translator]] = []
 
     def translates() -> "type[Translator]":

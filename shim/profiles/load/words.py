@@ -1,4 +1,4 @@
-"""The words of a command line: literal, with placeholders, or under a condition (`launch` has how they are said)."""
+"""The words of a command line: literal, with placeholders, or under a condition (see `launch`)."""
 
 from collections.abc import Callable, Mapping
 
@@ -127,7 +127,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _undashed(word: str, name: str) -> str:
-    """A word whose value begins with a dash, and could be taken for a flag (threats: frontend)."""
+    """A word whose value begins with a dash, so that it could be taken for a flag (threats: frontend)."""
     if name in SYSTEM:
         return f" {word}"
     raise FrontendError(f"the {name} {word[:60]!r} begins with a dash", hint="put ./ before a path")

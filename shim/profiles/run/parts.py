@@ -1,7 +1,7 @@
-"""Calls that come in pieces: their arguments' JSON is gathered, and each is said once, whole and in Claude's words.
+"""Calls that come in pieces: the JSON of their arguments is gathered, and each is said once, in Claude's words.
 
-Fragments in a vendor's own keys would be untrue as Claude's `input_json_delta`: with partial messages a call's input is
-one delta, as that of every call.
+Fragments with a vendor's own keys would be untrue as Claude's `input_json_delta`. With partial messages the input of
+such a call is one delta, like that of every call.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any
 from shim.core.reading.account import Account
 from shim.core.reading.decode import parsed
 
-# Of calls that are not whole yet: more than any model makes at once, and more than it writes into a file.
+# Bounds of calls that are not whole yet: more than any model makes at once, and more than it writes into a file.
 CALLS = 100
 CHARACTERS = 8 * 1024 * 1024
 
@@ -41,7 +41,7 @@ class Parts:
         return bool(self._calls)
 
     def add(self, key: Any, identity: Any, name: Any, fragment: Any) -> None:
-        """A piece of the call `key`: its id and name are those that came first. TypeError for one that is no text."""
+        """A piece of the call `key`; the first id and name count. TypeError for a fragment that is no text."""
         if fragment is not None and fragment.__class__ is not str:
             raise TypeError("a fragment of a call's input is no text")
         part = self._calls.get(key)
@@ -62,7 +62,7 @@ class Parts:
             self._size += len(fragment)
 
     def whole(self, identity: Any) -> None:
-        """The call `identity` came whole: its pieces say nothing more."""
+        """The call `identity` came whole: its pieces are forgotten."""
         for key, part in self._calls.items():
             if part.identity == identity:
                 del self._calls[key]
@@ -71,7 +71,7 @@ class Parts:
             self._size = 0
 
     def say(self, say: Say, key: Any = None) -> None:
-        """Say the calls that are there (the call `key`, if one is named): each is as whole as it will be."""
+        """Say all calls, or the call `key`: no more pieces of them will come."""
         calls = [self._calls.pop(key)] if key is not None and key in self._calls else []
         if key is None:
             calls = list(self._calls.values())
@@ -83,7 +83,7 @@ class Parts:
             say(part.identity, part.name, parsed(text, self._account) if text.strip() else {})
 
     def drop(self) -> None:
-        """The reply was cut: what is not whole was never called."""
+        """The reply was cut: a call that is not whole was never made."""
         for part in self._calls.values():
             self._account.repaired("cut_call", str(part.name))
         self._calls.clear()
