@@ -271,6 +271,7 @@ def test_a_command_that_keeps_every_rule_passes_every_rule(kept):
 @pytest.mark.parametrize(("defect", "rule", "chains"), [(defect, *seen) for defect, seen in DEFECTS.items()])
 def test_a_broken_rule_is_seen(see, only, kept, monkeypatch, defect, rule, chains):
     monkeypatch.setattr(conform_process, "SURVIVE_SECONDS", 0.2)
+    monkeypatch.setattr(conform_process, "TERMINATE_SECONDS", 0.2)
     names = runs_of(rule, kept)
     assert names, f"{rule} looks at no run"
     if "sessions" in chains and names & SESSION_RUNS:
@@ -377,7 +378,8 @@ def judged(command, patience=0.3, **options):
     return {finding.rule.name: finding for finding in found}
 
 
-def test_a_command_that_hangs_is_given_up_soon_and_ended(inside):
+def test_a_command_that_hangs_is_given_up_soon_and_ended(inside, monkeypatch):
+    monkeypatch.setattr(conform_process, "TERMINATE_SECONDS", 0.2)
     lifeline = inside.lifeline()
     findings = judged(program(inside, f"exec 9>{lifeline.path}; trap '' TERM; while :; do sleep 30; done\n"))
     assert findings["version"].verdict == "fail" and "waited for in vain" in findings["version"].found
