@@ -7,7 +7,6 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 from support import Stage, check_turns
 
-from shim.core.claude.pen import ClaudePen
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import cut, fit, fit_line, pieces
 
@@ -161,8 +160,7 @@ def test_names_and_ids_without_end_make_no_line_longer(partial):
 
 
 def test_a_line_of_very_many_short_names_stays_a_line():
-    stage = Stage()
-    stage.pen = stage.turn.pen = ClaudePen("00000000-0000-4000-8000-", terminator=b"", limit=LIMIT)
+    stage = Stage(limit=LIMIT)
     stage.turn.started(session_id="s", model="m", tools=[f"tool{number}" for number in range(50_000)])
     (init,) = stage.lines()
     assert (init["subtype"], init["model"]) == ("init", "m") and len(init["tools"]) < 50_000
