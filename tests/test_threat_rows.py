@@ -111,6 +111,8 @@ what a model or a vendor says is script or HTML in an export
     test_export_html.py::test_hostile_words_change_nothing_about_the_page
     test_export_html.py::test_the_data_has_the_words_and_none_of_the_characters_that_mean_something
     test_export_html.py::test_a_character_that_is_obeyed_is_nowhere_in_the_page
+    test_markdown_tree.py::test_hostile_words_make_nothing_but_known_elements
+    test_markdown_tree.py::test_a_link_that_does_not_lead_to_the_web_is_text
     test_export_markdown.py::test_hostile_words_leave_no_html_no_image_and_no_open_fence
     test_export_markdown.py::test_nobody_is_mentioned_and_nothing_is_closed
     test_export_markdown.py::test_a_fence_is_longer_than_any_in_its_text

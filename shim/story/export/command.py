@@ -54,13 +54,22 @@ def export_cast(
         return
     if output == "-" and to not in FOR_EYES and sys.stdout.isatty():
         raise typer.BadParameter(f"a terminal cannot show {to}: name a file, or use a pipe", param_hint="-o")
-    export: Callable[..., None] = importlib.import_module(FORMATS[to]).export
+    export = _exporter(to)
     if content:
         export = functools.partial(export, content=True)
     if output == "-":
         _to_stdout(export, cast, redact != "none")
     else:
         _to_file(export, cast, redact != "none", output, force)
+
+
+def _exporter(to: str) -> Callable[..., None]:
+    try:
+        export: Callable[..., None] = importlib.import_module(FORMATS[to]).export
+    except ModuleNotFoundError as error:
+        hint = "install claude-shim again with what it needs (`make setup` in a checkout)"
+        raise MachineError(f"--to {to} needs {error.name}, which is not installed", hint=hint) from None
+    return export
 
 
 def _to_stdout(export: Callable[..., None], cast: str, redact: bool) -> None:

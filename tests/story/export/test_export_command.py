@@ -29,8 +29,18 @@ def cast(box):
 def test_every_format_has_its_module_which_is_imported_when_it_is_asked_for(name):
     module = importlib.import_module(FORMATS[name])
     assert callable(module.export)
-    code = f"import sys, shim.commands.cli; assert {FORMATS[name]!r} not in sys.modules"
+    code = (
+        f"import sys, shim.commands.cli; assert not {{{FORMATS[name]!r}, 'jinja2', 'markdown_it'}} & set(sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=PATIENCE, check=False).returncode == 0
+
+
+def test_a_page_without_its_template_library_is_an_error_that_names_it(box, cast):
+    code = "import sys; sys.modules['jinja2'] = None; from shim.__main__ import main; main()"
+    words = [sys.executable, "-c", code, "export", cast, "--to", "html"]
+    done = subprocess.run(words, cwd=box.cwd, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1 and "--to html needs jinja2, which is not installed" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("to", "begin"), [("html", b"<!doctype html>"), ("markdown", b"# Make the list")])
