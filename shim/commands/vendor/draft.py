@@ -49,10 +49,14 @@ def draft(seen: Seen, name: str) -> str:
 def _head(seen: Seen, name: str, events: int, rules: Rules) -> str:
     emits = {found.emit for found in rules.found}
     lines = [
-        f"# {name}: drafted from {seen.runs} runs, {events} events. Finish the lines that say TODO, then",
+        f"# {name}: drafted from {counted(seen.runs, 'run')} with {counted(events, 'event')}. Finish the TODO lines, then",
         f"# `shim vendor check {name}.toml FILE…` until it has nothing to fix.",
         *(line for emit, line in MISSING.items() if emit not in emits),
-        *([f"# {seen.odd} lines were no JSON objects: is there a flag that keeps them away?"] if seen.odd else []),
+        *(
+            [f"# Not JSON objects: {counted(seen.odd, 'line')}. Is there a flag that keeps them away?"]
+            if seen.odd
+            else []
+        ),
         "schema = 1",
         f"id = {_quoted(name)}",
         "# TODO: delete this line if it asks before it runs a tool.",
