@@ -84,7 +84,7 @@ class Speech:
 async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobody():
     """S16b: nothing follows an error result."""
     launcher, paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
-    launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT", speech=Speech)
+    launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT", speaks="a:b", speech=Speech)
     control = Control(facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now")
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
