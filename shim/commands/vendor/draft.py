@@ -49,7 +49,7 @@ def draft(seen: Seen, name: str) -> str:
 def _head(seen: Seen, name: str, events: int, rules: Rules) -> str:
     emits = {found.emit for found in rules.found}
     lines = [
-        f"# {name}: drafted from {counted(seen.runs, 'run')} with {counted(events, 'event')}. Finish the TODO lines, then",
+        f"# {name}: drafted from {counted(seen.runs, 'run')}, {counted(events, 'event')}. Finish the TODO lines, then",
         f"# `shim vendor check {name}.toml FILE…` until it has nothing to fix.",
         *(line for emit, line in MISSING.items() if emit not in emits),
         *(
