@@ -46,6 +46,7 @@ e2e: $(VENV)/.e2e ## real vendor CLIs against a model server on loopback, and th
 
 bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench/bench.py
+	@$(BIN)/python tests/bench/bench_start.py
 	@$(BIN)/python tests/bench/bench_ends.py
 	@$(BIN)/python tests/bench/bench_inbound.py
 	@$(BIN)/python tests/bench/bench_limits.py

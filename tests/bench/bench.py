@@ -320,7 +320,7 @@ def turn_cost(table: Table, name: str, claude: str, times: int, folder: str, env
     bare, alone, whole = by_turns(commands, times, folder, env)
     table.row(f"the stand-in for {vendor} alone", f"{spread(alone, '.1f')} ms")
     above(table, name, None, whole, bare)
-    above(table, "  without the stand-in's own CPU", 90, whole, bare, alone)
+    above(table, "  without the stand-in's own CPU", 80, whole, bare, alone)
 
 
 def start_up(table: Table, options: argparse.Namespace, folder: str) -> None:
