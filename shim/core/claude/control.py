@@ -82,13 +82,13 @@ class Control:
         self._ran: dict[str, None] = {}
 
     def take(self) -> bytes:
-        """What there is to say: whole lines."""
+        """The lines for stdout, since the last call."""
         data = b"".join(self._lines)
         self._lines.clear()
         return data
 
     def give_back(self, data: bytes) -> None:
-        """What could not be said yet comes first the next time."""
+        """Lines that could not be written yet: they come first at the next `take`."""
         if data:
             self._lines.insert(0, data)
 
@@ -112,7 +112,7 @@ class Control:
         return []
 
     def closed(self) -> list[Wish]:
-        """The frontend's stdin is at its end: nobody is left to answer what was asked, or will be."""
+        """The frontend's stdin is at its end: questions, asked now or later, get no answer from it."""
         self._deaf = True
         return self._give_up(CLOSED_STREAM)
 
@@ -171,7 +171,7 @@ class Control:
         return [Decided(asked, read_decision(response, asked))]
 
     def _give_up(self, message: str) -> list[Wish]:
-        """Everything asked is refused; on an interrupt the frontend is told to take its questions back (C10)."""
+        """Refuse every open question. No `message`: on an interrupt, which also cancels them at the frontend (C10)."""
         asked, self._asked = self._asked, {}
         if not message:
             self._lines += [dump({"type": "control_cancel_request", "request_id": it}) + b"\n" for it in asked]
@@ -185,11 +185,11 @@ class Control:
     patience = 0.0  # seconds that a question waits for its answer; 0: as long as it takes
 
     def expired(self, permission: Permission) -> Decision | None:
-        """A question had its time."""
+        """The decision about a question that has waited for `patience`; None where it has been answered."""
         return None
 
     def ask(self, permission: Permission) -> Decision | None:
-        """Put a question of the vendor's to the frontend; the decision where it needs no question."""
+        """Put a question of the vendor's to the frontend; the decision, where the frontend need not be asked."""
         if permission.refusal:
             return Decision(False, message=permission.refusal)
         if any(seen.call == permission.call for seen in self._hooked.values()):
@@ -223,7 +223,7 @@ class Control:
         return None
 
     def observe(self, seen: Seen, *, prompt: str = "", last: str = "") -> None:
-        """Something happened that the frontend may have a hook for (C11)."""
+        """Tell the frontend's hooks what happened (C11)."""
         if self._deaf or not self.facts.hooks:
             return
         facts = self.facts
@@ -247,7 +247,7 @@ class Control:
                 self._say(line)
 
     def _ask_hook(self, seen: Seen, line: dict[str, Any]) -> None:
-        """A hook may hand the input back: where the vendor would run what it says, it is not cut."""
+        """Ask a hook about a call. The hook may hand the input back: it is not cut where the vendor would run that."""
         size = len(dump(line)) + 1
         if size > self.facts.rules.line_bytes:
             if self.facts.serving.asks and self.facts.mode != "bypassPermissions":
@@ -270,7 +270,7 @@ class Control:
         return permission.call in self._held
 
     def overdue(self, permission: Permission) -> Decision | None:
-        """The hooks about a call had their time: its question is put without them."""
+        """The hooks about a call have not answered in time: its question is put without them."""
         self._hooked = {identity: seen for identity, seen in self._hooked.items() if seen.call != permission.call}
         held = self._held.pop(permission.call, None)
         return None if held is None else self.ask(held)
@@ -294,7 +294,7 @@ class Control:
         return [Forbidden(seen.call, denied.reason)] if denied.allow is False and never_asked else []
 
     def ran(self, call: str) -> Forbidden | None:
-        """A call has run; what a hook says of one that a vendor ran unasked, although the hook denied it."""
+        """A call has run; what is to be done where a hook had denied it and the vendor ran it all the same."""
         self._ran[call] = None
         _bound(self._ran)
         verdict = self._verdicts.get(call, Verdict())

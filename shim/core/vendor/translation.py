@@ -18,7 +18,7 @@ from shim.core.vendor.translator import Translator
 if TYPE_CHECKING:
     from shim.core.turn.terms import Pen
 
-# Never believed from a line that had to be repaired: they make somebody act (threats: forged lines).
+# Events that make a person or a program act. They are never believed from a repaired line (threats: forged lines).
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
 
 
@@ -35,7 +35,7 @@ def around(turn: Turn, translator: type[Translator]) -> Turn:
 class Translation:
     """One child's output on its way to the frontend.
 
-    `feed` takes chunks of any size, `close` says how the child ended; both give back the lines to write.
+    `feed` takes chunks of any size, `close` takes how the child ended; both give back whole lines to write.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Translation:
         inbound: int = INBOUND_BYTES,
         aside: Aside | None = None,
     ) -> None:
-        """`previous` is the turn before this one, of another child of the same conversation.
+        """`previous` is the last turn of another child of the same conversation.
 
-        A line of more than `inbound` bytes is skipped; a long one waits for its end in a file that `aside` opens.
+        A line of more than `inbound` bytes is skipped. A long line waits for its end in a file that `aside` opens.
         """
         self.pen = pen
         self.account = Account()
@@ -72,7 +72,7 @@ class Translation:
 
     @property
     def finished(self) -> bool:
-        """The result has been said: nothing of what the child still prints will be."""
+        """Whether the result is said: nothing that the child prints from now on is."""
         return self.turn.state is CLOSED
 
     def _read_by(self, translator: Translator) -> None:
@@ -85,7 +85,7 @@ class Translation:
         return self.pen.take()
 
     def split(self, chunk: bytes) -> list[bytes]:
-        """The lines that a chunk of the child's stdout completes; one that was too long is accounted for."""
+        """The lines that a chunk of the child's stdout completes; lines that were too long are counted."""
         lines = self._lines.feed(chunk)
         if self._lines.skipped:
             self._count_skipped()
@@ -113,7 +113,7 @@ class Translation:
     def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
         """Make ready for the same message once more, if the stream of its answer was cut (Yume's R11).
 
-        Without `stderr` the child stays; else `close` may follow when it was not.
+        `stderr` is None for a child that stays. Where this gives back False, `close` may follow.
         """
         reason = "" if stderr is None else self._last(child_exit, stderr)
         turn = self.turn
@@ -129,9 +129,9 @@ class Translation:
         return True
 
     def unanswered(self, child_exit: Exit | None, stderr: str | None) -> Tried | None:
-        """Why the child said nothing, where another vendor may be asked; `close` may follow when that is None.
+        """Why the child did not answer, where another vendor may be asked; `close` may follow where this is None.
 
-        Without `stderr` the child stays; what it printed is read to its end otherwise.
+        `stderr` is None for a child that stays; otherwise its stdout is read to the end first.
         """
         return self.turn.unanswered(child_exit, "" if stderr is None else self._last(child_exit, stderr))
 
@@ -141,7 +141,7 @@ class Translation:
         self._count_skipped()
 
     def _last(self, child_exit: Exit | None, stderr: str) -> str:
-        """Read what is left, once; gives back the part of stderr that may be a reason."""
+        """Read what is left of stdout, once; gives back the part of stderr that may be the reason for a failure."""
         if self._read is not None:
             return self._read
         self._pump_rest()
@@ -157,7 +157,7 @@ class Translation:
         return stderr
 
     def rest(self) -> None:
-        """A child that stays has been silent since it may have been done: its translator says whether it was."""
+        """A child that stays has been silent since the turn was paused: the turn settles."""
         try:
             self._translator.eof(None, "")
         except Exception as error:
@@ -169,11 +169,11 @@ class Translation:
         self._translator.report = dict(report)
 
     def finish(self) -> bytes:
-        """The result now, of a child that stays for the next turn."""
+        """The last lines now, for a child that stays for the next turn."""
         return self._end(None, "")
 
     def begin(self, terms: Terms | None = None) -> None:
-        """The next turn of the same child; what was skipped since the last one is told of in this one's account."""
+        """The next turn of the same child; its account counts the lines that were skipped since the last turn."""
         self.account.forget()
         if self._skipped:
             self.account.repaired("late_event", self._skipped_first, self._skipped)
@@ -181,11 +181,11 @@ class Translation:
         self._translator.begin(self.turn.next(terms))
 
     def anew(self) -> None:
-        """Another child goes on with the turn: a line that the one before left unfinished is no part of its first."""
+        """Another child goes on with the turn: what the last child left unfinished is not joined to its first line."""
         self._lines, self._decoder = LineSplitter(*self._inbound), Decoder(self.account)
 
     def skip(self, chunk: bytes) -> None:
-        """Bytes behind a turn that is over: their lines are counted, and none is read but a question, to be refused."""
+        """Bytes behind a turn that is over: their lines are counted. Only questions are read, to be refused."""
         late = [raw for raw in self.split(chunk) if raw.strip(PADDING)]
         if late and not self._skipped:
             self._skipped_first = late[0]
@@ -193,11 +193,11 @@ class Translation:
         self._pump(raw for raw in late if b'"control_request"' in raw)
 
     def asked(self, yes: bool) -> None:
-        """Whether the frontend has said something to the child by now."""
+        """Whether the frontend has sent the child a message by now."""
         self._translator.asked = yes
 
     def outgoing(self) -> list[bytes]:
-        """What the translator has to say to the child: whole lines."""
+        """Lines for the child's stdin, since the last call: each is whole."""
         lines, self._translator.outbox = self._translator.outbox, []
         return lines
 
@@ -253,9 +253,9 @@ class Translation:
         account.line = b""
 
     def _repair(self, raw: bytes) -> bool:
-        """A line that is not one JSON value; True while an unfinished one waits for the next line.
+        """Read a line that is not one JSON value; True while an unfinished value waits for the next line.
 
-        Whatever the repair was, what comes out of it is believed only as far as it could be the vendor's.
+        What a repair yields is believed only where it may be the vendor's.
         """
         for value, torn in self._decoder.repair(raw):
             if not isinstance(value, dict) and not torn:
@@ -278,7 +278,7 @@ class Translation:
             self._malformed(error)
 
     def _odd(self, event: object) -> None:
-        """A value without a type that we know; a list of events (some vendors' `json` format) is each of them."""
+        """A value without a known type. A list of events (the `json` format of some vendors) is read event by event."""
         if isinstance(event, list) and event and all(isinstance(item, dict) and "type" in item for item in event):
             for item in event:
                 if self._believable(item) or not self._known(item):
@@ -291,7 +291,7 @@ class Translation:
             self.account.repaired("not_an_event")
 
     def _unread(self, event: dict[str, Any]) -> None:
-        """An object that the translator has no handler for; it may show that the stream is in another dialect."""
+        """An object that the translator has no handler for; another translator may read on from it."""
         try:
             reader = self._translator.unread(event)
         except Exception as error:
