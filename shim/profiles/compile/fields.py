@@ -29,10 +29,11 @@ from typing import Any
 
 from shim.profiles.check.toml_errors import ENDING_CHARACTERS, SEARCHED_CHARACTERS, Spot
 from shim.profiles.compile.paths import path
-from shim.profiles.compile.source import Function, Subject, literal
-from shim.profiles.run.values import ITEMS, Pattern
+from shim.profiles.compile.source import ITEM, Function, Subject, literal
+from shim.profiles.run.values import ITEMS, NAMES, Pattern
 
 OPERATORS_DEEP = 16  # inside each other
+OPERATORS_TOGETHER = 4  # inside each other in one expression
 FIELDS = 100  # of one object, and parts of one operator
 _SIGNS = frozenset(r".^$*+?{}[]\|()")  # of a regular expression; a text without them is itself
 _TRUTHS = frozenset(("in", "not_in", "regex", "ending", "exists", "any", "all", "not"))
@@ -44,6 +45,22 @@ def field(spot: Spot, here: Function, depth: int = 0) -> str:
         return path(spot, here)
     if not isinstance(spot.value, dict) or depth > OPERATORS_DEEP:
         raise spot.refused(f"a path, or a table with an operator: {', '.join(sorted(_ALONE) + sorted(_OF_A_PATH))}")
+    if depth % OPERATORS_TOGETHER == 0 and depth:
+        return _apart(spot, here, depth)
+    return _operated(spot, here, depth)
+
+
+def _apart(spot: Spot, here: Function, depth: int) -> str:
+    """A field in a function of its own, because Python has a limit for parentheses inside each other."""
+    inner = Function("engine, event, item, index")
+    inner.item, inner.index = here.item and ITEM, "index"
+    inner.line(f"return {_operated(spot, inner, depth)}")
+    item = here.item.name if here.item else "None"
+    return f"{here.constant(inner.made('field', NAMES))}(engine, event, {item}, {here.index})"
+
+
+def _operated(spot: Spot, here: Function, depth: int) -> str:
+    """A table with an operator, as an expression."""
     alone = [key for key in spot.value if key in _ALONE]
     if len(alone) == 1:
         operator = alone[0]
