@@ -19,7 +19,7 @@ from shim import __version__
 from shim.core.reading.account import printable
 from shim.story.export.gathered import gather
 from shim.story.export.sheets import Cut, Exported, Sheet, spans_of
-from shim.story.markdown_tree import Tree, tree_of
+from shim.story.markdown_tree import tree_of
 from shim.story.story import Story
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
@@ -73,15 +73,15 @@ def _steps(sheets: Iterable[Sheet]) -> Iterator[dict[str, Any]]:
         step = {name: _value(getattr(sheet, name)) for name in Sheet.__slots__}
         if sheet.kind in MARKDOWN and sheet.text:
             del step["text"]
-            step["trees"] = _drawn(sheet.text.whole(), room)
-            room -= len(orjson.dumps(step["trees"]))
+            text = sheet.text.whole()
+            trees = tree_of(text) if room > 0 else []
+            size = len(orjson.dumps(trees))
+            if trees and size <= room:
+                room -= size
+            else:
+                trees = [["div", {"class": "said"}, text]]
+            step["trees"] = trees
         yield {name: value for name, value in step.items() if value or name == "at"}
-
-
-def _drawn(text: str, room: int) -> list[Tree]:
-    """A model's Markdown as a tree; as one text if the tree has more than `room` bytes."""
-    trees = tree_of(text) if room > 0 else []
-    return trees if trees and len(orjson.dumps(trees)) <= room else [["div", {"class": "said"}, text]]
 
 
 def _value(value: Any) -> Any:

@@ -293,6 +293,13 @@ def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(exporte
     assert page.session["notes"] == ["Texts are cut to 20,000 characters; each says how many were left out."]
 
 
+def test_markdown_that_makes_the_page_too_large_is_shown_as_it_was_written(exported, monkeypatch):
+    monkeypatch.setattr("shim.story.export.html.TREE_BYTES", 50)
+    page = exported(Script().prompt("x").init().text("- a\n" * 100).text("*b*").result("y").cast())
+    trees = [step["trees"] for step in page.steps("text")]
+    assert trees == [[["div", {"class": "said"}, "- a\n" * 100]], [["p", ["em", "b"]]]]
+
+
 def test_a_session_of_2000_events_is_a_page_of_less_than_5_mb(exported):
     page = exported(long().cast())
     assert len(page.data) < 5_000_000
