@@ -1,6 +1,6 @@
 """A real claude's lines, which pass as they are; what a frontend could not read is completed, cut or left out."""
 
-from typing import Any, cast
+from typing import Any
 
 from shim.core.claude.complete_lines import Passing
 from shim.core.reading.json_text import dump
@@ -30,13 +30,14 @@ class ClaudeTranslator(Translator):
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
         self._raw: bytes | None = None
+        self._verbatim = turn.clean_lines(PassedTurn(turn).verbatim)
         pen = turn.pen
         self._passing = Passing(turn.account, pen.new_uuid, pen.room, turn.terms.keep)
         self._cut: tuple[Event, str, str] | None = None
 
-    @classmethod
-    def around(cls, turn: Turn) -> Turn:
-        return cast("Turn", PassedTurn(turn))
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._verbatim = turn.clean_lines(PassedTurn(turn).verbatim)
 
     def line(self, raw: bytes) -> bytes | None:
         """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line for some."""
@@ -86,7 +87,7 @@ class ClaudeTranslator(Translator):
             self.outbox.append(respond(response))
 
     def _say(self, raw: bytes, event: Event) -> None:
-        cast("PassedTurn", self.turn).verbatim(raw, event)
+        self._verbatim(raw, event)
         if event["type"] == "result":
             self.turn.settle()
 

@@ -19,8 +19,7 @@ from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
 from shim.core.turn.terms import SEEN_IDS, Conversation, Terms
 from shim.core.turn.turn import Turn
-from shim.core.vendor.translation import Translation, around
-from shim.core.vendor.translator import Translator
+from shim.core.vendor.translation import Translation, guarded
 from shim.process.exit_status import parse_exit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,7 +148,7 @@ class Stage:
         self.terms = Terms(**({"vendor": "demo", "fresh_id": STABLE_SESSION} | terms))
         if room:
             self.pen.room = room
-        self.turn = around(Turn(self.pen, self.terms, self.conversation, self.account), Translator)
+        self.turn = guarded(Turn(self.pen, self.terms, self.conversation, self.account))
         self.bytes = b""
 
     def lines(self) -> list[Line]:

@@ -20,95 +20,57 @@ from shim.core.secrets.redactor import Redactor, Stream, marks
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, State
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
-from shim.core.turn.turn import Forwarding, Turn
+from shim.core.turn.turn import Turn, Verbatim, part
 
 
-class TurnWithoutSecrets(Forwarding):
-    """Redacts verbs for a turn, or the lines of a real claude for a turn that passes them.
+class SpeechWithoutSecrets:
+    """The verbs for what the model says.
 
-    While a text is held back its block is open, and `_flush` says the rest before the turn leaves it. Only a repeated
+    While a text is held back its block is open, and `flush` says the rest before the turn leaves it. Only a repeated
     reply (ECHO) has no block to open.
     """
 
-    __slots__ = ("_counts", "_passed", "_redactor", "_spare", "_stream", "_stream_of")
-
-    turn: Turn
-
-    def __init__(self, turn: Turn) -> None:
-        super().__init__(turn)
-        self._counts = turn.account.redacted
-        self._redactor = Redactor(self._counts)
+    def __init__(self, turn: Turn, redactor: Redactor) -> None:
+        self._speech = turn.speech
+        self._machine = turn.machine
+        self._account = turn.account
+        self._partial = turn.pen.partial
+        self._redactor = redactor
+        self._counts = redactor.counts
         self._stream = Stream(self._counts)
         self._spare = Stream(self._counts)  # in its place while something is said before what it holds back
         self._stream_of: tuple[State, object] = (TEXT, None)
-        self._passed: RedactedLines | None = None
-        turn.machine.before_going = self._flush
-        turn.calls.redact = self._redactor.value
-        turn.nested.redact = self._nested
-
-    def next(self, terms: Terms | None = None, account: Account | None = None) -> "TurnWithoutSecrets":
-        """The turn after this one."""
-        return TurnWithoutSecrets(self.turn.next(terms, account))
-
-    # -- what the model says ------------------------------------------------------------------------------
 
     def text(self, fragment: str, key: object = None) -> None:
         """A fragment of text."""
-        turn, stream = self.turn, self._stream
-        if turn.machine.state is not TEXT or key != turn.speech.key or fragment.__class__ is not str:
-            self._hear(TEXT, fragment, key)
+        machine, speech, stream = self._machine, self._speech, self._stream
+        if machine.state is not TEXT or key != speech.key or fragment.__class__ is not str or speech.carry:
+            self.hear(TEXT, fragment, key)
             return
         # The way of nearly every fragment of a stream: its block is open, and the stream is the block's.
         if fragment in stream.harmless and not stream.busy:
             stream.passed(fragment)
         elif not (fragment := stream.feed(fragment)):
             return
-        self._stream = self._spare
-        turn.text(fragment, key)
-        self._stream = stream
-        if stream.busy and turn.machine.state is not TEXT:
+        speech.more(fragment)
+        if stream.busy and machine.state is not TEXT:
             self._open(stream, TEXT, key)
-
-    def thinking(self, fragment: str, key: object = None) -> None:
-        """A fragment of thinking."""
-        self._hear(THINKING, fragment, key)
 
     def say(self, whole: str, kind: str = TEXT) -> None:
         """A whole block."""
-        if self.turn.state is ECHO:
-            self._flush()
-        self.turn.say(self._redactor.text(whole) if whole.__class__ is str else whole, kind)
+        if self._machine.state is ECHO:
+            self.flush()
+        self._speech.say(self._redactor.text(whole) if whole.__class__ is str else whole, kind)
 
-    def think(self, whole: str) -> None:
-        """A whole block of thinking."""
-        self.say(whole, THINKING)
-
-    def text_snapshot(self, full: str, key: object = None) -> None:
-        """The text of a block so far."""
-        self._snapshot(TEXT, full, key)
-
-    def thinking_snapshot(self, full: str, key: object = None) -> None:
-        """The thinking of a block so far."""
-        self._snapshot(THINKING, full, key)
-
-    def retract(self) -> None:
-        """The reply was cut and comes again; what is held back of it was not said."""
-        self._forget_unsaid()
-        self.turn.retract()
-
-    def again(self) -> None:
-        """The whole turn is asked for once more."""
-        self._forget_unsaid()
-        self.turn.again()
-
-    def _forget_unsaid(self) -> None:
-        if self.turn.state is ECHO or not self.turn.pen.partial:
+    def forget_unsaid(self) -> None:
+        """The reply was cut: what is held back of it was not said."""
+        if self._machine.state is ECHO or not self._partial:
             self._stream.flush()
 
-    def _hear(self, kind: State, fragment: str, key: object) -> None:
+    def hear(self, kind: State, fragment: str, key: object) -> None:
         """A fragment that may open its block."""
-        if fragment.__class__ is not str or self.turn.machine.over:
-            self.turn.speech.fragment(kind, fragment, key)
+        if fragment.__class__ is not str or self._machine.over:
+            self._speech.fragment(kind, fragment, key)
             return
         key = self._belongs(kind, key)
         stream = self._stream
@@ -119,7 +81,7 @@ class TurnWithoutSecrets(Forwarding):
         if key.__class__ is not int and not isinstance(key, str | None):
             key = None
         if self._stream_of != (kind, key):
-            self._flush()
+            self.flush()
             self._stream_of = (kind, key)
         return key
 
@@ -127,35 +89,97 @@ class TurnWithoutSecrets(Forwarding):
         """Say a fragment before what `stream` holds back, and open the block for that."""
         self._stream = self._spare
         if said:
-            self.turn.speech.fragment(kind, said, key)
+            self._speech.fragment(kind, said, key)
         self._open(stream, kind, key)
         self._stream = stream
 
     def _open(self, stream: Stream, kind: State, key: object) -> None:
         """Open the block for what `stream` holds back."""
-        turn, kept = self.turn, self._stream
-        if stream.held and turn.state is not ECHO and not (turn.state is kind and key == turn.speech.key):
+        state, kept = self._machine.state, self._stream
+        if stream.held and state is not ECHO and not (state is kind and key == self._speech.key):
             self._stream = self._spare
-            turn.speech.open(kind, "…", key)
+            self._speech.open(kind, "…", key)
             self._stream = kept
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """The block is at its end: what was held back is said."""
-        if self.turn.machine.state in (TEXT, THINKING, ECHO) and (rest := self._stream.flush()):
-            self.turn.speech.fragment(self._stream_of[0], rest, self._stream_of[1])
+        open_ = self._machine.state in (TEXT, THINKING, ECHO) and not self._speech.cutting
+        if open_ and (rest := self._stream.flush()):
+            self._speech.fragment(self._stream_of[0], rest, self._stream_of[1])
 
-    def _snapshot(self, kind: State, full: str, key: object) -> None:
+    def snapshot(self, kind: State, full: str, key: object) -> None:
+        """The whole of a block so far."""
         if full.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
         key = self._belongs(kind, key)
         stream = Stream({})
-        said, clean = self.turn.speech.said_of(kind, key, stream.feed(full))
+        said, clean = self._speech.said_of(kind, key, stream.feed(full))
         if clean.startswith(said):
             stream.counts = self._counts
             marks(clean[len(said) :], self._counts)
             self._say_before(stream, kind, clean[len(said) :], key)
         elif not said.startswith(clean):
-            self.turn.account.repaired("contradicted_block", full)
+            self._account.repaired("contradicted_block", full)
+
+
+class TurnWithoutSecrets:
+    """Stands in the place of a turn: redacts its verbs and the lines that pass; all else the turn does itself."""
+
+    __slots__ = ("_counts", "_passed", "_redactor", "_speech", "_verbatim", "say", "text", "turn")
+
+    # What others set, too.
+    asked = part("turn.asked")
+    observed = part("turn.observed")
+    outcome = part("turn.outcome")
+    terms = part("turn.terms")
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self._counts = turn.account.redacted
+        self._redactor = redactor = Redactor(self._counts)
+        self._speech = speech = SpeechWithoutSecrets(turn, redactor)
+        self._passed: RedactedLines | None = None
+        self._verbatim: Verbatim | None = None
+        self.text = speech.text
+        self.say = speech.say
+        turn.machine.before_going = speech.flush
+        turn.calls.redact = redactor.value
+        turn.nested.redact = self._nested
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.turn, name)
+
+    def next(self, terms: Terms | None = None, account: Account | None = None) -> "TurnWithoutSecrets":
+        """The turn after this one."""
+        return TurnWithoutSecrets(self.turn.next(terms, account))
+
+    # -- what the model says ------------------------------------------------------------------------------
+
+    def thinking(self, fragment: str, key: object = None) -> None:
+        """A fragment of thinking."""
+        self._speech.hear(THINKING, fragment, key)
+
+    def think(self, whole: str) -> None:
+        """A whole block of thinking."""
+        self._speech.say(whole, THINKING)
+
+    def text_snapshot(self, full: str, key: object = None) -> None:
+        """The text of a block so far."""
+        self._speech.snapshot(TEXT, full, key)
+
+    def thinking_snapshot(self, full: str, key: object = None) -> None:
+        """The thinking of a block so far."""
+        self._speech.snapshot(THINKING, full, key)
+
+    def retract(self) -> None:
+        """The reply was cut and comes again; what is held back of it was not said."""
+        self._speech.forget_unsaid()
+        self.turn.retract()
+
+    def again(self) -> None:
+        """The whole turn is asked for once more."""
+        self._speech.forget_unsaid()
+        self.turn.again()
 
     # -- calls --------------------------------------------------------------------------------------------
 
@@ -247,16 +271,21 @@ class TurnWithoutSecrets(Forwarding):
 
     # -- pass-through -------------------------------------------------------------------------------------
 
-    def verbatim(self, raw: bytes, event: dict[str, Any]) -> None:
-        """A line of a real claude, as it came unless there is a secret in it."""
-        if self._passed is None:
-            pen, account = self.turn.pen, self.turn.account
-            passing = Passing(account, pen.new_uuid, pen.room, self.turn.terms.keep)
-            self._passed = RedactedLines(self._redactor, pen.new_uuid, pen.room, passing.short)
+    def clean_lines(self, verbatim: Verbatim) -> Verbatim:
+        """What the lines of a real claude are said to: they go on to `verbatim` without their secrets."""
+        pen, account = self.turn.pen, self.turn.account
+        passing = Passing(account, pen.new_uuid, pen.room, self.turn.terms.keep)
+        self._passed = RedactedLines(self._redactor, pen.new_uuid, pen.room, passing.short)
+        self._verbatim = verbatim
+        return self._line
+
+    def _line(self, raw: bytes, event: dict[str, Any]) -> None:
+        assert self._passed is not None and self._verbatim is not None
         for line, clean in self._passed.lines(raw, event):
-            self.turn.verbatim(line, clean)  # type: ignore[attr-defined]  # a turn that passes lines has it
+            self._verbatim(line, clean)
 
     def _say_rest(self) -> None:
         """What is held back of a passed block."""
-        for line, event in self._passed.rest() if self._passed is not None else ():
-            self.turn.verbatim(line, event)  # type: ignore[attr-defined]
+        if self._passed is not None and self._verbatim is not None:
+            for line, event in self._passed.rest():
+                self._verbatim(line, event)

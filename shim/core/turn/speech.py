@@ -31,7 +31,8 @@ class Speech:
         self.key: object = None  # the vendor's name for the open block
         self.parts: list[str] = []  # of the open block, as they came
         self._size = 0  # of the open block, in bytes as it is streamed, else in characters
-        self._carry = ""  # half a character, which waits for the other half; it is the last of the parts too
+        self.cutting = False  # a block that is too long for its line is being closed, to go on as another
+        self.carry = ""  # half a character, which waits for the other half; it is the last of the parts too
         self._prefix = ""  # what the result has before the text of the open block
         self._long: tuple[int, object, str] | None = None  # reply, key and text of a block that was too long for a line
 
@@ -39,7 +40,7 @@ class Speech:
 
     def text(self, fragment: str, key: object = None) -> None:
         """A fragment of text; `key` is the vendor's block index, another key is another block."""
-        is_next = self._machine.state is TEXT and key == self.key and fragment.__class__ is str and not self._carry
+        is_next = self._machine.state is TEXT and key == self.key and fragment.__class__ is str and not self.carry
         if not is_next or not fragment:
             self.fragment(TEXT, fragment, key)
             return
@@ -51,6 +52,16 @@ class Speech:
         self._size = size = self._size + len(fragment)
         if size > self.room:
             self._overflow(TEXT, fragment, key)
+
+    def more(self, fragment: str) -> None:
+        """A fragment of the text that is open, where no half of a character waits."""
+        self.parts.append(fragment)
+        if self._partial:
+            self._delta(TEXT, fragment, self.key)
+            return
+        self._size = size = self._size + len(fragment)
+        if size > self.room:
+            self._overflow(TEXT, fragment, self.key)
 
     def say(self, whole: str, kind: str = TEXT) -> None:
         """A whole block of text (or of thinking) that was never streamed."""
@@ -121,7 +132,7 @@ class Speech:
             return
         if not self._partial and machine.state in (TEXT, THINKING):
             self.parts = []
-            self._carry = ""
+            self.carry = ""
             machine.go(MESSAGE, True)
         if machine.state is ECHO:
             reply.blocks.clear()
@@ -159,8 +170,8 @@ class Speech:
     def close(self) -> None:
         """The open block is complete: its last delta, its line, its stop."""
         kind, parts, pen = self._machine.state, self.parts, self._pen
-        if self._carry:
-            half, self._carry = self._carry, ""
+        if self.carry:
+            half, self.carry = self.carry, ""
             if self._partial:
                 pen.delta(dump(half))
         text = parts[0] if len(parts) == 1 else "".join(parts)
@@ -199,8 +210,8 @@ class Speech:
             key = None
         if (self._machine.state is not kind or key != self.key) and not (fragment := self.open(kind, fragment, key)):
             return
-        if self._carry:
-            fragment, self._carry = completed(self._carry + fragment), ""
+        if self.carry:
+            fragment, self.carry = completed(self.carry + fragment), ""
             self.parts.pop()
         self.parts.append(fragment)
         if self._partial:
@@ -248,8 +259,8 @@ class Speech:
         if surrogates(fragment):
             self._account.repaired("surrogate", fragment)
         if count := waiting(fragment):
-            self._carry = fragment[-count:]
-            self.parts[-1:] = [fragment[:-count], self._carry]
+            self.carry = fragment[-count:]
+            self.parts[-1:] = [fragment[:-count], self.carry]
             return fragment[:-count]
         return fragment
 
@@ -258,7 +269,8 @@ class Speech:
 
         Two halves of a character stay together, whichever side of the cut they came on.
         """
-        half, self._carry = self._carry, ""
+        cutting, self.cutting = self.cutting, True
+        half, self.carry = self.carry, ""
         if half:
             self.parts.pop()
         elif count := waiting(fragment):
@@ -274,6 +286,7 @@ class Speech:
             self.parts.clear()
             self._say_pieces(kind, fragment, key)
         self.fragment(kind, half, key)
+        self.cutting = cutting
 
     def _say_pieces(self, kind: State, fragment: str, key: object) -> None:
         """A fragment that is longer than a line by itself."""

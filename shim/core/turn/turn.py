@@ -10,7 +10,7 @@ nothing behind it. Pure: no clock, no file, no randomness.
     questions   permissions                   end        what is known of the end, until `result` makes the line
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -33,6 +33,8 @@ from shim.core.turn.result import Result
 from shim.core.turn.speech import Speech
 from shim.core.turn.terms import Conversation, Pen, Terms
 from shim.core.turn.tool_calls import Call, ToolCalls
+
+Verbatim = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and as parsed
 
 
 def part(path: str) -> Any:
@@ -107,6 +109,10 @@ class Turn:
     paused: bool = part("end.paused")
     began: bool = part("end.began")
     result: Result | None = part("closing.result")  # None until it was said
+
+    def clean_lines(self, verbatim: Verbatim) -> Verbatim:
+        """What the lines of a real claude are said to, where they pass: `verbatim` itself."""
+        return verbatim
 
     @property
     def inner(self) -> "Turn":
@@ -365,21 +371,3 @@ class Turn:
     def _end_with_budget(self, *given: Any, **named: Any) -> None:
         self.reply.over(*given, **named)
         self.calls.count_cost(self.terms.budget or 0.0)
-
-
-class Forwarding:
-    """An object in the place of a turn: what it does not do itself, the turn does."""
-
-    __slots__ = ("turn",)
-
-    def __init__(self, turn: Any) -> None:
-        object.__setattr__(self, "turn", turn)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.turn, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if hasattr(type(self), name):
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self.turn, name, value)

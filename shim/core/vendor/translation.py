@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
 
 
-def around(turn: Turn, translator: type[Translator]) -> Turn:
-    """The turn as the translator needs it, and without secrets where none may be said."""
-    turn = translator.around(turn)
+def guarded(turn: Turn) -> Turn:
+    """The turn, or where no secret may be said an object in its place that leaves them out."""
     if not turn.terms.redact:
         return turn
     from shim.core.secrets.turn_without_secrets import TurnWithoutSecrets
@@ -63,7 +62,7 @@ class Translation:
             turn = Turn(pen, terms, Conversation(terms.thread), self.account)
         else:
             turn = previous.inner.next(terms, self.account)
-        self._read_by(translator(around(turn, translator), partial=pen.partial))
+        self._read_by(translator(guarded(turn), partial=pen.partial))
 
     @property
     def turn(self) -> Turn:

@@ -32,11 +32,6 @@ class Translator:
             name[3:]: getattr(self, name) for name in dir(type(self)) if name.startswith("on_")
         }
 
-    @classmethod
-    def around(cls, turn: Turn) -> Turn:
-        """What its verbs are said to: the turn itself, or an object in its place."""
-        return turn
-
     def feed(self, event: Event) -> None:
         """Handle one event; the pump calls the handler itself where this is not overridden."""
         handler = self.handlers.get(event.get("type"))
