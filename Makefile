@@ -26,14 +26,15 @@ lint: setup
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 
-QUICK := -q -n 2 --dist worksteal --ignore=tests/e2e
+# With bytecode: assertions are rewritten once, and not by each worker in each run.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal --ignore=tests/e2e
 
 test: setup ## lint, types and the tests that need nothing but Python, in 90 s on two cores
-	@began=$$(date +%s) && $(MAKE) --no-print-directory lint && $(BIN)/python -m pytest $(QUICK) tests \
+	@began=$$(date +%s) && $(MAKE) --no-print-directory lint && $(PYTEST) tests \
 	  && echo "make test: $$(($$(date +%s) - began)) s"
 
 full: $(VENV)/.e2e lint ## every test of `make test` and `make e2e`, and every sweep over everything; takes long
-	@$(BIN)/python -m pytest $(QUICK) --full tests
+	@$(PYTEST) --full tests
 	@$(BIN)/python -m pytest -q --full -n 2 --dist loadgroup -m e2e tests/e2e
 
 $(VENV)/.e2e: $(VENV)/.ready

@@ -5,8 +5,8 @@ import pytest
 from shim.commands.cast.summary import (
     NAMES,
     SAMPLES,
-    Calls,
-    Run,
+    CallCounts,
+    RecordedRun,
     Statistic,
     Times,
     by_time,
@@ -54,7 +54,7 @@ def test_names_that_are_too_many_are_counted_together():
     for number in range(NAMES + 50):
         count(counts, f"n{number}")
     assert len(counts) == NAMES + 1 and counts[OVERFLOW] == 50
-    tools = {f"t{number}": Calls() for number in range(NAMES)}
+    tools = {f"t{number}": CallCounts() for number in range(NAMES)}
     assert named(tools, "t3") == "t3" and named(tools, "another") == OVERFLOW
 
 
@@ -70,8 +70,8 @@ def test_an_excerpt_is_one_line():
 def test_runs_added_up_are_their_sums():
     statistic = Statistic()
     for number in (1, 2):
-        run = Run(f"{number}.cast")
-        run.tools["Bash"] = Calls(calls=number, failed=1, times=times_of(*([0.5] * number)))
+        run = RecordedRun(f"{number}.cast")
+        run.tools["Bash"] = CallCounts(calls=number, failed=1, times=times_of(*([0.5] * number)))
         run.totals.tokens["output_tokens"] = 10 * number
         run.totals.cost = 0.25
         run.totals.repairs["json"] = number
@@ -86,5 +86,5 @@ def test_runs_added_up_are_their_sums():
 
 
 def test_tools_are_ordered_by_the_time_they_took():
-    tools = {"a": Calls(calls=9), "b": Calls(calls=1, times=times_of(2.0)), "c": Calls(calls=10)}
+    tools = {"a": CallCounts(calls=9), "b": CallCounts(calls=1, times=times_of(2.0)), "c": CallCounts(calls=10)}
     assert [name for name, _ in by_time(tools)] == ["b", "c", "a"]
