@@ -105,6 +105,48 @@ def test_a_deep_path_is_walked():
     assert len(value("a[*]" + "[0]" * 20, {"a": [inner] * (ITEMS + 1)})) == ITEMS
 
 
+DEEP = [
+    (lambda inner: {"any": [inner, {"not": "a[0][0][0][0][0][0] || c[0].d[0].e"}]}, True),
+    (lambda inner: {"join": [inner, "a", {"const": "x"}], "sep": "-"}, "7" + "-x" * 16),
+    (lambda inner: {"plus": [inner, "b", {"minus": ["b", "a"]}]}, 7 * 33),
+    (
+        lambda inner: {
+            **{"path": inner, "default": 1, "map": {"1": "x"}, "times": 2, "capture": "x(.)", "strip": "a"},
+            **{"unquote_shell": True, "parse": "json", "in": ["a"], "regex": "c", "ending": "d"},
+        },
+        False,
+    ),
+    (lambda inner: {"object": {"a": inner}}, None),
+]
+
+
+@pytest.mark.parametrize(("wrapped", "expected"), DEEP)
+def test_operators_may_be_as_deep_as_they_are_allowed(wrapped, expected):
+    spec: object = "b[0][0][0][0][0][0][0] || b"
+    for _ in range(16):
+        spec = wrapped(spec)
+    found = value(spec, {"b": 7})
+    for _ in range(16 if expected is None else 0):
+        found = found["a"]
+    assert found == (7 if expected is None else expected)
+
+
+def test_a_path_may_have_as_many_alternatives_as_it_has_room_for():
+    assert value("||".join(["a"] * 99 + ["b"]), {"b": 1}) == 1
+
+
+def test_the_item_of_a_loop_is_known_in_every_depth():
+    spec: object = "$.x"
+    for _ in range(10):
+        spec = {"join": [spec, "$.x"], "sep": ""}
+    here = Function("engine, event")
+    here.line("found = []")
+    with here.loop("event"):
+        here.line(f"found.append({field(spot(spec), here)})")
+    here.line("return found")
+    assert here.made("value", NAMES)(None, [{"x": "a"}, {"x": "b"}]) == ["a" * 11, "b" * 11]
+
+
 RULES = "".join(
     f'[[event]]\nmatch = {{ type = "t", "of.kind" = "{kind}" }}\nemit = "text"\ntext = "of.{kind}"\n'
     for kind in "abcdefg"
