@@ -1,13 +1,12 @@
 """Read profiles from the disk, and remember the parsed table: parsing TOML costs more than all other steps.
 
-The parsed table is kept as JSON in the state directory, with the path, time and size of its file. It is read with
-`json`, because the import of `orjson` takes 10 ms and the child waits for it.
+The parsed table is kept as JSON in the state directory, with the path, time and size of its file.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from types import ModuleType
 
 from shim import __version__, vendors
@@ -53,12 +52,14 @@ def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
     known = read_file(directory, name, CACHE_BYTES)
     if known is not None:
         try:
-            remembered = json.loads(known)
+            remembered = _read_json(known)
         except (ValueError, RecursionError):
             remembered = None
         if isinstance(remembered, dict) and remembered.get("key") == key and isinstance(remembered.get("table"), dict):
             table: dict[str, Any] = remembered["table"]
             return table
+    import json
+
     table = parsed(_read(path), path)
     try:
         made = json.dumps({"key": key, "table": table}).encode()
@@ -68,6 +69,35 @@ def _remembered(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
     if json.loads(made)["table"] == table:
         write_file(directory, name, made)
     return table
+
+
+class _AsUsual:
+    """How JSON is read: as `json.loads` reads it by default."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float, parse_int, parse_constant = float, int, float
+
+
+def _read_json(data: bytes) -> object:
+    """What `json.loads` makes of it, by the same scanner; a child would wait 3 ms for `json`, which imports `re`.
+
+    ValueError for what is no JSON.
+    """
+    text = data.decode("utf-8")
+    try:
+        scanner: Any = import_module("_json")
+    except ImportError:  # another Python than CPython
+        import json
+
+        return json.loads(text)
+    try:
+        value, end = scanner.make_scanner(_AsUsual)(text, 0)
+    except StopIteration:
+        raise ValueError("no JSON") from None
+    if end != len(text):
+        raise ValueError("more than one value")
+    return value
 
 
 def _read(path: str) -> bytes:

@@ -46,7 +46,8 @@ OF_THE_VENDOR = {
     "gemini": OF_A_PROFILE,
     "opencode": OF_A_PROFILE,
 }
-LATE = {"anyio", "asyncio", "ctypes", "dataclasses", "inspect", "orjson", "subprocess", "tomllib", "typing", "uuid"}
+LATE = {"anyio", "asyncio", "ctypes", "dataclasses", "inspect", "json", "orjson", "re", "subprocess", "tomllib"}
+LATE |= {"typing", "uuid"}
 
 AT_THE_START = """
 import os, sys

@@ -10,6 +10,7 @@ from support import brief, check_turns
 
 from shim import vendors
 from shim.core.errors import FrontendError
+from shim.state import profile_files
 from shim.state.own_vendors import learn
 from shim.vendors import VENDORS, find
 
@@ -285,6 +286,21 @@ def test_an_adapter_beside_the_profile_is_asked_first(box):
     )
     box.fake(["out", NIGHT], name="parrot")
     assert box.claude(*ASK, SHIM_VENDOR="parrot").result["result"] == "ONLY SEEDS."
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a":[1,2.5,-1e3,"\\u00e9\\ud83d\\ude00",true,null]}', '"x"', "12345678901234567890", '{"a":{"a":{}}}', "NaN"],
+)
+def test_what_is_remembered_is_read_as_json_is(text):
+    ours, theirs = profile_files._read_json(text.encode()), json.loads(text)
+    assert repr(ours) == repr(theirs)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a":1} {}', "nonsense", "\x80", '["\n"]', "[" * 100_000])
+def test_what_is_no_json_is_not_remembered(text):
+    with pytest.raises((ValueError, RecursionError)):
+        profile_files._read_json(text.encode("latin-1"))
 
 
 def test_what_was_parsed_is_remembered_until_the_file_changes(inside):
