@@ -14,7 +14,6 @@ import pytest
 import typer
 from picture import PICTURE, picture
 from support import ROOT, brief, check_turns, parse
-from test_layering import FLOORS
 
 from shim import vendors
 from shim.commands.claude_help import SUBCOMMANDS
@@ -25,6 +24,7 @@ from shim.core.claude import argv
 from shim.core.turn.outcome import Exit
 from shim.state import config
 from shim.state.own_vendors import learn
+from tests.test_layering import FLOORS
 
 README = ROOT / "README.md"
 MANUAL = Path(FOLDER)

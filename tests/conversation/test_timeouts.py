@@ -6,7 +6,6 @@ import subprocess
 
 import pytest
 from box import ASK, END, START, ndjson, text
-from test_layering import MODULES, imports
 
 from shim.core.claude.argv import parse
 from shim.core.errors import FrontendError
@@ -26,6 +25,7 @@ from tests.conversation.test_two_way import (
     returns,
     says,
 )
+from tests.test_layering import MODULES, imports
 
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 

@@ -19,7 +19,6 @@ from shim.core.cast.records import CastError
 
 SECRET = fake_secrets.BARE["github-token"][0]
 ENDED = {"child": 1, "code": 3, "signal": None}
-SMALLEST = smallest()  # before a test has fixtures of its own
 WHOLE = (fixture for fixture in fixture_cases() if "make" not in fixture.facts)
 
 
@@ -30,6 +29,7 @@ def start(child: int = 1, turn: int = 1, **facts: Any) -> dict[str, Any]:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of fixtures of its own, which the helpers of the tests read in place of ours."""
+    smallest()  # of ours
     fixtures = tmp_path / "fixtures"
     monkeypatch.setattr(support, "FIXTURES", fixtures)
     fixture_cases.cache_clear()
@@ -48,7 +48,7 @@ def facts_of(folder: str) -> dict[str, Any]:
     return tomllib.loads((Path(folder) / "case.toml").read_text(encoding="utf-8"))
 
 
-@over(WHOLE, quick=lambda: SMALLEST)
+@over(WHOLE, quick=smallest)
 def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(case: Case, place: Path, tmp_path: Path) -> None:
     argv = ["-p", "--output-format", "stream-json", "--verbose", *["--include-partial-messages"] * case.partial, "hi"]
     path = written(tmp_path, cast_of_case(case, argv=argv))
