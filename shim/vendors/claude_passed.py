@@ -1,7 +1,7 @@
-"""A turn whose lines are Claude's already: they are written as they came, and followed.
+"""The lines of a turn that are Claude's already: they are written as they came, and the turn follows them.
 
-The turn keeps up with what the lines say (open blocks and calls, the session, the result), so that it can finish in
-Claude's words what a real claude leaves unfinished when it dies.
+The turn is told what the lines say (open blocks and calls, the session, the result), so that it can finish in Claude's
+words what a real claude leaves unfinished when it dies.
 """
 
 from typing import Any
@@ -12,14 +12,14 @@ from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
 from shim.core.turn.outcome import Outcome
 from shim.core.turn.turn import Turn
 
-FOLLOWED = 1000  # calls without a result; of one that is forgotten a result would be dropped as nobody's
+FOLLOWED = 1000  # calls without a result; the result of a call that was forgotten is dropped
 BLOCKS = {"text": TEXT, "thinking": THINKING}
 
 Line = dict[str, Any]
 
 
 class PassedTurn:
-    """Has one verb, `verbatim`; the turn follows what the lines say, and all else is said to the turn."""
+    """Stands beside a turn. Its one verb is `verbatim`; whatever is no line of a real claude is said to the turn."""
 
     def __init__(self, turn: Turn) -> None:
         self._finish = turn.finish

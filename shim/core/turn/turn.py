@@ -38,15 +38,15 @@ Verbatim = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and
 
 
 def part(path: str) -> Any:
-    """An attribute of one of the turn's objects, as the turn's own."""
+    """An attribute of one of an object's parts, read and set as the object's own; `path` is `part.name`."""
     owner, _, name = path.rpartition(".")
     return property(attrgetter(path), lambda turn, value: setattr(attrgetter(owner)(turn), name, value))
 
 
 class Turn:
-    """One turn. `state`, `is_error`, `cause`, `final_text` … may be read; everything else is verbs.
+    """One turn, bound of its objects. `state`, `is_error`, `cause`, `final_text` … may be read; all else is verbs.
 
-    The verbs of nearly every event are those of the objects themselves: a call less for each.
+    `text`, `say`, `tool_use`, `tool_result` and `message_end` are methods of the objects, which saves a call for each.
     """
 
     def __init__(self, pen: Pen, terms: Terms, conversation: Conversation, account: Account) -> None:

@@ -1,6 +1,7 @@
 """Text and thinking: fragments, whole blocks, snapshots, halves of characters, and replies said again."""
 
 import itertools
+import json
 
 import pytest
 from hypothesis import given, settings
@@ -490,3 +491,11 @@ def test_half_a_pair_at_the_cut_is_forgotten(partial):
     stage.turn.retract()
     stage.turn.text("b")
     assert "\ufffd" not in "".join(texts(stage)) or partial, "said deltas cannot be taken back"
+
+
+def test_a_kind_that_came_out_of_json_is_a_kind_like_any():
+    stage = Stage()
+    stage.turn.say("hello", json.loads('"text"'))
+    stage.turn.say("hm", json.loads('"thinking"'))
+    assert stage.brief() == ["init", "text:hello", "think:hm"]
+    assert stage.turn.last_text == "hello"
