@@ -20,12 +20,10 @@ class Piped(Protocol):
     """A process whose output is read through pipes."""
 
     @property
-    def stdout(self) -> IO[bytes] | None:
-        """Our end of its stdout."""
+    def stdout(self) -> IO[bytes] | None: ...
 
     @property
-    def stderr(self) -> IO[bytes] | None:
-        """Our end of its stderr."""
+    def stderr(self) -> IO[bytes] | None: ...
 
 
 class Track(Protocol):
@@ -37,11 +35,9 @@ class Track(Protocol):
     def said(self, letter: str, chunk: bytes) -> None:
         """Bytes of its stdout (`o`) or stderr (`e`). No bytes: the end of it."""
 
-    def signalled(self, name: str) -> None:
-        """A signal that was sent to the child."""
+    def signalled(self, name: str) -> None: ...
 
-    def ended(self, how: "Exit") -> None:
-        """The child ended."""
+    def ended(self, how: "Exit") -> None: ...
 
     def close(self, process: Piped) -> None:
         """Nothing more is read from the child. What is in its pipes by now was its last."""

@@ -73,7 +73,6 @@ WIDTH = 46
 
 
 def manual() -> str:
-    """The whole text of `claude --help`."""
     mine = [_line(FLAGS[field], does) for field, does in DOES.items() if field.startswith("shim_")]
     claude = [_line(FLAGS[field], does) for field, does in DOES.items() if not field.startswith("shim_")]
     others = [f"  {spelling.strip()}" for spelling in FLAGS["other"].replace("\n", "|").split("|") if spelling.strip()]
@@ -88,7 +87,6 @@ def manual() -> str:
 
 
 def subcommand_manual(name: str) -> str:
-    """The text of `claude NAME --help`."""
     return f"Usage: claude {name} [action] [options]\n\n{name}: {SUBCOMMANDS[name]}\n"
 
 

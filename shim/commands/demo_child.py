@@ -23,7 +23,6 @@ def words(kind: str, text: str) -> Iterator[dict[str, Any]]:
 
 
 def reply(tokens: int, reason: str) -> dict[str, Any]:
-    """The end of a reply, with believable numbers."""
     usage = {"input_tokens": 1200 + tokens, "cache_read_input_tokens": 900, "output_tokens": tokens}
     return {"type": "reply", "usage": {"cache_creation_input_tokens": 0} | usage, "reason": reason, "cost": 0.0021}
 

@@ -94,7 +94,6 @@ def record_refusal(invocation: Invocation, installed: Mapping[str, str], argumen
 
 
 def complain(error: ShimError) -> None:
-    """A sentence and a hint, on stderr."""
     hint = f"\nhint: {error.hint}" if error.hint else ""
     tell(printable(f"{error}{hint}\n"))
 

@@ -20,8 +20,6 @@ class As(StrEnum):
 
 
 class Frontend(StrEnum):
-    """How it is started."""
-
     SDK = "sdk"
     YUME = "yume"
     ALL = "all"

@@ -223,7 +223,6 @@ def _requests(seen: Seen) -> str:
 
 
 def _questions(turn: Turn) -> list[Object]:
-    """The can_use_tool requests of a turn."""
     asked = [line for line in turn.lines if line.get("type") == "control_request"]
     return [line for line in asked if line["request"].get("subtype") == "can_use_tool"]
 

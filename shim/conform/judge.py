@@ -98,8 +98,6 @@ class _Bench:
 
 
 class _Chained:
-    """The bench as one chain has it."""
-
     def __init__(self, bench: _Bench, folder: str) -> None:
         self.options = bench.options
         self._bench = bench

@@ -81,11 +81,9 @@ class Run:
 
     @property
     def objects(self) -> list[Object]:
-        """The lines that are JSON objects."""
         return [line.value for line in self.lines if isinstance(line.value, dict)]
 
     def of_type(self, *kinds: str) -> list[Object]:
-        """The objects of some types."""
         return [value for value in self.objects if value.get("type") in kinds]
 
     def answer_to(self, identity: str) -> Object | None:
@@ -101,8 +99,7 @@ class _OverError(Exception):
     """It closed its stdout, or printed too much, before the expected line came."""
 
 
-class _StuckError(Exception):
-    """The expected line did not come in time."""
+class _StuckError(Exception): ...
 
 
 Answer = Callable[[Object], Object | None]
@@ -110,7 +107,6 @@ Wanted = Callable[[Object], bool]
 
 
 def is_result(value: Object) -> bool:
-    """Whether a line ends a turn."""
     return value.get("type") == "result"
 
 
@@ -150,7 +146,6 @@ class Wire:
         await self.send_bytes(b"".join(json.dumps(value).encode() + b"\n" for value in values))
 
     async def send_bytes(self, data: bytes) -> None:
-        """Write bytes to its stdin."""
         self.run.sent.append(Sent(self.now(), data, len(self.run.lines)))
         with anyio.move_on_after(self.patience) as scope:
             await self._child.say(data)
@@ -201,7 +196,6 @@ class Wire:
         self.run.marks[name] = len(self.run.lines)
 
     def close(self) -> None:
-        """Close its stdin."""
         if self.run.closed_at is None:
             self.run.closed_at = self.now()
             self._child.hang_up()
@@ -262,7 +256,6 @@ class Wire:
                 await self.send({"type": "control_response", "response": response})
 
     async def finish(self, script: Callable[["Wire"], Awaitable[None]]) -> None:
-        """Play the script, then wait for the end of the process."""
         try:
             await script(self)
         except _OverError as missing:

@@ -59,8 +59,6 @@ Frontend = Literal["any", "sdk", "yume"]
 
 @dataclass(frozen=True)
 class Options:
-    """The user's choices."""
-
     drop_in: bool = True
     sdk: bool = True
     yume: bool = True
@@ -69,13 +67,10 @@ class Options:
     long_prompt: str = LONG_PROMPT
 
     def wants(self, frontend: Frontend) -> bool:
-        """Whether runs of this kind are wanted."""
         return {"any": True, "sdk": self.sdk, "yume": self.yume}[frontend]
 
 
 class Bench(Protocol):
-    """Makes the runs of a chain."""
-
     options: Options
 
     async def hold(

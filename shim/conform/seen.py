@@ -51,12 +51,10 @@ class Turn:
 
     @property
     def init(self) -> Object:
-        """Its init; {} without one."""
         return next((line for line in self.lines if is_init(line)), {})
 
     @property
     def failed(self) -> bool:
-        """Whether its result is an error."""
         return self.result.get("is_error") is True
 
     def blocks(self, kind: str, block: str) -> Iterator[tuple[Object, Object]]:
@@ -130,7 +128,6 @@ def waited(run: Run) -> str:
 
 
 def is_init(line: Object) -> bool:
-    """Whether a line begins a turn."""
     return line.get("type") == "system" and line.get("subtype") == "init"
 
 
@@ -226,7 +223,6 @@ class Finding:
     came: str = ""
 
     def as_json(self) -> Object:
-        """The finding for a program."""
         rule = self.rule
         return {
             "id": rule.id,

@@ -54,7 +54,6 @@ class Probe:
 
     @property
     def program(self) -> str:
-        """The path of the program that is asked."""
         return self._command[-1]
 
     def knows(self, flag: str) -> bool:

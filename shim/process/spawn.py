@@ -224,7 +224,6 @@ def close_pipes(process: "AnyProcess") -> None:
 
 
 def remove(files: Sequence[str]) -> None:
-    """Remove files that were for one child alone."""
     for path in files:
         try:
             os.unlink(path)

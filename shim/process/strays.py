@@ -65,7 +65,6 @@ def descendants(pid: int, keep: Collection[int] = ()) -> dict[int, bytes]:
 
 
 def in_group(strays: dict[int, bytes], group: int) -> bool:
-    """Whether one of these processes is alive in a group."""
     for pid, born in strays.items():
         facts = _facts(pid)
         if facts and facts[_STARTED] == born and facts[_GROUP] == b"%d" % group and facts[_STATE] not in (b"Z", b"X"):

@@ -55,8 +55,6 @@ class Take(NamedTuple):
 
 
 class Sitting(NamedTuple):
-    """One recording, with its children."""
-
     header: Header
     invocation: Invocation
     takes: tuple[Take, ...]
@@ -151,11 +149,9 @@ class Takes:
         return self._tried
 
     def only(self, vendor: str) -> None:
-        """From now on only this vendor's recordings count."""
         self._vendor = vendor
 
     def knows(self, session_id: str) -> bool:
-        """Whether a session of this id was recorded."""
         return any(
             session_id in (sitting.invocation.session_id, parse_uuid(sitting.invocation.resume or ""))
             for sitting in self._sittings()

@@ -112,7 +112,6 @@ class Recorder:
         self._queue.put((time.monotonic(), letter, data))
 
     def fact(self, letter: str, fact: Mapping[str, Any]) -> None:
-        """A child's start or end, or a note."""
         if not self._off:
             self._moments += 1
             self._queue.put((time.monotonic(), letter, fact))
@@ -327,7 +326,6 @@ class Track:
         self._recorder.note("signal", child=self._number, signal=name)
 
     def ended(self, how: Exit) -> None:
-        """The child ended; that is recorded after its last byte."""
         self._exit = how
         self._end()
 

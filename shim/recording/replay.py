@@ -118,7 +118,6 @@ class Player:
         self._due = self._clock()
 
     def _pause(self, seconds: float) -> None:
-        """Wait for a pause; an event may end it early."""
         script, jumps = self._script, self._script.jumps
         self._due = self._due + min(seconds / self._speed, self._most) if self._speed else self._clock()
         while script.jumps == jumps:

@@ -150,7 +150,6 @@ def _copy(
     changed: Callable[[CastLine, bytes], bytes],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bytes]:
-    """The bytes of the new file."""
     chain, waiting, size, ended = Chain(), list[bytes](), 0, False
     for line, raw in lines:
         if ended := line.letter == CHECKPOINT and bool(line.fact["end"]):

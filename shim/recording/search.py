@@ -38,7 +38,6 @@ class Search:
             self._searched.insert(0, (re.compile(words), TEXT_MARK))
 
     def __call__(self, text: str) -> list[SecretSpan]:
-        """The places that are found, each with its replacement."""
         signal.setitimer(signal.ITIMER_REAL, SEARCH_SECONDS)
         try:
             return [

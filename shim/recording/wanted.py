@@ -69,7 +69,6 @@ def words_of(wanted: Wanted) -> list[str]:
 
 
 def read_words(words: Sequence[str]) -> Wanted:
-    """The reverse of `words_of`."""
     own = list(words)[: words.index("--")] if "--" in words else words
     found = dict(word.partition("=")[::2] for word in own)
     return Wanted(

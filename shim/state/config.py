@@ -62,7 +62,6 @@ class Settings(NamedTuple):
         return self.redact or DIALECTS[self.dialect].redact
 
     def of(self, name: str) -> VendorSettings:
-        """The settings of one vendor."""
         return self.vendors.get(name) or VendorSettings()
 
     def timeout(self, name: str, vendor: str, known: Mapping[str, float] = {}) -> float:

@@ -18,8 +18,6 @@ KEPT_BYTES = 1_000_000_000
 
 
 class Spill:
-    """The spill folder of one session."""
-
     def __init__(self, environment: Mapping[str, str], session_id: str) -> None:
         self._root = os.path.join(state_directory(environment), "spill")
         self._directory = os.path.join(self._root, session_id)

@@ -42,7 +42,6 @@ def _clean(tokens: Iterable[Token]) -> None:
 
 
 def tree_of(source: str) -> list[Tree]:
-    """A text as elements."""
     tokens = tokens_of(source)
     if any(token.level >= NESTED - 1 for token in tokens):  # the parser drops deeper blocks
         return [["div", {"class": "said"}, printable(source)]]
@@ -72,7 +71,6 @@ def _flat(tokens: Iterable[Token]) -> Iterator[Token]:
 
 
 def _element(token: Token) -> list[Any]:
-    """The element that a token opens."""
     if token.type == "heading_open":
         return [f"h{min(int(token.tag[1]) + 2, 6)}"]  # the page has two levels of headings
     if token.type == "table_open":

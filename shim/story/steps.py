@@ -100,7 +100,6 @@ class OpenBlock:
         self.size += len(fragment)
 
     def text(self) -> str:
-        """All of it so far."""
         self.parts = ["".join(self.parts)]
         more = self.size - STEP_CHARACTERS
         return self.parts[0] + (f"\n… {more} more characters" if more > 0 else "")

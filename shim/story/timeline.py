@@ -31,7 +31,6 @@ class Timeline:
         self._since = 0.0
 
     def spend(self, at: float, on: Spent) -> None:
-        """From now on the time is spent on `on`."""
         begin = self._since
         if at > begin:
             self.seconds[self.spending] = self.seconds.get(self.spending, 0.0) + at - begin

@@ -51,7 +51,6 @@ class ModelReply:
 
     @property
     def done(self) -> bool:
-        """Whether it is complete."""
         return self.closed and all(part.until is not None for part in self.parts)
 
 

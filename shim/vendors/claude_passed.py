@@ -91,7 +91,6 @@ class PassedTurn:
         return self._machine.state is not NEW or self._machine.go(READY)
 
     def _adopt(self, raw: bytes, event: Line) -> None:
-        """The `init` of a real claude."""
         policy = self._policy
         if self._machine.state is not NEW:
             self._account.repaired("second_init")
@@ -170,7 +169,6 @@ class PassedTurn:
         return True
 
     def _follow_user(self, event: Line) -> bool:
-        """Whether the line passes."""
         content = event["message"]["content"]
         hidden = self._calls.hidden
         if isinstance(content, str):

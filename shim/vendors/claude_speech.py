@@ -28,7 +28,6 @@ class ClaudeSpeech:
         return b""
 
     def prompt(self, text: str) -> bytes:
-        """A message of the user's."""
         message = {"role": "user", "content": text}
         return _line({"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None})
 

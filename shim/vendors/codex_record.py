@@ -49,8 +49,6 @@ class Unsaid(NamedTuple):
 
 
 class Record:
-    """The record of one thread, for the turn that runs."""
-
     def __init__(self, home: Home, thread: str) -> None:
         self._home, self._thread = home, thread
         self._path: str | None = None

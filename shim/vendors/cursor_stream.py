@@ -127,7 +127,6 @@ class CursorTranslator(Translator):
         self.turn.tool_result(identity, content, failed, name, claude)
 
     def _called(self, kind: str, call: Event, body: Event, call_id: object) -> tuple[str, Mapping[str, Any]]:
-        """A call's name and arguments in Claude's words."""
         arguments = body.get("args")
         if not arguments and self._asked.get("toolCallId") == call.get("toolCallId", call_id):
             arguments = self._asked

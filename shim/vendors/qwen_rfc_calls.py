@@ -43,7 +43,6 @@ class Parts:
         return bool(self._by_index)
 
     def has(self, identity: str) -> bool:
-        """Whether one of the calls has this id."""
         return any(part.identity == identity for part in self._by_index.values())
 
     def add(self, deltas: list[dict[str, Any]]) -> None:
@@ -154,12 +153,10 @@ class CallsTranslator(Translator):
             self._answered()
 
     def _go_on(self) -> None:
-        """Tools are at work: the turn goes on."""
         self._reason = None
         self.turn.unsettle()
 
-    def _answered(self) -> None:
-        """A call has its result."""
+    def _answered(self) -> None: ...
 
     def _display(self, event: Event) -> None:
         """Rows 10 to 12."""

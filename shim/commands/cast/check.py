@@ -197,7 +197,6 @@ class _Running:
             self._process.send_signal(getattr(signal, name))
 
     def hang_up(self) -> None:
-        """Close its stdin."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()

@@ -74,7 +74,6 @@ class Facts:
             self.ended = child_exit(record.fact)
 
     def case(self, header: Header, vendor: str, run: RecordedChild, partial: bool) -> str:
-        """case.toml."""
         gaps = [*self.gaps]
         if self.ended is None:
             gaps.append("nobody knows how the program ended")
@@ -204,7 +203,6 @@ def _remove(folder: str) -> None:
 
 
 def _runs(path: str) -> Iterator[RecordedChild]:
-    """The children of a cast, in order."""
     ordinal, size = -1, 0
     started: Mapping[str, Any] = {}
     for record in Cast(path).records():

@@ -31,7 +31,6 @@ class Row(NamedTuple):
 
     @property
     def took(self) -> str:
-        """The length of the bar."""
         return f"{self._width:.2f}%"
 
     @property

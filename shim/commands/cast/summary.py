@@ -164,7 +164,6 @@ class RecordedRun:
 
     @property
     def verdict(self) -> str:
-        """The outcome, or the state of a recording that is not whole."""
         return (self.outcome or "no turn ended") if self.state == "whole" else self.state
 
     def report(self) -> dict[str, Any]:
@@ -191,8 +190,6 @@ class RecordedRun:
 
 
 class Statistic:
-    """Many runs added up."""
-
     def __init__(self) -> None:
         self.runs = 0
         self.states: dict[str, int] = {}

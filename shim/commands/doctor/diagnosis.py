@@ -88,7 +88,6 @@ def _settings(environment: Mapping[str, str]) -> tuple[Settings, list[Finding]]:
 
 
 def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Finding]:
-    """Findings about the vendor that answers by default."""
     found = [report.name for report in reports if report.program not in (None, "bundled")]
     if wanted:
         fix = f"known are: {', '.join(VENDORS)}"

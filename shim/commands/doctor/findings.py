@@ -17,7 +17,6 @@ class Finding(NamedTuple):
     fix: str = ""
 
     def report(self) -> dict[str, str]:
-        """JSON-ready."""
         return self._asdict()
 
 
@@ -38,7 +37,6 @@ class VendorReport(NamedTuple):
     findings: list[Finding]
 
     def report(self) -> dict[str, Any]:
-        """JSON-ready."""
         return self._asdict() | {"findings": [finding.report() for finding in self.findings]}
 
 
@@ -51,11 +49,9 @@ class Diagnosis(NamedTuple):
 
     @property
     def works(self) -> bool:
-        """Whether nothing must be fixed."""
         return works([*self.machine, *(finding for vendor in self.vendors for finding in vendor.findings)])
 
     def report(self) -> dict[str, Any]:
-        """JSON-ready."""
         return {
             "works": self.works,
             "machine": [finding.report() for finding in self.machine],

@@ -44,7 +44,6 @@ class Drift:
 
     @property
     def found(self) -> bool:
-        """Whether anything is new."""
         return bool(self.events or self.fields or self.malformed)
 
     def report(self) -> dict[str, Any]:

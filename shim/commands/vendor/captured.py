@@ -17,11 +17,9 @@ FILES = 1000  # for one call: all fixtures of this repository are half of it
 class Sink(Protocol):
     """What takes the output of one child after another."""
 
-    def begin(self, label: str) -> None:
-        """A child; `label` names it."""
+    def begin(self, label: str) -> None: ...
 
-    def feed(self, chunk: bytes) -> None:
-        """What it printed next."""
+    def feed(self, chunk: bytes) -> None: ...
 
     def end(self, child_exit: Exit | None, stderr: str | None) -> None:
         """It ended; `stderr` is None where nobody kept it."""

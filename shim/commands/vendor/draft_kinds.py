@@ -51,17 +51,14 @@ class Seen:
         self._lines = LineSplitter(LINE_BYTES)
 
     def begin(self, label: str) -> None:
-        """Another run."""
         self.runs += 1
         self._lines = LineSplitter(LINE_BYTES)
 
     def feed(self, chunk: bytes) -> None:
-        """What the program printed next."""
         for raw in self._lines.feed(chunk):
             self._line(raw)
 
     def end(self, child_exit: object, stderr: str | None) -> None:
-        """The run is over."""
         for raw in self._lines.close():
             self._line(raw)
 
@@ -78,7 +75,6 @@ class Seen:
             self.odd += 1
 
     def events(self) -> list[Event]:
-        """All of them, in order."""
         words = [dict(_words(table)) for _, table in self._tables]
         values: dict[Path, set[str]] = {}
         for found in words:

@@ -71,7 +71,6 @@ def recognised(events: Sequence[Event]) -> Rules:
 
 
 def _first(events: Iterable[Event]) -> Iterable[Event]:
-    """The first event of each kind."""
     found: dict[Kind, Event] = {}
     for event in events:
         found.setdefault(event.kind, event)
@@ -157,7 +156,6 @@ def _results(events: Sequence[Event], ids: Mapping[str, Site], calls: Mapping[Si
 
 
 def _failure(place: Place) -> dict[str, Read]:
-    """`is_error`, where a key says it."""
     if flag := key_in(place.table, ("iserror", "failed"), bool):
         return {"is_error": Read((*place.path, flag))}
     if code := key_in(place.table, ("exitcode", "code"), int):

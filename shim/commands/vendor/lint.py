@@ -89,7 +89,6 @@ class Report(NamedTuple):
     verbs: Mapping[str, int]
 
     def as_json(self) -> dict[str, Any]:
-        """The same for a program."""
         entries = {"findings": self.findings, "notes": self.notes}
         lists = {key: [{k: v for k, v in one._asdict().items() if v} for one in each] for key, each in entries.items()}
         return {"vendor": self.vendor, "runs": self.runs, "lines": self.lines, **lists, "verbs": dict(self.verbs)}
@@ -159,7 +158,6 @@ class Checker:
         self._translation = Translation(watched(vendor.translator, self._verb), terms, pen, inbound=INBOUND_BYTES)
 
     def feed(self, chunk: bytes) -> None:
-        """What the child printed next."""
         for raw in self._translation.split(chunk):
             self._read(raw)
 
@@ -277,7 +275,6 @@ class Checker:
     # -- all of it ----------------------------------------------------------------------------------------------
 
     def report(self) -> Report:
-        """What was found so far."""
         tracer, notes = self._tracer, self._notes
         if tracer is None:
             notes.add(

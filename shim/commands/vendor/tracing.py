@@ -53,16 +53,13 @@ class Tracer:
         return number
 
     def enter(self, number: int) -> None:
-        """A rule takes the event that is being read."""
         self.current = number
 
     def leave(self, number: int) -> None:
-        """A rule has said all that it says of this event."""
         self.current = None
         self.took.append(number)
 
     def begin(self) -> None:
-        """Another line."""
         self.took.clear()
         self.current = None
 
@@ -151,7 +148,6 @@ def unread(event: Any, read: Iterable[Path]) -> set[Path]:
 
 
 def spelled(path: Path) -> str:
-    """A path as a profile writes it."""
     said = ""
     for step in path:
         if step == ITEM:

@@ -66,8 +66,6 @@ def watched(translator: type[Translator], note: Note) -> type[Translator]:
         return turn if isinstance(turn, Watched) else cast(Turn, Watched(turn, note))
 
     class WatchedTranslator(translator):  # type: ignore[misc, valid-type]  # of any vendor
-        """The same, watched."""
-
         def __init__(self, turn: Turn, *, partial: bool = False) -> None:
             super().__init__(before(turn), partial=partial)
 

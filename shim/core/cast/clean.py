@@ -187,7 +187,6 @@ class Cleaner:
         return True
 
     def _leaf(self, text: str, place: KeyPath) -> str:
-        """A string that may be a fragment."""
         if not text:
             return text
         seam = place.seam or self._open(place)

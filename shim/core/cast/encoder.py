@@ -70,7 +70,6 @@ class Encoder:
         return said
 
     def flush(self, letter: str, at: float) -> bytes:
-        """The record of a stream's unfinished line."""
         rest = b"".join(self._rests.pop(letter, ()))
         return self._chain.add([self._piece(letter, at, rest, "-")]) if rest else b""
 
@@ -88,7 +87,6 @@ class Encoder:
         return self.rests(at) + self._chain.end()
 
     def _whole(self, letter: str, at: float, whole: bytes) -> bytes:
-        """The records of whole lines."""
         lines = whole[:-1].split(b"\n") if self._clean is not None or len(whole) > PIECE_BYTES else []
         if lines and max(map(len, lines)) > PIECE_BYTES:
             return self._chain.add([record for line in lines for record in self._cut(letter, at, line)])
@@ -119,7 +117,6 @@ class Encoder:
         return self._chain.add([b"[%s,%s]\n" % (self._delay(at), coded(letter, line)) for line in lines])
 
     def _cut(self, letter: str, at: float, line: bytes) -> list[bytes]:
-        """The records of a long line, in pieces."""
         records = []
         while len(line) > PIECE_BYTES:
             size = _character(line, PIECE_BYTES)
@@ -151,14 +148,11 @@ def coded(letter: str, data: bytes, mark: str = "") -> bytes:
 
 
 class Chain:
-    """The lines of a file with their checkpoints."""
-
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self._proved = 0  # lines since the last checkpoint
 
     def add(self, lines: list[bytes]) -> bytes:
-        """More lines, each with its newline."""
         said, at = list[bytes](), 0
         while at < len(lines):
             part = lines[at : at + self.room]

@@ -99,7 +99,6 @@ class CastLine(NamedTuple):
 
     @property
     def streamed(self) -> bool:
-        """Whether it has bytes of a stream."""
         return self.letter != "" and self.letter in STREAMS
 
     @property

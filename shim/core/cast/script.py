@@ -92,7 +92,6 @@ class Script:
     # -- what the other side does ---------------------------------------------------------------------------
 
     def hear(self, line: bytes) -> None:
-        """A line of the other side's."""
         word = read_word(line)
         if not word.kind:
             self._texts += 1
@@ -198,7 +197,6 @@ class Script:
             self._closed = True
 
     def _peek(self) -> Record | None:
-        """The next record of this side."""
         while self._next is None:
             record = next(self._records, None)
             if record is not None and record.letter == "s":

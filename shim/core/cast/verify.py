@@ -75,7 +75,6 @@ class Verifier:
 
     @property
     def intact(self) -> bool:
-        """Whether nothing is damaged or missing."""
         return not self._kept[DAMAGE]
 
     @property

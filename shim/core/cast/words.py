@@ -77,7 +77,6 @@ def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:
 
 
 def of_frontend(records: Iterable[Record]) -> Iterator[Record]:
-    """The records of the frontend's side, and notes."""
     return (record for record in records if record.letter in "iOn")
 
 

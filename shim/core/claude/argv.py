@@ -233,8 +233,6 @@ _BY_NAME = dict(_rows(FLAGS))
 
 
 class UnknownModeError(FrontendError):
-    """A permission mode that Claude does not have."""
-
     mode = ""
 
 

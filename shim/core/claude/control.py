@@ -27,8 +27,7 @@ TOO_LARGE = "The call is too large to be asked about ({size} bytes)."
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 
 
-class Interrupt(NamedTuple):
-    """The turn that runs is to be stopped."""
+class Interrupt(NamedTuple): ...
 
 
 class ModelChosen(NamedTuple):
@@ -38,8 +37,6 @@ class ModelChosen(NamedTuple):
 
 
 class ModeChosen(NamedTuple):
-    """Another permission mode."""
-
     mode: str
 
 
@@ -51,8 +48,6 @@ class Forbidden(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A permission was given or refused."""
-
     permission: Permission
     decision: Decision
 
@@ -262,7 +257,6 @@ class Control:
 
     @property
     def asking(self) -> bool:
-        """Whether something waits for the frontend's answer."""
         return bool(self._asked or self._held)
 
     def holds(self, permission: Permission) -> bool:

@@ -83,7 +83,6 @@ class Facts:
 
     @property
     def vendor(self) -> str:
-        """The name of the vendor that serves the session."""
         return self.serving.vendor
 
     def serve(self, serving: Serving) -> None:
@@ -103,7 +102,6 @@ class Facts:
             self.policy.allow(rules)
 
     def resolved_model(self) -> str:
-        """The model of the next turn, as far as it is known."""
         return self.model or self.known_model or "default"
 
     def models(self) -> list[dict[str, Any]]:

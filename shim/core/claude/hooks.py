@@ -50,7 +50,6 @@ class Hooks:
         return bool(self._callbacks)
 
     def matching(self, seen: Seen) -> list[str]:
-        """The ids of the callbacks that match an event."""
         callbacks = self._callbacks.get(seen.event, ())
         return [identity for matcher, identity in callbacks if matcher is None or _matches(matcher, seen.tool)]
 
@@ -81,7 +80,6 @@ def _matches(matcher: str, tool: str) -> bool:
 def described(
     seen: Seen, *, session_id: str, transcript: str, cwd: str, mode: str, prompt: str = "", last: str = ""
 ) -> dict[str, Any]:
-    """The `input` of a hook_callback."""
     told: dict[str, Any] = {
         "session_id": session_id,
         "transcript_path": transcript,
@@ -101,7 +99,6 @@ def described(
 
 
 def read_verdict(response: Mapping[str, Any]) -> Verdict:
-    """Read the answer to a PreToolUse hook."""
     answer = response.get("response")
     if not isinstance(answer, dict):
         return Verdict()

@@ -116,7 +116,6 @@ class ClaudePen:
         self.message_usage(usage)
 
     def adopt_block(self, index: int) -> None:
-        """The block that a passed line opened."""
         self._index = index
 
     def verbatim(self, line: bytes) -> None:
@@ -155,7 +154,6 @@ class ClaudePen:
         self._lines.append(self._dumped(line) + b"\n")
 
     def system(self, subtype: str, fields: Mapping[str, Any]) -> None:
-        """A `system` line beside the conversation (contract S19)."""
         said = {name: value for name, value in fields.items() if name not in OWN}
         body = self._dumped({"type": "system", "subtype": subtype, **said})
         self._append(body[:-1] + self._tail)
@@ -376,7 +374,6 @@ class ClaudePen:
         self._append(self._dumped(line)[:-1] + self._tail)
 
     def new_message_id(self) -> str:
-        """A minted message id, for a nested agent's reply."""
         return self._message().decode()
 
     def _dumped(self, line: Mapping[str, Any]) -> bytes:

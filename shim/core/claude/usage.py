@@ -45,7 +45,6 @@ def dollars(number: Any) -> float:
 
 
 def known(numbers: Any) -> Usage:
-    """A Usage from any object."""
     if numbers.__class__ is Usage:
         return numbers
     if not isinstance(numbers, dict):

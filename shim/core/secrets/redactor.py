@@ -118,7 +118,6 @@ class Redactor:
         return table if same else cleaned
 
     def _named(self, key: str, item: Any) -> Any:
-        """The value of a key, which may be the name of a secret."""
         if not isinstance(item, str):
             return self.value(item)
         text = self.text(item)
@@ -162,7 +161,6 @@ class Stream:
 
     @property
     def held(self) -> bool:
-        """Whether characters are held back."""
         return len(self._waiting) > self._before
 
     def feed(self, fragment: str) -> str:
@@ -334,7 +332,6 @@ class RedactedTail(Tail):
         self._stream = Stream({} if counts is None else counts)
 
     def add(self, chunk: bytes) -> None:
-        """Add bytes at the end."""
         super().add(self._stream.feed(self._decoder.decode(chunk)).encode("utf-8", "replace"))
 
     def text(self) -> str:

@@ -42,7 +42,6 @@ class SpeechWithoutSecrets:
         self._stream_of: tuple[State, object] = (TEXT, None)
 
     def text(self, fragment: str, key: object = None) -> None:
-        """A fragment of text."""
         machine, speech, stream = self._machine, self._speech, self._stream
         if machine.state is not TEXT or key != speech.key or fragment.__class__ is not str or speech.carry:
             self.hear(TEXT, fragment, key)
@@ -57,7 +56,6 @@ class SpeechWithoutSecrets:
             self._open(stream, TEXT, key)
 
     def say(self, whole: str, kind: str = TEXT) -> None:
-        """A whole block."""
         if self._machine.state is ECHO:
             self.flush()
         self._speech.say(self._redactor.text(whole) if whole.__class__ is str else whole, kind)
@@ -68,7 +66,6 @@ class SpeechWithoutSecrets:
             self._stream.flush()
 
     def hear(self, kind: State, fragment: str, key: object) -> None:
-        """A fragment that may open its block."""
         if fragment.__class__ is not str or self._machine.over:
             self._speech.fragment(kind, fragment, key)
             return
@@ -108,7 +105,6 @@ class SpeechWithoutSecrets:
             self._speech.fragment(self._stream_of[0], rest, self._stream_of[1])
 
     def snapshot(self, kind: State, full: str, key: object) -> None:
-        """The whole of a block so far."""
         if full.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
         key = self._belongs(kind, key)
@@ -150,25 +146,20 @@ class TurnWithoutSecrets:
         return getattr(self.turn, name)
 
     def next(self, terms: Terms | None = None, account: Account | None = None) -> "TurnWithoutSecrets":
-        """The turn after this one."""
         return TurnWithoutSecrets(self.turn.next(terms, account))
 
     # -- what the model says ------------------------------------------------------------------------------
 
     def thinking(self, fragment: str, key: object = None) -> None:
-        """A fragment of thinking."""
         self._speech.hear(THINKING, fragment, key)
 
     def think(self, whole: str) -> None:
-        """A whole block of thinking."""
         self._speech.say(whole, THINKING)
 
     def text_snapshot(self, full: str, key: object = None) -> None:
-        """The text of a block so far."""
         self._speech.snapshot(TEXT, full, key)
 
     def thinking_snapshot(self, full: str, key: object = None) -> None:
-        """The thinking of a block so far."""
         self._speech.snapshot(THINKING, full, key)
 
     def retract(self) -> None:
@@ -177,7 +168,6 @@ class TurnWithoutSecrets:
         self.turn.retract()
 
     def again(self) -> None:
-        """The whole turn is asked for once more."""
         self._speech.forget_unsaid()
         self.turn.again()
 
@@ -191,25 +181,20 @@ class TurnWithoutSecrets:
         name: str | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """What a call returned."""
         content = content if content.__class__ is str else as_content(content)
         self.turn.tool_result(identity, self._redactor.value(content), is_error, name, arguments)
 
     def fill_results(self, content: str = "") -> None:
-        """What all open calls returned."""
         self.turn.fill_results(self._redactor.text(content))
 
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """A call that was refused."""
         self.turn.denied(identity, name, self._redactor.value(arguments))
 
     def refused(self, permission: Permission, message: str, *, announced: bool) -> None:
-        """A permission was refused."""
         clean = permission._replace(arguments=self._redactor.value(permission.arguments))
         self.turn.refused(clean, self._redactor.text(message), announced=announced)
 
     def forbid(self, call: str, reason: str) -> None:
-        """The frontend forbids a call that runs."""
         self.turn.forbid(call, self._redactor.text(reason))
 
     def _nested(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -222,11 +207,9 @@ class TurnWithoutSecrets:
     # -- beside the conversation, and the end -------------------------------------------------------------
 
     def system(self, subtype: str, **fields: Any) -> None:
-        """A `system` line."""
         self.turn.system(subtype, **self._redactor.value(fields))
 
     def compacted(self, trigger: str, before: int) -> None:
-        """The vendor shortened its context."""
         self.turn.compacted(self._redactor.text(trigger), before)
 
     def unknown(self, kind: object, sample: object = "") -> None:
@@ -238,7 +221,6 @@ class TurnWithoutSecrets:
         self.turn.ended(**Redactor().value(facts))
 
     def failed(self, message: str, **facts: Any) -> None:
-        """The turn failed."""
         clean = self._redactor.text(message)
         self.turn.failed(clean, **Redactor().value(facts))
 
@@ -247,11 +229,9 @@ class TurnWithoutSecrets:
         self.turn.stopped(self._redactor.text(message), cause)
 
     def finish(self) -> None:
-        """Say the result now."""
         self.closed(None, "")
 
     def closed(self, child_exit: Exit | None, stderr: str) -> None:
-        """The child's stdout is at its end."""
         if self.turn.state is CLOSED:
             return
         self._say_rest()
@@ -259,14 +239,12 @@ class TurnWithoutSecrets:
         self.turn.closed(child_exit, self._redactor.text(stderr))
 
     def unanswered(self, child_exit: Exit | None, stderr: str) -> Tried | None:
-        """Why the vendor said nothing."""
         tried = self.turn.unanswered(child_exit, Redactor().text(stderr))
         if tried is not None:
             marks(tried.reason, self._counts)
         return tried
 
     def fail_hard(self, reason: str) -> None:
-        """The end itself failed."""
         self.turn.fail_hard(self._redactor.text(reason))
 
     # -- pass-through -------------------------------------------------------------------------------------

@@ -41,8 +41,6 @@ def _decision(frame: Mapping[str, Any]) -> Decision:
 
 
 class YumeControl(Control):
-    """One frontend that speaks Yume's dialect."""
-
     patience = APPROVAL_SECONDS
 
     def __init__(

@@ -80,7 +80,6 @@ class YumePen:
         """Its lines are short."""
 
     def new_uuid(self) -> str:
-        """A fresh uuid."""
         self._number += 1
         return f"{self._identity}{self._number:012x}"
 
@@ -214,7 +213,6 @@ class YumePen:
         """Replies have no lines of their own."""
 
     def block_start(self, kind: str) -> None:
-        """What the fragments that come are."""
         self._kind = kind
 
     def delta(self, dumped: bytes) -> None:
@@ -276,7 +274,6 @@ class YumePen:
         """Yume knows what it said."""
 
     def notice(self, text: str) -> None:
-        """A line of ours to the user."""
         if self.history:
             self.history.notice(text)
         self._append({"type": "text", "content": text, "id": self._chunk_id()})

@@ -44,7 +44,6 @@ class _Trajectory:
 
     @property
     def height(self) -> int:
-        """Its level of nesting."""
         return 1 + max((inner.height for inner in self.inner), default=0)
 
 
@@ -255,7 +254,6 @@ class _Document:
 
 
 def _failure(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A failed turn, as its result describes it."""
     facts = {"subtype": result.get("subtype"), "cause": cause_of(result), "errors": result.get("errors")}
     extra = {"error": True} | {name: value for name, value in facts.items() if value}
     return {"source": "system", "message": f"the turn failed: {facts['cause']}", "extra": extra}

@@ -93,7 +93,6 @@ def _value(value: Any) -> Any:
 
 
 def page(title: str, data: Mapping[str, Any]) -> bytes:
-    """The whole page."""
     style, script = _asset("page.css"), b"\n".join(_asset(name) for name in SCRIPTS)
     rules = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "

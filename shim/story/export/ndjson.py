@@ -30,8 +30,6 @@ _IDENTITY = (
 
 
 class _Lines(Story):
-    """Writes the lines of a story."""
-
     def __init__(self, write: Write) -> None:
         super().__init__()
         self._write = write

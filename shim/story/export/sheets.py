@@ -243,7 +243,6 @@ def _ms(seconds: float) -> int:
 
 
 def _spelled(value: object) -> str:
-    """A value of JSON as text."""
     try:
         return json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, dict | list) else None)
     except (TypeError, ValueError, RecursionError):

@@ -310,8 +310,6 @@ class _Nested:
 
 
 class _Turn:
-    """A turn while it runs."""
-
     def __init__(self, number: int, begin: float) -> None:
         self.number = number
         self.begin = begin

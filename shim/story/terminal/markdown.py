@@ -18,8 +18,6 @@ _PARSER.disable(["html_block", "html_inline", "image", "autolink", "entity", "re
 
 
 class _LeftHeading(Heading):
-    """A heading at the left."""
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
         yield self.text

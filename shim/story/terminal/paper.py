@@ -74,7 +74,6 @@ class Paper:
     # -- what is going on ----------------------------------------------------------------------------------
 
     def wait(self, what: str) -> None:
-        """Show that something is awaited: `what` names it."""
         if self._live is not None:
             if what != self._what:
                 self._what, self._since = what, time.monotonic()

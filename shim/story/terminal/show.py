@@ -101,8 +101,6 @@ def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:
 
 
 class _SessionView:
-    """Draws a cast as a session."""
-
     def __init__(self, console: Console, header: Header, *, full: bool, thinking: bool, live: bool) -> None:
         self._teller = Teller(header)
         self._drawing = Drawing(console, self._teller.story, live=live, thinking=thinking, full=full)
@@ -128,8 +126,6 @@ class _SessionView:
 
 
 class _RecordsView:
-    """Draws a cast as its records."""
-
     def __init__(self, console: Console, header: Header, full: bool) -> None:
         self._drawing = RawDrawing(console, full=full)
         self._drawing.said(title(header))
