@@ -75,7 +75,8 @@ def throughput(name: str, pairs: int, partial: bool) -> str:
 
 
 LOAD = """
-import os, sys, time
+import gc, os, sys, time
+gc.disable()  # as `shim.__main__` does
 import shim.conversation.decide
 from shim.state.own_vendors import learn
 learn(os.environ)
