@@ -1,4 +1,4 @@
-"""The front doors. Nothing is imported before it is known which one."""
+"""The front doors. Nothing is imported before it is known which of them was called."""
 
 import sys
 
@@ -21,10 +21,10 @@ def main() -> None:
 
 def _claude(arguments: list[str], installed: dict[str, str]) -> int:
     if arguments and arguments[0] in ("--version", "-v"):
-        # The text of events.CLAUDE_VERSION, without its imports: frontends probe this before every session.
+        # The text of `pen.CLAUDE_VERSION`, without its imports: frontends ask for it before every session.
         return _say("2.1.327 (Claude Code)\n")
     if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
-        # It may be a subcommand, which is asked often and needs nothing of what a turn needs.
+        # This may be a subcommand. Frontends call those often, and they need nothing that a turn needs.
         from shim.commands.subcommands import door
 
         status = door(arguments, installed)
@@ -54,13 +54,13 @@ def _yume(arguments: list[str], installed: dict[str, str]) -> int:
 
 
 def _say(text: str) -> int:
-    """Print it; the exit status. Nobody who reads is no failure, a disk that is full is one."""
+    """Print a text; the exit status. A closed stdout is not a failure; a full disk is."""
     try:
         if sys.stdout is not None:
             sys.stdout.write(text)
             sys.stdout.flush()
     except OSError as error:
-        sys.stdout = None  # or the interpreter tries again, and complains
+        sys.stdout = None  # else the interpreter tries again at its end, and complains
         return int(not isinstance(error, BrokenPipeError))
     return 0
 

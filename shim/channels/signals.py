@@ -18,7 +18,7 @@ class StoppedError(ShimError):
 
 
 class Signals:
-    """`pending` are the signals that nobody has dealt with; `started` is set when they need not end the start any more.
+    """`pending` are the signals that wait for the loop; `started` is set when a signal must not end the start any more.
 
     A signal in the middle of an import waits for `check`: modules written in C may crash when they are interrupted.
     """
@@ -37,7 +37,7 @@ class Signals:
             self._caught(early_signals.heard.pop(0), None)
 
     def listen_again(self) -> None:
-        """The loop is over: what comes now is told to end sooner, and what came is done with."""
+        """The loop is over: forget the signals that it has handled, and note new ones."""
         self.started = True
         self.pending.clear()
         self.listen()
@@ -50,7 +50,7 @@ class Signals:
     def check(self) -> None:
         """StoppedError for a signal that came while a module was imported."""
         if self.pending and not self.started:
-            self.started = True  # told once is enough
+            self.started = True  # one error is enough
             raise StoppedError(self.pending[0])
 
     def _caught(self, number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
 """What a run that cannot begin says of itself: a sentence on stderr, and a result where the output format has one.
 
-Nothing of this is imported on the way of a turn that begins.
+A turn that begins imports nothing of this.
 """
 
 import os
@@ -74,10 +74,10 @@ def failed(
 
 
 def record_refusal(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> "Recorder | None":
-    """What records a run that was refused before it came to a vendor, where one is known."""
+    """The recorder of a run that was refused before a vendor was chosen; None where nothing is recorded."""
     try:
         settings = config.load(invocation, os.environ)
-    except FrontendError:  # they may be what it was refused for
+    except FrontendError:  # the settings may be the reason of the refusal
         settings = config.Settings(dialect=dialect_of(invocation))
     path = config.record_path(invocation, os.environ, installed, settings)
     if not path:

@@ -54,7 +54,7 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
     name = call.resume or call.session
     try:
         refused = invocation._replace(session_id=known_as(name) if name else None)
-    except FrontendError:  # it is told again below, where that has its result
+    except FrontendError:  # it is raised again below, where it ends in a result
         name, refused = "", invocation
     shown = name if parse_uuid(name) is None else ""
     return serve(

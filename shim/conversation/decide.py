@@ -121,7 +121,7 @@ class Start:
         )
         partial = invocation.partial or DIALECTS[self.settings.dialect].streams
         invocation = invocation._replace(model=self._listing.model(self.vendor.name, model), partial=partial)
-        if self._listing.translated or not self.vendor.passthrough:  # a real claude's own front reads its files itself
+        if self._listing.translated or not self.vendor.passthrough:  # a real claude reads its files itself
             invocation = read_file_option(invocation)
         if not (self._listing.several or self.vendor.passthrough):
             invocation = with_settings(invocation)
@@ -165,7 +165,7 @@ class Start:
         return self.recordings.vendor(invocation.prompt, place, flat=self.flat)
 
     def _vendor_names(self, invocation: Invocation, installed: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
-        """Who runs the turn, first that says (surface page), and the model without its routing prefix."""
+        """The vendors, from the first place that names any (surface page), and the model without its prefix."""
         named, model = routed(invocation.model, VENDORS)
         if self._played is not None:
             return (REPLAY,), model
@@ -186,7 +186,7 @@ class Start:
                 hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
             )
         if invocation.resume:
-            names = names[:1]  # a session has one vendor, whether or not it is known here
+            names = names[:1]  # a session has one vendor, also one that is not known here
         if named is not None and (named,) != names:
             tell(f"the model {printable(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n")
             model = None
@@ -247,7 +247,7 @@ class Start:
         return Candidates(self._listing.left, self._listing.skipped, prepare)
 
     def _candidate(self, name: str, first: Launcher) -> "Candidate":
-        """A vendor that was not asked yet; what is wrong with it is said by its first turn."""
+        """The candidate of another vendor. A mistake in its settings is told by its first turn."""
         from shim.conversation.fallback.candidates import Candidate
 
         vendor = find(name, flat=True)
@@ -270,7 +270,7 @@ class Start:
         if self.invocation.permission_prompt_tool == "stdio" and self._any_listens():
             from shim.core.claude.messages import Message
 
-            # stdin brings the answers, unless it is the prompt: then nobody can be asked
+            # stdin brings the answers, unless it is the prompt: then no question can be answered
             prompt = self.invocation.prompt
             return run.conversation(Message(prompt or self._prompt()), answers=bool(prompt))
         return run.one_message(self._prompt())
@@ -292,7 +292,7 @@ class Start:
         return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)
 
     def _check_session(self) -> None:
-        """A session has one vendor, exists if it is to go on, and does not if it is to begin (contract F6, F7)."""
+        """Refuse another vendor's session, an unknown one to resume, a known one to begin (contract F6, F7)."""
         invocation, vendor = self.invocation, self.vendor
         if vendor.passthrough and not self._listing.several:
             return
@@ -352,7 +352,7 @@ class Start:
         return launcher
 
     def _own_model(self, model: str, vendor: str) -> str | None:
-        """The model that a conversation goes on with. ValueError for one that is another vendor's, or a flag."""
+        """The model that a conversation goes on with. ValueError for another vendor's model, or for a flag."""
         own = chosen(model, vendor, VENDORS)
         if own is not None:
             check_model(own)

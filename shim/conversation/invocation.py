@@ -1,4 +1,4 @@
-"""What an invocation means beside the environment and the settings: its mode, its terminator, what is played."""
+"""What an invocation means together with the environment and the settings: mode, terminator, recordings."""
 
 import os
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ PLAYS = "replay:"  # in a vendor's place: the path behind it is a recording, or 
 
 
 def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
-    """The path of what is to be played instead of a vendor, where the one or the other place says so.
+    """The path of the recordings to play instead of a vendor; None where neither flag nor environment names one.
 
     Said in the environment it stands above a session's vendor and above a model's: then no vendor is to run at all.
     """
@@ -63,19 +63,19 @@ def yume_mode_of(invocation: Invocation) -> Invocation:
 
 
 def prompts(invocation: Invocation) -> bool:
-    """Whether the frontend is asked: it reads a question in a stream only, and nobody waits for who was not asked."""
+    """Whether the frontend is asked for permissions: it can read a question in a stream only."""
     return invocation.permission_prompt_tool == "stdio" and invocation.output_format == "stream-json"
 
 
 def state_events(environment: Mapping[str, str]) -> str:
-    """Who wants to know the session's state (contract 5.13)."""
+    """Who is told the session's state: "visible", "host" or "" (contract 5.13)."""
     if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
         return "visible"
     return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
 
 
 def checked(invocation: Invocation) -> Invocation:
-    """The invocation, when nothing in it could be taken for a flag or a path by a vendor (threats: frontend)."""
+    """The same invocation. FrontendError if a vendor could take a value for a flag or a path (threats: frontend)."""
     model, resume = invocation.model, invocation.resume
     if model:
         try:

@@ -1,7 +1,7 @@
 """The three ways in which a conversation is run: one message, many, or by a child that holds it itself.
 
-anyio and what stands on it are imported here, after what must not wait for them: the child of a single message is
-started before, and a frontend's first questions are answered before.
+Neither the child of a single message nor the answer to a frontend's first questions waits for an import: all that only
+the loop needs, such as anyio, is imported behind them.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class Run:
         self._transcript: Transcript | None = None
 
     def one_message(self, prompt: str) -> int:
-        """One message: its child runs before anyio is there."""
+        """One message. Its child starts first; then the loop is imported."""
         self._signals.started = True
         started = self._start(prompt)
         try:
@@ -82,7 +82,7 @@ class Run:
     def conversation(
         self, first: "Message | None" = None, *, answers: bool = True, source: "Source | None" = None
     ) -> int:
-        """Many messages, or one with questions in between; without `answers` nobody reads the questions.
+        """Many messages, or one with questions in between; without `answers` the frontend cannot answer.
 
         `source` is our stdin when something of it was read already.
         """
@@ -127,7 +127,7 @@ class Run:
             self._close()
 
     def _start(self, prompt: str) -> "Started | None":
-        """The first child; where another vendor may answer, one that cannot be started is the loop's to pass over."""
+        """The first child; None if it cannot be started and another vendor may answer, which the loop asks then."""
         try:
             return self._launcher.start(prompt)
         except (VendorError, ModeError):
@@ -136,7 +136,7 @@ class Run:
             return None
 
     def _one_of(self, driver: "ChildDriver", drive: "Callable[[Candidate], ChildDriver]") -> "ChildDriver | Fallback":
-        """What answers: the one vendor, or one of several."""
+        """The driver of the one vendor, or of a list of vendors."""
         if self._candidates is None:
             return driver
         from shim.conversation.fallback.driver import Fallback
@@ -222,7 +222,7 @@ def _answer_at_once(control: "Control", source: "Source", recorder: "Recorder | 
     try:
         rest = offer(1, data)
     except OSError:
-        return  # the loop finds out too, and ends
+        return  # the loop sees the same error, and ends
     control.give_back(rest)
     if recorder is not None:
         recorder.stream("O", data[: len(data) - len(rest)])

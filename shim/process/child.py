@@ -26,8 +26,8 @@ CHUNK_BYTES = 256 * 1024
 # The ladder: what a vendor gets to end its turn by itself, to obey SIGTERM, and to be gone after SIGKILL, which takes
 # no time unless the kernel is stuck. A tree that ignores the first two is gone within 2.5 s of whatever ended it.
 INTERRUPT_SECONDS = 1.4
-# For the rest of the group to follow a leader that we told to end: the program behind a wrapper that does not wait for
-# it, such as copilot's, saves its session then.
+# For the rest of a group whose leader we told to end. The program behind a wrapper that does not wait for it, such as
+# copilot's, saves its session in this time.
 FOLLOW_SECONDS = 1.2
 TERMINATE_SECONDS = 0.6
 # The same for a child that is idle when the conversation ends: the TypeScript SDK kills us 2 s after it closed stdin.
@@ -75,7 +75,7 @@ class Child:
         return chunk
 
     def read_ready(self) -> bytes:
-        """What of its stdout is there already, b"" when nothing is."""
+        """The bytes of its stdout that are there already; b"" when there are none."""
         assert self._process.stdout is not None
         try:
             chunk = os.read(self._process.stdout.fileno(), CHUNK_BYTES)
@@ -86,14 +86,14 @@ class Child:
         return chunk
 
     async def feed(self) -> None:
-        """Write its stdin and close it; a child that does not want it is no error."""
+        """Write its stdin and close it. A child that does not read its stdin is not an error."""
         try:
             await self.say(self._stdin)
         finally:
             self.hang_up()
 
     async def say(self, data: bytes) -> None:
-        """Write to its stdin, and leave it open; a child that does not listen any more is no error."""
+        """Write to its stdin, and leave it open. A child that has closed its stdin is not an error."""
         pipe = self._process.stdin
         async with self._saying:
             view = memoryview(data)
@@ -110,7 +110,7 @@ class Child:
                 return
 
     def hang_up(self) -> None:
-        """Close its stdin: nothing more will be said."""
+        """Close its stdin."""
         if self._process.stdin is not None:
             if self._track is not None:
                 self._track.told(b"")
@@ -118,7 +118,7 @@ class Child:
                 self._process.stdin.close()
 
     async def drain(self, copy: Callable[[bytes], None] = lambda chunk: None) -> None:
-        """Read its stderr until the end, so that it never waits for a reader; `copy` gets it too."""
+        """Read its stderr until the end, so that the child never waits for a reader. `copy` gets each chunk."""
         assert self._process.stderr is not None
         try:
             while chunk := await _read(self._process.stderr.fileno()):
@@ -132,7 +132,7 @@ class Child:
             self.drained.set()
 
     async def ended(self) -> Exit:
-        """Wait for its end, then end what is left of its group; how it ended."""
+        """How the child ended, once it has. What is left of its group is ended too."""
         if self.exit is None:
             await self.gone()
             if self._signalled:
@@ -150,7 +150,7 @@ class Child:
         return self.exit
 
     async def gone(self) -> None:
-        """Wait for its end, and leave what it left behind as it is."""
+        """Wait for the end of the child, and leave the rest of its group running."""
         with contextlib.suppress(AttributeError, OSError):
             descriptor = os.pidfd_open(self._process.pid)
             try:
@@ -162,7 +162,7 @@ class Child:
             await anyio.sleep(POLL_SECONDS)
 
     def signal(self, name: str) -> None:
-        """Send a signal to the whole group. Whoever is below it now will not outlive it."""
+        """Send a signal to the whole group. The processes that are below the child now will not outlive it."""
         if self._process.returncode is None:
             self._signalled = name != "SIGKILL"
             self._terminated = self._terminated or name == "SIGTERM"
@@ -180,7 +180,7 @@ class Child:
         await self._descend([*steps, ("SIGTERM", TERMINATE_SECONDS), ("SIGKILL", KILL_SECONDS)])
 
     async def dismiss(self) -> None:
-        """The end of a child that waits for us: its stdin is closed, then the ladder: 1.5 s altogether."""
+        """End an idle child: its stdin is closed, then comes the ladder. All of it takes at most 1.5 s."""
         self._strays.update(strays.descendants(self._process.pid))
         self.hang_up()
         with anyio.CancelScope(shield=True), anyio.move_on_after(DISMISS_SECONDS):
@@ -199,11 +199,11 @@ class Child:
 
     @property
     def pids(self) -> set[int]:
-        """The processes that are ours to wait for."""
+        """The processes that we have to wait for: the child and its guard."""
         return {self._process.pid, *guard.pids(self._process.pid)}
 
     def close(self) -> None:
-        """Let go of its pipes, and of the files that were for it alone."""
+        """Close its pipes, and remove the files that were for this child alone."""
         guard.dismiss(self._process.pid)
         if self._track is not None:
             self._track.close(self._process)

@@ -22,15 +22,15 @@ from shim.state.config import VendorSettings, state_directory
 from shim.state.files import read_file, remove, write_file
 
 PROBE_SECONDS = 2.0
-KILL_SECONDS = 0.5  # for one that was killed; a kernel that is stuck may keep it
-LOOK_SECONDS = 0.02  # between two looks whether it has ended: what it started may hold its pipes for ever
+KILL_SECONDS = 0.5  # for a killed program to be gone, unless the kernel is stuck
+LOOK_SECONDS = 0.02  # between two looks at a program: the processes that it started may hold its pipes for ever
 HELP_BYTES = 64 * 1024  # of an answer, of stdout and of stderr each; the longest seen has 14 KB
 ANSWERS = 8  # of one program; there are two questions, and a profile may change the second
 KEPT_BYTES = ANSWERS * 2 * 6 * HELP_BYTES  # of a file of answers, where each byte may take six in JSON
-NEVER_RAN = (126, 127)  # what a shell or `env` says when the interpreter is missing: no answer of the program's own
-PROBES_KEPT = 200  # programs, the last ones asked: each update of one is another
+NEVER_RAN = (126, 127)  # the exit codes of a shell or of `env` when the interpreter is missing
+PROBES_KEPT = 200  # programs, those that were asked last; each update of a program counts as another
 HELP = ("--help",)
-FAILURE_CHARACTERS = 200  # of what it says instead of an answer
+FAILURE_CHARACTERS = 200  # of an error text that comes instead of an answer
 
 
 class Probe:
@@ -43,7 +43,7 @@ class Probe:
         child_environment: Mapping[str, str],
         seconds: float | None = None,
     ) -> None:
-        """`seconds` is how long an answer is waited for: PROBE_SECONDS, unless somebody has more patience."""
+        """`seconds` is how long an answer is waited for; None: PROBE_SECONDS."""
         self._command = list(command)
         self._environment = environment
         self._child_environment = dict(child_environment)
@@ -57,12 +57,12 @@ class Probe:
         return self._command[-1]
 
     def knows(self, flag: str) -> bool:
-        """Whether the help names `flag`; no help at all: the newest version, which does."""
+        """Whether the help names `flag`. A program without help counts as the newest version, which knows the flag."""
         text = self.text()
         return not text.strip() or flag in text
 
     def variant(self, pick: Callable[[str], str]) -> str:
-        """The dialect that `pick` reads out of the help."""
+        """The vendor's variant that `pick` finds in the help."""
         return pick(self.text())
 
     def text(self) -> str:
@@ -72,7 +72,7 @@ class Probe:
         return self._text
 
     def version(self, how: VersionProbe, *, anew: bool = False) -> str | None:
-        """Its version, None when it does not say; `anew` asks although an answer is remembered."""
+        """Its version; None when the program does not say it. `anew` asks although an answer is remembered."""
         answer = self.answer(how.args, anew=anew)
         found = how.read(answer)
         if found is None and answer.strip():
@@ -80,12 +80,12 @@ class Probe:
         return found
 
     def known_version(self, how: VersionProbe) -> str | None:
-        """Its version where somebody asked before; nothing is started."""
+        """Its version, if an answer is remembered. Nothing is started."""
         answer = self._answers(self._key()).get(" ".join(how.args))
         return how.read(answer) if answer else None
 
     def answer(self, args: Sequence[str], *, anew: bool = False) -> str:
-        """What it says when it is started with `args`: its stdout, then its stderr; "" when that failed."""
+        """The output of the program when it is started with `args`: stdout, then stderr; "" when that failed."""
         key, question = self._key(), " ".join(args)
         known = self._answers(key)
         if question in known and not anew:
@@ -160,7 +160,7 @@ def open_probe(
     cwd: str,
     seconds: float | None = None,
 ) -> Probe:
-    """What asks the program that a turn would start. ShimError when it, or its launcher, is not there.
+    """The probe of the program that a turn would start. ShimError when the program or its launcher is not there.
 
     `seconds` is how long it is waited for, where that is not as usual.
     """
@@ -169,7 +169,7 @@ def open_probe(
 
 
 def known_version(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> str | None:
-    """The version of that program where somebody asked for it before; nothing is started, and no error is raised."""
+    """The version of that program, if an answer is remembered. Nothing is started, and no error is raised."""
     if vendor.bundled and (vendor.plays or not environment.get("SHIM_BIN")):
         return None
     try:
@@ -179,7 +179,7 @@ def known_version(vendor: Vendor, settings: VendorSettings, environment: Mapping
 
 
 def _read(process: "subprocess.Popen[bytes]", seconds: float) -> tuple[bytes, bool]:
-    """The first HELP_BYTES of its stdout, then of its stderr, and whether it came to its end in time."""
+    """The first HELP_BYTES of its stdout, then of its stderr, and whether the program ended in time."""
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
     said = {pipe.fileno(): bytearray() for pipe in pipes}
     still = list(said)
@@ -200,7 +200,7 @@ def _read(process: "subprocess.Popen[bytes]", seconds: float) -> tuple[bytes, bo
 
 
 def _forget(directory: str) -> None:
-    """Forget the programs that were asked first, beyond PROBES_KEPT."""
+    """Forget the oldest answers, beyond PROBES_KEPT programs."""
     try:
         names = [os.path.join(directory, name) for name in os.listdir(directory)]
         if len(names) > PROBES_KEPT:

@@ -166,7 +166,7 @@ def _start_by_subprocess(
 
 
 def _close_on_exec() -> None:
-    """Keep from the child what our own parent left open. What Python opens is kept from it anyway."""
+    """Keep from the child the descriptors that our own parent left open. Those that Python opened never reach it."""
     try:
         names = os.listdir("/dev/fd")
     except OSError:
@@ -204,7 +204,7 @@ def abandon(process: "AnyProcess") -> None:
 
 
 def signal_group(process: "AnyProcess", name: str) -> None:
-    """A signal to a child's whole group, while it is not reaped: so long the group's number is its own."""
+    """Send a signal to a child's whole group. A child that was reaped is left alone: its number may be another's."""
     if process.returncode is not None:
         return
     try:
