@@ -26,8 +26,8 @@ lint: setup
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 
-# With bytecode: assertions are rewritten once, and not by each worker in each run.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal --ignore=tests/e2e
+# Three workers on two cores: tests of processes wait. With bytecode, so that assertions are rewritten only once.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 3 --dist worksteal --ignore=tests/e2e
 
 test: setup ## lint, types and the tests that need nothing but Python, in 90 s on two cores
 	@began=$$(date +%s) && $(MAKE) --no-print-directory lint && $(PYTEST) tests \

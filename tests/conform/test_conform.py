@@ -268,7 +268,16 @@ def test_a_command_that_keeps_every_rule_passes_every_rule(kept):
     assert {name for name, verdict in verdicts(findings).items() if verdict == "skipped"} == {"api-failures"}
 
 
-@pytest.mark.parametrize(("defect", "rule", "chains"), [(defect, *seen) for defect, seen in DEFECTS.items()])
+FIRST = {rule: defect for defect, (rule, _) in reversed(DEFECTS.items())}  # one of each rule is enough for `make test`
+
+
+@pytest.mark.parametrize(
+    ("defect", "rule", "chains"),
+    [
+        pytest.param(defect, rule, chains, marks=() if FIRST[rule] == defect else pytest.mark.full)
+        for defect, (rule, chains) in DEFECTS.items()
+    ],
+)
 def test_a_broken_rule_is_seen(see, only, kept, monkeypatch, defect, rule, chains):
     monkeypatch.setattr(conform_process, "SURVIVE_SECONDS", 0.2)
     monkeypatch.setattr(conform_process, "TERMINATE_SECONDS", 0.2)

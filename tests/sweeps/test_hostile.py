@@ -1,5 +1,6 @@
 """Whatever the child prints: the text that reached us reaches the frontend, and what was repaired is accounted for."""
 
+import sweeps
 from hostile import LOSSY, REPAIRABLE, clean_lines, damaged, stream, told
 from support import case, check_frames, check_turns, fixture_cases, translate_case
 from sweeps import each, over, pieces, rounds, smallest
@@ -43,7 +44,7 @@ def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
     chosen = case(name)
     lines = clean_lines(chosen.data)
     whole = [told(translate_case(chosen, partial)[0]) for partial in (False, True)]
-    for number, at in enumerate(positions(lines)):
+    for number, at in enumerate(positions(lines, 4 if sweeps.full else 2)):
         partial = bool(number % 2)
         bad = stream(REPAIRABLE[damage](lines, at))
         said, translation = translate_case(chosen, partial, data=bad)

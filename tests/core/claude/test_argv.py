@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from sweeps import examples
 
 from shim.core.claude import argv
 from shim.core.claude.argv import FLAGS, KNOWN_SUBCOMMANDS, Invocation, parse, split_tools
@@ -768,7 +769,7 @@ WORDS = st.lists(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(250, full_count=1000, shrink=True)
 @given(WORDS)
 @example(["--max-turns", "9" * 5000])
 @example(["-" + "p" * 100_000])

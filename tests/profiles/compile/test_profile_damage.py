@@ -7,9 +7,10 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import FIXTURES, ROOT, check_turns
+from sweeps import examples
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
 from shim.core.claude.pen import ClaudePen
@@ -91,7 +92,7 @@ def profiles(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return name, table
 
 
-@settings(max_examples=300, deadline=None)
+@examples(80, full_count=300, shrink=True)
 @given(profiles())
 def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
     name, table = damaged
