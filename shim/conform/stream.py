@@ -10,7 +10,6 @@ from shim.conform.seen import (
     Book,
     BrokenError,
     Seen,
-    Turn,
     UnseenError,
     api_failures,
     blocks_of,
@@ -233,7 +232,8 @@ def _api_failures(seen: Seen) -> str:
 @BOOK.must("S16b", "As an SDK starts it, nothing follows an error result but the state of the session.")
 def _errors_are_last(seen: Seen) -> str:
     failed = [turn for turn in seen.turns() if turn.failed and turn.run.frontend == "sdk"]
-    failed += [turn for turn in _unknown_session(seen) if turn.run.frontend == "sdk"]
+    if "unknown-sdk" in seen.runs:
+        failed += turns_of(seen.runs["unknown-sdk"])
     for turn in failed:
         for line in turn.behind:
             if line.get("type") not in ("control_response", "control_request", "keep_alive", "system"):
@@ -241,10 +241,6 @@ def _errors_are_last(seen: Seen) -> str:
     if not failed:
         raise UnseenError("no turn of an SDK's failed")
     return f"{len(failed)} error results"
-
-
-def _unknown_session(seen: Seen) -> list[Turn]:
-    return [turn for name in ("unknown-sdk",) if name in seen.runs for turn in turns_of(seen.runs[name])]
 
 
 @BOOK.should("R7", "As Yume starts it, `message_stop` follows the result and is the last line.", DROP_IN)

@@ -94,15 +94,13 @@ class RfcTranslator(ControlTranslator):
         self._parts.forget()
         turn = self.turn
         if turn.outcome is None and self._exit and (child_exit is None or child_exit.code == 0):
-            self._failed(f"qwen ended its work with exit code {self._exit}{self._reason_given()}", kind="vendor_error")
+            reason = f": {self._notice}" if self._notice else ""
+            self._failed(f"qwen ended its work with exit code {self._exit}{reason}", kind="vendor_error")
         elif turn.outcome is None and self._complete():
             self._ended()
         elif turn.outcome is None and self._notice and child_exit is not None and child_exit.code and not stderr:
             self._failed(self._notice)
         self._spend()
-
-    def _reason_given(self) -> str:
-        return f": {self._notice}" if self._notice else ""
 
 
 def _has_deltas(choices: Any) -> bool:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, NamedTuple
 
 import orjson
@@ -247,7 +247,7 @@ def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Runn
     if not streams:
         was = split(b"".join(line for letter, line in moments if letter == "O"))
         try:
-            said = split(b"".join(_rest(running)))
+            said = split(b"".join(iter(lambda: running.next(LINE_SECONDS), None)))
         except TimeoutError:
             return Checked(path, "failed", reason="the drop-in did not come to its end")
         return _compared(path, was, said, sides)
@@ -291,11 +291,6 @@ def _next(running: _Running, *, last: bool) -> bytes | None:
             return running.next(QUIET_SECONDS)
         running.hang_up()
     return running.next(LINE_SECONDS)
-
-
-def _rest(running: _Running) -> Iterator[bytes]:
-    while (line := running.next(LINE_SECONDS)) is not None:
-        yield line
 
 
 def _compared(path: str, was: Sequence[bytes], said: Sequence[bytes], sides: tuple[Side, Side]) -> Checked:

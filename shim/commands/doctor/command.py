@@ -86,7 +86,7 @@ def _draw(console: Console, diagnosis: Diagnosis, drifts: "Drifts | None", *, al
         if vendor.program is None and not (alone or serious or drift):
             missing.append(vendor.name)
         elif alone or vendor.program != "bundled" or serious:
-            _vendor(console, vendor, drift, alone=alone)
+            _vendor(console, vendor, drift)
     if missing:
         console.print()
         absent = Text(f"not found on PATH: {', '.join(map(printable, missing))}", style="dim")
@@ -96,7 +96,7 @@ def _draw(console: Console, diagnosis: Diagnosis, drifts: "Drifts | None", *, al
         console.print(Text(unread + drifts.problem, style="dim"), soft_wrap=True)
 
 
-def _vendor(console: Console, vendor: VendorReport, drift: list[dict[str, Any]], *, alone: bool) -> None:
+def _vendor(console: Console, vendor: VendorReport, drift: list[dict[str, Any]]) -> None:
     console.print()
     head = Text(printable(vendor.name), style="bold")
     head.append(f"  {printable(vendor.program or 'not found')}", style="not bold")

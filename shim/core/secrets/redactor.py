@@ -326,10 +326,10 @@ class RedactedTail(Tail):
 
     __slots__ = ("_decoder", "_stream")
 
-    def __init__(self, counts: dict[str, int] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._stream = Stream({} if counts is None else counts)
+        self._stream = Stream({})
 
     def add(self, chunk: bytes) -> None:
         super().add(self._stream.feed(self._decoder.decode(chunk)).encode("utf-8", "replace"))

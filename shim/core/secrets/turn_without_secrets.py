@@ -234,7 +234,9 @@ class TurnWithoutSecrets:
     def closed(self, child_exit: Exit | None, stderr: str) -> None:
         if self.turn.state is CLOSED:
             return
-        self._say_rest()
+        if self._passed is not None and self._verbatim is not None:
+            for line, event in self._passed.rest():
+                self._verbatim(line, event)
         marks(stderr, self._counts)
         self.turn.closed(child_exit, self._redactor.text(stderr))
 
@@ -261,9 +263,3 @@ class TurnWithoutSecrets:
         assert self._passed is not None and self._verbatim is not None
         for line, clean in self._passed.lines(raw, event):
             self._verbatim(line, clean)
-
-    def _say_rest(self) -> None:
-        """What is held back of a passed block."""
-        if self._passed is not None and self._verbatim is not None:
-            for line, event in self._passed.rest():
-                self._verbatim(line, event)

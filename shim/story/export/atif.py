@@ -62,7 +62,7 @@ class _Document:
 
     def run(self) -> None:
         for lane, item in self._traced.items():
-            trajectory = self._trajectory(lane)
+            trajectory = self._nested.setdefault(lane, _Trajectory(lane)) if lane else self._root
             step = self._step(trajectory, item)
             if step is not None:
                 self._add(trajectory, step)
@@ -81,9 +81,6 @@ class _Document:
         self._write(b"}\n")
 
     # -- where a step belongs ----------------------------------------------------------------------------------
-
-    def _trajectory(self, lane: str) -> _Trajectory:
-        return self._nested.setdefault(lane, _Trajectory(lane)) if lane else self._root
 
     def _settle(self) -> None:
         """Put each nested trajectory into that of its caller, now that all is read.
