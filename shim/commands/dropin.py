@@ -45,7 +45,7 @@ def serve(
     arguments: Sequence[str],
     shown: str = "",
 ) -> int:
-    """Run a conversation; whatever keeps it from beginning is told. The exit status.
+    """Run a conversation, and say why if it cannot begin. Returns the exit status.
 
     `shown` is the frontend's own name for the session, where that is no UUID. `arguments` are recorded where the run
     was refused before it had a recording of its own.

@@ -30,7 +30,7 @@ INTERRUPT_SECONDS = 1.4
 # copilot's, saves its session in this time.
 FOLLOW_SECONDS = 1.2
 TERMINATE_SECONDS = 0.6
-# The same for a child that is idle when the conversation ends: the TypeScript SDK kills us 2 s after it closed stdin.
+# The same for an idle child at the end of a conversation: the TypeScript SDK kills us 2 s after it closed stdin.
 DISMISS_SECONDS = 0.8
 DISMISS_TERMINATE_SECONDS = 0.5
 DISMISS_KILL_SECONDS = 0.2

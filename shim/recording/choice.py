@@ -97,7 +97,7 @@ class Takes:
             vendor = find_recorded(name, self.launch, lambda: self.place, listens=listens, flat=flat)
         except FrontendError:
             shown = printable(name)[:40]
-            raise FrontendError(f"{_shown(first)} was recorded with {shown!r}, which is no vendor here") from None
+            raise FrontendError(f"{_shown(first)} was recorded with the unknown vendor {shown!r}") from None
         self._verbatim = vendor.passthrough and not flat
         self._report = vendor.report.file if vendor.report is not None else ""
         return vendor
@@ -158,7 +158,7 @@ class Takes:
         )
 
     def _nothing(self, prompt: str, takes: list[Take]) -> tuple[str, str]:
-        """Why nothing answers, and what would."""
+        """The error for a message without a recording: why, and which prompts have one."""
         shown = repr(printable(prompt[:SHOWN_CHARACTERS]))
         if self._alone:
             count = len(takes)

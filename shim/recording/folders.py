@@ -80,7 +80,7 @@ def redact_cast(
         raise CastError(f"{path} is a link", hint=f"name the file itself, {os.path.realpath(path)}")
     checked = verify_cast(path)
     if not force and checked.state != "unreadable" and not checked.chained:
-        raise CastError(f"{path} is damaged, which a new chain would hide", hint="--force writes it all the same")
+        raise CastError(f"{path} is damaged; new checksums would hide that", hint="--force writes it nevertheless")
     if not force and checked.cut and target is None:
         raise CastError(
             f"{path} is cut off, or still being recorded: what is recorded later would be lost",

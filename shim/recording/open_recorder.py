@@ -75,7 +75,7 @@ def _refuse(path: str, why: str | Exception, settings: Settings) -> None:
     reason = printable(f"the run cannot be recorded in {path}: {why}")
     if settings.record_strict:
         raise UnrecordedError(reason, hint="record_strict is set; name another file or folder") from None
-    tell(f"{reason}; the turn goes on without\n")
+    tell(f"{reason}; the turn is not recorded\n")
 
 
 def _moment(now: float) -> str:

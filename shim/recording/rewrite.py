@@ -84,7 +84,7 @@ def sweep(path: str, edits: Mapping[int, Sequence[Edit]], status: os.stat_result
 
     with _reading(path) as file:
         if not os.path.samestat(os.fstat(file), status):
-            raise CastError(f"{path} is another file by now")
+            raise CastError(f"{path} was replaced by another file meanwhile")
         _write(path, None, _copy(_lines(file, LineSplitter(LINE_BYTES)), changed, stopped))
 
 

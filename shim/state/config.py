@@ -38,7 +38,7 @@ class VendorSettings(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What a person has set; every field has the default of the surface page."""
+    """The settings, each with the default of the surface page."""
 
     vendor: tuple[str, ...] = ()
     dialect: str = "claude"
@@ -172,7 +172,7 @@ LINE_BYTES, SDK_LINE_BYTES, LEAST_LINE_BYTES = 100_000, 1_000_000, 10_000
 
 
 def _line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
-    """No longer line is ever written; 0 in neither place leaves it to who started us."""
+    """The longest line that is written, in bytes; the default depends on the frontend."""
     given = environment.get("SHIM_MAX_LINE_BYTES")
     where, value = ("SHIM_MAX_LINE_BYTES", given) if given else (f"{path}: max_line_bytes", table.get("max_line_bytes"))
     if value is None:
@@ -214,7 +214,7 @@ def _record(path: str, table: Table) -> str:
 def record_path(
     invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str], settings: Settings
 ) -> str:
-    """Where this run is recorded, first that says; "" for nowhere."""
+    """The path of this run's recording, from the first place that names one; "" for none."""
     return invocation.shim_record or environment.get("SHIM_RECORD") or installed.get("record") or settings.record
 
 

@@ -76,7 +76,7 @@ class Story:
         return [*self._whole(at, "prompt", text=text_of(content))]
 
     def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
-        """One of Claude's events, as a frontend gets them. Of a malformed one the readable parts are told."""
+        """Take one of Claude's events. A malformed event is told as far as it can be read."""
         handler = _HANDLERS.get(str(event.get("type")))
         changes: list[Change] = []
         if handler is None:

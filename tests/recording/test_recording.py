@@ -357,7 +357,7 @@ def test_a_file_that_is_there_is_not_touched_and_the_turn_goes_on(box, ask):
     path.write_text("mine")
     done = ask(box.fake(["out", ANSWER]), SHIM_RECORD=str(path))
     assert done.status == 0 and path.read_text() == "mine"
-    assert "is there already, and a recording is never overwritten; the turn goes on without" in done.stderr
+    assert "is there already, and a recording is never overwritten; the turn is not recorded" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -403,7 +403,7 @@ def test_a_machine_without_room_for_a_thread_costs_the_recording_and_not_the_tur
     done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment, cwd=box.cwd,
                           capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
     assert done.returncode == 0 and '"result":"Hello."' in done.stdout
-    assert "no room for a thread; the turn goes on without" in done.stderr and not list(folder.iterdir())
+    assert "no room for a thread; the turn is not recorded" in done.stderr and not list(folder.iterdir())
 
 
 # -- ends ---------------------------------------------------------------------------------------------------------

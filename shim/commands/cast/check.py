@@ -39,7 +39,7 @@ STATE, HOST = b'"subtype":"session_state_changed"', b'"sdk_host_only":true'
 STATES = {False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", True: "CLAUDE_CODE_SDK_READS_SESSION_STATE"}
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 Moment = tuple[str, bytes]
-# Why what was said goes on where the recording does not, or cannot be said again. Notes that say so, by their kind.
+# Notes that explain why today's output goes on after the recording ends, or differs from it.
 CUT_OFF = "the recording was cut off there"
 SILENCE = "the vendor said nothing for too long in it, and no check waits so long"
 STOPS = {"limit": "no more was recorded", "timeout": SILENCE}

@@ -155,7 +155,7 @@ def _draw(console: Console, report: Report) -> None:
     verbs = ", ".join(f"{count} {name}" for name, count in report.verbs.items())
     _say(console, f"said: {verbs or 'nothing'}")
     found = sum(one.times for one in report.findings)
-    summary = f"{found} to look at" if found else "nothing to fix"
+    summary = f"{counted(found, 'thing')} to fix" if found else "nothing to fix"
     _say(console, f"{report.vendor}: {counted(report.runs, 'run')}, {counted(report.lines, 'line')}, {summary}")
 
 

@@ -107,7 +107,7 @@ class Control:
         return []
 
     def closed(self) -> list[Wish]:
-        """The frontend's stdin is at its end: questions, asked now or later, get no answer from it."""
+        """The frontend's stdin has ended: every open question and every later one is answered by us."""
         self._deaf = True
         return self._give_up(CLOSED_STREAM)
 

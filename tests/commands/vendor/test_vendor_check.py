@@ -163,7 +163,7 @@ def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(checked):
     status, said = checked((HELLO, {"type": f"x{ESCAPES}", "k": ESCAPES}, BYE), words=("--explain",))
     assert status == 1
     assert "lines without a rule:" in said and "rules that took no line:" in said
-    assert "own: 1 run, 3 lines, 1 to look at" in said
+    assert "own: 1 run, 3 lines, 1 thing to fix" in said
     visible(said)
 
 
