@@ -49,6 +49,13 @@ def test_a_prompt_that_nobody_recorded_is_an_error_that_lists_what_is_there(box)
     assert "'c" in done.stderr and "'b'" in done.stderr and "\x1b" not in done.stderr
 
 
+def test_a_message_that_only_begins_like_a_recorded_one_is_another(box):
+    path = folder(box, ("read", PLAIN), ("read it", BASH))
+    assert said_by(box, path, "read it").result["result"] == golden(BASH)
+    done = said_by(box, path, "read it all")
+    assert (done.status, done.cause) == (1, "not_found")
+
+
 def test_a_session_that_goes_on_plays_the_next_one_of_the_same_prompt(box):
     path = folder(box, ("go on", PLAIN), ("go on", BASH), ("go on", UNICODE))
     first = said_by(box, path, "go on")
