@@ -43,4 +43,4 @@ class Track(Protocol):
         """Nothing more is read from the child. What is in its pipes by now was its last."""
 
     def give_up(self) -> None:
-        """How the child ended will not be known, if it is not known by now."""
+        """Record the end of the child as unknown, unless it is known by now."""

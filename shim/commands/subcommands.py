@@ -33,7 +33,7 @@ def door(arguments: Sequence[str], installed: Mapping[str, str]) -> int | None:
 
 
 def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
-    """Print the answer to `--version`, to `--help` or to a subcommand; the exit status."""
+    """Print the answer to `--version`, to `--help` or to a subcommand. Returns the exit status."""
     if invocation.version:
         from shim.core.claude.pen import CLAUDE_VERSION
 
@@ -48,7 +48,7 @@ def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
 
 
 def printed(said: Answer) -> int:
-    """Print an answer; the exit status. A closed stdout is not a failure; a full disk is."""
+    """Print an answer. Returns the exit status: a closed stdout is not a failure; a full disk is."""
     try:
         write_all(1 if said.status == 0 else 2, said.text.encode("utf-8", "replace"))
     except OSError as error:

@@ -13,7 +13,7 @@ PATIENCE = 60.0  # the same as conform.PATIENCE, whose module is imported only w
 
 
 class As(StrEnum):
-    """What the command claims to be."""
+    """The kind of program that the command claims to be."""
 
     DROP_IN = "drop-in"
     REAL = "real"

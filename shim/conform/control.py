@@ -125,7 +125,7 @@ def _idle_interrupt(seen: Seen) -> str:
 
 
 def _arrival(run: Run, what: Object | None) -> float:
-    """The time at which a line came, or the line with a `response`."""
+    """The time at which a line, or the line with a `response`, came; 0 if it never came."""
     for line in run.lines:
         if what is not None and isinstance(line.value, dict) and what in (line.value, line.value.get("response")):
             return line.at

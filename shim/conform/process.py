@@ -96,7 +96,7 @@ class Run:
 
 
 class _OverError(Exception):
-    """It closed its stdout, or printed too much, before the expected line came."""
+    """The command closed its stdout, or printed too much, before the expected line came."""
 
 
 class _StuckError(Exception): ...
@@ -111,7 +111,7 @@ def is_result(value: Object) -> bool:
 
 
 def answer_to(subtype: str) -> str:
-    """The words for an answer that is waited for."""
+    """The name of an answer that is awaited."""
     return f"the answer to {subtype}"
 
 
@@ -217,7 +217,7 @@ class Wire:
             os.kill(self._process.pid, getattr(signal, name))
 
     async def read(self) -> None:
-        """Read its stdout to the end, and answer what it asks."""
+        """Read the command's stdout to its end, and answer its requests."""
         with self._reading:
             await self._read()
         self._ended = True
@@ -273,7 +273,7 @@ class Wire:
         self.run.exit = -getattr(signal, ended.signal, 1) if ended.signal else ended.code
 
     async def watch(self) -> None:
-        """Wait for its end, and stop reading a stdout that something else holds open."""
+        """Wait for the end of the command, and stop reading a stdout that another process holds open."""
         with contextlib.suppress(ChildProcessError):  # we ended it ourselves meanwhile
             await self._child.gone()
         self.run.ended_at = self.now()

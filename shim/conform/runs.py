@@ -325,7 +325,7 @@ async def sessions(bench: Bench) -> None:
 
 
 async def outputs(bench: Bench) -> None:
-    """The forms of output that are no stream, without -p and with the prompt on stdin."""
+    """Output formats other than the stream, without -p and with the prompt on stdin."""
     prompt = bench.options.prompt
 
     async def on_stdin(wire: Wire) -> None:

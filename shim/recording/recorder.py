@@ -176,7 +176,7 @@ class Recorder:
         return False
 
     async def failed(self) -> str:
-        """Wait until a strict recording fails; the reason."""
+        """Wait until a strict recording fails. Returns the reason."""
         import anyio
 
         assert self._alarm is not None
@@ -191,7 +191,7 @@ class Recorder:
         self._say(reason)
 
     def _fail(self, reason: str) -> None:
-        """Write nothing more."""
+        """Stop writing after an error."""
         self.failure = self.failure or reason
         if not self._off:
             self._off = True

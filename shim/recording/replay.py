@@ -98,7 +98,7 @@ class Player:
         self._due = clock()
 
     def play(self) -> ScriptStep:
-        """Play to the end; the last step."""
+        """Play to the end. Returns the last step."""
         script = self._script
         while True:
             step, jumps = script.step(), script.jumps

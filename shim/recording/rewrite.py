@@ -35,7 +35,7 @@ class Rewritten(NamedTuple):
 
 
 class StoppedError(Exception):
-    """There was no time to finish the new file; the old one is unchanged."""
+    """A signal came before the new file was finished; the old one is unchanged."""
 
 
 def rewrite(source: str, target: str | None = None, search: Search | None = None) -> Rewritten:

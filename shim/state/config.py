@@ -201,7 +201,7 @@ def _record_bytes(path: str, table: Table) -> int:
 
 
 def _record(path: str, table: Table) -> str:
-    """Where runs are recorded. A file of settings has no working directory to begin at."""
+    """Where runs are recorded, an absolute path: a settings file has no working directory to begin at."""
     value = str(table.get("record", ""))
     if not value or os.path.isabs(value):
         return value

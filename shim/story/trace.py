@@ -235,7 +235,7 @@ class TracedCast:
 
     @property
     def cut(self) -> bool:
-        """Whether the recording has no end, or unreadable lines; known after the last item."""
+        """Whether the recording lacks its end or has unreadable lines; known after the last item."""
         return not self._cast.reader.ended or bool(self._cast.reader.skipped)
 
     @property

@@ -19,7 +19,7 @@ Line = dict[str, Any]
 
 
 class PassedTurn:
-    """Stands beside a turn. Its one verb is `verbatim`; whatever is no line of a real claude is said to the turn."""
+    """Stands beside a turn. Its one verb is `verbatim`; all other lines are for the turn."""
 
     def __init__(self, turn: Turn) -> None:
         self._finish = turn.finish

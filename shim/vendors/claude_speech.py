@@ -17,14 +17,14 @@ class ClaudeSpeech:
         self._number = 0
 
     def hello(self) -> bytes:
-        """The control side is on from here."""
+        """Turn the control protocol on."""
         return self._request(subtype="initialize", hooks=None)
 
     def follow(self, session: str) -> None:
-        """It knows its session."""
+        """Nothing: a claude knows its session."""
 
     def heartbeat(self) -> bytes:
-        """It gives no signs of life."""
+        """Nothing: a claude gives no signs of life."""
         return b""
 
     def prompt(self, text: str) -> bytes:
@@ -32,15 +32,15 @@ class ClaudeSpeech:
         return _line({"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None})
 
     def interrupt(self) -> bytes:
-        """It ends the turn with a result and stays."""
+        """A claude ends the turn with a result and stays."""
         return self._request(subtype="interrupt")
 
     def model(self, name: str | None) -> bytes | None:
-        """From the next request on; its own has no name."""
+        """From the next request on; Claude's default model has no name."""
         return None if name is None else self._request(subtype="set_model", model=name)
 
     def mode(self, name: str) -> bytes | None:
-        """Its own names."""
+        """Claude's own names of modes."""
         return self._request(subtype="set_permission_mode", mode=name)
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:

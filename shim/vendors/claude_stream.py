@@ -75,7 +75,7 @@ class ClaudeTranslator(Translator):
             self._say(dump(short), short)
 
     def _refuse(self, event: Event, size: int) -> None:
-        """A question that is longer than a line: cut, its answer would hand back an input that nobody wrote."""
+        """Refuse a question that is longer than a line. If it were cut, its answer would hand back a damaged input."""
         self.turn.account.repaired("question_too_large")
         if len(self.outbox) < QUESTIONS:
             request, identity = event.get("request"), str(event.get("request_id"))

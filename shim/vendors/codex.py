@@ -99,7 +99,7 @@ class CodexTranslator(ProfileTranslator):
 
 
 def _changes(item: Event) -> list[tuple[str, str]] | None:
-    """Path and kind of each change of an item; None where the item has another form."""
+    """Path and kind of each change of an item; None if the item has another form."""
     changes = item.get("changes")
     if not isinstance(changes, list) or not all(isinstance(one, dict) for one in changes):
         return None

@@ -59,7 +59,7 @@ class Record:
         self._unsaid: list[Unsaid] = []
 
     def change(self, paths: set[str]) -> dict[str, Any] | None:
-        """The first change of exactly these files that was not asked for before; None where there is none."""
+        """The first change of exactly these files that was not returned before, or None."""
         self._look()
         for place, change in enumerate(self._changes):
             if set(change["changes"]) == paths:

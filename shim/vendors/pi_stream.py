@@ -57,7 +57,7 @@ class PiTranslator(Translator):
         self._cwd = ""
 
     def line(self, raw: bytes) -> bytes | None:
-        """Skip what nobody reads, cut repetitions off; without partial messages keep updates unread."""
+        """Skip lines without a use, cut repetitions off; without partial messages keep updates unread."""
         if not raw.startswith(UPDATE):
             unread = raw.startswith(UNREAD) or (raw.startswith(RESULT) and not self.turn.open)
             if not unread or raw.find(GLUED) > 0:
@@ -202,7 +202,7 @@ class PiTranslator(Translator):
         self._bytes = 0
 
     def _give_up(self) -> None:
-        """A cut reply that nothing retried is all there is: say it."""
+        """Say a cut reply: it was not retried, so it is the last one."""
         if self._cut is not None:
             message, self._cut = self._cut, None
             self._read_updates()
@@ -275,7 +275,7 @@ class PiTranslator(Translator):
     # -- the end ------------------------------------------------------------------------------------------
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
-        """There is no terminal event: the last reply, an open compaction and the exit say how it ended."""
+        """pi has no terminal event: the last reply, an open compaction and the exit tell how the turn ended."""
         last = self._last or {}
         if last.get("stopReason") in FAILED:
             self.turn.failed(str(last.get("errorMessage") or last["stopReason"]))

@@ -46,7 +46,7 @@ class Parts:
         return any(part.identity == identity for part in self._by_index.values())
 
     def add(self, deltas: list[dict[str, Any]]) -> None:
-        """The `tool_calls` of one delta. TypeError or AttributeError for what is no fragment."""
+        """Add the `tool_calls` of one delta. TypeError or AttributeError if they are not fragments."""
         for position, delta in enumerate(deltas):
             function = delta.get("function") or {}
             fragment = function.get("arguments") or ""

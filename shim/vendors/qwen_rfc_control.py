@@ -120,7 +120,7 @@ class ControlTranslator(RepliesTranslator):
         self.turn.permission(identity, call, claude, arguments, (name, own(given, account) or {}))
 
     def _meant(self, name: str, arguments: dict[str, Any]) -> str:
-        """The open call that a question without an id is about: the same one, else the first of that name."""
+        """The open call of a question without an id: one with the same arguments, else the first of that name."""
         waiting = [(call, said) for call, said in self.turn.open.items() if said[1] == name]
         same = [call for call, said in waiting if call not in self._questions and said[2] == arguments]
         return next(iter(same or [call for call, _ in waiting if call not in self._questions]), "")

@@ -161,7 +161,7 @@ class RepliesTranslator(CallsTranslator):
             self._end_reply(counted)
 
     def _end_reply(self, counted: Usage | None) -> None:
-        """The chunked reply that ended is over; `counted` is None where its usage never came."""
+        """End a chunked reply; `counted` is None if its usage never came."""
         reason, self._ending = self._ending, None
         if reason is not None:
             self._close_reply(reason, counted)
@@ -242,12 +242,12 @@ class RepliesTranslator(CallsTranslator):
         raise NotImplementedError
 
     def _note(self, text: str) -> None:
-        """Something to know that is no part of the conversation."""
+        """A notice beside the conversation."""
         self.turn.system("informational", content=text, level="notice")
 
 
 def reason_of(choice: dict[str, Any]) -> str:
-    """How a reply ended; "" for one that did not."""
+    """How a reply ended; "" for an unfinished reply."""
     reason = choice.get("finish_reason")
     return reason if isinstance(reason, str) else ""
 
@@ -271,7 +271,7 @@ def metadata_of(event: Event) -> dict[str, Any]:
 
 
 def counted_usage(counted: object) -> Usage | None:
-    """Row 8: the prompt includes what was cached. None where nothing was counted."""
+    """Row 8: the prompt includes the cached tokens. None without any count."""
     if not isinstance(counted, dict):
         return None
     details = counted.get("prompt_tokens_details")

@@ -78,7 +78,7 @@ class RfcSpeech:
         self._prompt: str | None = None
 
     def hello(self) -> bytes:
-        """It speaks first, or at its first message."""
+        """The program speaks first, or at its first message."""
         return b""
 
     def follow(self, session: str) -> None:
@@ -86,7 +86,7 @@ class RfcSpeech:
         self._session = session
 
     def prompt(self, text: str) -> bytes:
-        """A message; a command is declared as one. One that begins a session has no id, for that names the session."""
+        """A message; a command is declared as one. The first one of a session has no id, for an id names a session."""
         self._number += 1
         session = self._session
         self._prompt = f"{session}{MARK}{self._number}" if session else None
@@ -94,7 +94,7 @@ class RfcSpeech:
         return _line(user_message(text, session=given, prompt=self._prompt, model=self._model))
 
     def interrupt(self) -> bytes:
-        """It finishes its history and says that it did."""
+        """The program finishes its history and says so."""
         session = {"session_id": self._session} if self._session else {}
         prompt = {"prompt_id": self._prompt} if self._prompt is not None else {}
         return _line({"type": "control/cancel", **session, **prompt, "reason": "escape"})
@@ -105,11 +105,11 @@ class RfcSpeech:
         return None if name is None else b""
 
     def mode(self, name: str) -> bytes | None:
-        """It has no word for another permission mode."""
+        """The RFC has no request for another permission mode."""
         return None
 
     def heartbeat(self) -> bytes:
-        """It answers whatever it is doing."""
+        """The program answers at any time."""
         return _line({"type": "heartbeat_request", **({"session_id": self._session} if self._session else {})})
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:

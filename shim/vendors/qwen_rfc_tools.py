@@ -19,7 +19,7 @@ FINAL = FAILED | {"success"}
 
 
 def _edit(arguments: Arguments) -> tuple[str, Arguments]:
-    """A patch is what is new; the RFC's example has no old text."""
+    """The patch is the new text; the RFC's example has no old text."""
     if "patch" in arguments and "old_string" not in arguments:
         arguments = {"old_string": "", "new_string": arguments["patch"], **arguments}
         del arguments["patch"]
@@ -44,7 +44,7 @@ INVENTED: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
 
 
 def called(name: object, arguments: object, account: Account) -> tuple[str, Arguments]:
-    """A call in Claude's words; its arguments are JSON in a string, and what is no object stays as it came."""
+    """A call in Claude's words. Its arguments are JSON in a string; other than an object they stay as they came."""
     given = own(arguments, account)
     if given is None:
         return translate(TOOLS, str(name), None)[0], {"_raw": arguments}
@@ -52,13 +52,13 @@ def called(name: object, arguments: object, account: Account) -> tuple[str, Argu
 
 
 def own(arguments: object, account: Account) -> Arguments | None:
-    """The arguments of a call as the vendor means them; None for what is no object, the RFC's own `"..."` too."""
+    """The arguments of a call as the vendor means them; None if they are not an object, as the RFC's own `"..."`."""
     given = parsed(arguments, account) if isinstance(arguments, str) and arguments.strip() else arguments or {}
     return given if isinstance(given, dict) else None
 
 
 def complete(arguments: str) -> bool:
-    """Whether the arguments of a call came to their end: one that was cut is no call."""
+    """Whether the arguments of a call are complete: a call that was cut is ignored."""
     try:
         orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:

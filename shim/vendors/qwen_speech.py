@@ -32,11 +32,11 @@ class QwenSpeech(ClaudeSpeech):
     """One child's ear, in Claude's own protocol; requests are numbered."""
 
     def hello(self) -> bytes:
-        """The control side is on from here."""
+        """Turn the control protocol on."""
         return self._request(subtype="initialize", hooks=None, timeout={"canUseTool": PATIENCE_MS})
 
     def mode(self, name: str) -> bytes | None:
-        """Its own names differ."""
+        """qwen's own names of modes differ."""
         return super().mode(MODES[name])
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:

@@ -277,7 +277,7 @@ def called(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def counted_usage(counted: object) -> Usage | None:
-    """The usage of one reply, or None where it is not known yet; its input_tokens include the cached ones."""
+    """The usage of one reply, or None if it is not known yet. Its input_tokens include the cached ones."""
     if not isinstance(counted, dict):
         return None
     given, output = counted.get("input_tokens"), counted.get("output_tokens")

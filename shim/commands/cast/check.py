@@ -142,7 +142,7 @@ def _command(header: Header) -> list[str]:
 
 
 def _environment(header: Header, moments: Sequence[Moment], path: str, folder: str) -> dict[str, str]:
-    """The environment of the drop-in. A recording has no values of variables; those that show are set."""
+    """The environment of the drop-in. A recording keeps no values; a variable whose effect it shows is set."""
     home = os.path.join(folder, "home")
     chosen = {
         "HOME": home,

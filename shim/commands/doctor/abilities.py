@@ -49,7 +49,7 @@ def trust_words(vendor: Vendor) -> tuple[str, ...]:
 
 
 def _launch(vendor: Vendor, asked: Mapping[str, Any] = {}, **facts: Any) -> Launch | None:
-    """Its command line for a prompt; None where it refuses what is asked."""
+    """The vendor's command line for a prompt; None if the vendor refuses the request."""
     invocation = Invocation(prompt=_PROMPT, print_mode=True)._replace(**asked)
     try:
         mode = vendor.modes.get("default", ())
@@ -59,7 +59,7 @@ def _launch(vendor: Vendor, asked: Mapping[str, Any] = {}, **facts: Any) -> Laun
 
 
 def _passed(vendor: Vendor, **asked: Any) -> str:
-    """Whether what is asked changes how it is started."""
+    """Whether the request changes the vendor's command line."""
     started = _launch(vendor, asked)
     return YES if started is not None and started != _launch(vendor) else NO
 

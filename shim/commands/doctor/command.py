@@ -63,7 +63,7 @@ def _busy() -> AbstractContextManager[object]:
 
 
 def _drift(casts: list[str] | None) -> "Drifts | None":
-    """What is new in the recordings; None where nothing is recorded."""
+    """What is new in the recordings; None without recordings."""
     from shim.commands.cast.summaries import usual_folder
     from shim.commands.doctor.recorded_drift import drift_of
     from shim.core.errors import ShimError

@@ -70,7 +70,7 @@ class Drifts:
         self._vendors: dict[str, tuple[Known | None, frozenset[str]] | None] = {}
 
     def add(self, paths: Iterable[str]) -> None:
-        """Read the casts that are meant, the newest first. CastError for a folder without any."""
+        """Read casts, given as files and folders, the newest first. CastError for a folder without casts."""
         files = sorted(cast_paths(paths), key=_age)
         self.unread += len(files[CASTS:])
         if len(files) > CASTS:
@@ -117,7 +117,7 @@ class Drifts:
             self._login(cast.header.vendor, refused)
 
     def _login(self, vendor: str, refused: tuple[str, str] | None) -> None:
-        """What the newest cast of a vendor says counts; older ones are over."""
+        """Only the newest cast of a vendor counts."""
         named = refused[0] if refused else vendor
         if named not in self._logins and len(self._logins) < ROWS:
             self._logins.add(named)
@@ -125,13 +125,13 @@ class Drifts:
                 self.logins[named] = refused[1]
 
     def _begin(self, header: Header, other: object) -> "_Reading | None":
-        """A child; `other` is its vendor where that is not the cast's. None where nothing can be new."""
+        """Begin a child; `other` is its vendor if that is not the cast's. None if nothing can be new in it."""
         vendor, version = (other, None) if isinstance(other, str) else (header.vendor, header.vendor_version)
         known = self._of(vendor)
         return None if known is None else _Reading(vendor, version, *known)
 
     def _of(self, name: str) -> tuple[Known | None, frozenset[str]] | None:
-        """What is known of a vendor; None of one that is not here, or whose lines pass as they are."""
+        """What is known of a vendor; None for an unknown vendor, and for one whose lines pass unchanged."""
         if name not in self._vendors:
             try:
                 vendor = find(name)
@@ -167,7 +167,7 @@ class _Reading:
     """One child's output: translated anew for its account, and looked through for what is new."""
 
     def __init__(self, vendor: str, version: str | None, known: Known | None, words: frozenset[str]) -> None:
-        """`known` is None of a vendor whose fields nobody wrote down."""
+        """`known` is None for a vendor whose fields are not written down."""
         self.vendor, self._version = vendor, version
         self._known, self._words = known, words
         self.translation: Translation = open_translation(vendor, terminator="none", stable=True)
@@ -221,7 +221,7 @@ def _age(path: str) -> tuple[float, str]:
 
 
 def drift_of(paths: Iterable[str]) -> Drifts:
-    """The drift of the casts that are meant: files, and folders of them. CastError where there are none."""
+    """The drift of casts, given as files and folders. CastError without any cast."""
     drifts = Drifts()
     drifts.add(paths)
     return drifts

@@ -39,7 +39,7 @@ TRIED = {"older": "older than tested", "newer": "newer than tested"}
 
 
 def draw_vendors(rows: Sequence[dict[str, Any]]) -> None:
-    """Print where each vendor is, what it can do, its permission modes, and which ones ask nobody."""
+    """Print the program of each vendor, its abilities, its permission modes, and the vendors that never ask."""
     console = table_console()
 
     def show(table: Table) -> None:

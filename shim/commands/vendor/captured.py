@@ -22,7 +22,7 @@ class Sink(Protocol):
     def feed(self, chunk: bytes) -> None: ...
 
     def end(self, child_exit: Exit | None, stderr: str | None) -> None:
-        """It ended; `stderr` is None where nobody kept it."""
+        """The child ended; `stderr` is None if it was not kept."""
 
 
 def read_captured(paths: list[str], sink: Sink) -> None:

@@ -182,7 +182,7 @@ def _end(events: Sequence[Event]) -> Found | None:
 
 
 def _texts(events: Sequence[Event], taken: Iterable[Site], end: Kind | None) -> tuple[dict[Site, Found], bool]:
-    """Texts and thoughts of the model, and whether they come in pieces; whole ones are taken where there are any."""
+    """Texts and thoughts of the model, and whether they come in pieces. Whole texts are preferred."""
     whole: dict[Site, Found] = {}
     pieces: dict[Site, Found] = {}
     by_text: dict[tuple[int, str], Site] = {}  # what says a text of a run first
@@ -212,7 +212,7 @@ def _texts(events: Sequence[Event], taken: Iterable[Site], end: Kind | None) -> 
 
 
 def _another(kind: Kind) -> bool:
-    """Whether somebody else speaks than the model."""
+    """Whether the kind is not the model's, such as the user's."""
     roles = [word for path, word in kind if plain(path[-1]) == "role"]
     return has(known.NOT_THE_MODEL, *(roles or words(kind)))
 

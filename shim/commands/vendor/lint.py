@@ -162,7 +162,7 @@ class Checker:
             self._read(raw)
 
     def end(self, child_exit: Exit | None, stderr: str | None) -> None:
-        """The child's output is at its end. `stderr` is None where nobody kept it."""
+        """The child's output has ended. `stderr` is None if it was not kept."""
         self._line += 1
         self._start_line()
         self._translation.close(child_exit, stderr or "")

@@ -103,7 +103,7 @@ class Script:
             self._heard.append(word)
 
     def hang_up(self) -> None:
-        """The other side is gone: wait for nothing any more."""
+        """The other side has closed: stop waiting for its lines."""
         self._closed = True
 
     def signal(self, name: str) -> None:
@@ -118,7 +118,7 @@ class Script:
         self._end = ScriptStep("end", signal=name)
 
     def _jump(self) -> None:
-        """Go on at another place; the last step is not said."""
+        """Continue at another place, without the last step."""
         self.jumps += 1
         self._settled = False
 
@@ -176,7 +176,7 @@ class Script:
                 return step
 
     def _chosen(self) -> bool:
-        """Whether a recording has the first message; if so, go on there."""
+        """Whether a recording has the first message; if so, continue there."""
         choose, self._choose = self._choose, None
         found = choose(self._first) if choose is not None else None
         self._first = b""
@@ -187,7 +187,7 @@ class Script:
         return True
 
     def give_up(self) -> None:
-        """The awaited event did not come: go on without it."""
+        """Continue without the awaited event, which did not come."""
         record = self._peek()
         if self._waiting is not None:
             self._waiting = None

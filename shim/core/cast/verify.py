@@ -226,7 +226,7 @@ class Verifier:
             self._unfinished.pop(letter, None)
 
     def _settle(self) -> None:
-        """Note what is still open at the end of a complete file."""
+        """Note what is unfinished at the end of a complete file."""
         if self._child is not None:
             child, since = self._child
             self._found(since, self.count, NOTE, "order", f"nothing says how child {shown(child)} ended")

@@ -180,7 +180,7 @@ class Control:
     patience = 0.0  # seconds that a question waits for its answer; 0: as long as it takes
 
     def expired(self, permission: Permission) -> Decision | None:
-        """The decision about a question that has waited for `patience`; None where it has been answered."""
+        """The decision about a question that has waited for `patience`; None if it was answered."""
         return None
 
     def ask(self, permission: Permission) -> Decision | None:
@@ -242,7 +242,7 @@ class Control:
                 self._say(line)
 
     def _ask_hook(self, seen: Seen, line: dict[str, Any]) -> None:
-        """Ask a hook about a call. The hook may hand the input back: it is not cut where the vendor would run that."""
+        """Ask a hook about a call. The input is not cut if the vendor would run what the hook hands back."""
         size = len(dump(line)) + 1
         if size > self.facts.rules.line_bytes:
             if self.facts.serving.asks and self.facts.mode != "bypassPermissions":
@@ -348,7 +348,7 @@ def _bound(table: dict[str, Any]) -> None:
 
 
 def read_line(raw: bytes) -> object:
-    """A line as an object, repaired where bytes or escapes are broken; None when it is no JSON."""
+    """A line as an object, with broken bytes and escapes repaired; None if it is not JSON."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:

@@ -86,7 +86,7 @@ def block_events(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
 
 
 def failure(dumped: bytes) -> tuple[bytes, ...]:
-    """The member for a failed call, out of its content as JSON; nothing when that is no text."""
+    """The member for a failed call, from its content as JSON; empty if the content is not a text."""
     if dumped[:1] != b'"':
         return ()
     return OUTCOME, b'"' if dumped.startswith(b'"Error: ') else b'"Error: ', dumped[1:]

@@ -86,7 +86,7 @@ class RedactedLines:
         yield from self._again_written(_with(event, delta) | {"uuid": self._mint()})
 
     def _fragment(self, event: Event, delta: Event) -> Event:
-        """The delta to say now; empty where nothing may be said yet."""
+        """The delta to write now; empty if all of it is held back."""
         fragment = delta.get("partial_json")
         if isinstance(fragment, str) and self._size <= INPUT_CHARACTERS:
             self._last = event

@@ -46,7 +46,7 @@ class YumeControl(Control):
     def __init__(
         self, facts: Facts, mint: Callable[[], str], now: Callable[[], str], pen: YumePen, *, unattended: bool
     ) -> None:
-        """`unattended`: the vendor runs its tools and asks nobody."""
+        """`unattended`: the vendor runs its tools and never asks."""
         super().__init__(facts, mint, now)
         self._pen = pen
         self.facts.serving = self.facts.serving._replace(unattended=unattended)

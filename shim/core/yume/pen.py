@@ -303,7 +303,7 @@ class YumePen:
     # -- pass-through: Yume is told nothing as it came -------------------------------------------------------
 
     def adopt_session(self, session_id: str) -> None:
-        """The session of a result that has no `init`: Yume has one all the same."""
+        """Begin the session of a result without an `init`: Yume needs one."""
         self.init(session_id, {})
 
     def adopt_message(self, identity: str, model: str, usage: Usage) -> None:

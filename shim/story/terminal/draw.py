@@ -73,7 +73,7 @@ class Drawing:
         self._paper.wait(printable(what))
 
     def said(self, text: str, style: str = "dim") -> None:
-        """Draw a remark of the shim."""
+        """Draw a remark that is not of the session."""
         self._last = "said", 0
         self._paper.line(Text(printable(text), style=style))
 

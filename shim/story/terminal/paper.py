@@ -87,7 +87,7 @@ class Paper:
             self._live.start()
 
     def rest(self) -> None:
-        """Nothing is awaited any more."""
+        """Stop showing that something is awaited."""
         if self._live is not None:
             self._preview = ""
             self._live.stop()
