@@ -157,7 +157,6 @@ class Start:
         return store.last(self.cwd, self.environment, vendor) or (None, None)
 
     def _stand_in(self, path: str, invocation: Invocation) -> "Vendor":
-        """The vendor whose recordings are played."""
         from shim.recording.choice import Takes
 
         self.recordings = Takes(path, self.cwd, self.environment)

@@ -34,7 +34,6 @@ def terminator(invocation: Invocation, setting: str) -> str:
 
 
 def mode_of(invocation: Invocation) -> str:
-    """The permission mode that is asked for."""
     return permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
 
 

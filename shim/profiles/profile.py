@@ -57,7 +57,6 @@ class ProfileTranslator(Engine):
         return self
 
     def begin(self, turn: Turn) -> None:
-        """Another turn."""
         super().begin(turn)
         self.forget()
 

@@ -107,7 +107,6 @@ class ChildPerTurn(ChildDriver):
         """The next child is started with it."""
 
     async def stop(self) -> None:
-        """End the child for certain."""
         if self._child is not None:
             await self._child.stop(self.launcher.vendor.interrupt)
             self._child.close()

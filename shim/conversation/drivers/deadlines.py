@@ -20,7 +20,6 @@ class Deadlines:
         self.begin()
 
     def begin(self) -> None:
-        """A child begins to answer."""
         self.end = NEVER
         self.again()
 
@@ -48,7 +47,6 @@ class Deadlines:
 
     @property
     def passed(self) -> bool:
-        """Whether the child had its time."""
         return anyio.current_time() >= min(self.end, self.grace)
 
     def until(self, *, patient: bool) -> float:

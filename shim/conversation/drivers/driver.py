@@ -103,12 +103,10 @@ class ChildDriver:
         raise NotImplementedError
 
     def terminate(self) -> None:
-        """Tell the child to go, without waiting."""
         if self._child is not None:
             self._child.signal("SIGTERM")
 
     def reap(self) -> None:
-        """Let go of what the child's tools left behind and has ended."""
         strays.reap(self._child.pids if self._child is not None else set())
 
     def complaint(self) -> str:
@@ -140,7 +138,6 @@ class ChildDriver:
                 self._reach(command)
 
     def _reach(self, stage: Stage) -> None:
-        """The turn has come to another stage."""
         raise NotImplementedError
 
     async def _carry_out(self, command: Command) -> None:
@@ -235,7 +232,6 @@ class ChildDriver:
         await self._output.lines(self._unbegun(message).refuse(error))
 
     async def never_begin(self, message: Message) -> None:
-        """End the turn of a message that was interrupted before any child began to answer it."""
         pump = self._unbegun(message)
         pump.interrupt()
         said, _ = pump.close(None)

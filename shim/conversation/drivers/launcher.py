@@ -104,7 +104,6 @@ class Launcher:
 
     @property
     def recorder(self) -> "Recorder | None":
-        """What records the conversation."""
         return self.setup.recorder
 
     @property

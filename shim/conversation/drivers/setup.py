@@ -39,12 +39,10 @@ class Setup(NamedTuple):
 
     @property
     def own(self) -> VendorSettings:
-        """The settings of the vendor."""
         return self.settings.of(self.vendor.name)
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect of our stdout."""
         return DIALECTS[self.settings.dialect]
 
     def policy(self) -> Policy:

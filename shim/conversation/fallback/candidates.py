@@ -38,7 +38,6 @@ class Candidates:
         return self._at > 0
 
     def first(self) -> Candidate:
-        """Go back to the first vendor."""
         self._at = 0
         return self._prepare(self._names[0])
 

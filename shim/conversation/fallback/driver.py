@@ -41,7 +41,6 @@ class Fallback:
 
     @property
     def pump(self) -> Pump | None:
-        """Of the turn that runs, or of the last one."""
         return self._driver.pump
 
     async def turn(self, message: Message) -> None:
@@ -142,25 +141,19 @@ class Fallback:
         await self._driver.interrupt()
 
     async def decide(self, permission: Permission, decision: Decision) -> None:
-        """Give the vendor that asked the answer to its question."""
         await self._driver.decide(permission, decision)
 
     async def forbid(self, call: str, reason: str) -> None:
-        """The frontend forbids a call that runs already."""
         await self._driver.forbid(call, reason)
 
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
-        """Another model or permission mode."""
         await self._driver.change(model=model, mode=mode)
 
     def terminate(self) -> None:
-        """Tell the child to go, without waiting."""
         self._driver.terminate()
 
     def reap(self) -> None:
-        """Let go of what the child's tools left behind."""
         self._driver.reap()
 
     async def stop(self) -> None:
-        """End the child for certain."""
         await self._driver.stop()

@@ -70,8 +70,6 @@ class Hold:
 
 
 class HeldPump(Pump):
-    """A pump whose lines go through a hold."""
-
     def __init__(
         self, hold: Hold, translation: Translation, *, saves_late: bool = False, known: Known = (None, True)
     ) -> None:

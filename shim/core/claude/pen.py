@@ -75,7 +75,6 @@ class ClaudePen:
     history = None  # its own lines are Claude's
 
     def take(self) -> bytes:
-        """All bytes written since the last call: whole lines."""
         data = b"".join(self._lines)
         self._lines.clear()
         self._folded = 0
@@ -109,7 +108,6 @@ class ClaudePen:
         self._no_usage_tail = b"".join((STOP_FACTS, UNUSED, b"}", MAIN, self._tail))
 
     def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
-        """The reply that a passed line opened."""
         middle = b'","type":"message","role":"assistant","model":' + dump(model) + b',"content":['
         self._head = MESSAGE + dump(identity)[1:-1] + middle
         self._index = 0
@@ -172,7 +170,6 @@ class ClaudePen:
 
     @property
     def terminates(self) -> bool:
-        """Whether a terminator stands behind each result."""
         return bool(self._terminator)
 
     def end_of_stream(self) -> None:
@@ -213,7 +210,6 @@ class ClaudePen:
         self._lines.append(b"".join((start, self._tail, self._end())))
 
     def delta(self, dumped: bytes) -> None:
-        """A fragment of the open block, already dumped."""
         if not dumped.isascii():
             dumped = escape(dumped)
         self._lines.append(b"".join((self._delta_head, dumped, EVENT_END, self._tail, self._end())))
@@ -323,7 +319,6 @@ class ClaudePen:
         self._lines.append(b"".join(pieces))
 
     def user_text(self, text: str) -> None:
-        """A user line that is not a tool's result (the interrupt's)."""
         body = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":'
         self._append(body + dump(text) + b"}]}" + MAIN + self._tail)
 
@@ -339,7 +334,6 @@ class ClaudePen:
             self._lines.append(self._dumped(line)[:-1] + tail + dump(identity)[1:] + b"}\n")
 
     def notice(self, text: str) -> None:
-        """A line of ours to the user, not of the model's."""
         line = {"type": "assistant", "message": self._synthetic(text), "parent_tool_use_id": None}
         self._append(self._dumped(line)[:-1] + self._tail)
 

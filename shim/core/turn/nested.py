@@ -56,12 +56,10 @@ class Nested:
         self._usage = usage or NO_USAGE
 
     def text(self, whole: str) -> None:
-        """A block of text that the nested agent said."""
         if whole:
             self._assistant({"type": "text", "text": as_text(whole)})
 
     def thinking(self, whole: str) -> None:
-        """A block of its thinking."""
         if whole:
             self._assistant({"type": "thinking", "thinking": as_text(whole), "signature": ""})
 
@@ -80,7 +78,6 @@ class Nested:
         self._assistant({"type": "tool_use", "id": said_as, "name": said, "input": given})
 
     def tool_result(self, identity: str, content: object, is_error: bool = False) -> None:
-        """What its call returned."""
         agents = self._agents
         if agents.machine.state is DONE:
             agents.machine.late()

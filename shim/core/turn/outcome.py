@@ -64,7 +64,6 @@ class End:
         self.sealed = True  # no terminator is owed
 
     def ended(self, facts: Mapping[str, Any]) -> None:
-        """The vendor said that it is done."""
         if self._over():
             return
         self.judged = True

@@ -61,7 +61,6 @@ class Reply:
         self._pen.message_start(self.model, self.start_usage)
 
     def stop(self) -> None:
-        """The reply is over."""
         if self.stop_due:
             self.stop_due = False
             self._pen.block_stop()
@@ -158,7 +157,6 @@ class SaidBlocks:
         self._size = 0
 
     def add(self, kind: State, key: object, text: str) -> None:
-        """A block said `text`."""
         self.texts.setdefault((kind, key), []).append(text)
         self._size += len(text) + PIECE_CHARACTERS
         if self._size > SPOKEN_CHARACTERS:
@@ -183,7 +181,6 @@ class SaidBlocks:
         return "".join(self.texts.get((kind, key), ())), full
 
     def drop(self, kind: State, key: object) -> None:
-        """Forget one block."""
         self.texts.pop((kind, key), None)
         self._told.pop((kind, key), None)
 

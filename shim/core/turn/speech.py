@@ -158,12 +158,10 @@ class Speech:
     # -- the steps of the table ---------------------------------------------------------------------------
 
     def open_text(self) -> None:
-        """A block of text opens."""
         if self._partial:
             self._pen.block_start(TEXT)
 
     def open_thinking(self) -> None:
-        """A block of thinking opens."""
         if self._partial:
             self._pen.block_start(THINKING)
 
@@ -201,7 +199,6 @@ class Speech:
     # -- how it is done -----------------------------------------------------------------------------------
 
     def fragment(self, kind: State, fragment: str, key: object) -> None:
-        """A fragment of a block of any kind."""
         if not fragment:
             return
         if fragment.__class__ is not str:

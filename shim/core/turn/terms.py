@@ -88,7 +88,6 @@ class Conversation:
                 return minted
 
     def knows(self, identity: str) -> bool:
-        """Whether a tool id was used before."""
         return identity in self.seen or identity in self.seen_before
 
 

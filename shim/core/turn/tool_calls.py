@@ -177,7 +177,6 @@ class ToolCalls:
             self._refusals[call] = message[:REFUSAL_CHARACTERS]
 
     def hide(self, identity: str) -> None:
-        """Leave a call and its result out of the stream."""
         if len(self.hidden) >= SEEN_IDS:
             self.hidden.clear()
         self.hidden.add(identity[:NAME_CHARACTERS])

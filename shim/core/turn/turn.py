@@ -116,7 +116,6 @@ class Turn:
 
     @property
     def inner(self) -> "Turn":
-        """The turn itself."""
         return self
 
     @property
@@ -176,7 +175,6 @@ class Turn:
         self.reply.cost += dollars(cost)
 
     def thinking(self, fragment: str, key: object = None) -> None:
-        """A fragment of thinking, as `text`."""
         self.speech.fragment(THINKING, fragment, key)
 
     def think(self, whole: str) -> None:

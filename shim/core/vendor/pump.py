@@ -49,7 +49,6 @@ class Pump:
 
     @property
     def turn(self) -> Turn:
-        """The turn that is running, or the last one."""
         return self.translation.turn
 
     @property
@@ -69,7 +68,6 @@ class Pump:
 
     @property
     def failed(self) -> bool:
-        """Whether the last result was an error."""
         return self.turn.is_error
 
     @property
@@ -154,7 +152,6 @@ class Pump:
         return self._taken()
 
     def interrupt(self) -> None:
-        """The frontend stopped the turn."""
         self.translation.interrupt()
 
     # -- the end -------------------------------------------------------------------------------------------

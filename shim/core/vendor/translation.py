@@ -66,7 +66,6 @@ class Translation:
 
     @property
     def turn(self) -> Turn:
-        """The turn that is running, or the last one."""
         return self._translator.turn
 
     @property
@@ -209,7 +208,6 @@ class Translation:
         return self.pen.take()
 
     def interrupt(self) -> None:
-        """The frontend stopped the turn."""
         self.turn.interrupted()
 
     def _pump(self, lines: Iterable[bytes]) -> None:

@@ -49,7 +49,6 @@ class Translator:
         return self
 
     def repaired(self, event: Event) -> None:
-        """An event out of a line that had to be repaired."""
         self.feed(event)
 
     def ignored(self, event: Event) -> None:

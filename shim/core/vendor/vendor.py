@@ -101,14 +101,12 @@ class Request(NamedTuple):
 class Speech(Protocol):
     """What is said to a child that listens: each gives the bytes of whole lines."""
 
-    def hello(self) -> bytes:
-        """The first words."""
+    def hello(self) -> bytes: ...
 
     def follow(self, session: str) -> None:
         """The vendor's own id of the session that goes on, told before anything that may have to name it."""
 
-    def prompt(self, text: str) -> bytes:
-        """A message of the user's."""
+    def prompt(self, text: str) -> bytes: ...
 
     def interrupt(self) -> bytes:
         """Stop the turn, stay for the next."""
@@ -297,5 +295,4 @@ def as_argument(prompt: str) -> bool:
 
 
 def as_stdin(prompt: str) -> bytes:
-    """A prompt as the bytes of a child's stdin."""
     return prompt.encode("utf-8", "replace")

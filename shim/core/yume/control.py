@@ -62,7 +62,6 @@ class YumeControl(Control):
     # -- what the frontend says ---------------------------------------------------------------------------
 
     def receive(self, raw: bytes) -> list[Wish]:
-        """One line of stdin, without its LF."""
         if raw.strip() in (b"", b"$"):
             return []
         frame = read_line(raw)

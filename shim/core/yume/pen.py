@@ -63,7 +63,6 @@ class YumePen:
         self._error: tuple[str, int | None] = ("", None)
 
     def take(self) -> bytes:
-        """All bytes written since the last call: whole lines."""
         data = b"".join(self._lines)
         self._lines.clear()
         return data

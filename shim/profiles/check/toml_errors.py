@@ -93,23 +93,20 @@ class Spot:
         """A list of strings, which may be empty."""
         return tuple(one.text() if one.value != "" else "" for one in self.items(most))
 
-    def switch(self, default: bool = False) -> bool:
-        """true or false."""
+    def switch(self) -> bool:
         if self.value is None:
-            return default
+            return False
         if not isinstance(self.value, bool):
             raise self.refused("true or false")
         return self.value
 
     def number(self, least: float, most: float) -> float:
-        """A number in a range."""
         good = isinstance(self.value, int | float) and not isinstance(self.value, bool)
         if not good or not least <= self.value <= most:
             raise self.refused(f"a number from {least:g} to {most:g}")
         return float(self.value)
 
     def choice(self, allowed: Collection[str], default: str | None = None) -> str:
-        """One of a few words."""
         if self.value is None and default is not None:
             return default
         if not isinstance(self.value, str) or self.value not in allowed:

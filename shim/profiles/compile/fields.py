@@ -216,7 +216,6 @@ def _not(spot: Spot, here: Function, depth: int) -> str:
 
 
 def fields(spot: Spot, here: Function, depth: int = 0) -> dict[str, str]:
-    """A table of fields."""
     if len(spot.table()) > FIELDS:
         raise spot.refused(f"a table of at most {FIELDS} fields", f"a table of {len(spot.value)}")
     return {key: field(spot.at(key), here, depth) for key in spot.table()}

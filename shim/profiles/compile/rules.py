@@ -131,7 +131,6 @@ class Rules:
         here.line(f"({table}.get({again} if {found}.__class__ is str else None) or {table}[None])(engine, event)")
 
     def _ask(self, here: Function, rules: list[Asking]) -> None:
-        """Ask one rule after the other."""
         read_often([condition.path for _, conditions in rules for condition in conditions], here)
         groups = _groups([(one, all_of(conditions, here)) for one, conditions in rules])
         # An event of which nothing but its session was read is an event that nobody understood.

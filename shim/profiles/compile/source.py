@@ -124,7 +124,6 @@ class Function:
         self.block_now.opening.append(f"{name} = {value}")
 
     def line(self, text: str) -> None:
-        """One line."""
         self.block_now.lines.append(text)
 
     def block(self, head: str) -> Block:

@@ -142,7 +142,6 @@ class Engine(Translator):
         return next(iter(self.turn.open), "")
 
     def call(self, own: Any, name: Any, arguments: Any) -> None:
-        """A whole call, in the vendor's words."""
         if self.parts is not None:
             self.parts.whole(own)
         if self.held:
@@ -154,7 +153,6 @@ class Engine(Translator):
         self.say_held(fill=any(kind == "text" for kind, _ in self.held))
 
     def piece(self, key: Any, own: Any, name: Any, fragment: Any) -> None:
-        """A piece of a call."""
         if self.parts is None:
             from shim.profiles.run.parts import Parts
 
@@ -178,7 +176,6 @@ class Engine(Translator):
             self.turn.tool_result(own, content, failed, *translate(self.tools, name, arguments))
 
     def denied(self, own: Any, name: Any, arguments: Any) -> None:
-        """A call that was refused."""
         known = self.turn.open.get(own) if own.__class__ is str else None
         if known is not None:
             self.turn.denied(*known)
@@ -251,7 +248,6 @@ class Engine(Translator):
         self.turn.retry(numbers[0] or 1, numbers[1] or numbers[0] or 1, numbers[2], self.notice)
 
     def compacted(self, trigger: Any, tokens: Any) -> None:
-        """The context was shortened."""
         self.turn.compacted("manual" if trigger == "manual" else "auto", count(tokens))
 
     def _add(self, facts: dict[str, Any]) -> None:
@@ -268,7 +264,6 @@ class Engine(Translator):
 
     @property
     def failed(self) -> bool:
-        """Whether the vendor said that the turn failed."""
         return self.turn.outcome is not None and self.turn.outcome.kind == "failed"
 
 

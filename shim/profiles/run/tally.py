@@ -22,13 +22,11 @@ class Tally:
         self.begin()
 
     def begin(self) -> None:
-        """Another turn."""
         self._total: Usage | None = None
         self._cost = 0.0
         self._before = self._known_thread()
 
     def note(self, counted: Usage | None, cost: float) -> None:
-        """A total so far."""
         if counted is not None:
             self._total = counted
         self._cost = cost or self._cost
