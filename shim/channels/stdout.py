@@ -77,7 +77,7 @@ class Stdout:
             await anyio.sleep_forever()
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`. FrontendGoneError when nobody reads.
+        """Write all of `data`. FrontendGoneError if the frontend has closed it.
 
         A call that is cancelled half-way leaves its rest to the next call, so no line is ever cut.
         """

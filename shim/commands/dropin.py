@@ -15,7 +15,7 @@ from shim.core.reading.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
 
-TOLD_TO_END = (143, 129)  # whoever sent the signal waits a moment, and then kills us
+TOLD_TO_END = (143, 129)  # the sender of the signal waits a moment, and then kills us
 
 
 def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:

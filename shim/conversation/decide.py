@@ -181,7 +181,7 @@ class Start:
         if any(name == REPLAY or name.startswith(PLAYS) for name in names):
             shown = printable(",".join(names))[:60]
             raise FrontendError(
-                f"{shown!r}: what is to be played is said by SHIM_VENDOR or --shim-vendor alone",
+                f"{shown!r}: a recording can be named by SHIM_VENDOR or --shim-vendor only",
                 hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
             )
         if invocation.resume:
@@ -283,7 +283,7 @@ class Start:
         return run.conversation(first, source=asked.source)
 
     def _any_listens(self) -> bool:
-        """Whether one of those that may answer can ask its questions through its stdin."""
+        """Whether any of the candidates can ask its questions through its stdin."""
         names = self._listing.left[1:] if self._listing.several else ()
         return self._listens(self.vendor) or any(self._listens(find(name, flat=True)) for name in names)
 
@@ -297,13 +297,13 @@ class Start:
             return
         if self.resumed and self.resumed.vendor != vendor.name:
             raise FrontendError(
-                f"this session was made by {self.resumed.vendor} and cannot go on with {vendor.name}",
+                f"this session belongs to {self.resumed.vendor}; {vendor.name} cannot resume it",
                 hint="start a new session, or leave the choice of vendor to the session",
             )
         if invocation.resume and self.recordings is not None and self.recordings.knows(invocation.resume):
             return
         if (self.resumed or invocation.resume) and not vendor.resumes:
-            raise FrontendError(f"{vendor.name} cannot go on with a session", hint="start a new one")
+            raise FrontendError(f"{vendor.name} cannot resume a session", hint="start a new one")
         if not (invocation.resume or invocation.session_id):
             return
         from shim.state import store

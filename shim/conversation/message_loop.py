@@ -96,7 +96,7 @@ class MessageLoop(Loop):
             self._output.asked(message)
             self._taking = False
             self._tell_news()
-            if self._ending:  # we were told to end while nobody was there to be interrupted
+            if self._ending:  # we were told to end before there was a turn to interrupt
                 await self._driver.never_begin(message)
             else:
                 await self._driver.turn(message)
@@ -151,7 +151,7 @@ class MessageLoop(Loop):
         for raw in lines.close():
             await self._obey(control.receive(raw))
         if lines.skipped:
-            tell(f"{lines.skipped} lines of stdin were too long and were skipped\n")
+            tell(f"skipped {lines.skipped} lines of stdin that were too long (max_inbound_bytes)\n")
         await self._obey(control.closed())
         self._listening = False
         self._tell_news()

@@ -34,7 +34,7 @@ class StderrCopy:
 
     def __init__(self, stream: "Stream | None") -> None:
         self._stream = stream
-        self._deaf = False  # nobody has read it for a moment
+        self._deaf = False  # it was not read for a moment
 
     def __call__(self, chunk: bytes) -> None:
         """Copy a chunk. A frontend that has a pipe for it and does not read that pipe is waited for once."""

@@ -35,12 +35,12 @@ def yume_start(
     call: Call, invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str] = ()
 ) -> Start:
     """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a result."""
-    if played(Invocation(), os.environ) is not None:  # whoever the provider is, no vendor is asked
+    if played(Invocation(), os.environ) is not None:  # a recording answers in the place of every provider
         call, invocation = call._replace(provider=""), invocation._replace(shim_vendor=None)
     learn(os.environ, invocation.shim_config)
     if call.vendor and call.vendor not in VENDORS:
         named = call.vendor if call.vendor == call.provider else f"{call.provider} ({call.vendor})"
-        raise FrontendError(f"the provider {named[:80]} is not there", hint=f"there are: {', '.join(VENDORS)}")
+        raise FrontendError(f"unknown provider {named[:80]}", hint=f"known are: {', '.join(VENDORS)}")
     if call.cwd:
         try:
             os.chdir(call.cwd)
@@ -59,7 +59,7 @@ def _in_session(call: Call, invocation: Invocation) -> tuple[Invocation, str]:
     identity = known_as(name) if name else ""
     session = store.look_up(identity, os.environ) if identity else None
     if session is not None and call.history and call.vendor not in ("", session.vendor):
-        tell(f"{call.vendor}: the session was {session.vendor}'s; a new one begins, {_UNREAD}\n")
+        tell(f"{call.vendor}: the session belongs to {session.vendor}; a new one begins, {_UNREAD}\n")
         return invocation, ""
     if session is None and call.history:
         tell(f"{call.vendor or 'yume-cli'}: the session is not known here; a new one begins, {_UNREAD}\n")

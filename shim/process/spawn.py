@@ -1,4 +1,4 @@
-"""Starting a vendor's process, and ending one that nobody will serve.
+"""Starting a vendor's process, and ending one that will not be served.
 
 A turn waits for its vendor, so as little as possible is imported before the start: `os.posix_spawn` does what
 `subprocess` would do, several milliseconds sooner. It knows no working directory but ours, and no sessions in the
@@ -58,7 +58,7 @@ class Process:
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # who ignores SIGCHLD is not told how a child ended
+            except ChildProcessError:  # a process that ignores SIGCHLD does not learn how a child ended
                 self.returncode = 0
             else:
                 self.returncode = os.waitstatus_to_exitcode(status) if pid else None
@@ -191,7 +191,7 @@ def _widen(process: "AnyProcess") -> None:
 
 
 def abandon(process: "AnyProcess") -> None:
-    """End a child that nobody will serve: something of ours failed between its start and the loop."""
+    """End a child that will not be served: something of ours failed between its start and the loop."""
     from shim.process import guard
 
     signal_group(process, "SIGKILL")

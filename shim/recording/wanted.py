@@ -13,7 +13,7 @@ CHUNK_BYTES = 256 * 1024
 class Wanted(NamedTuple):
     """What is to be played, and how. `child` is the n-th of the recording; `side` is vendor or claude.
 
-    `report` is the path for the child's file about its run, "" if nobody reads it.
+    `report` is the path for the child's file about its run, "" if it is not read.
     `folder` holds recordings of which the one that begins with the first message is played instead.
     `speed` 2 is twice as fast, 0 without pauses; `max_gap` limits a pause, in seconds.
     """

@@ -1,7 +1,7 @@
 """Files that are safe to write and to read, and the small ones that are kept in the state directory.
 
 A new file never takes the place of another one and is never written through a link; it is renamed over an old one when
-it is whole. Only regular files are read, so that nobody waits at a pipe or a device.
+it is whole. Only regular files are read, so that no read waits at a pipe or a device.
 
 The state directory must be ours and 0700 (threats: settings of another user, symlinks). If it is not, nothing is kept
 there; there is no fallback.
@@ -172,7 +172,7 @@ def write_file(directory: str, name: str, data: bytes) -> bool:
 
 
 def aside_for(limit: int) -> Aside:
-    """Where a long line waits for its end, which may never come: a file that nobody else can find.
+    """Where a long line waits for its end, which may never come: a file without a name.
 
     A user who raised the limit has the memory for such lines, and would wait for the disk.
     """

@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-# What the time was spent on: the model, a tool, a person's answer, nobody (between two turns).
+# What the time was spent on: the model, a tool, a person's answer, nothing (between two turns).
 Spent = Literal["model", "tool", "person", "idle"]
 
 SPANS = 10_000  # of a timeline; a longer one is thinned out to half, which is still finer than a picture

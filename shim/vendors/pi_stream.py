@@ -123,7 +123,7 @@ class PiTranslator(Translator):
         self._agent_ended()
 
     def _agent_ended(self) -> None:
-        """Generations without `agent_settled` say no more, and some never exit; whoever goes on says so."""
+        """Older versions say nothing after this event, and some never exit; a version that continues says so."""
         if self._complete():
             self.turn.settle()
 

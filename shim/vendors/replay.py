@@ -1,7 +1,7 @@
 """replay: a recording in the place of a vendor. It speaks as the recorded vendor did, and runs nothing.
 
-So it is that vendor, driven and translated as ever; but it is found nowhere, every permission mode may pass, and nobody
-has to be told that it asks nobody. `shim.recording.replay` is its program.
+So it is that vendor, driven and translated as ever; but it is found nowhere, every permission mode may pass, and no
+warning is needed if it never asks. `shim.recording.replay` is its program.
 """
 
 from collections.abc import Callable

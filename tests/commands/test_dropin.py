@@ -252,7 +252,7 @@ def test_a_session_of_another_vendor_is_refused(box):
     assert first.status == 0
     done = refused(box, *ASK, "--resume", U, "--shim-vendor", "pi")
     assert (done.status, done.cause) == (1, "refused")
-    assert "made by qwen" in done.stderr
+    assert "belongs to qwen" in done.stderr
 
 
 def test_a_complaint_that_nobody_reads_still_ends_in_a_result(box):

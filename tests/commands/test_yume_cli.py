@@ -298,7 +298,7 @@ def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
     (turn,) = check_flat(done.stdout)
     assert short(turn) == ["init", "text one ", "text two", "usage", "result success", "message_stop"]
     assert (done.status, box.record()["arguments"], box.record()["stdin"]) == (0, ["vendor-1"], "hello")
-    assert "the message is said once more" in done.stderr
+    assert "the message is sent once more" in done.stderr
 
 
 def test_r11_so_it_is_through_the_door_of_claude(box):

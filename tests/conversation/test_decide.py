@@ -90,7 +90,7 @@ def test_one_vendor_is_chosen_by_name_where_a_list_has_no_place(inside, where):
 
 def test_a_list_is_not_longer_than_anybody_waits_for(inside):
     inside.settings(f"vendor = {list(VENDORS)[:9]}")
-    with pytest.raises(FrontendError, match="9 vendors are listed, there may be 8"):
+    with pytest.raises(FrontendError, match="the list has 9 vendors; at most 8 are allowed"):
         started()
 
 

@@ -85,7 +85,7 @@ def test_a_longer_line_of_the_frontends_is_skipped_and_said_so(limited):
         running.say(user("x" * 3 * LIMIT), user("two"))
         done = running.hang_up()
     assert done.result["result"] == "Two."
-    assert "1 lines of stdin were too long and were skipped" in done.stderr
+    assert "skipped 1 lines of stdin that were too long (max_inbound_bytes)" in done.stderr
 
 
 def test_a_longer_prompt_is_refused(limited):

@@ -80,7 +80,7 @@ def test_a_session_of_a_vendors_own_is_not_taken_over(box):
     box.prints("pi", "pi/1.5.2-plain")
     session = box.claude("-p", *STREAM, "hi", SHIM_VENDOR="pi").init["session_id"]
     done = said_by(box, folder(box, ("a", PLAIN)), "a", "--resume", session)
-    assert done.status == 1 and "was made by pi" in done.stderr
+    assert done.status == 1 and "belongs to pi" in done.stderr
 
 
 def test_an_unknown_session_is_unknown_to_a_replay_too(box):

@@ -55,7 +55,7 @@ class Drift:
 class Drifts:
     """The drift of many casts. `unread` are those that no limit or reader left room for, `problem` says why.
 
-    `logins` are the vendors whose newest cast ended because nobody was logged in, with their own words for it.
+    `logins` are the vendors whose newest cast ended because the vendor was not logged in, with their own words for it.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class Sink(Protocol):
 def read_captured(paths: list[str], sink: Sink) -> None:
     """Give a sink the children of these files. FrontendError for one that cannot be read, CastError for no cast.
 
-    Of a file of lines nobody knows how the program ended: as if well, and without stderr.
+    A file of lines does not tell how the program ended: it counts as a success without stderr.
     """
     if len(paths) > FILES:
         raise FrontendError(f"{len(paths)} files are more than the {FILES} that one call takes")

@@ -114,7 +114,7 @@ class ChildPerConversation(ChildDriver):
         return True
 
     async def _skip_late(self, child: Child, pump: Pump) -> None:
-        """What the child said between the turns answers no message, and no question in it is put to the frontend."""
+        """Skip what the child said between turns: it answers no message, and its questions go nowhere."""
         for _ in range(LATE_CHUNKS):
             if not (chunk := child.read_ready()):
                 break
@@ -181,7 +181,7 @@ class ChildPerConversation(ChildDriver):
         return self._stage in (Stage.SETTLED, Stage.FINISHED)
 
     def _reach(self, stage: Stage) -> None:
-        """A vendor that stays and may be done is believed when it has been silent for a moment."""
+        """A vendor that stays and may be done counts as done after a moment of silence."""
         if stage is Stage.PAUSED and not self._stalled:
             self._deadlines.rest(self.launcher.end_grace)
         else:
@@ -227,7 +227,7 @@ class ChildPerConversation(ChildDriver):
                 await self.decide(permission, decision)
 
     async def _expire(self, permission: Permission) -> None:
-        """Answer a question that the frontend does not answer in time."""
+        """Answer a question ourselves if the frontend does not answer in time."""
         await anyio.sleep(self._questions.patience)
         decision = self._questions.expired(permission)
         if decision is not None:

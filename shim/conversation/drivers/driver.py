@@ -122,7 +122,7 @@ class ChildDriver:
         if said:
             await self._output.lines(said)
         else:
-            await anyio.lowlevel.checkpoint()  # a flood that says nothing holds nobody up
+            await anyio.lowlevel.checkpoint()  # output without lines for the frontend must not block the loop
         for command in commands:
             await self._carry_out(command)
 
@@ -192,7 +192,7 @@ class ChildDriver:
 
     @property
     def _patient(self) -> bool:
-        """Whether silence is no reason to stop: the vendor is done, is being stopped, or a person is asked."""
+        """Whether silence is allowed: the vendor is done, is being stopped, or a person is asked."""
         asking = self._control is not None and self._control.asking
         return self._stage in (Stage.SETTLED, Stage.FINISHED) or self._stalled or asking
 
@@ -291,7 +291,7 @@ class ChildDriver:
             self._stage = Stage.RUNNING
             if self.launcher.recorder is not None:
                 self.launcher.recorder.note("retry")
-            tell(f"{self.launcher.vendor.name}: the stream was cut; the message is said once more\n")
+            tell(f"{self.launcher.vendor.name}: the stream was cut; the message is sent once more\n")
         return self._again
 
     async def _close(self, child: Child, pump: Pump) -> bool:

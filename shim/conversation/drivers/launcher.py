@@ -157,7 +157,7 @@ class Launcher:
         self.find()
         if standing.answered and not (standing.resume and self.vendor.resumes):
             raise FrontendError(
-                f"{self.vendor.name} has no session to go on with, so it can answer one message and no more",
+                f"{self.vendor.name} keeps no session, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
         try:

@@ -1,4 +1,4 @@
-"""The pump of a vendor of a list: while another vendor may answer in its place, nothing that it says is said.
+"""The pump of a vendor in a list. Its output is held until no other vendor can take its place.
 
 A driver sees a pump like any other. What the vendor says is held until the turn is certain to be its own; then all of
 it comes at once. Where the vendor does not answer, its turn ends without a line, and the hold has the reason.

@@ -43,7 +43,7 @@ class VendorList:
         self.skipped: list[Tried] = []
         self.left = self._names
         if len(self._names) > MOST_VENDORS:
-            raise FrontendError(f"{len(self._names)} vendors are listed, there may be {MOST_VENDORS}")
+            raise FrontendError(f"the list has {len(self._names)} vendors; at most {MOST_VENDORS} are allowed")
         for name in self._names if self.several else ():
             if name not in VENDORS:
                 find(name)

@@ -38,7 +38,7 @@ class Serving(NamedTuple):
 
     modes       the permission modes that it can honour
     asks        it asks permissions
-    unattended  it runs its tools and asks nobody
+    unattended  it runs its tools and never asks
     """
 
     vendor: str

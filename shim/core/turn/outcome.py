@@ -95,7 +95,7 @@ class End:
         self.outcome = Outcome("failed", message, cause, failure, api, subtype, facts)
 
     def stopped(self, message: str, cause: Cause) -> None:
-        """We end the turn for this reason, whatever the vendor says of its end afterwards."""
+        """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         if self._machine.state is CLOSED or self.interrupted:
             return
         facts = {} if self.outcome is None else self.outcome.facts
@@ -117,7 +117,7 @@ class End:
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody stopped the turn."""
+        """Whether the turn was interrupted."""
         return self.outcome is not None and self.outcome.kind == "interrupted"
 
     @property

@@ -78,7 +78,7 @@ class Questions:
         self.asked.append(Permission(request, said_as, name, arguments, *own, refusal))
 
     def refuse_all(self) -> None:
-        """The turn is over: a question behind the result would be answered by nobody (contract S16b)."""
+        """The turn is over: a question behind the result would get no answer (contract S16b)."""
         self.asked = [asked._replace(refusal=asked.refusal or TURN_OVER) for asked in self.asked]
 
     def _unaskable(self, request: str, identity: str, name: str, arguments: Mapping[str, Any]) -> str:

@@ -119,7 +119,7 @@ class Terms(NamedTuple):
     cwd: str = ""
     tools: tuple[str, ...] = ()  # that `init` lists where the vendor lists none
     mode: str = "default"
-    unattended: bool = False  # the vendor asks nobody before it runs a tool
+    unattended: bool = False  # the vendor never asks before it runs a tool
     max_turns: int | None = None  # only where the vendor cannot count for itself
     turns_asked: int | None = None  # the limit, whoever counts
     budget: float | None = None  # dollars that the session may cost

@@ -14,8 +14,8 @@ from shim.core.turn.reply import Reply
 from shim.core.turn.terms import NAME_CHARACTERS, SEEN_IDS, Conversation, Pen, Terms
 
 EARLY_RESULTS = 64  # results that came before their call
-# Calls without a result: no agent runs so many at once. Beyond it, and beyond so much of their arguments as JSON, the
-# older half is answered, so that memory and the end of the turn stay small whatever a vendor forgets.
+# Open calls, and bytes of their arguments as JSON. No agent runs so many at once; beyond a bound the older half is
+# answered with an error, so that memory and the end of the turn stay small if a vendor forgets them.
 OPEN_CALLS = 1000
 OPEN_BYTES = 8 * 1024 * 1024
 REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say

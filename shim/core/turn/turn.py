@@ -291,7 +291,7 @@ class Turn:
         self.end.failed(message, facts, api, kind, status, subtype)
 
     def stopped(self, message: str, cause: Cause) -> None:
-        """We end the turn for this reason, whatever the vendor says of its end afterwards."""
+        """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         self.end.stopped(message, cause)
 
     def interrupted(self, **facts: Any) -> None:

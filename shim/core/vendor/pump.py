@@ -157,7 +157,7 @@ class Pump:
     # -- the end -------------------------------------------------------------------------------------------
 
     def stop(self, reason: str, cause: Cause) -> None:
-        """We end the turn, and that is the reason, whatever the vendor says of its end while it goes."""
+        """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         self.turn.stopped(reason, cause)
 
     def stall(self, reason: str) -> None:

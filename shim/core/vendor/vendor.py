@@ -52,7 +52,7 @@ class Request(NamedTuple):
     `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speaks`).
     `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
     `unheard`: why the program may not obey a file of ours that lies beside the profiles, "" where it does.
-    `report_folder` is where it may write its `Vendor.report`, None where nobody would read that.
+    `report_folder` is where it may write its `Vendor.report`, None if it would not be read.
     """
 
     invocation: Invocation
@@ -132,7 +132,7 @@ class Vendor(NamedTuple):
     modes         Claude's permission mode → the vendor's arguments for it; a mode that is missing is refused
     tools         its tools in Claude's words
     listed        Claude's names of what it can run, where its own stream does not say
-    unattended    it runs its tools and asks nobody
+    unattended    it runs its tools and never asks
     limits_tools  its own flags keep tools from it; otherwise a forbidden call stops the turn
     limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
     takes_model   its command line names a model; otherwise the one that a frontend asks for is not what answers
@@ -152,7 +152,7 @@ class Vendor(NamedTuple):
                   a turn
     structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is read
     prices        it says what a reply cost, so `--max-budget-usd` can be kept
-    login         how a person logs in with it, said when nobody is logged in
+    login         how a person logs in with it, said when the vendor is not logged in
     api_base      the variable in which it reads another address of its model's API
     overruled_by  system → the folder whose `.toml` files, where there are any, go before a file of ours
     home          its folder of records: the variable that names it, and where in the person's home it is without
@@ -237,7 +237,7 @@ class Vendor(NamedTuple):
         return said
 
     def wait_for_answers(self) -> None:
-        """ModeError for a vendor that asks nobody, where each call is to wait for its answer (Yume's interactive)."""
+        """ModeError for a vendor that never asks, where each call is to wait for its answer (Yume's interactive)."""
         if self.unattended:
             raise ModeError(
                 f"{self.name} runs its tools and asks nobody, so it cannot be run in the mode interactive",

@@ -265,7 +265,7 @@ def _check_session(resume: str, pattern: str, name: str, uses: set[str], *, fork
     if not re.fullmatch(pattern, resume):
         raise FrontendError(f"{resume[:60]!r} is no session id of {name}", hint="start a new session")
     if "resume" not in uses:
-        raise FrontendError(f"{name} cannot go on with a session", hint="start a new one")
+        raise FrontendError(f"{name} cannot resume a session", hint="start a new one")
     if fork and "fork" not in uses:
         raise FrontendError(f"{name} cannot fork a session", hint="resume it without --fork-session")
     if resume.startswith("-"):

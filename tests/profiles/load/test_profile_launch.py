@@ -187,7 +187,7 @@ def test_a_pattern_that_is_too_wide_lets_no_dash_through():
 
 
 def test_what_it_cannot_do_is_refused():
-    with pytest.raises(FrontendError, match="cannot go on with a session"):
+    with pytest.raises(FrontendError, match="cannot resume a session"):
         started(guarded("--"), resume="s1")
     without = ARGV.replace('  { when = "fork", args = ["--fork"] },\n', "")
     with pytest.raises(FrontendError, match="cannot fork a session"):
