@@ -351,7 +351,7 @@ class Start:
         return launcher
 
     def _own_model(self, model: str, vendor: str) -> str | None:
-        """The model that a conversation goes on with. ValueError for another vendor's model, or for a flag."""
+        """The model for the rest of the conversation. ValueError for another vendor's model, or for a flag."""
         own = chosen(model, vendor, VENDORS)
         if own is not None:
             check_model(own)

@@ -1,4 +1,4 @@
-"""A conversation with a child for each message; a later one goes on with the vendor's own session."""
+"""A conversation with a child for each message; a later one resumes the vendor's own session."""
 
 from typing import TYPE_CHECKING
 

@@ -154,7 +154,7 @@ class ChildDriver:
                     await self.forbid(forbidden.call, forbidden.reason)
 
     async def _say_end(self, said: bytes, commands: Commands) -> None:
-        """The last lines of a turn. A frontend that has them may go on with the session at once, elsewhere."""
+        """The last lines of a turn. A frontend that has them may resume the session at once, elsewhere."""
         for command in commands:
             if isinstance(command, Observe) and self._control is not None:
                 for one in command.seen:

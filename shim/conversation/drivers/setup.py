@@ -62,7 +62,7 @@ class Setup(NamedTuple):
 class Standing:
     """What is known by now of a vendor's session and of its child.
 
-    known      the stored session that the conversation goes on with, if there is one
+    known      the stored session that the conversation resumes, if any
     resume     the vendor's own id of the session that goes on; None while the vendor has none
     given      the id of a session that began under ours: the vendor may not say it
     forks      the next child begins another session with what was said in this one

@@ -122,7 +122,7 @@ class Turns:
     # -- a turn has ended ----------------------------------------------------------------------------------
 
     def again(self, pump: Pump) -> None:
-        """The next child answers the same message: in the vendor's session, if there is one to go on with."""
+        """The next child answers the same message: in the vendor's session, if it can be resumed."""
         self.remember(pump)
         if self._standing.resume is None:
             pump.turn.conversation.vendor_session = None
@@ -145,7 +145,7 @@ class Turns:
         if (keeps_itself and not place) or conversation.session_id is None or own is None:
             return
         if not place and vendor.saves_late and not standing.resume and not turn.usage:
-            own = ""  # the first reply was cut: there is nothing to go on with, but the id is the frontend's
+            own = ""  # the first reply was cut: there is nothing to resume, but the id is the frontend's
         standing.resume, standing.forks = own or None, False
         if setup.invocation.no_session_persistence:
             return

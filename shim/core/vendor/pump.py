@@ -89,7 +89,7 @@ class Pump:
             self.turn.observed = []
 
     def anew(self, tried: tuple[Tried, ...]) -> None:
-        """Another child goes on with the turn; `tried` are the vendors that were asked before it."""
+        """Another child continues the turn; `tried` are the vendors that were asked before it."""
         self._restart()
         self.translation.anew()
         self.turn.terms = self.turn.terms._replace(tried=tried)

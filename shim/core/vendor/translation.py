@@ -179,7 +179,7 @@ class Translation:
         self._translator.begin(self.turn.next(terms))
 
     def anew(self) -> None:
-        """Another child goes on with the turn: what the last child left unfinished is not joined to its first line."""
+        """Another child continues the turn: what the last child left unfinished is not joined to its first line."""
         self._lines, self._decoder = LineSplitter(*self._inbound), Decoder(self.account)
 
     def skip(self, chunk: bytes) -> None:

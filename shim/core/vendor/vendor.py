@@ -137,7 +137,7 @@ class Vendor(NamedTuple):
     limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
     takes_model   its command line names a model; otherwise the one that a frontend asks for is not what answers
     streams       it can print fragments
-    resumes       it can go on with a session
+    resumes       it can resume a session
     saves_late    a session of it can only go on once a reply was complete
     given_id      a new session has our id, because it tells its own too late for a turn that is cut
     retracts      it may say a reply again that was cut

@@ -259,7 +259,7 @@ def _variants(spot: Spot) -> tuple[tuple[str, ...], Callable[[str], str] | None]
 
 
 def _check_session(resume: str, pattern: str, name: str, uses: set[str], *, fork: bool) -> None:
-    """FrontendError unless this session may become an argument, and the program can go on with it."""
+    """FrontendError unless this session may become an argument, and the program can resume it."""
     import re
 
     if not re.fullmatch(pattern, resume):
