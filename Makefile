@@ -43,7 +43,8 @@ $(VENV)/.e2e: $(VENV)/.ready
 	@touch $@
 
 e2e: $(VENV)/.e2e ## real vendor CLIs against a model server on loopback, and the exported page in Chromium
-	@time $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m e2e tests/e2e
+	@began=$$(date +%s) && $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m e2e tests/e2e \
+	  && echo "make e2e: $$(($$(date +%s) - began)) s"
 
 bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench/bench.py
