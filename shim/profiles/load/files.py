@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from types import ModuleType
 
+import shim
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.vendor import Vendor
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.load.vendor import build, merged
+from shim.profiles.load.words import BUNDLED_FOLDER
 
 if TYPE_CHECKING:
     from shim.core.vendor.translator import Translator
@@ -52,9 +54,8 @@ def packaged(place: str) -> File:
 
 
 def _data(place: str) -> bytes:
-    package = import_module("shim.vendors")
-    loader: Any = package.__spec__.loader if package.__spec__ else None
-    data: bytes = loader.get_data(f"{package.__path__[0]}/{place}")
+    loader: Any = shim.__spec__.loader if shim.__spec__ else None
+    data: bytes = loader.get_data(f"{BUNDLED_FOLDER}/{place}")
     return data
 
 

@@ -49,7 +49,6 @@ checked before. The id of a session is checked here, by its pattern. No other va
 """
 
 from collections.abc import Callable
-from importlib import import_module
 
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import Any
@@ -59,7 +58,7 @@ from shim.core.vendor.versions import VersionProbe, conditions
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.tools import RuledTool
 from shim.profiles.load.prompt import Prompt, needs_space, place_of, system_prompts
-from shim.profiles.load.words import BUNDLED, SWITCHES, TEXTS, part
+from shim.profiles.load.words import BUNDLED, BUNDLED_FOLDER, SWITCHES, TEXTS, part
 
 WORDS = 200  # of one template
 VARIANTS = 10
@@ -150,7 +149,7 @@ def _start(
             "allowed_tools": _allowed(tools, request, name) if "allowed_tools" in uses else (),
             "trust": request.trust,
             "partial": invocation.partial,
-            BUNDLED: import_module("shim.vendors").__path__[0] if BUNDLED in uses else "",
+            BUNDLED: BUNDLED_FOLDER if BUNDLED in uses else "",
             "report_folder": request.report_folder,
         }
         if variants:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+import shim
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import Any
 from shim.profiles.check.toml_errors import Spot
@@ -26,6 +27,7 @@ TEXTS = (
 SWITCHES = ("permission_args", "prompt_argument", "prompt_stdin", "fork", "new_session", "trust", "partial")
 ASKED = (*SWITCHES, *(name for name in TEXTS if name not in ("prompt", "item")))
 BUNDLED = "bundled"
+BUNDLED_FOLDER = f"{shim.__path__[0]}/vendors"  # the bundled profiles, and what lies beside them
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz_")
 
 Filled = Mapping[str, Any]
