@@ -5,7 +5,7 @@ import json
 from shim.conform.process import Object, Run, answer_to
 from shim.conform.runs import DENIAL, MESSAGES, REQUESTS, UNKNOWN_SUBTYPE
 from shim.conform.seen import DROP_IN, Book, BrokenError, Seen, Turn, UnseenError, api_failures, turns_of, waited
-from shim.story.figures import counted
+from shim.core.reading.account import counted
 
 INITIALIZE = {
     "commands": list,

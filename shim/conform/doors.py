@@ -5,7 +5,7 @@ import re
 
 from shim.conform.process import Run
 from shim.conform.seen import DROP_IN, Book, BrokenError, Seen, Turn, UnseenError, api_failures, turns_of, waited
-from shim.story.figures import counted
+from shim.core.reading.account import counted
 
 VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+) \(Claude Code\)\n")
 OLDEST = 2  # the SDKs warn of a lower major version, or refuse it

@@ -4,7 +4,7 @@ import json
 
 from shim.conform.process import Object
 from shim.conform.seen import Book, BrokenError, Seen, Turn, UnseenError, blocks_of
-from shim.story.figures import counted
+from shim.core.reading.account import counted
 
 BOOK = Book()
 

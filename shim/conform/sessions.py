@@ -4,7 +4,7 @@ from shim.conform.doors import answered, ended, refused
 from shim.conform.process import Run
 from shim.conform.runs import NOBODY
 from shim.conform.seen import Book, BrokenError, Seen, UnseenError
-from shim.story.figures import counted
+from shim.core.reading.account import counted
 
 LIMIT = "Reached maximum number of turns (1)"
 

@@ -18,7 +18,7 @@ from shim.conform.seen import (
     turns_of,
     waited,
 )
-from shim.story.figures import counted
+from shim.core.reading.account import counted
 
 CHARACTERS = 1_048_576  # the longest line of the Python SDK, by default
 YUME_BYTES = 100_000  # the longest line of Yume's reader, about

@@ -16,11 +16,6 @@ def duration(seconds: float, *, fine: bool = False) -> str:
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def counted(count: int, what: str) -> str:
-    """1 line, 2 lines; `what` is the noun in the singular."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def tokens_in(counts: Mapping[str, Any]) -> int:
     """All input tokens; Claude counts cached tokens apart from the others."""
     return sum(_count(counts, name) for name in TOKENS if name != "output_tokens")

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from shim.commands.cast.stats import stats_of
 from shim.commands.cast.tables import list_casts
-from shim.core.reading.account import printable
-from shim.story.figures import counted
+from shim.core.reading.account import counted, printable
 
 app = typer.Typer(
     name="cast",

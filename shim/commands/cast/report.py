@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.commands.cast.check import Checked, check
-from shim.core.reading.account import printable
+from shim.core.reading.account import counted, printable
 from shim.recording.folders import cast_paths
-from shim.story.figures import counted
 
 COLOURS = {"ok": "green", "differs": "red", "skipped": "yellow", "failed": "red"}
 MOST_AT_ONCE = 8  # each check starts two programs

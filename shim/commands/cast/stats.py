@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.commands.cast.tables import table_console
-from shim.story.figures import counted, dollars, duration
+from shim.core.reading.account import counted
+from shim.story.figures import dollars, duration
 
 if TYPE_CHECKING:
     from shim.commands.cast.summary import Statistic, Times

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport
-from shim.core.reading.account import printable
-from shim.story.figures import counted
+from shim.core.reading.account import counted, printable
 
 if TYPE_CHECKING:
     from shim.commands.doctor.recorded_drift import Drifts

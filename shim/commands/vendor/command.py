@@ -15,10 +15,9 @@ from shim.commands.vendor.lint import FINDINGS, NOTES, Checker, Entry, Explained
 from shim.commands.vendor.tracing import Tracer
 from shim.core.errors import FrontendError
 from shim.core.ids import vendor_name
-from shim.core.reading.account import printable
+from shim.core.reading.account import counted, printable
 from shim.core.vendor.vendor import Vendor
 from shim.state.profile_files import vendor as load
-from shim.story.figures import counted
 
 SHOWN = 40  # of one sort of findings or notes; --json has them all
 

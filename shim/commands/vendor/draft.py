@@ -11,9 +11,8 @@ from typing import Any
 from shim.commands.vendor.draft_kinds import Event, Kind, Seen, matching, places, words
 from shim.commands.vendor.draft_rules import Found, Read, Rules, Site, recognised
 from shim.commands.vendor.tracing import ITEM, Path, spelled
-from shim.core.reading.account import printable
+from shim.core.reading.account import counted, printable
 from shim.core.secrets.redactor import Redactor
-from shim.story.figures import counted
 
 RULES = 150  # a profile may have 200
 FIELDS = 12  # of a kind that are shown

@@ -83,6 +83,11 @@ _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)
 }
 
 
+def counted(count: int, what: str) -> str:
+    """1 line, 2 lines; `what` is the noun in the singular."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def printable(value: object) -> str:
     """`value` (text, bytes or anything) as text a terminal shows and does not obey (threats: terminal output)."""
     if isinstance(value, bytes):

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from shim.core.errors import FrontendError, MachineError
+from shim.core.reading.account import counted
 from shim.state.files import replace, write_all, write_new
-from shim.story.figures import counted
 
 # Each module has `export(path, write, *, redact)` and is imported when its format is asked for.
 FORMATS = {

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shim.core.reading.account import counted
 from shim.core.secrets.redactor import summary
 from shim.story.export.sheets import Exported
-from shim.story.figures import counted
 from shim.story.reading import TOO_LONG, Cast, Teller
 from shim.story.story import Story
 

@@ -11,8 +11,7 @@ import orjson
 from rich.console import Console
 
 from shim.core.cast.records import Header, Record
-from shim.core.reading.account import printable
-from shim.story.figures import counted
+from shim.core.reading.account import counted, printable
 from shim.story.reading import TOO_LONG, Cast, Teller
 from shim.story.story import Story
 from shim.story.terminal.draw import Drawing
