@@ -211,3 +211,26 @@ def test_a_real_claudes_reply_that_was_cut_and_comes_again_is_said_once():
         said += translation.feed(json.dumps(event).encode() + b"\n")
     flat = parse(said + translation.close(Exit(code=0)))
     assert "".join(line["content"] for line in flat if line["type"] == "text") == "Hello."
+
+
+WHOLE = {"type": "assistant", "message": {"model": "m", "content": [{"type": "text", "text": "Hello."}]}}
+DONE = {"type": "result", "subtype": "success", "is_error": False}
+
+
+def real_claude(*events):
+    """What is said in Yume's dialect for events of a real claude, and the turn that they made."""
+    translation = open_translation("claude", dialect="yume", stable=True)
+    said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
+    return parse(said + translation.close(Exit(code=0))), translation.turn
+
+
+def test_a_text_that_a_real_claude_never_streamed_is_the_last_one():
+    flat, turn = real_claude(WHOLE, DONE)
+    assert [line["content"] for line in flat if line["type"] == "text"] == ["Hello."]
+    assert turn.last_text == turn.final_text == "Hello."
+
+
+def test_a_whole_text_of_a_real_claude_that_comes_again_is_said_once():
+    again = {"type": "system", "subtype": "api_retry", "attempt": 1}
+    flat, _ = real_claude(WHOLE, again, WHOLE, DONE)
+    assert [line["content"] for line in flat if line["type"] == "text"] == ["Hello."]

@@ -1,0 +1,304 @@
+"""Puts known faults into a copy of the project, one at a time, and says whether the tests notice each of them.
+
+    python tests/seeded_faults.py [--rounds N] [--out FILE] [NAME …]
+    python tests/seeded_faults.py --list
+    python tests/seeded_faults.py --check      whether every fault still fits the code
+    python tests/seeded_faults.py --sound      the same run without a fault: nothing may fail
+
+The faults are in `tests/faults/*.toml`, a table each under a name that says what goes wrong:
+
+    [the-result-of-a-turn-is-said-twice]
+    area = "machine"
+    module = "shim/core/turn/machine.py"
+    old = "what stands there, exactly once"
+    new = "what a tired person could have written"
+
+`also` are further places, each with `module`, `old` and `new`. A NAME may be the name of an area. A fault that lets the
+tests run for longer than LIMIT_SECONDS was noticed too: somebody would look. Exit 1 when a fault was missed, or does
+not fit.
+"""
+
+import argparse
+import ast
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import venv
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "tests" / "faults"
+
+LIMIT_SECONDS = 1800.0  # of a round: three times what all tests take in one process
+FAREWELL_SECONDS = 20.0  # for pytest to end what its tests have started
+
+PYTEST = ("-x", "-q", "-m", "not e2e", "-p", "no:cacheprovider", "-p", "no:xdist")
+OWN = "test_seeded_faults"  # the one module that every fault fails in: it sees that the code is as the list has it
+
+# The modules of the tests, without their `test_`, that should notice a fault of an area. They are the first round, and
+# all others are the second one: most faults are noticed in seconds.
+ROUNDS = 2
+AREAS = {
+    "machine": "machine turn speech tool_calls result claude_passed",
+    "speech": "speech turn surrogates flat golden",
+    "calls": "tool_calls nested turn ids golden",
+    "result": "result turn numbers golden",
+    "pens": "claude_pen line_pieces speech golden",
+    "decode": "decode lines surrogates json_text translation pump torture",
+    "vendors": "vendors golden tools launch claude_settings",
+    "profiles": "profile_rules profile_fields profile_calls profile profile_launch golden",
+    "drivers": "driver pump fallback_driver done timeouts fallback two_way",
+    "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
+    "control": "control hooks policy messages",
+    "secrets": "redactor turn_without_secrets redacted_lines clean config transcript recording threats",
+    "recording": "records recorder verify old_casts recording",
+    "replay": "script difference choice replay_again",
+    "yume": "yume_pen yume_control yume_argv flat",
+    "process": "child spawn environment head_and_tail process death",
+    "settings": "config find_program environment policy files threats",
+    "exports": "export_atif export_otel export_html trace story",
+    "doctor": "doctor versions drift",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place in the code, and what stands there instead."""
+
+    module: str
+    old: str
+    new: str
+
+    def mistake(self) -> str:
+        """Why it does not fit the code; "" where it does."""
+        path = ROOT / self.module
+        if not path.is_file():
+            return f"{self.module} is not there"
+        text = path.read_text(encoding="utf-8")
+        if (found := text.count(self.old)) != 1:
+            return f"{self.module} has {found} times {self.old!r}"
+        if path.suffix == ".py":
+            try:
+                ast.parse(text.replace(self.old, self.new))
+            except SyntaxError as error:
+                return f"{self.module} would be no Python: {error}"
+        return "" if self.old != self.new else f"{self.module}: nothing is changed"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that a person could have got wrong."""
+
+    name: str
+    area: str
+    places: tuple[Place, ...]
+
+
+SOUND = Fault("nothing is wrong", "", ())
+
+
+def read_faults() -> list[Fault]:
+    """All of them, in the order of their files."""
+    found = []
+    for path in sorted(FOLDER.glob("*.toml")):
+        for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            places = tuple(Place(one["module"], one["old"], one["new"]) for one in (table, *table.get("also", ())))
+            found.append(Fault(name, table["area"], places))
+    return found
+
+
+def mistakes(faults: Sequence[Fault]) -> list[str]:
+    """What of the list does not fit the code or the tests."""
+    said = [f"{one.name}: {why}" for one in faults for place in one.places if (why := place.mistake())]
+    said += [f"{one.name}: there is no area {one.area!r}" for one in faults if one.area not in AREAS]
+    names = [one.name for one in faults]
+    said += [f"{name}: there are two of this name" for name in sorted({one for one in names if names.count(one) > 1})]
+    named = {f"test_{name}" for area in AREAS.values() for name in area.split()}
+    return said + [f"there is no module {name} of the tests" for name in sorted(named - set(test_modules()))]
+
+
+def test_modules() -> dict[str, str]:
+    """The modules of the tests that need nothing but Python: name → path from the root."""
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    return {path.stem: str(path.relative_to(ROOT)) for path in paths if "e2e" not in path.parts and path.stem != OWN}
+
+
+def rounds(area: str, most: int) -> Iterator[list[str]]:
+    """The paths of the tests, those first that should notice a fault of this area."""
+    left = test_modules()
+    first = [left.pop(f"test_{name}") for name in AREAS.get(area, "").split()]
+    yield from [paths for paths in (first, list(left.values())) if paths][:most]
+
+
+# -- a copy -------------------------------------------------------------------------------------------------------
+
+
+class Copy:
+    """The tracked files as they are now, with a Python of their own: a test may start that with `-I`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tree, self.temporary = folder / "tree", folder / "tmp"
+        self.temporary.mkdir()
+        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+        for name in names.decode().split("\0"):
+            if name and (ROOT / name).is_file():  # a file may have been removed and not yet committed
+                (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, self.tree / name, follow_symlinks=False)
+        venv.create(folder / "python", symlinks=True)
+        (packages,) = (folder / "python").glob("lib/python*/site-packages")
+        ours = [path for path in sys.path if path.endswith("-packages")]
+        (packages / "copy.pth").write_text("\n".join([str(self.tree), *ours]) + "\n", encoding="utf-8")
+
+    @contextmanager
+    def seeded(self, fault: Fault) -> Iterator[None]:
+        """With a fault in it for a while."""
+        sound = {path: path.read_text(encoding="utf-8") for path in {self.tree / one.module for one in fault.places}}
+        try:
+            for place in fault.places:
+                path = self.tree / place.module
+                path.write_text(path.read_text(encoding="utf-8").replace(place.old, place.new), encoding="utf-8")
+            yield
+        finally:
+            for path, text in sound.items():
+                path.write_text(text, encoding="utf-8")
+
+    def tests(self, paths: Sequence[str]) -> tuple[int | None, str]:
+        """Run some tests: the status and what was said. The status is None where they were not done in time."""
+        command = [self.folder / "python" / "bin" / "python", "-m", "pytest", *PYTEST, *paths]
+        environment = {**os.environ, "PYTHONPATH": str(self.tree), "TMPDIR": str(self.temporary)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(
+                command,
+                cwd=self.tree,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            status = None
+            try:
+                status = process.wait(LIMIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                self._end(process)
+            said.seek(0)
+            return status, said.read().decode("utf-8", "replace")
+
+    def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        """End pytest first, so that its tests end what they have started; then all that a fault let live."""
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(FAREWELL_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        folder = str(self.folder)
+        for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+            if not name.isdecimal() or int(name) == os.getpid():
+                continue
+            try:
+                environment = Path(f"/proc/{name}/environ").read_bytes()
+                if folder.encode() in environment or os.readlink(f"/proc/{name}/cwd").startswith(folder):
+                    os.kill(int(name), signal.SIGKILL)
+            except OSError:
+                continue  # it has gone, or is another user's
+
+
+# -- a run --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a fault: `caught`, `hung` or `missed`; the test that failed first, and the seconds."""
+
+    fault: Fault
+    word: str
+    seconds: float
+    test: str = ""
+
+    def __str__(self) -> str:
+        return "\t".join((self.word, f"{self.seconds:.1f}", self.fault.area, self.fault.name, self.test))
+
+
+def attempt(fault: Fault, copy: Copy, most: int) -> Verdict:
+    """Run the tests over the copy with the fault, `most` rounds of them."""
+    began = time.monotonic()
+    with copy.seeded(fault):
+        for paths in rounds(fault.area, most):
+            status, said = copy.tests(paths)
+            if status != 0:
+                word = "hung" if status is None else "caught"
+                return Verdict(fault, word, time.monotonic() - began, first_failure(said))
+    return Verdict(fault, "missed", time.monotonic() - began)
+
+
+def first_failure(said: str) -> str:
+    """The first test that failed; of a run that could not begin, its last line."""
+    if found := re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE):
+        return found[1]
+    lines = [line for line in said.splitlines() if line.strip()]
+    return lines[-1][:120] if lines else ""
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="faults or areas; else all")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="1: the tests of the fault's area, 2: all")
+    parser.add_argument("--out", default=os.devnull, help="a file for the verdicts, a line each")
+    parser.add_argument("--list", action="store_true", help="say the names")
+    parser.add_argument("--check", action="store_true", help="only see whether every fault fits the code")
+    parser.add_argument("--sound", action="store_true", help="run the tests over a copy without a fault")
+    asked = parser.parse_args()
+    faults = read_faults()
+    if unknown := set(asked.names) - {one.name for one in faults} - set(AREAS):
+        parser.error(f"there is no fault and no area {', '.join(sorted(unknown))}")
+    faults = [one for one in faults if not asked.names or one.name in asked.names or one.area in asked.names]
+    if asked.list:
+        say(*(f"{one.area}\t{one.name}" for one in faults))
+        return 0
+    if wrong := mistakes(faults):
+        say(*wrong)
+        return 1
+    if asked.check:
+        say(f"{len(faults)} faults fit")
+        return 0
+    missed = 0
+    with tempfile.TemporaryDirectory(prefix="faults-") as name, open(asked.out, "a", encoding="utf-8") as file:
+        copy = Copy(Path(name).resolve())
+        if asked.sound:
+            verdict = attempt(SOUND, copy, asked.rounds)
+            say("sound" if verdict.word == "missed" else str(verdict))
+            return int(verdict.word != "missed")
+        for fault in faults:
+            verdict = attempt(fault, copy, asked.rounds)
+            missed += verdict.word == "missed"
+            say(str(verdict))
+            file.write(f"{verdict}\n")
+            file.flush()
+    say(f"{len(faults) - missed} of {len(faults)} faults were noticed")
+    return int(missed > 0)
+
+
+def say(*lines: str) -> None:
+    """Lines for whoever waits."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

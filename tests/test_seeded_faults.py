@@ -1,0 +1,18 @@
+"""The list of faults that the tests are tried on (`seeded_faults.py`)."""
+
+import dataclasses
+
+from seeded_faults import mistakes, read_faults
+
+
+def test_every_seeded_fault_still_fits_the_code():
+    """Who moves the code moves the faults with it; a fault that fits nowhere tests nothing."""
+    faults = read_faults()
+    assert len(faults) >= 120
+    assert mistakes(faults) == []
+
+
+def test_a_fault_that_fits_no_longer_is_named():
+    fault = read_faults()[0]
+    moved = dataclasses.replace(fault, places=(dataclasses.replace(fault.places[0], old="what never stood there"),))
+    assert [said.startswith(f"{fault.name}: ") for said in mistakes([moved])] == [True]
