@@ -68,6 +68,13 @@ def test_what_is_handed_over_comes_out_in_its_order(record):
     assert records[-1].fact == {"child": 1, "code": 3, "signal": None}
 
 
+def test_a_secret_among_the_arguments_of_a_child_is_not_recorded(record):
+    recorder = record()
+    recorder.child(["vendor", "--api-key", "correct horse"], "/home/user")
+    assert recorder.close()
+    assert b"correct horse" not in record.path.read_bytes()
+
+
 def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(record):
     recorder = record(lambda file, data: os.write(file, data[:7]))
     recorder.stream("o", b"line\n" * 200)

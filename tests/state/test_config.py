@@ -55,6 +55,12 @@ def test_every_key_of_the_file_is_read(box):
     )
 
 
+def test_a_vendors_own_timeout_goes_before_the_one_for_all(box):
+    box.settings("idle_timeout = 900\n[vendors.qwen]\ntimeouts = {idle = 3}")
+    settings = loaded(box)
+    assert [settings.timeout("idle_timeout", vendor) for vendor in ("qwen", "pi")] == [3, 900]
+
+
 def test_keys_of_later_chapters_are_known(box):
     box.settings('record = "/tmp/casts/"\nrecord_strict = true\nmax_line_bytes = 100000\nidle_timeout = 900.5\n')
     assert loaded(box).vendor == ()

@@ -36,6 +36,12 @@ def said(verbs, partial: bool = False) -> list[dict]:
     return [strip(line) for line in stage.lines()]
 
 
+def test_a_line_that_is_made_whole_is_cut_where_it_would_be_too_long():
+    pen = ClaudePen(STABLE_IDENTITY, limit=20_000)
+    pen.init(STABLE_SESSION, {"cwd": "/" + "x" * 50_000})
+    assert len(pen.take()) <= 20_000
+
+
 def message(block: dict, identity: str = "msg_00000000000040008000000001", usage: dict = NONE) -> dict:
     return {
         "type": "assistant",

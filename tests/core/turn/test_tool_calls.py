@@ -414,6 +414,13 @@ def test_a_question_behind_the_end_is_refused():
     assert ask(stage).refusal == "The turn is over."
 
 
+def test_a_question_that_waits_when_the_turn_ends_is_refused():
+    stage = started()
+    ask(stage)
+    ended(stage)
+    assert [asked.refusal for asked in stage.turn.asked] == ["The turn is over."]
+
+
 def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
     hidden = started(policy=Policy(hidden=["Bash"]))
     assert "hidden" in ask(hidden).refusal and hidden.brief() == []

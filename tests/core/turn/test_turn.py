@@ -5,6 +5,7 @@ from support import STABLE_SESSION, Stage, brief, check_turns
 
 from shim.core.claude.policy import Policy
 from shim.core.claude.usage import MODELS, NO_USAGE, OTHER_MODELS, usage
+from shim.core.reading.account import Account
 from shim.core.turn.outcome import Exit
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
@@ -403,6 +404,13 @@ def test_an_outcome_belongs_to_its_turn():
     stage.turn.say("fine")
     stage.turn.ended()
     assert not stage.result()["is_error"]
+
+
+def test_a_tool_id_of_the_older_half_that_is_remembered_is_not_used_again():
+    conversation = Stage().turn.conversation
+    assert conversation.claim("t", Account()) == "t"
+    conversation.forget()
+    assert conversation.claim("t", Account()) == "t~2"
 
 
 def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():

@@ -174,6 +174,19 @@ def test_a_cast_in_which_nothing_was_said_has_its_one_step(tmp_path):
     assert step["source"] == "system"
 
 
+def test_a_context_that_was_shortened_is_a_step(tmp_path):
+    shortened = {"type": "system", "subtype": "compact_boundary", "compact_metadata": {"trigger": "auto"}}
+    found = trajectory(tmp_path, session((0.5, init()), (1.0, shortened), (2.0, result())))
+    (extra,) = [step["extra"] for step in found["steps"] if step["source"] == "system"]
+    assert extra == {"compact_metadata": {"trigger": "auto"}}
+
+
+def test_a_turn_that_failed_at_the_models_api_is_a_step_though_its_subtype_is_success(tmp_path):
+    ended = result(is_error=True, subtype="success", result="no key", shim={"cause": "auth"})
+    steps = trajectory(tmp_path, session((0.5, init()), (1.0, ended)))["steps"]
+    assert [step["message"] for step in steps if step["source"] == "system"] == ["the turn failed: auth"]
+
+
 def test_times_are_left_out_where_nobody_knows_when_it_began(tmp_path):
     found = trajectory(tmp_path, cast_of_case(case("pi/1.5.2-bash"), started="yesterday"))
     assert not any("timestamp" in step for step in found["steps"])
