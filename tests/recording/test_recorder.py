@@ -75,6 +75,14 @@ def test_a_secret_among_the_arguments_of_a_child_is_not_recorded(record):
     assert b"correct horse" not in record.path.read_bytes()
 
 
+def test_many_small_chunks_do_not_make_a_recording_larger_than_its_limit(record):
+    recorder = record(most=2000)
+    for _ in range(100):
+        recorder.stream("O", b"x" * 99 + b"\n")
+    recorder.close()
+    assert record.path.stat().st_size < 4000  # the limit, one chunk, and the last lines
+
+
 def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(record):
     recorder = record(lambda file, data: os.write(file, data[:7]))
     recorder.stream("o", b"line\n" * 200)

@@ -45,6 +45,11 @@ def test_a_reply_waits_for_the_results_of_its_calls():
     assert [(each.call, each.outcome) for each in reply.calls] == [("a", "failed"), ("b", "ok")]
 
 
+def test_a_reply_waits_for_its_results_though_the_next_one_has_begun():
+    items, _ = traced(init(), assistant("m1", call("a")), assistant("m2", text("so")))
+    assert replies(items) == []
+
+
 def test_a_result_answers_what_is_open():
     items, _ = traced(init(), assistant("m1", call("a")), result())
     assert [each.outcome for each in replies(items)[0].calls] == ["unanswered"]

@@ -296,6 +296,11 @@ def test_a_state_directory_that_is_a_file_must_be_fixed(machine, doctor):
     assert doctor()[0] == 1
 
 
+def test_a_state_directory_that_takes_no_file_is_a_problem(machine, doctor, monkeypatch):
+    monkeypatch.setattr("shim.commands.doctor.machine.write_file", lambda *_: False)
+    assert said(doctor()[1], "nothing can be written to")[0] == "problem"
+
+
 def test_a_good_state_directory_is_left_as_it_was(machine, doctor):
     _, report = doctor()
     assert said(report, "which only you may enter")[0] == "ok"

@@ -36,6 +36,13 @@ def said(verbs, partial: bool = False) -> list[dict]:
     return [strip(line) for line in stage.lines()]
 
 
+def test_the_last_result_is_its_line_without_the_terminator():
+    pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["dollar"])
+    pen.adopt_session(STABLE_SESSION)
+    pen.result({"subtype": "success"})
+    assert pen.take() == pen.last_result + b"$\n"
+
+
 def test_a_line_that_is_made_whole_is_cut_where_it_would_be_too_long():
     pen = ClaudePen(STABLE_IDENTITY, limit=20_000)
     pen.init(STABLE_SESSION, {"cwd": "/" + "x" * 50_000})

@@ -15,6 +15,8 @@ from shim.commands.cast.summaries import run_of
 from shim.core.cast.records import CastError
 from shim.story.export import atif as export_atif
 from shim.story.export import ndjson as export_ndjson
+from shim.story.export.sheets import Exported
+from shim.story.steps import Change, Step
 from shim.vendors import VENDORS
 from tests.story.export.test_export_otel import spans_of
 
@@ -103,3 +105,10 @@ def _places(value):
         yield value, key
         if isinstance(item, dict | list):
             yield from _places(item)
+
+
+def test_every_step_without_room_is_counted():
+    found = Exported(room=0)
+    for number in range(3):
+        found.change(0.0, Change("begin", Step(number, "note", 0.0)))
+    assert (found.sheets, found.left_out) == ([], 3)
