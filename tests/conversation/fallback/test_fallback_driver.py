@@ -49,6 +49,7 @@ class Vendor(ChildDriver):
     def __init__(self, launcher, output, words=""):
         super().__init__(launcher, output)
         self._words = words
+        self.fails = False  # behind its words
         self.turns = 0
         self.leaving = anyio.Event()
         self.left = anyio.Event()
@@ -58,7 +59,10 @@ class Vendor(ChildDriver):
         self.pump = self.launcher.turns.pump(self.pump)
         if self._words:
             self.pump.turn.say(self._words)
-            self.pump.turn.ended()
+            if self.fails:
+                self.pump.turn.failed("the disk is full")
+            else:
+                self.pump.turn.ended()
         else:
             self.pump.stop("nobody is logged in", "auth")
         await self._say_end(*self.pump.finish())
@@ -110,6 +114,17 @@ async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
     said, _ = two.driver.pump.close(None)
     (turn,) = check_turns(said, False)
     assert result_of(turn)["shim"]["cause"] == "signal"
+
+
+@pytest.mark.anyio
+async def test_a_vendor_that_has_spoken_keeps_the_conversation_though_its_turn_failed():
+    two = listed()
+    two.bee.fails = True
+    two.ant.left.set()
+    with anyio.fail_after(PATIENCE):
+        for words in ("hi", "go on"):
+            await two.driver.turn(Message(words))
+    assert (two.ant.turns, two.bee.turns) == (1, 2)
 
 
 @pytest.mark.anyio
