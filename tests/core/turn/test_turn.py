@@ -413,6 +413,17 @@ def test_a_tool_id_of_the_older_half_that_is_remembered_is_not_used_again():
     assert conversation.claim("t", Account()) == "t~2"
 
 
+def test_a_conversation_keeps_its_session_id_though_the_vendors_changes():
+    stage = Stage()
+    stage.turn.started(session_id=UUID)
+    stage.turn.ended()
+    stage.turn.finish()
+    stage.lines()
+    stage.turn = stage.turn.next()
+    stage.turn.started(session_id=OTHER)
+    assert init_of(stage)["session_id"] == UUID
+
+
 def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():
     stage = Stage()
     stage.turn.tool_use("t", "Bash", {})
