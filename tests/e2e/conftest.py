@@ -95,6 +95,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         TABLES[-1].note(*cell, report)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share what is slow to make run in one worker (`--dist loadgroup`)."""
     for item in items:

@@ -118,9 +118,7 @@ def seen(place: Place) -> Seen:
 
     def look(client: SdkClient) -> dict[str, Line]:
         if client.name not in known:
-            own = [
-                run for number, run in enumerate(runs) if sweeps.full or (number + SDKS.index(client)) % len(SDKS) == 0
-            ]
+            own = [run for number, run in enumerate(runs) if sweeps.full or in_turn(number, client)]
             start = {"claude": str(place.claude), "cwd": str(place.folder), "partial": True, "asks": False}
             start |= {"runs": own, "at_once": AT_ONCE, "seconds": patience()}
             file = folder / "start.json"
