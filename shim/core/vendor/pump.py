@@ -44,6 +44,7 @@ class Pump:
         self.translation = translation
         self.known = known
         self._saves_late = saves_late
+        self._turn = translation.turn  # the one that `_stage` is about
         self._stage = Stage.RUNNING
         self._timeout = ""
 
@@ -221,6 +222,8 @@ class Pump:
     def _commands(self) -> Commands:
         """What the Turn wants done, and what has changed since the last time."""
         translation, turn = self.translation, self.translation.turn
+        if turn is not self._turn:  # the child began another one by itself, and may have ended it already
+            self._turn, self._stage = turn, Stage.RUNNING
         if translation.finished:
             stage = Stage.FINISHED
         elif turn.settled:

@@ -179,3 +179,11 @@ def test_a_turn_that_is_stalled_names_the_calls_that_are_open():
     fed(pump, "hello", "call")
     pump.stall("toy said nothing")
     assert b"toy said nothing while these calls were open: Bash" in pump.close(None)[0]
+
+
+def test_a_turn_that_the_child_began_by_itself_has_stages_of_its_own():
+    """Both turns end in their chunk, as those of a recording do that is played at once."""
+    pump = pumping()
+    assert Stage.FINISHED in fed(pump, "hello", "settle", "finish")
+    pump.translation.begin()
+    assert Stage.FINISHED in fed(pump, "say", "settle", "finish")
