@@ -55,9 +55,6 @@ class Run:
         self._signals.started = True
         started = self._start(prompt)
         try:
-            from shim.process import strays
-
-            strays.adopt()
             import anyio
 
             from shim.conversation.drivers.child_per_turn import ChildPerTurn
@@ -96,9 +93,6 @@ class Run:
             recorder = self._launcher.recorder
             source = Source(limit=self._launcher.setup.settings.max_inbound_bytes, recorder=recorder)
             _answer_at_once(control, source, recorder)
-        from shim.process import strays
-
-        strays.adopt()
         import anyio
 
         from shim.conversation.drivers.child_per_conversation import ChildPerConversation
@@ -166,9 +160,6 @@ class Run:
             raise
 
     def _pass_through(self, started: "Started") -> int:
-        from shim.process import strays
-
-        strays.adopt()
         import anyio
 
         from shim.channels.stdin import Source

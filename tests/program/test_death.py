@@ -331,6 +331,18 @@ def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
     assert lifeline.gone()
 
 
+def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
+    """A shell gets that far in a few milliseconds: nobody else may have become the parent of its orphans by then."""
+    lifeline = box.lifeline()
+    server = f"exec 9>{lifeline.path}; echo daemon $$ >&9; exec sleep 60 0<&- 1>&- 2>&-"
+    child = box.program("vendor", f"(setsid sh -c '{server}' &)\nexec sleep 60\n")
+    with box.running(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
+        lifeline.wait_for("daemon")
+        running.signal(signal.SIGTERM)
+        assert running.status() == 143
+    assert lifeline.gone()
+
+
 @pytest.mark.parametrize("own_session", [False, True])
 @pytest.mark.parametrize(("say", "cause"), [(ANSWER, "clean"), (TALKING, "truncated")], ids=["after its result", "cut"])
 def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts(box, own_session, say, cause):

@@ -8,6 +8,7 @@ from shim.conversation.drivers.setup import AnswerSchema, Keeper, Setup, Standin
 from shim.core.errors import FrontendError, ShimError, Tried
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.vendor.vendor import Launch, Request, Vendor
+from shim.process import strays
 from shim.process.environment import child_environment, extra_arguments, launch_environment
 from shim.process.find_program import find_launcher, find_program, unheard
 from shim.process.spawn import Started, spawn
@@ -176,6 +177,7 @@ class Launcher:
         command = [*self._program.command, *launch.arguments, *added]
         environment = launch_environment(self._child_environment, launch, setup.own)
         feed = self.standing.listens or launch.pipe or bool(launch.stdin)
+        strays.adopt()  # before the child can leave an orphan to somebody else
         process = spawn(command, environment, setup.cwd, feed=feed, files=launch.files)
         self.standing.started = True
         setup.log("child started", vendor=vendor.name, program=command[0], arguments=len(command))
