@@ -4,7 +4,19 @@ import json
 
 from shim.conform.process import Object, Run, answer_to
 from shim.conform.runs import DENIAL, MESSAGES, REQUESTS, UNKNOWN_SUBTYPE
-from shim.conform.seen import DROP_IN, Book, BrokenError, Seen, Turn, UnseenError, api_failures, turns_of, waited
+from shim.conform.seen import (
+    DROP_IN,
+    Book,
+    BrokenError,
+    Seen,
+    Turn,
+    UnseenError,
+    api_failures,
+    broken_if,
+    turns_of,
+    unseen_if,
+    waited,
+)
 from shim.core.reading.account import counted
 
 INITIALIZE = {
@@ -45,8 +57,7 @@ def _answer(run: Run, subtype: str) -> Object:
 def _body(run: Run, subtype: str) -> Object:
     """The body of the answer to a request. BrokenError if the answer is an error."""
     response = _answer(run, subtype)
-    if response.get("subtype") != "success":
-        raise BrokenError(f"{subtype} was answered with an error", run, response)
+    broken_if(response.get("subtype") != "success", f"{subtype} was answered with an error", run, response)
     body = response.get("response")
     return body if isinstance(body, dict) else {}
 
@@ -63,8 +74,7 @@ def _initialize_at_any_time(seen: Seen) -> str:
     for name in ("control", "queue", "conversation"):
         run = seen.run(name)
         asked = [response for subtype, response in _answers(run) if subtype == "initialize"]
-        if name == "conversation" and len(asked) < 2:
-            raise UnseenError(f"the conversation did not come so far{waited(run)}")
+        unseen_if(name == "conversation" and len(asked) < 2, f"the conversation did not come so far{waited(run)}")
         for response in asked:
             if response is None or response.get("subtype") != "success":
                 raise BrokenError("initialize was not answered", run, response)
@@ -134,13 +144,11 @@ def _arrival(run: Run, what: Object | None) -> float:
 
 def _interrupted(seen: Seen) -> Turn:
     run = seen.run("interrupt")
-    if "interrupted" not in run.marks:
-        raise BrokenError(f"no word of a turn came{waited(run)}", run)
+    broken_if("interrupted" not in run.marks, f"no word of a turn came{waited(run)}", run)
     turn = seen.done("interrupt")
     if turn.result.get("subtype") == "success":
         later = _arrival(run, turn.result) - _arrival(run, run.answer_to("conform_2_interrupt"))
-        if later > IGNORED_SECONDS:
-            raise BrokenError(f"the turn went on for {later:.0f} s to its end", run, turn.result)
+        broken_if(later > IGNORED_SECONDS, f"the turn went on for {later:.0f} s to its end", run, turn.result)
         raise UnseenError("the turn was over before the interrupt; a longer --long-prompt may help")
     return turn
 
@@ -149,8 +157,7 @@ def _interrupted(seen: Seen) -> Turn:
 def _interrupt(seen: Seen) -> str:
     turn = _interrupted(seen)
     _body(turn.run, "interrupt")
-    if turn.result.get("subtype") != "error_during_execution":
-        raise BrokenError("the result is another", turn.run, turn.result)
+    broken_if(turn.result.get("subtype") != "error_during_execution", "the result is another", turn.run, turn.result)
     if not any("[Request interrupted by user" in json.dumps(line) for line in turn.lines if line.get("type") == "user"):
         raise BrokenError("the line of the interrupt is missing", turn.run, turn.result)
     return "both"
@@ -160,10 +167,8 @@ def _interrupt(seen: Seen) -> str:
 def _life_after_an_interrupt(seen: Seen) -> str:
     _interrupted(seen)
     turn = seen.done("interrupt", 1)
-    if turn in api_failures(seen):
-        raise UnseenError("the request of the next turn failed")
-    if turn.result.get("subtype") != "success":
-        raise BrokenError("the next turn is no success", turn.run, turn.result)
+    unseen_if(turn in api_failures(seen), "the request of the next turn failed")
+    broken_if(turn.result.get("subtype") != "success", "the next turn is no success", turn.run, turn.result)
     return "it was answered"
 
 
@@ -174,8 +179,7 @@ def _set_model(seen: Seen) -> str:
     if not isinstance(model, str):
         raise BrokenError("the answer has no model", run, _answer(run, "set_model"))
     shown = seen.done("conversation", 1).init.get("model")
-    if shown != model:
-        raise BrokenError(f"the answer says {model} and the next init {shown}", run)
+    broken_if(shown != model, f"the answer says {model} and the next init {shown}", run)
     return model
 
 
@@ -188,8 +192,7 @@ def _set_permission_mode(seen: Seen) -> str:
     if _body(run, "set_permission_mode").get("mode") != "acceptEdits":
         raise BrokenError("the answer has another mode", run, response)
     said = [line for line in run.of_type("system") if line.get("subtype") == "status"]
-    if not any(line.get("permissionMode") == "acceptEdits" for line in said):
-        raise BrokenError("no status line says so", run)
+    broken_if(not any(line.get("permissionMode") == "acceptEdits" for line in said), "no status line says so", run)
     if seen.done("conversation", 1).init.get("permissionMode") != "acceptEdits":
         raise BrokenError("the next init shows another", run, seen.done("conversation", 1).init)
     return "acceptEdits"
@@ -199,8 +202,7 @@ def _set_permission_mode(seen: Seen) -> str:
 def _bad_mode(seen: Seen) -> str:
     run = seen.run("control")
     response = _answer(run, "set_permission_mode")
-    if response.get("subtype") != "error":
-        raise BrokenError("it was taken", run, response)
+    broken_if(response.get("subtype") != "error", "it was taken", run, response)
     return str(response.get("error"))
 
 
@@ -214,8 +216,7 @@ def _requests(seen: Seen) -> str:
             continue
         body = _body(run, subtype)
         for key, kind in wanted.items():
-            if not isinstance(body.get(key), kind):
-                raise BrokenError(f"the answer to {subtype} has no {key}", run, body)
+            broken_if(not isinstance(body.get(key), kind), f"the answer to {subtype} has no {key}", run, body)
     return f"{len(REQUESTS)} requests"
 
 
@@ -227,14 +228,17 @@ def _questions(turn: Turn) -> list[Object]:
     return [line for line in asked if line["request"].get("subtype") == "can_use_tool"]
 
 
-def _question(seen: Seen, number: int) -> tuple[Turn, Object]:
-    """The first question of a turn of the run with tools."""
+def _returned(seen: Seen, number: int) -> tuple[Turn, Object]:
+    """The result of the call that was asked about first in a turn of the run with tools."""
     turn = seen.done("tools", number)
     questions = _questions(turn)
     if not questions:
         called = list(turn.blocks("assistant", "tool_use"))
         raise UnseenError("it asked for no permission" + ("" if called else ": no tool was called"))
-    return turn, questions[0]
+    for _, block in turn.blocks("user", "tool_result"):
+        if block.get("tool_use_id") == questions[0]["request"].get("tool_use_id"):
+            return turn, block
+    raise BrokenError("the call has no result", turn.run, questions[0])
 
 
 @BOOK.must(
@@ -261,40 +265,30 @@ def _questions_stand_behind_their_calls(seen: Seen) -> str:
             call = called.get(request.get("tool_use_id"))
             if call is None or call.get("name") != request.get("tool_name"):
                 raise BrokenError("a question in front of its call, or about another", turn.run, line)
-    if not count:
-        raise UnseenError("it asked for no permission")
+    unseen_if(not count, "it asked for no permission")
     return f"{count} questions"
 
 
 @BOOK.must("C9", "A denied call has a result that is an error and says the user's words.")
 def _denied(seen: Seen) -> str:
-    turn, question = _question(seen, 0)
-    identity = question["request"].get("tool_use_id")
-    for _, block in turn.blocks("user", "tool_result"):
-        if block.get("tool_use_id") == identity:
-            if block.get("is_error") is not True or DENIAL not in json.dumps(block.get("content")):
-                raise BrokenError("the result is another", turn.run, block)
-            return "an error with the user's words"
-    raise BrokenError("the denied call has no result", turn.run, question)
+    turn, block = _returned(seen, 0)
+    said = DENIAL in json.dumps(block.get("content"))
+    broken_if(block.get("is_error") is not True or not said, "the result is another", turn.run, block)
+    return "an error with the user's words"
 
 
 @BOOK.must("C9", "An allowed call runs.")
 def _allowed(seen: Seen) -> str:
-    turn, question = _question(seen, 1)
-    identity = question["request"].get("tool_use_id")
-    for _, block in turn.blocks("user", "tool_result"):
-        if block.get("tool_use_id") == identity:
-            if DENIAL in json.dumps(block.get("content")):
-                raise BrokenError("it was denied although it was allowed", turn.run, block)
-            return "it has a result"
-    raise BrokenError("the allowed call has no result", turn.run, question)
+    turn, block = _returned(seen, 1)
+    denied = DENIAL in json.dumps(block.get("content"))
+    broken_if(denied, "it was denied although it was allowed", turn.run, block)
+    return "it has a result"
 
 
 @BOOK.should("C10", "An interrupt takes an open question back with control_cancel_request.")
 def _questions_are_taken_back(seen: Seen) -> str:
     run = seen.run("tools")
-    if "held" not in run.marks:
-        raise UnseenError("no question was open when the turn was interrupted")
+    unseen_if("held" not in run.marks, "no question was open when the turn was interrupted")
     held = [line for line in run.objects if line.get("type") == "control_request"]
     open_one = [line for line in held if line["request"].get("subtype") == "can_use_tool"][-1]
     for line in run.of_type("control_cancel_request"):
@@ -310,8 +304,7 @@ def _hooks(seen: Seen) -> str:
     called = [request.get("callback_id") for request in asked if request.get("subtype") == "hook_callback"]
     if list(turn.blocks("assistant", "tool_use")) and "conform_before" not in called:
         raise BrokenError("PreToolUse was not called", turn.run)
-    if "conform_stop" not in called and not turn.failed:
-        raise BrokenError("Stop was not called", turn.run)
+    broken_if("conform_stop" not in called and not turn.failed, "Stop was not called", turn.run)
     for request in asked:
         if request.get("subtype") == "hook_callback" and "hook_event_name" not in request.get("input", {}):
             raise BrokenError("a call of a hook that does not say which event it is", turn.run, request)
@@ -326,11 +319,9 @@ def _hooks(seen: Seen) -> str:
 )
 def _odd_lines(seen: Seen) -> str:
     run = seen.run("odd-lines")
-    if run.exit is None or run.exit != 0:
-        raise BrokenError(f"exit {run.exit}{waited(run)}", run)
+    broken_if(run.exit is None or run.exit != 0, f"exit {run.exit}{waited(run)}", run)
     _body(run, "initialize")
-    if run.answer_to("conform_last") is None:
-        raise BrokenError("a last line without its newline was not read", run)
+    broken_if(run.answer_to("conform_last") is None, "a last line without its newline was not read", run)
     return "ignored"
 
 
@@ -340,8 +331,7 @@ def _request_without_id(seen: Seen) -> str:
     _body(run, "initialize")
     known = [response for _, response in _answers(run)]
     answers = [value.get("response") for value in run.of_type("control_response")]
-    if not any(answer not in known for answer in answers):
-        raise BrokenError("it was not answered", run)
+    broken_if(not any(answer not in known for answer in answers), "it was not answered", run)
     return "it was answered"
 
 
@@ -351,8 +341,7 @@ def _request_without_id(seen: Seen) -> str:
 def _bad_lines(seen: Seen) -> str:
     for name in ("not-json", "no-message", "no-request"):
         run = seen.run(name)
-        if run.exit != 0:
-            raise BrokenError(f"exit {run.exit}{waited(run)}", run)
+        broken_if(run.exit != 0, f"exit {run.exit}{waited(run)}", run)
         _body(run, "initialize")
     return "it went on behind each"
 
@@ -361,8 +350,7 @@ def _bad_lines(seen: Seen) -> str:
 def _messages(seen: Seen) -> str:
     for number, what in enumerate(("text", "blocks")):
         turn = seen.done("conversation", number)
-        if turn.failed:
-            raise UnseenError(f"the turn of a message of {what} failed")
+        unseen_if(turn.failed, f"the turn of a message of {what} failed")
     return "both were answered"
 
 
@@ -375,8 +363,7 @@ def _replayed(seen: Seen) -> str:
             raise BrokenError(f"the message {identity} was said again {len(said)} times in its turn", run)
         if turn.lines.index(said[0]) < turn.lines.index(turn.init):
             raise BrokenError("it stands before the init of its turn", run, said[0])
-    if not turns_of(run):
-        raise BrokenError(f"there is no turn{waited(run)}", run)
+    broken_if(not turns_of(run), f"there is no turn{waited(run)}", run)
     return "each in its turn"
 
 
@@ -384,8 +371,7 @@ def _replayed(seen: Seen) -> str:
 def _queued(seen: Seen) -> str:
     run = seen.run("queue")
     turns = [turn for turn in turns_of(run) if turn.result and turn.init]
-    if len(turns) != len(MESSAGES):
-        raise BrokenError(f"{len(turns)} turns for {len(MESSAGES)} messages", run)
+    broken_if(len(turns) != len(MESSAGES), f"{len(turns)} turns for {len(MESSAGES)} messages", run)
     order = [line.get("uuid") for line in run.of_type("user") if line.get("isReplay")]
     if [identity for identity in order if identity in MESSAGES] != list(MESSAGES):
         raise BrokenError("they were not taken in their order", run, order)

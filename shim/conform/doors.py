@@ -4,7 +4,19 @@ import json
 import re
 
 from shim.conform.process import Run
-from shim.conform.seen import DROP_IN, Book, BrokenError, Seen, Turn, UnseenError, api_failures, turns_of, waited
+from shim.conform.seen import (
+    DROP_IN,
+    Book,
+    BrokenError,
+    Seen,
+    Turn,
+    UnseenError,
+    api_failures,
+    broken_if,
+    turns_of,
+    unseen_if,
+    waited,
+)
 from shim.core.reading.account import counted
 
 VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+) \(Claude Code\)\n")
@@ -19,34 +31,28 @@ BOOK = Book()
 
 def ended(run: Run) -> Run:
     """A run that ended by itself. BrokenError if we had to end it."""
-    if run.exit is None:
-        raise BrokenError(f"it did not end{waited(run)}", run)
+    broken_if(run.exit is None, f"it did not end{waited(run)}", run)
     return run
 
 
 def refused(run: Run, *texts: str) -> None:
     """A mistake that costs nothing: exit 1, nothing on stdout, and one of these texts on stderr."""
-    if ended(run).exit != 1:
-        raise BrokenError(f"exit {run.exit}, not 1", run)
-    if run.stdout.strip():
-        raise BrokenError("something was printed on stdout", run, run.stdout)
+    broken_if(ended(run).exit != 1, f"exit {run.exit}, not 1", run)
+    broken_if(run.stdout.strip(), "something was printed on stdout", run, run.stdout)
     if texts and not any(text in run.stderr for text in texts):
         raise BrokenError(f"stderr does not say {texts[0]!r}", run)
 
 
 def good(run: Run) -> Run:
     """A run that ended by itself, with success. BrokenError otherwise."""
-    if ended(run).exit != 0:
-        raise BrokenError(f"exit {run.exit}, not 0", run)
+    broken_if(ended(run).exit != 0, f"exit {run.exit}, not 0", run)
     return run
 
 
 def answered(seen: Seen, run: Run) -> Run:
     """A run that printed an answer and ended well. UnseenError if its request to the model failed as in other runs."""
-    if ended(run).exit == 1 and api_failures(seen):
-        raise UnseenError("the requests to its model failed")
-    if not good(run).stdout.strip():
-        raise BrokenError("nothing was printed", run)
+    unseen_if(ended(run).exit == 1 and api_failures(seen), "the requests to its model failed")
+    broken_if(not good(run).stdout.strip(), "nothing was printed", run)
     return run
 
 
@@ -62,8 +68,7 @@ def _version(seen: Seen) -> str:
         said = VERSION.fullmatch(bytes(run.stdout))
         if not said:
             raise BrokenError("that is not a version", run, run.stdout)
-        if int(said[1]) < OLDEST:
-            raise BrokenError("the version is below 2.0.0", run, run.stdout)
+        broken_if(int(said[1]) < OLDEST, "the version is below 2.0.0", run, run.stdout)
     return run.stdout.decode().strip()
 
 
@@ -126,16 +131,14 @@ def _forms_of_values(seen: Seen) -> str:
 @BOOK.must("P5", "A flag that it does not know is ignored.", DROP_IN)
 def _unknown_flag(seen: Seen) -> str:
     run = good(seen.run("unknown-flag"))
-    if not run.of_type("control_response"):
-        raise BrokenError("initialize was not answered", run)
+    broken_if(not run.of_type("control_response"), "initialize was not answered", run)
     return "it went on"
 
 
 @BOOK.must("P6", "A variadic flag swallows the words behind it, so that there is no prompt; one with = does not.")
 def _variadic(seen: Seen) -> str:
     run = ended(seen.run("swallowed"))
-    if run.exit == 0 or run.stdout.strip():
-        raise BrokenError("the word behind --disallowedTools was taken for the prompt", run)
+    broken_if(run.exit == 0 or run.stdout.strip(), "the word behind --disallowedTools was taken for the prompt", run)
     if "text" in seen.runs:
         answered(seen, seen.runs["text"])  # --allowedTools=Read
     return "--disallowedTools Bash PROMPT has no prompt"
@@ -144,8 +147,7 @@ def _variadic(seen: Seen) -> str:
 @BOOK.must("P7", "A positional prompt means nothing beside messages on stdin.")
 def _positional_beside_messages(seen: Seen) -> str:
     run = good(seen.run("eof-positional"))
-    if run.stdout.strip():
-        raise BrokenError("the positional was taken for a message", run)
+    broken_if(run.stdout.strip(), "the positional was taken for a message", run)
     seen.streams()  # a command that never prints anything proves nothing
     return "it was not used"
 
@@ -160,8 +162,7 @@ def _prompt_on_stdin(seen: Seen) -> str:
 def _bad_values(seen: Seen) -> str:
     for run in seen.made("bad-format", "bad-mode"):
         refused(run)
-        if not run.stderr.strip():
-            raise BrokenError("stderr says nothing", run)
+        broken_if(not run.stderr.strip(), "stderr says nothing", run)
     return "--output-format, --permission-mode"
 
 
@@ -197,8 +198,7 @@ def _needs_no_verbose(seen: Seen) -> str:
 @BOOK.must("P15", "The end of stdin without a message is exit 0 and prints nothing.")
 def _nothing_without_a_message(seen: Seen) -> str:
     run = good(seen.run("eof"))
-    if run.stdout.strip():
-        raise BrokenError("something was printed", run, run.stdout)
+    broken_if(run.stdout.strip(), "something was printed", run, run.stdout)
     return "nothing"
 
 
@@ -206,16 +206,14 @@ def _nothing_without_a_message(seen: Seen) -> str:
 def _the_end_of_stdin_waits(seen: Seen) -> str:
     run = ended(seen.run("queue"))
     results = len(run.of_type("result"))
-    if results != 2:
-        raise BrokenError(f"{results} results for 2 messages", run)
+    broken_if(results != 2, f"{results} results for 2 messages", run)
     return "2 messages, 2 results"
 
 
 @BOOK.must("P15", "Until stdin ends the process stays.")
 def _it_stays(seen: Seen) -> str:
     run = seen.run("conversation")
-    if run.over:
-        raise BrokenError(f"it left although stdin was open{waited(run)}", run)
+    broken_if(run.over, f"it left although stdin was open{waited(run)}", run)
     seen.done("conversation", 1)
     return "it was there for the second message"
 
@@ -223,28 +221,24 @@ def _it_stays(seen: Seen) -> str:
 @BOOK.must("P16", f"An idle process ends within {END_SECONDS:.0f} s of the end of stdin.")
 def _it_leaves(seen: Seen) -> str:
     run = seen.run("control")
-    if "idle" not in run.marks:
-        raise UnseenError(f"it did not come so far{waited(run)}")
+    unseen_if("idle" not in run.marks, f"it did not come so far{waited(run)}")
     ended(run)
     took = (run.ended_at or 0) - (run.closed_at or 0)
-    if took > END_SECONDS:
-        raise BrokenError(f"it took {took:.1f} s", run)
+    broken_if(took > END_SECONDS, f"it took {took:.1f} s", run)
     return f"{took:.2f} s"
 
 
 @BOOK.should("P20", "Beside a prompt, a stdin that is open and silent holds nothing up for ever.")
 def _silent_stdin(seen: Seen) -> str:
     run = ended(seen.run("json-verbose"))
-    if not run.stdout.strip():
-        raise BrokenError("nothing was printed", run)
+    broken_if(not run.stdout.strip(), "nothing was printed", run)
     return f"it ended after {run.ended_at or 0:.1f} s"
 
 
 @BOOK.should("P19", "A reader that leaves is no crash.")
 def _nobody_reads(seen: Seen) -> str:
     run = ended(seen.run("nobody-reads"))
-    if (run.exit or 0) < 0 or "Traceback" in run.stderr:
-        raise BrokenError("it crashed", run)
+    broken_if((run.exit or 0) < 0 or "Traceback" in run.stderr, "it crashed", run)
     return f"exit {run.exit}"
 
 
@@ -255,8 +249,7 @@ def _last_results(seen: Seen) -> list[Turn]:
     """The last turn of each run that ended by itself."""
     made = [run for run in seen.runs.values() if run.exit is not None and not run.signalled]
     found = [turns_of(run)[-1] for run in made if run.name != "nobody-reads" and run.of_type("result")]
-    if not found:
-        raise UnseenError("no run ended with a result")
+    unseen_if(not found, "no run ended with a result")
     return found
 
 
@@ -264,10 +257,8 @@ def _last_results(seen: Seen) -> list[Turn]:
 def _errors_exit_1(seen: Seen) -> str:
     failed = [turn for turn in _last_results(seen) if turn.failed]
     for turn in failed:
-        if turn.run.exit != 1:
-            raise BrokenError(f"an error result and exit {turn.run.exit}", turn.run, turn.result)
-    if not failed:
-        raise UnseenError("no run ended with an error")
+        broken_if(turn.run.exit != 1, f"an error result and exit {turn.run.exit}", turn.run, turn.result)
+    unseen_if(not failed, "no run ended with an error")
     return counted(len(failed), "run")
 
 
@@ -275,18 +266,15 @@ def _errors_exit_1(seen: Seen) -> str:
 def _good_results_exit_0(seen: Seen) -> str:
     good = [turn for turn in _last_results(seen) if turn.result.get("is_error") is False]
     for turn in good:
-        if turn.run.exit != 0:
-            raise BrokenError(f"a good result and exit {turn.run.exit}", turn.run, turn.result)
-    if not good:
-        raise UnseenError("no run ended well")
+        broken_if(turn.run.exit != 0, f"a good result and exit {turn.run.exit}", turn.run, turn.result)
+    unseen_if(not good, "no run ended well")
     return counted(len(good), "run")
 
 
 def _under_way(seen: Seen, name: str) -> Run:
     """A run that got a signal in the middle of its turn. UnseenError if the turn was over before."""
     run = seen.run(name)
-    if "signalled" not in run.marks:
-        raise BrokenError(f"no word of a turn came{waited(run)}", run)
+    broken_if("signalled" not in run.marks, f"no word of a turn came{waited(run)}", run)
     before = [line.value for line in run.lines[: run.marks["signalled"]] if isinstance(line.value, dict)]
     if any(value.get("type") == "result" for value in before):
         raise UnseenError("the turn was over before the signal; a longer --long-prompt may help")
@@ -306,8 +294,7 @@ def _sigterm(seen: Seen) -> str:
 @BOOK.must("P13", "SIGINT in a turn is exit 0.")
 def _sigint(seen: Seen) -> str:
     run = _under_way(seen, "sigint")
-    if run.exit != 0:
-        raise BrokenError(f"exit {run.exit}", run)
+    broken_if(run.exit != 0, f"exit {run.exit}", run)
     return "exit 0"
 
 
@@ -315,8 +302,7 @@ def _sigint(seen: Seen) -> str:
 def _sigint_says_so(seen: Seen) -> str:
     run = _under_way(seen, "sigint")
     results = run.of_type("result")
-    if not results:
-        raise BrokenError("there is no result", run)
+    broken_if(not results, "there is no result", run)
     if results[-1].get("subtype") != "error_during_execution":
         raise BrokenError("the result is another", run, results[-1])
     if not any("[Request interrupted by user" in json.dumps(line) for line in run.of_type("user")):
@@ -327,8 +313,6 @@ def _sigint_says_so(seen: Seen) -> str:
 @BOOK.must("P18", "What it started for a turn is gone when a SIGTERM has ended it.")
 def _nothing_survives(seen: Seen) -> str:
     run = _under_way(seen, "sigterm")
-    if not run.below:
-        raise UnseenError("it had started no other process, or this system does not tell")
-    if run.survivors:
-        raise BrokenError(f"{run.survivors} of the {run.below} processes below it live on", run)
+    unseen_if(not run.below, "it had started no other process, or this system does not tell")
+    broken_if(run.survivors, f"{run.survivors} of the {run.below} processes below it live on", run)
     return f"{run.below} processes"

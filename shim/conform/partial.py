@@ -3,7 +3,7 @@
 import json
 
 from shim.conform.process import Object
-from shim.conform.seen import Book, BrokenError, Seen, Turn, UnseenError, blocks_of
+from shim.conform.seen import Book, BrokenError, Seen, Turn, blocks_of, broken_if, unseen_if
 from shim.core.reading.account import counted
 
 BOOK = Book()
@@ -17,8 +17,7 @@ def _event(line: Object) -> Object:
 def _streamed(seen: Seen) -> list[Turn]:
     """The turns with partial messages. UnseenError when there is none."""
     turns = [turn for turn in seen.turns() if "--include-partial-messages" in turn.run.argv]
-    if not turns:
-        raise UnseenError("no turn with partial messages")
+    unseen_if(not turns, "no turn with partial messages")
     return turns
 
 
@@ -27,10 +26,9 @@ def _partial_grammar(seen: Seen) -> str:
     turns = [turn for turn in _streamed(seen) if turn.result]
     replies = sum(_check_grammar(turn) for turn in turns)
     if not replies:
-        turn = next((turn for turn in turns if not turn.failed), None)
-        if turn is None:
-            raise UnseenError("no turn with partial messages came to its end")
-        raise BrokenError("no reply was streamed", turn.run)
+        good = [turn for turn in turns if not turn.failed]
+        unseen_if(not good, "no turn with partial messages came to its end")
+        raise BrokenError("no reply was streamed", good[0].run)
     return f"{replies} replies in {len(turns)} turns"
 
 
@@ -50,25 +48,21 @@ def _check_grammar(turn: Turn) -> int:
         event = _event(line)
         kind = event.get("type")
         if kind == "message_start":
-            if reply:
-                raise BrokenError("a message_start inside a reply", turn.run, line)
+            broken_if(reply, "a message_start inside a reply", turn.run, line)
             reply, count = str(event["message"].get("id")), count + 1
         elif not reply:
             raise BrokenError(f"a {kind} outside of a reply", turn.run, line)
         elif kind == "content_block_start":
-            if opened is not None:
-                raise BrokenError("a block inside another", turn.run, line)
+            broken_if(opened is not None, "a block inside another", turn.run, line)
             opened, said = event.get("index"), False
         elif kind in ("content_block_delta", "content_block_stop"):
             if opened is None or event.get("index") != opened:
                 raise BrokenError(f"a {kind} of a block that is not open", turn.run, line)
             if kind == "content_block_stop":
-                if not said:
-                    raise BrokenError("a block ends before its assistant line", turn.run, line)
+                broken_if(not said, "a block ends before its assistant line", turn.run, line)
                 opened = None
         elif kind == "message_stop":
-            if opened is not None:
-                raise BrokenError("a reply ends with a block open", turn.run, line)
+            broken_if(opened is not None, "a reply ends with a block open", turn.run, line)
             reply = ""
         elif kind == "message_delta" and opened is not None:
             raise BrokenError("a message_delta with a block open", turn.run, line)
@@ -80,8 +74,7 @@ def _check_grammar(turn: Turn) -> int:
 @BOOK.must("S12", "Without --include-partial-messages there is no stream_event.")
 def _no_partial_unasked(seen: Seen) -> str:
     runs = [run for run in seen.streams() if "--include-partial-messages" not in run.argv]
-    if not runs:
-        raise UnseenError("no stream without partial messages")
+    unseen_if(not runs, "no stream without partial messages")
     for run in runs:
         for line in run.of_type("stream_event"):
             raise BrokenError("a stream_event that nobody asked for", run, line)
@@ -103,8 +96,7 @@ def _partial_fields(seen: Seen) -> str:
                 raise BrokenError("a message_start without usage", turn.run, line)
             if event["type"] == "message_delta" and not isinstance(event["usage"].get("output_tokens"), int):
                 raise BrokenError("a message_delta without usage.output_tokens", turn.run, line)
-    if not count:
-        raise UnseenError("no reply was streamed")
+    unseen_if(not count, "no reply was streamed")
     return counted(count, "event")
 
 
@@ -125,11 +117,9 @@ def _deltas_add_up(seen: Seen) -> str:
             elif line.get("type") == "assistant" and found:
                 for block in blocks_of(line):
                     count += 1
-                    if not _same(text, block):
-                        raise BrokenError("the deltas say something else than the line", turn.run, line)
+                    broken_if(not _same(text, block), "the deltas say something else than the line", turn.run, line)
                 found = False
-    if not count:
-        raise UnseenError("no block was streamed")
+    unseen_if(not count, "no block was streamed")
     return f"{count} blocks"
 
 

@@ -1,7 +1,8 @@
 """What the rules of conformance look at, and what a rule is: an id of the contract, a sentence, a check.
 
 A check reads the runs and gives back what it saw, in a few words. It raises `BrokenError` when the rule is broken and
-`UnseenError` when these runs do not show it: a rule about calls says nothing of a model that called nothing.
+`UnseenError` when these runs do not show it: a rule about calls says nothing of a model that called nothing. Most
+checks do so by `broken_if` and `unseen_if`.
 """
 
 import json
@@ -14,10 +15,12 @@ from shim.conform.process import Object, Run
 from shim.core.reading.account import printable
 
 EVIDENCE_CHARACTERS = 400  # of the bytes sent and received that a table shows
-MUST: Literal["MUST"] = "MUST"
-SHOULD: Literal["SHOULD"] = "SHOULD"
-BOTH: Literal["both"] = "both"
-DROP_IN: Literal["drop-in"] = "drop-in"  # the real claude does it differently, on purpose or not
+Level = Literal["MUST", "SHOULD"]
+MUST: Level = "MUST"
+SHOULD: Level = "SHOULD"
+Applies = Literal["both", "drop-in"]
+BOTH: Applies = "both"
+DROP_IN: Applies = "drop-in"  # the real claude does it differently, on purpose or not
 
 CONVERSATION = frozenset(("assistant", "user", "stream_event", "result"))
 
@@ -33,6 +36,18 @@ class BrokenError(Exception):
         super().__init__(found)
         self.run = run
         self.came = came
+
+
+def broken_if(condition: object, found: str, run: Run | None = None, came: object = None) -> None:
+    """BrokenError where the condition holds."""
+    if condition:
+        raise BrokenError(found, run, came)
+
+
+def unseen_if(condition: object, why: str) -> None:
+    """UnseenError where the condition holds."""
+    if condition:
+        raise UnseenError(why)
 
 
 @dataclass(frozen=True)
@@ -170,16 +185,19 @@ def api_failures(seen: Seen) -> list[Turn]:
     return [turn for turn in turns if turn.failed and turn.result.get("subtype") == "success"]
 
 
+Check = Callable[[Seen], str]
+
+
 @dataclass(frozen=True)
 class Rule:
     """A rule of the contract: its id there, whom it binds, one sentence, and the check."""
 
     id: str
-    level: Literal["MUST", "SHOULD"]
-    applies: Literal["both", "drop-in"]
+    level: Level
+    applies: Applies
     name: str
     says: str
-    check: Callable[[Seen], str]
+    check: Check
 
 
 class Book:
@@ -188,27 +206,19 @@ class Book:
     def __init__(self) -> None:
         self.rules: list[Rule] = []
 
-    def must(
-        self, identity: str, says: str, applies: Literal["both", "drop-in"] = BOTH
-    ) -> Callable[[Callable[[Seen], str]], Callable[[Seen], str]]:
+    def must(self, identity: str, says: str, applies: Applies = BOTH, level: Level = MUST) -> Callable[[Check], Check]:
         """Enter a rule that a command has to keep."""
-        return self._enter(identity, MUST, says, applies)
 
-    def should(
-        self, identity: str, says: str, applies: Literal["both", "drop-in"] = BOTH
-    ) -> Callable[[Callable[[Seen], str]], Callable[[Seen], str]]:
-        """Enter a rule that a command should keep."""
-        return self._enter(identity, SHOULD, says, applies)
-
-    def _enter(
-        self, identity: str, level: Literal["MUST", "SHOULD"], says: str, applies: Literal["both", "drop-in"]
-    ) -> Callable[[Callable[[Seen], str]], Callable[[Seen], str]]:
-        def entered(check: Callable[[Seen], str]) -> Callable[[Seen], str]:
+        def entered(check: Check) -> Check:
             name = check.__name__.strip("_").replace("_", "-")
             self.rules.append(Rule(identity, level, applies, name, says, check))
             return check
 
         return entered
+
+    def should(self, identity: str, says: str, applies: Applies = BOTH) -> Callable[[Check], Check]:
+        """Enter a rule that a command should keep."""
+        return self.must(identity, says, applies, SHOULD)
 
 
 @dataclass(frozen=True)

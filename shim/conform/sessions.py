@@ -3,7 +3,7 @@
 from shim.conform.doors import answered, ended, refused
 from shim.conform.process import Run
 from shim.conform.runs import NOBODY
-from shim.conform.seen import Book, BrokenError, Seen, UnseenError
+from shim.conform.seen import Book, BrokenError, Seen, broken_if, unseen_if
 from shim.core.reading.account import counted
 
 LIMIT = "Reached maximum number of turns (1)"
@@ -17,8 +17,7 @@ BOOK = Book()
 @BOOK.must("F1", "Text, the default, is the text of the result and a newline.")
 def _text(seen: Seen) -> str:
     run = answered(seen, seen.run("text"))
-    if not run.stdout.endswith(b"\n"):
-        raise BrokenError("that is no text with a newline", run, run.stdout)
+    broken_if(not run.stdout.endswith(b"\n"), "that is no text with a newline", run, run.stdout)
     if any(isinstance(line.value, dict) and "type" in line.value for line in run.lines):
         raise BrokenError("that is a stream", run, run.stdout)
     return f"{len(run.stdout)} bytes"
@@ -97,13 +96,11 @@ def _unknown_session(seen: Seen) -> str:
     for run in seen.made("unknown-stream", "unknown-sdk"):
         ended(run)
         results = run.of_type("result")
-        if len(results) != 1 or run.of_type("system", "assistant", "user"):
-            raise BrokenError("that is not one result", run)
+        broken_if(len(results) != 1 or run.of_type("system", "assistant", "user"), "that is not one result", run)
         facts = {"subtype": "error_during_execution", "is_error": True, "session_id": NOBODY, "num_turns": 0}
         if not facts.items() <= results[0].items() or wanted not in results[0].get("errors", ()):
             raise BrokenError("the result says something else", run, results[0])
-        if run.exit != 1 or wanted not in run.stderr:
-            raise BrokenError(f"exit {run.exit}, or stderr does not say so", run)
+        broken_if(run.exit != 1 or wanted not in run.stderr, f"exit {run.exit}, or stderr does not say so", run)
     return wanted
 
 
@@ -123,8 +120,7 @@ def _tools(seen: Seen) -> str:
     run, before = seen.run("json-verbose"), seen.done("session").init.get("tools", [])
     events = run.lines[0].value if run.lines else None
     inits = [event for event in events if event.get("subtype") == "init"] if isinstance(events, list) else []
-    if not inits:
-        raise BrokenError("there is no init", run)
+    broken_if(not inits, "there is no init", run)
     removed, limited = run.argv[-2], run.argv[-1].partition("(")[0]
     if removed in inits[0]["tools"]:
         raise BrokenError(f"--disallowedTools {removed} leaves it on the list", run, inits[0]["tools"])
@@ -136,8 +132,7 @@ def _tools(seen: Seen) -> str:
 @BOOK.should("F10", "--max-turns ends a turn that would go on in error_max_turns.")
 def _max_turns(seen: Seen) -> str:
     turn = seen.done("max-turns")
-    if not list(turn.blocks("assistant", "tool_use")):
-        raise UnseenError("no tool was called, so nothing would have gone on")
+    unseen_if(not list(turn.blocks("assistant", "tool_use")), "no tool was called, so nothing would have gone on")
     errors = turn.result.get("errors")
     if turn.result.get("subtype") != "error_max_turns" or not errors or errors[0] != LIMIT:
         raise BrokenError("the result is another", turn.run, turn.result)

@@ -13,9 +13,11 @@ from shim.conform.seen import (
     UnseenError,
     api_failures,
     blocks_of,
+    broken_if,
     in_talk,
     is_init,
     turns_of,
+    unseen_if,
     waited,
 )
 from shim.core.reading.account import counted
@@ -77,13 +79,11 @@ def _missing(value: Object, keys: Sequence[str]) -> str:
 @BOOK.must("P8", "stdout has nothing but JSON objects, one a line, each line ended by a newline.")
 def _only_lines(seen: Seen) -> str:
     for run, line in _lines(seen):
-        if line.fault.startswith("it is") and not line.raw.lstrip().startswith(b"{"):
-            raise BrokenError(line.fault, run, line.raw)
+        broken_if(line.fault.startswith("it is") and not line.raw.lstrip().startswith(b"{"), line.fault, run, line.raw)
     for run in seen.streams():
         if run.stdout and not run.stdout.endswith(b"\n") and run.name not in SIGNALLED and not run.flooded:
             raise BrokenError("the last line has no newline", run, run.lines[-1].raw)
-        if run.flooded:
-            raise BrokenError("it printed more than is read of a run", run)
+        broken_if(run.flooded, "it printed more than is read of a run", run)
     return f"{counted(len(_lines(seen)), 'line')} of {counted(len(seen.streams()), 'run')}"
 
 
@@ -98,16 +98,14 @@ def _every_line_has_a_type(seen: Seen) -> str:
 @BOOK.must("P10", "No line begins with { that cannot be parsed as JSON.")
 def _every_object_is_whole(seen: Seen) -> str:
     for run, line in _lines(seen):
-        if line.fault.startswith("it is") and line.raw.lstrip().startswith(b"{"):
-            raise BrokenError(line.fault, run, line.raw)
+        broken_if(line.fault.startswith("it is") and line.raw.lstrip().startswith(b"{"), line.fault, run, line.raw)
     return counted(len(_lines(seen)), "line")
 
 
 @BOOK.must("P11", "stdout is valid UTF-8.")
 def _utf8(seen: Seen) -> str:
     for run, line in _lines(seen):
-        if "UTF-8" in line.fault:
-            raise BrokenError(line.fault, run, line.raw)
+        broken_if("UTF-8" in line.fault, line.fault, run, line.raw)
     return counted(len(_lines(seen)), "line")
 
 
@@ -117,19 +115,16 @@ def _lines_end(seen: Seen) -> str:
     for run, line in _lines(seen):
         length = len(line.raw.decode("utf-8", "replace"))
         longest = max(longest, length)
-        if length >= CHARACTERS:
-            raise BrokenError(f"a line of {length} characters", run, line.raw)
+        broken_if(length >= CHARACTERS, f"a line of {length} characters", run, line.raw)
     return f"the longest has {longest} characters"
 
 
 @BOOK.should("P12", f"As Yume starts it, no line has more than {YUME_BYTES:,} bytes.", DROP_IN)
 def _short_lines_for_yume(seen: Seen) -> str:
     mine = [(run, line) for run, line in _lines(seen) if run.frontend == "yume"]
-    if not mine:
-        raise UnseenError("it was not started as Yume does it")
+    unseen_if(not mine, "it was not started as Yume does it")
     for run, line in mine:
-        if len(line.raw) > YUME_BYTES:
-            raise BrokenError(f"a line of {len(line.raw)} bytes", run, line.raw)
+        broken_if(len(line.raw) > YUME_BYTES, f"a line of {len(line.raw)} bytes", run, line.raw)
     return f"the longest has {max(len(line.raw) for _, line in mine)} bytes"
 
 
@@ -147,11 +142,9 @@ def _turns_have_their_order(seen: Seen) -> str:
         if not turn.result and turn.run.name not in SIGNALLED:
             raise BrokenError(f"a turn has no result{waited(turn.run)}", turn.run)
         for line in turn.behind:
-            if in_talk(line):
-                raise BrokenError("the conversation goes on behind the result", turn.run, line)
+            broken_if(in_talk(line), "the conversation goes on behind the result", turn.run, line)
     for run in seen.streams():
-        if not turns_of(run):
-            raise BrokenError(f"there is no turn{waited(run)}", run)
+        broken_if(not turns_of(run), f"there is no turn{waited(run)}", run)
     return counted(len(turns), "turn")
 
 
@@ -160,11 +153,9 @@ def _init_waits_for_a_message(seen: Seen) -> str:
     run = seen.run("conversation")
     before = run.lines[: run.marks.get("initialized", 0)]
     for line in before:
-        if isinstance(line.value, dict) and is_init(line.value):
-            raise BrokenError("init came before any message", run, line.raw)
+        broken_if(isinstance(line.value, dict) and is_init(line.value), "init came before any message", run, line.raw)
     first, second = seen.done("conversation"), seen.done("conversation", 1)
-    if not (first.init and second.init):
-        raise BrokenError("a turn of a conversation has no init of its own", run)
+    broken_if(not (first.init and second.init), "a turn of a conversation has no init of its own", run)
     if first.init.get("session_id") != second.init.get("session_id"):
         raise BrokenError("the second init names another session", run, second.init)
     return "none before the first message, one before each of 2 turns"
@@ -191,12 +182,9 @@ def _ids(seen: Seen) -> str:
 def _init_is_complete(seen: Seen) -> str:
     inits = [(run, line) for run, line in _of(seen, "system") if is_init(line)]
     for run, line in inits:
-        if missing := _missing(line, INIT):
-            raise BrokenError(f"init lacks {missing}", run, line)
-        if not isinstance(line["tools"], list):
-            raise BrokenError("init.tools is no list", run, line)
-    if not inits:
-        raise UnseenError("no init was printed")
+        broken_if(missing := _missing(line, INIT), f"init lacks {missing}", run, line)
+        broken_if(not isinstance(line["tools"], list), "init.tools is no list", run, line)
+    unseen_if(not inits, "no init was printed")
     return f"{len(inits)} inits"
 
 
@@ -207,8 +195,7 @@ def _result_is_complete(seen: Seen) -> str:
         for key, kind in RESULT.items():
             if not isinstance(line.get(key), kind):
                 raise BrokenError(f"{key} is {'missing' if key not in line else 'of another type'}", run, line)
-        if missing := _missing(line["usage"], TOKENS):
-            raise BrokenError(f"usage lacks {missing}", run, line)
+        broken_if(missing := _missing(line["usage"], TOKENS), f"usage lacks {missing}", run, line)
         if line["subtype"] == "success" and not isinstance(line.get("result"), str):
             raise BrokenError("a success has no text in `result`", run, line)
         if line["subtype"] != "success" and not (line["is_error"] and isinstance(line.get("errors"), list)):
@@ -224,8 +211,7 @@ def _api_failures(seen: Seen) -> str:
         texts = [block.get("text") for line in said for block in blocks_of(line)]
         if not said or turn.result.get("result") not in texts:
             raise BrokenError("no assistant line with `error` says what the result says", turn.run, turn.result)
-    if not failed:
-        raise UnseenError("no request to the model failed")
+    unseen_if(not failed, "no request to the model failed")
     return f"{len(failed)} failed turns"
 
 
@@ -238,16 +224,14 @@ def _errors_are_last(seen: Seen) -> str:
         for line in turn.behind:
             if line.get("type") not in ("control_response", "control_request", "keep_alive", "system"):
                 raise BrokenError("a line behind an error result makes the SDKs lose the error", turn.run, line)
-    if not failed:
-        raise UnseenError("no turn of an SDK's failed")
+    unseen_if(not failed, "no turn of an SDK's failed")
     return f"{len(failed)} error results"
 
 
 @BOOK.should("R7", "As Yume starts it, `message_stop` follows the result and is the last line.", DROP_IN)
 def _terminator(seen: Seen) -> str:
     runs = [run for run in seen.streams() if run.frontend == "yume" and run.exit is not None and not run.signalled]
-    if not runs:
-        raise UnseenError("it was not started as Yume does it")
+    unseen_if(not runs, "it was not started as Yume does it")
     for run in runs:
         kinds = [line.get("type") for line in run.objects]
         if kinds[-2:] != ["result", "message_stop"]:
@@ -269,8 +253,7 @@ def _states(seen: Seen) -> str:
     for run in seen.streams():
         states = [line.get("state") for line in run.of_type("system") if line.get("subtype") == "session_state_changed"]
         said += len(states)
-        if states and states[-1] == "running" and run.exit is not None:
-            raise BrokenError("the last state is `running`", run)
+        broken_if(states and states[-1] == "running" and run.exit is not None, "the last state is `running`", run)
     return f"{said} states were said"
 
 
@@ -297,8 +280,7 @@ def _one_block_a_line(seen: Seen) -> str:
                     raise BrokenError(f"a line of {len(blocks_of(line))} blocks", turn.run, line)
                 if line["message"].get("stop_reason") is not None and line["message"].get("model") != "<synthetic>":
                     raise BrokenError("a stop_reason that is not null", turn.run, line)
-    if not count:
-        raise UnseenError("no turn that went well has an assistant line")
+    unseen_if(not count, "no turn that went well has an assistant line")
     return counted(count, "line")
 
 
@@ -311,14 +293,11 @@ def _messages_are_whole(seen: Seen) -> str:
         message = line.get("message")
         if not isinstance(message, dict):
             raise BrokenError("it has no message", run, line)
-        if missing := _missing(message, ASSISTANT):
-            raise BrokenError(f"the message lacks {missing}", run, line)
+        broken_if(missing := _missing(message, ASSISTANT), f"the message lacks {missing}", run, line)
         if not isinstance(message["content"], list) or not isinstance(message["usage"], dict):
             raise BrokenError("content is no list, or usage no object", run, line)
-        if missing := _missing(message["usage"], TOKENS):
-            raise BrokenError(f"usage lacks {missing}", run, line)
-        if "parent_tool_use_id" not in line:
-            raise BrokenError("it lacks parent_tool_use_id", run, line)
+        broken_if(missing := _missing(message["usage"], TOKENS), f"usage lacks {missing}", run, line)
+        broken_if("parent_tool_use_id" not in line, "it lacks parent_tool_use_id", run, line)
     return counted(len(lines), "line")
 
 
@@ -329,8 +308,7 @@ def _blocks_are_whole(seen: Seen) -> str:
         for key, kind in BLOCKS.get(str(block.get("type")), {}).items():
             if not isinstance(block.get(key), kind):
                 raise BrokenError(f"a {block['type']} block without {key}", run, line)
-        if not isinstance(block.get("type"), str):
-            raise BrokenError("a block without a type", run, line)
+        broken_if(not isinstance(block.get("type"), str), "a block without a type", run, line)
     return f"{len(blocks)} blocks: {', '.join(sorted({str(block['type']) for _, _, block in blocks}))}"
 
 
@@ -351,10 +329,8 @@ def _results_follow_their_calls(seen: Seen) -> str:
                 raise BrokenError("a result that is not alone in a user line", turn.run, line)
             if results[0].get("tool_use_id") not in called:
                 raise BrokenError("a result of a call that was not made before", turn.run, line)
-            if "content" not in results[0]:
-                raise BrokenError("a result without content", turn.run, line)
-    if not count:
-        raise UnseenError("no tool was called")
+            broken_if("content" not in results[0], "a result without content", turn.run, line)
+    unseen_if(not count, "no tool was called")
     return f"{count} results"
 
 
@@ -366,10 +342,8 @@ def _every_call_is_answered(seen: Seen) -> str:
         answered = {block.get("tool_use_id") for _, block in turn.blocks("user", "tool_result")}
         count += len(called)
         for identity, line in called.items():
-            if turn.result and identity not in answered:
-                raise BrokenError("a call without a result", turn.run, line)
-    if not count:
-        raise UnseenError("no tool was called")
+            broken_if(turn.result and identity not in answered, "a call without a result", turn.run, line)
+    unseen_if(not count, "no tool was called")
     return counted(count, "call")
 
 
@@ -390,6 +364,5 @@ def _results_tell_more(seen: Seen) -> str:
                 else not isinstance(said, dict) or _missing(said, keys)
             ):
                 raise BrokenError("it says less", turn.run, line)
-    if not count:
-        raise UnseenError("none of these tools was called")
+    unseen_if(not count, "none of these tools was called")
     return f"{count} results"
