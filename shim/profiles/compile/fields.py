@@ -38,6 +38,9 @@ FIELDS = 100  # of one object, and parts of one operator
 _SIGNS = frozenset(r".^$*+?{}[]\|()")  # of a regular expression; a text without them is itself
 _TRUTHS = frozenset(("in", "not_in", "regex", "ending", "exists", "any", "all", "not"))
 
+Alone = Callable[[Spot, Function, int], str]  # how deep the operator stands comes last
+OfAPath = Callable[[Spot, Function, str], str]  # the expression of the value comes last
+
 
 def field(spot: Spot, here: Function, depth: int = 0) -> str:
     """A field as a profile says it, as an expression."""
@@ -174,15 +177,16 @@ _NO_FIELDS = frozenset(
 # -- operators that stand alone -----------------------------------------------------------------------------------
 
 
-def _const(spot: Spot, here: Function, depth: int) -> str:
-    return _value(spot.value["const"], here)
-
-
 def _parts(spot: Spot, here: Function, depth: int) -> list[str]:
     found = [field(one, here, depth) for one in spot.items(FIELDS)]
     if not found:
         raise spot.refused("a list of fields")
     return found
+
+
+def _of_parts(key: str, call: str, between: str = ", ") -> Alone:
+    """The operator `key`: a call with all its parts."""
+    return lambda spot, here, depth: call.format(between.join(_parts(spot.at(key), here, depth)))
 
 
 def _join(spot: Spot, here: Function, depth: int) -> str:
@@ -193,26 +197,6 @@ def _join(spot: Spot, here: Function, depth: int) -> str:
     if not isinstance(within.value, list):
         return f"joined({field(within, here, depth)}, {literal(separator)})"
     return f"together({literal(separator)}, {', '.join(_parts(within, here, depth))})"
-
-
-def _plus(spot: Spot, here: Function, depth: int) -> str:
-    return f"total({', '.join(_parts(spot.at('plus'), here, depth))})"
-
-
-def _minus(spot: Spot, here: Function, depth: int) -> str:
-    return f"rest({', '.join(_parts(spot.at('minus'), here, depth))})"
-
-
-def _any(spot: Spot, here: Function, depth: int) -> str:
-    return f"bool({' or '.join(_parts(spot.at('any'), here, depth))})"
-
-
-def _all(spot: Spot, here: Function, depth: int) -> str:
-    return f"bool({' and '.join(_parts(spot.at('all'), here, depth))})"
-
-
-def _not(spot: Spot, here: Function, depth: int) -> str:
-    return f"(not {field(spot.at('not'), here, depth)})"
 
 
 def fields(spot: Spot, here: Function, depth: int = 0) -> dict[str, str]:
@@ -229,10 +213,6 @@ def _fields_there(spot: Spot, here: Function, depth: int) -> str:
         held, again = here.held(value)
         return f"({{{literal(key)}: {again}}} if {held} is not None else {{}})"
     return f"there({{{', '.join(f'{literal(key)}: {value}' for key, value in found.items())}}})"
-
-
-def _object(spot: Spot, here: Function, depth: int) -> str:
-    return _fields_there(spot.at("object"), here, depth)
 
 
 def _foreach(spot: Spot, here: Function, depth: int) -> str:
@@ -252,17 +232,9 @@ def _mapped(spot: Spot, here: Function, value: str) -> str:
     return f"({table}.get({again}) if {found}.__class__ is str else mapped({again}, {table}))"
 
 
-def _in(spot: Spot, here: Function, value: str) -> str:
-    return is_among(value, literals(spot), here)
-
-
 def _not_in(spot: Spot, here: Function, value: str) -> str:
     found, again = here.held(value)
     return f"({found} is not None and not {is_among(again, literals(spot), here)})"
-
-
-def _regex(spot: Spot, here: Function, value: str) -> str:
-    return matches(spot, value, here)
 
 
 def _ending(spot: Spot, here: Function, value: str) -> str:
@@ -284,12 +256,9 @@ def _parse(spot: Spot, here: Function, value: str) -> str:
     return f"(parsed({again}, engine.turn.account) if {found}.__class__ is str else {again})"
 
 
-def _capture(spot: Spot, here: Function, value: str) -> str:
-    return f"captured({value}, {here.constant(Pattern(spot.regex()))})"
-
-
-def _strip(spot: Spot, here: Function, value: str) -> str:
-    return f"stripped({value}, {here.constant(Pattern(spot.regex()))})"
+def _with_pattern(call: str) -> OfAPath:
+    """The operator that calls `call` with the value and a pattern."""
+    return lambda spot, here, value: f"{call}({value}, {here.constant(Pattern(spot.regex()))})"
 
 
 def _unquote(spot: Spot, here: Function, value: str) -> str:
@@ -302,29 +271,29 @@ def _times(spot: Spot, here: Function, value: str) -> str:
     return f"multiplied({value}, {here.constant(spot.number(0, 1e9))})"
 
 
-_ALONE: dict[str, Callable[[Spot, Function, int], str]] = {
-    "const": _const,
+_ALONE: dict[str, Alone] = {
+    "const": lambda spot, here, depth: _value(spot.value["const"], here),
     "join": _join,
-    "plus": _plus,
-    "minus": _minus,
-    "any": _any,
-    "all": _all,
-    "not": _not,
+    "plus": _of_parts("plus", "total({})"),
+    "minus": _of_parts("minus", "rest({})"),
+    "any": _of_parts("any", "bool({})", " or "),
+    "all": _of_parts("all", "bool({})", " and "),
+    "not": lambda spot, here, depth: f"(not {field(spot.at('not'), here, depth)})",
     "foreach": _foreach,
-    "object": _object,
+    "object": lambda spot, here, depth: _fields_there(spot.at("object"), here, depth),
 }
 _BESIDE = {"join": ("sep",), "foreach": ("item",)}
 # In this order where there are several: what makes a value before what asks about it.
-_OF_A_PATH: dict[str, Callable[[Spot, Function, str], str]] = {
+_OF_A_PATH: dict[str, OfAPath] = {
     "unquote_shell": _unquote,
-    "strip": _strip,
-    "capture": _capture,
+    "strip": _with_pattern("stripped"),
+    "capture": _with_pattern("captured"),
     "parse": _parse,
     "times": _times,
     "map": _mapped,
-    "in": _in,
+    "in": lambda spot, here, value: is_among(value, literals(spot), here),
     "not_in": _not_in,
-    "regex": _regex,
+    "regex": lambda spot, here, value: matches(spot, value, here),
     "ending": _ending,
     "exists": _exists,
 }

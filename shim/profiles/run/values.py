@@ -3,7 +3,7 @@
 A value that is not there is None, and every operator takes that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shim.core.claude.usage import Usage, dollars, usage
@@ -208,24 +208,9 @@ def unquoted(command: Any) -> Any:
 
 # -- what compiled rules and tools know by name: nothing else is there for them ---------------------------------------
 
-NAMES: dict[str, Any] = {
-    "NOTHING": {},  # stands for an object that is not there
-    "along": along,
-    "among": among,
-    "captured": captured,
-    "claude_names": claude_names,
-    "counted": counted,
-    "dollars": dollars,
-    "identity": identity,
-    "joined": joined,
-    "mapped": mapped,
-    "multiplied": multiplied,
-    "parsed": parsed,
-    "rest": rest,
-    "stripped": stripped,
-    "there": there,
-    "together": together,
-    "total": total,
-    "translate": translate,
-    "unquoted": unquoted,
-}
+_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    *(along, among, captured, claude_names, counted, dollars, identity, joined, mapped, multiplied, parsed, rest),
+    *(stripped, there, together, total, translate, unquoted),
+)
+# NOTHING stands for an object that is not there.
+NAMES: dict[str, Any] = {"NOTHING": {}} | {one.__name__: one for one in _FUNCTIONS}
