@@ -17,7 +17,7 @@ import anyio
 
 from shim.process import strays
 from shim.process.child import Child
-from shim.process.spawn import spawn
+from shim.process.spawn import Started, spawn
 
 if TYPE_CHECKING:
     from shim.process.spawn import AnyProcess
@@ -338,7 +338,7 @@ async def hold(
 ) -> None:
     """Start the command, play the script, and fill `run`. ShimError if the command cannot be started."""
     process = spawn([*command, *run.argv], environment, cwd, feed=feed)
-    child = Child(process, b"")
+    child = Child(Started(process, b""))
     wire = Wire(run, process, child, patience)
     try:
         async with anyio.create_task_group() as tasks:

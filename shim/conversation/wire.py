@@ -170,7 +170,7 @@ class Run:
         launcher = self._launcher
 
         async def conversation() -> int:
-            child, source = Child(*started._replace(stdin=b"")), Source(recorder=launcher.recorder)
+            child, source = Child(started._replace(stdin=b"")), Source(recorder=launcher.recorder)
             loop = PassthroughLoop(launcher, child, self._output(), source, of_stream(launcher.setup.settings))
             return await loop.run(self._signals.pending)
 

@@ -7,7 +7,6 @@ blocking; its stderr is kept as head and tail. Whatever is left of its group whe
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import anyio
 
@@ -15,11 +14,7 @@ from shim.core.reading.head_and_tail import Tail
 from shim.core.turn.outcome import Exit
 from shim.process import guard, strays
 from shim.process.exit_status import signal_name
-from shim.process.spawn import KILL_SECONDS, POLL_SECONDS, close_pipes, remove, running, signal_group
-
-if TYPE_CHECKING:
-    from shim.channels.tap import Track
-    from shim.process.spawn import AnyProcess
+from shim.process.spawn import KILL_SECONDS, POLL_SECONDS, Started, close_pipes, remove, running, signal_group
 
 CHUNK_BYTES = 256 * 1024
 
@@ -37,32 +32,17 @@ DISMISS_KILL_SECONDS = 0.2
 
 
 class Child:
-    """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end.
+    """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of its end."""
 
-    `track` records what it says and is told, `files` are removed with it, `grace` is how long its interrupt may take.
-    """
-
-    def __init__(
-        self,
-        process: "AnyProcess",
-        stdin: bytes,
-        tail: Tail | None = None,
-        track: "Track | None" = None,
-        files: tuple[str, ...] = (),
-        grace: float = 0.0,
-    ) -> None:
-        self._process = process
-        self._files = files
-        self._grace = grace
-        self._track = track
-        self._stdin = stdin
+    def __init__(self, started: Started) -> None:
+        self._process, self._stdin, tail, self._track, self._files, self._grace = started
         self._saying = anyio.Lock()
         self.tail = tail or Tail()
         self.exit: Exit | None = None
         self._signalled = self._terminated = False
         self._strays: dict[int, bytes] = {}
         self.drained = anyio.Event()
-        for pipe in (process.stdin, process.stdout, process.stderr):
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
 

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 
 class Started(NamedTuple):
-    """A child that was started, with all that a `Child` is made of.
+    """A child that was started: all that a `Child` is made of.
 
     process  the process, with our ends of its pipes
     stdin    the bytes that its stdin is to be given

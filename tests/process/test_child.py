@@ -13,7 +13,7 @@ from box import PATIENCE
 from shim.core.turn.outcome import Exit
 from shim.process import child as children
 from shim.process.child import Child
-from shim.process.spawn import PIPE_BYTES, abandon, spawn
+from shim.process.spawn import PIPE_BYTES, Started, abandon, spawn
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ def start(box):
 
     def begin(*steps, stdin=b""):
         process = spawn([box.fake(*steps)], box.environment(), str(box.cwd), feed=bool(stdin))
-        child = Child(process, stdin)
+        child = Child(Started(process, stdin))
         started.append((process, child))
         return child
 
@@ -67,7 +67,7 @@ async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
     monkeypatch.setattr(children, "INTERRUPT_SECONDS", 0.0)
     started = box.fake(["ignore", "SIGTERM"], ["out_on", "SIGINT", "late\n", 0], ["out", "ready\n"], ["hang"])
     process = spawn([started], box.environment(), str(box.cwd), feed=False)
-    child = Child(process, b"", grace=PATIENCE)
+    child = Child(Started(process, b"", grace=PATIENCE))
     with anyio.fail_after(PATIENCE):
         assert await child.read() == b"ready\n"
         await child.stop("SIGINT")
@@ -138,7 +138,7 @@ IMPATIENT = f"import os; os.read(0, 1); os.set_blocking(1, False); os.write(1, b
 )
 async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
     process = spawn([sys.executable, "-c", IMPATIENT], box.environment(), str(box.cwd), feed=True)
-    child = Child(process, b"go")
+    child = Child(Started(process, b"go"))
     await child.feed()
     status = process.wait()
     said = b""
@@ -293,11 +293,11 @@ import sys
 import anyio
 from shim.process import strays
 from shim.process.child import Child
-from shim.process.spawn import spawn
+from shim.process.spawn import Started, spawn
 
 async def stop_one():
     strays.adopt()
-    first, second = (Child(spawn([program], {}, "/", feed=False), b"") for program in sys.argv[1:])
+    first, second = (Child(Started(spawn([program], {}, "/", feed=False), b"")) for program in sys.argv[1:])
     assert await first.read() == await second.read() == b"here"
     await first.stop()
     assert first.exit is not None and second.exit is None

@@ -131,7 +131,7 @@ class ChildPerConversation(ChildDriver):
         started = self.launcher.start(message.text, listens=True)
         self._heard = self._outdated = False
         self._deadlines.begin()
-        self._child = child = Child(*started._replace(stdin=b""))
+        self._child = child = Child(started._replace(stdin=b""))
         self.pump = pump = pump or self.launcher.turns.pump(self.pump)
         self._serving = anyio.CancelScope()
         self._tasks.start_soon(self._serve, child, self._serving)

@@ -38,7 +38,7 @@ class ChildPerTurn(ChildDriver):
             await self._refuse(message, error)
             return
         self._begin_turn()
-        child = Child(*started)
+        child = Child(started)
         try:
             self.pump = pump = self.launcher.turns.pump(self.pump)
             self._listen(pump, message)
@@ -57,7 +57,7 @@ class ChildPerTurn(ChildDriver):
         except ShimError as error:
             await self._fail(pump, error)
             return
-        child = Child(*started)
+        child = Child(started)
         try:
             await self._serve(child, pump)
         finally:

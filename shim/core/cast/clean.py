@@ -5,13 +5,14 @@ stream form one text, and so do plain lines. When a secret turns out to be split
 get an edit: the record's number, the string's number in it, and its new text. `edited` applies edits to a record.
 """
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import orjson
 
 from shim.core.cast.seams import Covered, Fragment, KeyPath, Seam, SecretSpan, count, cut_out, spans
-from shim.core.reading.json_text import dump, exact, long_integers
+from shim.core.reading.json_text import dump, exact, long_integers, mapped
 from shim.core.secrets.patterns import BEFORE_CHARACTERS, NAME_ENDS
 from shim.core.secrets.redactor import CUT, Redactor, signless
 
@@ -337,18 +338,9 @@ def edited(data: bytes, edits: Iterable[Edit]) -> bytes:
     texts = dict(edits)
     if 0 in texts:  # a plain line
         return texts[0].removesuffix("\n").encode("utf-8", "surrogateescape")
+    numbers = itertools.count(1)
     try:
-        return dump(exact(_replaced(orjson.loads(data), texts, [0]), long_integers(data)))
+        value = mapped(orjson.loads(data), str, lambda text: texts.get(next(numbers), text))
+        return dump(exact(value, long_integers(data)))
     except (ValueError, RecursionError):  # these are not the bytes that were written
         return CUT.encode()
-
-
-def _replaced(value: Any, texts: dict[int, str], number: list[int]) -> Any:
-    if isinstance(value, str):
-        number[0] += 1
-        return texts.get(number[0], value)
-    if isinstance(value, dict):
-        return {key: _replaced(item, texts, number) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_replaced(item, texts, number) for item in value]
-    return value

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.reading.account import printable
+from shim.core.reading.json_text import mapped
 
 # Key → why its value is not compared as it is. Every key that ends in `_ms` is a duration.
 IDS: Mapping[str, str] = {
@@ -73,24 +74,18 @@ class Side:
 
     def _value(self, key: str, value: Any) -> Any:
         if isinstance(value, dict):
-            return {
-                name: self._data(inner) if name in OTHERS and not _of_a_hook(inner) else self._value(name, inner)
-                for name, inner in value.items()
-                if name not in LEFT_OUT
-            }
+            return {name: self._member(name, inner) for name, inner in value.items() if name not in LEFT_OUT}
         if isinstance(value, list):
             return [self._value(key, inner) for inner in value]
         if isinstance(value, str):
             return self._ids.setdefault(value, f"<id {len(self._ids) + 1}>") if key in IDS else self._text(value)
         return 0 if key.endswith("_ms") and value is not None else value
 
-    def _data(self, value: Any) -> Any:
-        """Another program's value, with its places replaced."""
-        if isinstance(value, dict):
-            return {name: self._data(inner) for name, inner in value.items()}
-        if isinstance(value, list):
-            return [self._data(inner) for inner in value]
-        return self._text(value) if isinstance(value, str) else value
+    def _member(self, name: str, value: Any) -> Any:
+        """The value of a key; of another program's value only the places are replaced."""
+        if name in OTHERS and not _of_a_hook(value):
+            return mapped(value, str, self._text)
+        return self._value(name, value)
 
     def _text(self, text: str) -> str:
         for place in self._places:

@@ -1,8 +1,8 @@
 """Values as JSON bytes that any reader accepts: valid UTF-8, bounded depth, no raw line separators."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import orjson
 
@@ -17,6 +17,8 @@ _SEPARATORS = (
     (b"\xe2\x80\xa9", b"\\u2029"),
     (b"\xc2\x85", b"\\u0085"),
 )
+
+Leaf = TypeVar("Leaf")
 
 FLOATS_ONLY = 2.0**63  # larger integers are read as floats, which have 17 digits
 
@@ -56,15 +58,16 @@ def long_integers(line: bytes) -> dict[float, str]:
 
 def exact(value: Any, digits: Mapping[float, str]) -> Any:
     """`value` with the long integers of its line as strings of their digits."""
-    if not digits:
-        return value
-    if value.__class__ is float:
-        return digits.get(value, value)
+    return mapped(value, float, lambda number: digits.get(number, number)) if digits else value
+
+
+def mapped(value: Any, kind: type[Leaf], change: Callable[[Leaf], Any]) -> Any:
+    """A value of JSON in which every leaf of a type is changed; keys are left as they are."""
     if isinstance(value, dict):
-        return {key: exact(item, digits) for key, item in value.items()}
-    if isinstance(value, list):
-        return [exact(item, digits) for item in value]
-    return value
+        return {key: mapped(item, kind, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [mapped(item, kind, change) for item in value]
+    return change(value) if isinstance(value, kind) else value
 
 
 class Exact:

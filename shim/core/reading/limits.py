@@ -7,7 +7,7 @@ was kept.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shim.core.reading.json_text import dump
+from shim.core.reading.json_text import dump, mapped
 
 NOTE = "\n[… {count:,} characters left out{where} …]\n"
 NOTE_BYTES = 600  # of the note, with a path
@@ -59,7 +59,7 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
         lengths = sorted(len(dump(text)) for text in _strings(value))
         longest = _longest(lengths, room - (size - sum(lengths)))
         if longest >= SHORTEST + NOTE_BYTES:
-            return _cut_all(value, longest, keep)
+            return mapped(value, str, lambda text: cut(text, longest, keep))
     except RecursionError:
         pass
     return cut(dump(value).decode(), room, keep)
@@ -138,13 +138,3 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _strings(item)
-
-
-def _cut_all(value: Any, longest: int, keep: Keep | None) -> Any:
-    if isinstance(value, str):
-        return cut(value, longest, keep)
-    if isinstance(value, dict):
-        return {key: _cut_all(item, longest, keep) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_cut_all(item, longest, keep) for item in value]
-    return value
