@@ -48,7 +48,7 @@ class QwenTranslator(StreamedTranslator):
         if "error" in event and "object" not in event and "type" not in event:
             self._fault = self._fault or event
             return self
-        from shim.vendors.qwen_rfc import RfcTranslator
+        from shim.vendors.qwen_rfc_stream import RfcTranslator
 
         reader = RfcTranslator(self.turn, partial=self.partial)
         if self._fault is not None:

@@ -1,23 +1,33 @@
-"""What is no reply in the Qwen RFC: events of the session, questions, commands, logs (rows 13 to 19, 24 to 30)."""
+"""The whole dialect of the Qwen RFC: which line is what, how a turn ends, and what is no reply.
+
+A line has an `object`, a `type` or an `error`. No line ends a turn: that is EOF, the event `Finished`, or, of a program
+that stays for a conversation, a silence after a reply that stopped with its usage. Numbers of rows are those of the
+qwen-rfc page; `qwen_rfc_replies` says what the model said.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 from shim.core.claude.usage import count
 from shim.core.reading.json_text import dump
+from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translator import Event
 from shim.vendors.qwen_rfc_calls import words
-from shim.vendors.qwen_rfc_replies import ASKING, RepliesTranslator
+from shim.vendors.qwen_rfc_replies import ASKING, CHUNK, COMPLETION, RepliesTranslator, metadata_of
 from shim.vendors.qwen_rfc_speech import failure
-from shim.vendors.qwen_rfc_tools import called, own
+from shim.vendors.qwen_rfc_tools import called, error_text, own
 
 REQUESTS = 1000  # that wait for their answer; a child that asks more is not waiting
 NOTICE_CHARACTERS = 2000  # of what it logged last, which may be the reason of a failure
 CONFIRMATIONS = frozenset(("confirm_shell_commands", "confirm_action", "quit_confirmation"))
+BESIDE = frozenset(  # what may come at any moment, also between a reply and its usage
+    ("result/heartbeat", "result/command_hint", "x-qwen-terminal", "x-qwen-ansi", "control_response")
+)
+PROTOCOL = 1  # the only version that the documents know
 
 
-class ControlTranslator(RepliesTranslator):
+class RfcTranslator(RepliesTranslator):
     """`_exit` is the exit code that a terminal event told of, `_notice` what was logged last.
 
     `_runs`: a command started a tool, and nothing more. `_questions` are the calls that were asked about.
@@ -25,6 +35,19 @@ class ControlTranslator(RepliesTranslator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
+        self.handlers = {
+            "x-qwen-thought": self._think,
+            "x-qwen-tool-display": self._display,
+            "x-qwen-session-event": self._session_event,
+            "x-qwen-terminal": self._terminal,
+            "x-qwen-ansi": self.ignored,
+            "result/command": self._command,
+            "result/command_hint": self.ignored,
+            "result/heartbeat": self._heartbeat,
+            "result/cancel": self._cancelled,
+            "control_request": self._asked,
+            "control_response": self.ignored,
+        }
         self._session_events: dict[str, Callable[[str, Event], None]] = {
             "finished": self._finished_event,
             "maxtokens": self._cut,
@@ -42,6 +65,41 @@ class ControlTranslator(RepliesTranslator):
         self._notice = ""
         self._runs = False
         self._questions: set[str] = set()
+
+    def feed(self, event: Event) -> None:
+        """By `object`, then by `type`, then by the presence of `error` (page, last section)."""
+        kind, metadata = event.get("object"), metadata_of(event)
+        chat = isinstance(kind, str) and kind.startswith(COMPLETION)
+        if chat or "choices" in event or event.get("type") in ("result/command", "control_request"):
+            self._follow(event, metadata)
+        if not self._introduced:
+            self._introduce(event, metadata)
+        if kind == CHUNK or (not chat and "choices" in event and _has_deltas(event["choices"])):
+            self._chunk(event, metadata)
+            return
+        if event.get("type") not in BESIDE:
+            self._end_reply(None)
+        if chat or "choices" in event:
+            self._agree(event, metadata)
+            self._completion(event, metadata)
+        elif "type" in event or "error" not in event:
+            self._event(event)
+        else:
+            self._fatal(event["error"])
+
+    def _event(self, event: Event) -> None:
+        handler = self.handlers.get(event.get("type"))
+        if handler is None:
+            self.turn.unknown(event.get("type", "untyped"), event)
+        else:
+            handler(event)
+
+    def _agree(self, event: Event, metadata: dict[str, Any]) -> None:
+        """The handshake, wherever it comes: what it says of the session, and in which version it speaks."""
+        if "protocol_version" in metadata:
+            self.turn.started(**self._facts(event, metadata))
+            if str(metadata["protocol_version"]) != str(PROTOCOL):
+                self.turn.unknown(f"protocol_version/{metadata['protocol_version']}", event)
 
     # -- what happens to the session ------------------------------------------------------------------------
 
@@ -160,6 +218,31 @@ class ControlTranslator(RepliesTranslator):
         if self._runs:
             self._reason = "stop"
             self._pause()
+
+    # -- the end --------------------------------------------------------------------------------------------
+
+    def _fatal(self, error: Any) -> None:
+        """Row 20: the program gives up, and should end."""
+        status = error.get("code") if isinstance(error, dict) else None
+        self._failed(error_text(error), status=status if status.__class__ is int else None)
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        """The end of its output is the end of its turn, if the last reply may be one (row 31)."""
+        self._end_reply(None)
+        self._parts.forget()
+        turn = self.turn
+        if turn.outcome is None and self._exit and (child_exit is None or child_exit.code == 0):
+            reason = f": {self._notice}" if self._notice else ""
+            self._failed(f"qwen ended its work with exit code {self._exit}{reason}", kind="vendor_error")
+        elif turn.outcome is None and self._complete():
+            self._ended()
+        elif turn.outcome is None and self._notice and child_exit is not None and child_exit.code and not stderr:
+            self._failed(self._notice)
+        self._spend()
+
+
+def _has_deltas(choices: Any) -> bool:
+    return isinstance(choices, list) and all(isinstance(choice, dict) and "delta" in choice for choice in choices)
 
 
 def _command_of(request: dict[str, Any]) -> str:
