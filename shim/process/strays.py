@@ -17,15 +17,16 @@ _adopting = False
 
 
 def adopt() -> None:
-    """Become the parent of all orphans below us, so that they can be found. Costs an import, once."""
+    """Become the parent of all orphans below us, so that they can be found: before a child can leave one."""
     global _adopting
     if _adopting or not sys.platform.startswith("linux"):
         return
     _adopting = True
     with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes
+        import _ctypes  # what is below `ctypes`, which is imported five times as slowly, and a child waits for it
 
-        ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        prctl = _ctypes.dlsym(_ctypes.dlopen(None, os.RTLD_NOW), "prctl")  # type: ignore[arg-type]
+        _ctypes.call_cdeclfunction(prctl, (SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
 def end_orphans(keep: Collection[int] = ()) -> None:

@@ -27,6 +27,7 @@ BEFORE_THE_CHILD = {
     "shim.core.vendor", "shim.core.vendor.routing", "shim.core.vendor.tools", "shim.core.vendor.vendor",
     "shim.core.vendor.versions",
     "shim.process", "shim.process.environment", "shim.process.find_program", "shim.process.spawn",
+    "shim.process.strays",
     "shim.profiles", "shim.profiles.bundled",
     "shim.state", "shim.state.config", "shim.state.own_vendors",
     "shim.vendors",
