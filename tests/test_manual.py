@@ -20,7 +20,7 @@ from shim.commands.claude_help import SUBCOMMANDS
 from shim.commands.cli import app
 from shim.commands.topics import FOLDER, topics
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.claude import argv
+from shim.core.claude.argv import parse as argv
 from shim.core.turn.outcome import Exit
 from shim.state import config
 from shim.state.own_vendors import learn
@@ -101,10 +101,10 @@ def test_every_command_that_is_shown_exists(page):
 def test_every_flag_of_claude_that_is_shown_is_known(page):
     for words in command_lines(page, "claude"):
         if words != ["…"]:
-            assert argv.parse(words).unknown == (), words
+            assert argv.parse(words).leftovers.unknown == (), words
     for words in command_lines(page, "shim"):
         if words[0] == "claude" and words[1:] != ["…"]:
-            assert argv.parse(words[1:]).unknown == (), words
+            assert argv.parse(words[1:]).leftovers.unknown == (), words
 
 
 @EVERY_PAGE

@@ -4,7 +4,7 @@ import os
 import select
 
 from shim.channels.raw_output import tell
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.reading.typed import TYPE_CHECKING
@@ -33,8 +33,8 @@ def read_prompt(
     piped = _piped(descriptor, bool(given), limit, recorder)
     prompt = "\n".join(part for part in (given, piped) if part.strip())
     if not prompt:
-        if invocation.swallowed:
-            flag, word = invocation.swallowed
+        if invocation.leftovers.swallowed:
+            flag, word = invocation.leftovers.swallowed
             raise ArgumentError(
                 f'{NO_PROMPT}\n"{word}" was read as a value of {flag}, not as a prompt',
                 hint=f"put a prompt before {flag} or after --",
@@ -47,11 +47,13 @@ def read_prompt(
 
 def read_file_option(invocation: Invocation) -> Invocation:
     """The invocation with the texts of `--system-prompt-file` and `--append-system-prompt-file` in their places."""
-    if invocation.system_prompt_file is not None:
-        invocation = invocation._replace(system_prompt=_read(invocation.system_prompt_file), system_prompt_file=None)
-    if invocation.append_system_prompt_file is not None:
-        text = _read(invocation.append_system_prompt_file)
-        invocation = invocation._replace(append_system_prompt=text, append_system_prompt_file=None)
+    if invocation.system.system_prompt_file is not None:
+        invocation = invocation.with_flags(
+            system_prompt=_read(invocation.system.system_prompt_file), system_prompt_file=None
+        )
+    if invocation.system.append_system_prompt_file is not None:
+        text = _read(invocation.system.append_system_prompt_file)
+        invocation = invocation.with_flags(append_system_prompt=text, append_system_prompt_file=None)
     return invocation
 
 

@@ -1,6 +1,6 @@
 """`claude --help`: Claude's flags as the parser knows them, what each does here, and the subcommands."""
 
-from shim.core.claude.argv import FLAGS
+from shim.core.claude.argv.parse import FLAGS
 
 _USAGE = """Usage: claude [options] [prompt]
 

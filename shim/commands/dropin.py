@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from shim.channels import early_signals
 from shim.channels.signals import Signals
 from shim.conversation.decide import Start
-from shim.core.claude import argv
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import parse
 from shim.core.dialects import dialect_called
 from shim.core.errors import FrontendError, UnrecordedError
 from shim.core.reading.typed import TYPE_CHECKING
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     fill_standard_files()
     chosen, baked = os.environ.get("SHIM_DIALECT"), installed.get("dialect")
     try:
-        invocation = argv.parse(arguments, dialect=chosen or baked or "claude")
+        invocation = parse(arguments, dialect=chosen or baked or "claude")
     except FrontendError as error:
         from shim.commands.refusal import misread
 
@@ -33,8 +33,8 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         from shim.commands.subcommands import answer
 
         return answer(invocation, installed)
-    if baked and not (chosen or invocation.shim_dialect):
-        invocation = invocation._replace(shim_dialect=baked)
+    if baked and not (chosen or invocation.own.shim_dialect):
+        invocation = invocation.with_flags(shim_dialect=baked)
     return serve(invocation, lambda: Start(invocation, installed, arguments), installed, arguments)
 
 

@@ -14,7 +14,7 @@ from shim.channels.stamps import fresh_identity
 from shim.conversation.drivers.open_translation import open_pen
 from shim.conversation.invocation import terminator
 from shim.core.api_errors import Cause
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import Dialect, dialect_called
 from shim.core.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
@@ -40,7 +40,7 @@ def misread(error: FrontendError, arguments: Sequence[str], installed: Mapping[s
     complain(error)
     invocation = Invocation()
     if dialect.answers_all:
-        invocation = Invocation(output_format="stream-json", shim_dialect=dialect.name)
+        invocation = invocation.with_flags(output_format="stream-json", shim_dialect=dialect.name)
     recorder = record_refusal(invocation, installed, arguments)
     try:
         if dialect.answers_all:
@@ -101,7 +101,7 @@ def complain(error: ShimError) -> None:
 def dialect_of(invocation: Invocation) -> str:
     """The dialect of a turn that could not begin; a mistake in the settings leaves Claude's."""
     try:
-        return invocation.shim_dialect or config.load(invocation, os.environ).dialect
+        return invocation.own.shim_dialect or config.load(invocation, os.environ).dialect
     except FrontendError:
         return "claude"
 
@@ -121,23 +121,23 @@ def refuse(
     """
     if recorder is not None:
         recorder.note("refused", text=str(error), cause=cause)
-    if invocation.output_format == "text":
+    if invocation.streams.output_format == "text":
         return NOT_FOUND_STATUS if isinstance(error, VendorError) else 1
     fresh, identity = fresh_identity()
     terms = Terms(
         vendor=error.vendor or "none",
         fresh_id=fresh,
-        session_id=invocation.session_id or parse_uuid(invocation.resume or ""),
+        session_id=invocation.session.session_id or parse_uuid(invocation.session.resume or ""),
         model=invocation.model,
         cwd=working_directory(),
         tried=error.tried,
     )
-    chosen = invocation.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
+    chosen = invocation.own.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     ending = terminator(invocation, chosen if chosen in TERMINATORS else "auto")
     dialect = dialect_of(invocation)
     pen = open_pen(dialect, identity, terminator=ending, shown=shown)
     if isinstance(error, UnknownSessionError) and not dialect_called(dialect).flat:
-        if invocation.output_format == "json":
+        if invocation.streams.output_format == "json":
             return 1
         pen.adopt_session(terms.session_id or fresh)
         pen.result(bare(terms.vendor, str(error), "not_found"))
@@ -147,9 +147,9 @@ def refuse(
         translation = Translation(Translator, terms, pen)
         translation.turn.stopped(str(error), cause)
         lines = translation.close(None)
-    if invocation.output_format == "json":
+    if invocation.streams.output_format == "json":
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
-        lines = array if invocation.verbose else pen.last_result
+        lines = array if invocation.streams.verbose else pen.last_result
     try:
         insist(1, lines, stopped)
     except OSError:

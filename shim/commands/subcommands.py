@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shim.channels.raw_output import GONE
-from shim.core.claude.argv import Invocation, parse
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.state.files import write_all
 
@@ -71,7 +72,7 @@ def _answer(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
 
 def chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> str:
     """The vendor that a turn would have; "" if none is chosen, or the settings have a mistake."""
-    named = invocation.shim_vendor or os.environ.get("SHIM_VENDOR") or installed.get("vendor")
+    named = invocation.own.shim_vendor or os.environ.get("SHIM_VENDOR") or installed.get("vendor")
     if named:
         return "replay" if named.startswith("replay:") else named.partition(",")[0].strip()
     from shim.state import config

@@ -9,7 +9,7 @@ from shim import __version__
 from shim.channels import early_signals
 from shim.channels.raw_output import tell
 from shim.commands.dropin import fill_standard_files, serve
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
@@ -38,9 +38,8 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     if call.command == "auth":
         from shim.commands.subcommands import answer
 
-        asked = Invocation(
-            subcommand="auth", subcommand_args=call.words or ("status",), shim_vendor=call.vendor or None
-        )
+        asked = Invocation(subcommand="auth", subcommand_args=call.words or ("status",))
+        asked = asked.with_flags(shim_vendor=call.vendor or None)
         return answer(asked, installed)
     return _start(call, installed, arguments)
 
@@ -53,7 +52,7 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
 
     name = call.resume or call.session
     try:
-        refused = invocation._replace(session_id=known_as(name) if name else None)
+        refused = invocation.with_flags(session_id=known_as(name) if name else None)
     except FrontendError:  # it is raised again below, where it ends in a result
         name, refused = "", invocation
     shown = name if parse_uuid(name) is None else ""

@@ -25,7 +25,7 @@ from shim.conversation.invocation import (
     with_settings,
     yume_mode_of,
 )
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.facts import Facts, Serving, SessionRules
 from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, ArgumentError, FrontendError, ShimError, UnknownSessionError
@@ -95,7 +95,7 @@ class Start:
         if not self.cwd:
             raise FrontendError("the working directory does not exist any more", hint="start from another one")
         self.settings = config.load(invocation, self.environment)
-        learn(self.environment, invocation.shim_config)
+        learn(self.environment, invocation.own.shim_config)
         self.log = open_log(self.settings.log, redact=self.settings.redaction() != "none")
         self.flat = DIALECTS[self.settings.dialect].flat
         if self.flat:
@@ -110,7 +110,7 @@ class Start:
             self.environment,
             cwd=self.cwd,
             flat=self.flat,
-            interactive=self.flat and invocation.permission_prompt_tool == "stdio",
+            interactive=self.flat and invocation.permissions.permission_prompt_tool == "stdio",
         )
         if self._listing.several:
             invocation = with_settings(invocation)
@@ -119,8 +119,8 @@ class Start:
             if self._played is None
             else self._stand_in(self._played, invocation)
         )
-        partial = invocation.partial or DIALECTS[self.settings.dialect].streams
-        invocation = invocation._replace(model=self._listing.model(self.vendor.name, model), partial=partial)
+        partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams
+        invocation = invocation.with_flags(model=self._listing.model(self.vendor.name, model), partial=partial)
         if self._listing.translated or not self.vendor.passthrough:  # a real claude reads its files itself
             invocation = read_file_option(invocation)
         if not (self._listing.several or self.vendor.passthrough):
@@ -147,13 +147,14 @@ class Start:
 
     def _resumed(self, invocation: Invocation) -> "tuple[str | None, Session | None]":
         """The session that goes on: the one that is named, or the last one of this directory."""
-        if not (invocation.resume or invocation.continue_last):
+        named = invocation.session.resume
+        if not (named or invocation.session.continue_last):
             return None, None
         from shim.state import store
 
-        if invocation.resume:
-            return invocation.resume, store.look_up(invocation.resume, self.environment)
-        vendor = invocation.shim_vendor if self._played is None else REPLAY
+        if named:
+            return named, store.look_up(named, self.environment)
+        vendor = invocation.own.shim_vendor if self._played is None else REPLAY
         return store.last(self.cwd, self.environment, vendor) or (None, None)
 
     def _stand_in(self, path: str, invocation: Invocation) -> "Vendor":
@@ -170,7 +171,7 @@ class Start:
             return (REPLAY,), model
         session = self.resumed.vendor if self.resumed else None
         sayings = (
-            (invocation.shim_vendor,),
+            (invocation.own.shim_vendor,),
             (session,),
             (named,),
             listed(self.environment.get("SHIM_VENDOR", "")),
@@ -184,7 +185,7 @@ class Start:
                 f"{shown!r}: a recording can be named by SHIM_VENDOR or --shim-vendor only",
                 hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
             )
-        if invocation.resume:
+        if invocation.session.resume:
             names = names[:1]  # a session has one vendor, also one that is not known here
         if named is not None and (named,) != names:
             tell(f"the model {printable(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n")
@@ -204,7 +205,7 @@ class Start:
         if self._hear is not None:
             self._asked = asked = self._hear(self)
             if asked.source is not None:
-                self.invocation = self.invocation._replace(input_format="stream-json")
+                self.invocation = self.invocation.with_flags(input_format="stream-json")
         try:
             return self._run(signals)
         except ShimError as error:
@@ -262,11 +263,11 @@ class Start:
         """The way in which the frontend asks: one message or many."""
         if self._asked is not None:
             return self._serve_asked(run, self._asked)
-        if self.invocation.input_format == "stream-json":
+        if self.invocation.streams.input_format == "stream-json":
             if self.vendor.passthrough and not self._listing.translated:
                 return run.pass_through()
             return run.conversation()
-        if self.invocation.permission_prompt_tool == "stdio" and self._any_listens():
+        if self.invocation.permissions.permission_prompt_tool == "stdio" and self._any_listens():
             from shim.core.claude.messages import Message
 
             # stdin brings the answers, unless it is the prompt: then no question can be answered
@@ -292,7 +293,7 @@ class Start:
 
     def _check_session(self) -> None:
         """Refuse another vendor's session, an unknown one to resume, a known one to begin (contract F6, F7)."""
-        invocation, vendor = self.invocation, self.vendor
+        session, vendor = self.invocation.session, self.vendor
         if vendor.passthrough and not self._listing.several:
             return
         if self.resumed and self.resumed.vendor != vendor.name:
@@ -300,30 +301,32 @@ class Start:
                 f"this session belongs to {self.resumed.vendor}; {vendor.name} cannot resume it",
                 hint="start a new session, or leave the choice of vendor to the session",
             )
-        if invocation.resume and self.recordings is not None and self.recordings.knows(invocation.resume):
+        if session.resume and self.recordings is not None and self.recordings.knows(session.resume):
             return
-        if (self.resumed or invocation.resume) and not vendor.resumes:
+        if (self.resumed or session.resume) and not vendor.resumes:
             raise FrontendError(f"{vendor.name} cannot resume a session", hint="start a new one")
-        if not (invocation.resume or invocation.session_id):
+        if not (session.resume or session.session_id):
             return
         from shim.state import store
 
-        if invocation.resume and self.resumed is None and store.available(self.environment):
-            raise UnknownSessionError(invocation.resume)
-        if invocation.session_id and store.look_up(invocation.session_id, self.environment):
-            raise ArgumentError(f"Error: Session ID {invocation.session_id} is already in use.")
+        if session.resume and self.resumed is None and store.available(self.environment):
+            raise UnknownSessionError(session.resume)
+        if session.session_id and store.look_up(session.session_id, self.environment):
+            raise ArgumentError(f"Error: Session ID {session.session_id} is already in use.")
 
     def _launcher(self, fresh: str, identity: str) -> Launcher:
-        invocation = self.invocation
-        resumed = None if invocation.fork_session else parse_uuid(self.resumed_id or "")
+        invocation, session, permissions = self.invocation, self.invocation.session, self.invocation.permissions
+        resumed = None if session.fork_session else parse_uuid(self.resumed_id or "")
         vendor, name = self.vendor, self.vendor.shown if self.recordings is None else self.recordings.asked
         rules = SessionRules(
-            invocation.session_id or resumed or fresh,
+            session.session_id or resumed or fresh,
             self.cwd,
             os.getpid(),
-            bypass=invocation.skip_permissions or invocation.allow_skip_permissions or self.mode == "bypassPermissions",
+            bypass=permissions.skip_permissions
+            or permissions.allow_skip_permissions
+            or self.mode == "bypassPermissions",
             state_events=state_events(self.environment),
-            replays=invocation.replay_user_messages,
+            replays=invocation.streams.replay_user_messages,
             line_bytes=self.settings.max_line_bytes,
             checked=lambda model: self._own_model(model, facts.vendor),
         )
@@ -363,7 +366,7 @@ class Start:
         return open_pen(
             self.settings.dialect,
             identity,
-            partial=self.invocation.partial,
+            partial=self.invocation.streams.partial,
             terminator=terminator(self.invocation, self.settings.terminator),
             limit=self.settings.max_line_bytes,
             shown=self._shown,
@@ -381,5 +384,5 @@ class Start:
 
     def _transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""
-        kept = self.settings.transcripts and not self.invocation.no_session_persistence
+        kept = self.settings.transcripts and not self.invocation.session.no_session_persistence
         return kept and not self.vendor.passthrough and FLAT.keys().isdisjoint(self._listing.left)

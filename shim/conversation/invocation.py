@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 
 from shim.channels.raw_output import tell
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.policy import MODES, permission_mode
 from shim.core.errors import FrontendError
 from shim.core.ids import vendor_id
@@ -19,27 +19,27 @@ def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None
 
     Said in the environment it stands above a session's vendor and above a model's: then no vendor is to run at all.
     """
-    named = invocation.shim_vendor or environment.get("SHIM_VENDOR") or ""
+    named = invocation.own.shim_vendor or environment.get("SHIM_VENDOR") or ""
     return named[len(PLAYS) :] if named.startswith(PLAYS) else None
 
 
 def terminator(invocation: Invocation, setting: str) -> str:
     """Which terminator stands behind a result (surface page, Terminator; contract S16b)."""
-    if invocation.output_format != "stream-json":
+    if invocation.streams.output_format != "stream-json":
         return "none"
     if setting != "auto":
         return setting
     sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
-    return "message_stop" if invocation.print_mode and invocation.input_format == "text" and not sdk else "none"
+    return "message_stop" if invocation.print_mode and invocation.streams.input_format == "text" and not sdk else "none"
 
 
 def mode_of(invocation: Invocation) -> str:
-    return permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
+    return permission_mode(invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions)
 
 
 def with_settings(invocation: Invocation) -> Invocation:
     """The invocation under what `--settings` has, if that was given."""
-    if not invocation.settings:
+    if not invocation.configuration.settings:
         return invocation
     from shim.state.claude_settings import obey_settings
 
@@ -48,7 +48,7 @@ def with_settings(invocation: Invocation) -> Invocation:
 
 def yume_mode_of(invocation: Invocation) -> Invocation:
     """The invocation with Claude's mode for one of Yume's; an unknown one is `default` (R15)."""
-    given = invocation.permission_mode
+    given = invocation.permissions.permission_mode
     if given in (None, "manual", *MODES):
         return invocation
     from shim.core.yume.words import yume_mode
@@ -56,14 +56,16 @@ def yume_mode_of(invocation: Invocation) -> Invocation:
     mode, asks, known = yume_mode(given)
     if not known:
         tell(f"the permission mode {printable(str(given)[:60])!r} is not known: default\n")
-    return invocation._replace(
-        permission_mode=mode, permission_prompt_tool="stdio" if asks else invocation.permission_prompt_tool
+    return invocation.with_flags(
+        permission_mode=mode, permission_prompt_tool="stdio" if asks else invocation.permissions.permission_prompt_tool
     )
 
 
 def prompts(invocation: Invocation) -> bool:
     """Whether the frontend is asked for permissions: it can read a question in a stream only."""
-    return invocation.permission_prompt_tool == "stdio" and invocation.output_format == "stream-json"
+    return (
+        invocation.permissions.permission_prompt_tool == "stdio" and invocation.streams.output_format == "stream-json"
+    )
 
 
 def state_events(environment: Mapping[str, str]) -> str:
@@ -75,7 +77,7 @@ def state_events(environment: Mapping[str, str]) -> str:
 
 def checked(invocation: Invocation) -> Invocation:
     """The same invocation. FrontendError if a vendor could take a value for a flag or a path (threats: frontend)."""
-    model, resume = invocation.model, invocation.resume
+    model, resume = invocation.model, invocation.session.resume
     if model:
         try:
             check_model(model)

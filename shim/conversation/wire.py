@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shim.conversation.drivers.driver import ChildDriver
     from shim.conversation.fallback.candidates import Candidate, Candidates
     from shim.conversation.fallback.driver import Fallback
-    from shim.core.claude.argv import Invocation
+    from shim.core.claude.argv.invocation import Invocation
     from shim.core.claude.control import Control
     from shim.core.claude.messages import Message
     from shim.process.spawn import Started
@@ -189,8 +189,8 @@ class Run:
             self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.rules.session_id)
         invocation = self._invocation
         return Output(
-            invocation.output_format,
-            verbose=invocation.verbose,
+            invocation.streams.output_format,
+            verbose=invocation.streams.verbose,
             stdout=Stdout(recorder=self._launcher.recorder),
             transcript=self._transcript,
             history=self._launcher.pen.history,

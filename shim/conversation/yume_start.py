@@ -12,7 +12,7 @@ from shim.channels.prompt import CHUNK_BYTES, LARGER, NO_PROMPT
 from shim.channels.raw_output import tell
 from shim.conversation.decide import Asked, Start
 from shim.conversation.invocation import played
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.ids import parse_uuid, vendor_id
 from shim.core.reading.account import printable
@@ -36,8 +36,8 @@ def yume_start(
 ) -> Start:
     """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a result."""
     if played(Invocation(), os.environ) is not None:  # a recording answers in the place of every provider
-        call, invocation = call._replace(provider=""), invocation._replace(shim_vendor=None)
-    learn(os.environ, invocation.shim_config)
+        call, invocation = call._replace(provider=""), invocation.with_flags(shim_vendor=None)
+    learn(os.environ, invocation.own.shim_config)
     if call.vendor and call.vendor not in VENDORS:
         named = call.vendor if call.vendor == call.provider else f"{call.provider} ({call.vendor})"
         raise FrontendError(f"unknown provider {named[:80]}", hint=f"known are: {', '.join(VENDORS)}")
@@ -67,15 +67,15 @@ def _in_session(call: Call, invocation: Invocation) -> tuple[Invocation, str]:
         identity = known_as(name) if name else ""
     shown = "" if parse_uuid(name) else name
     if not (session is None and call.history) and (call.resume or session is not None):
-        return invocation._replace(resume=identity), shown
-    return invocation._replace(session_id=identity or None), shown
+        return invocation.with_flags(resume=identity), shown
+    return invocation.with_flags(session_id=identity or None), shown
 
 
 def _hear(start: Start, call: Call) -> Asked:
     """What is asked: the prompt of the command line, or what stdin begins with."""
     if call.api_base:
         start.environment = _reaching(call.api_base, start.vendor, start.environment)
-    asks = start.invocation.permission_prompt_tool == "stdio"
+    asks = start.invocation.permissions.permission_prompt_tool == "stdio"
     if call.prompt:
         return Asked(call.prompt, talks=_may_speak(), listens=asks)
     data, frames = _first_line(start)
@@ -125,7 +125,7 @@ def _in_mode(call: Call, invocation: Invocation) -> Invocation:
     mode, asks, known = yume_mode(call.mode)
     if not known:
         tell(printable(f"{call.vendor or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"))
-    return invocation._replace(permission_mode=mode, permission_prompt_tool="stdio" if asks else None)
+    return invocation.with_flags(permission_mode=mode, permission_prompt_tool="stdio" if asks else None)
 
 
 def known_as(name: str) -> str:

@@ -13,7 +13,8 @@ import orjson
 
 from shim.core.cast.records import SUFFIX, CastError, Header, Reader, Record
 from shim.core.cast.words import read_word
-from shim.core.claude.argv import Invocation, parse
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import read_message
 from shim.core.dialects import dialect_called
 from shim.core.errors import PASSED_OVER, FrontendError, Tried, VendorError, read_tried
@@ -107,7 +108,7 @@ class Takes:
         take = self.choose(request.prompt, request.resume or "", asked=bool(request.invocation.json_schema))
         self.place, self._tried = take.identity, take.tried
         self._used.add(take.identity)
-        chosen = request.invocation.session_id or parse_uuid(request.invocation.resume or "") or ""
+        chosen = request.invocation.session.session_id or parse_uuid(request.invocation.session.resume or "") or ""
         session = chosen if self._verbatim else ""
         speed, most = self._pace
         folder = "" if self._alone or request.prompt else os.path.dirname(take.path)
@@ -153,7 +154,7 @@ class Takes:
 
     def knows(self, session_id: str) -> bool:
         return any(
-            session_id in (sitting.invocation.session_id, parse_uuid(sitting.invocation.resume or ""))
+            session_id in (sitting.invocation.session.session_id, parse_uuid(sitting.invocation.session.resume or ""))
             for sitting in self._sittings()
         )
 
@@ -257,11 +258,14 @@ def read_sitting(path: str) -> Sitting:
 
 def _prompts(invocation: Invocation, header: Header, told: bytes) -> list[str]:
     """The prompts in order: the messages from stdin, or the one of the command line with what was piped in."""
-    if invocation.input_format == "stream-json" or (dialect_called(header.dialect).frames and not invocation.prompt):
+    if invocation.streams.input_format == "stream-json" or (
+        dialect_called(header.dialect).frames and not invocation.prompt
+    ):
         messages = [text for line in told.split(b"\n") if (text := _message(line)) is not None]
-        if messages or invocation.input_format == "stream-json":
+        if messages or invocation.streams.input_format == "stream-json":
             return messages
-    answers = invocation.permission_prompt_tool == "stdio" and invocation.prompt  # then stdin has answers, not text
+    asks = invocation.permissions.permission_prompt_tool == "stdio"
+    answers = asks and invocation.prompt  # then stdin has answers, not text
     piped = "" if answers else told.decode("utf-8", "replace")
     return ["\n".join(part for part in (invocation.prompt or "", piped) if part.strip())]
 
@@ -295,7 +299,7 @@ def invocation_of(header: Header) -> Invocation:
     if program_of(header) != "claude":
         call = parse_yume(header.argv)
         known = parse_uuid(call.session), parse_uuid(call.resume)
-        return call.invocation()._replace(session_id=known[0], resume=known[1])
+        return call.invocation().with_flags(session_id=known[0], resume=known[1])
     try:
         return parse(header.argv)
     except FrontendError:

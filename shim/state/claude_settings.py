@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from shim.channels.raw_output import tell
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError
 
 SETTINGS_BYTES = 1024 * 1024
@@ -18,18 +18,18 @@ MODES = ("acceptEdits", "auto", "default", "dontAsk", "manual", "plan")  # only 
 
 def obey_settings(invocation: Invocation) -> Invocation:
     """The invocation with the rules and the mode of `--settings`. A flag for the mode goes before them."""
-    if not invocation.settings:
+    if not invocation.configuration.settings:
         return invocation
-    given = _read(invocation.settings)
+    given = _read(invocation.configuration.settings)
     permissions = given.get("permissions")
     permissions = permissions if isinstance(permissions, dict) else {}
     mode = permissions.get("defaultMode")
     if isinstance(given.get("sandbox"), dict) and given["sandbox"].get("enabled"):
         tell("--settings asks for a sandbox, which only the real claude has; it is ignored\n")
-    return invocation._replace(
-        disallowed_tools=(*invocation.disallowed_tools, *_rules(permissions.get("deny"))),
-        allowed_tools=(*invocation.allowed_tools, *_rules(permissions.get("allow"))),
-        permission_mode=invocation.permission_mode or (mode if mode in MODES else None),
+    return invocation.with_flags(
+        disallowed_tools=(*invocation.rules.disallowed_tools, *_rules(permissions.get("deny"))),
+        allowed_tools=(*invocation.rules.allowed_tools, *_rules(permissions.get("allow"))),
+        permission_mode=invocation.permissions.permission_mode or (mode if mode in MODES else None),
     )
 
 

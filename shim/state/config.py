@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError
 from shim.core.ids import vendor_name
@@ -131,7 +131,7 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
 
     Raises FrontendError for a mistake in any of them.
     """
-    chosen = invocation.shim_config or environment.get("SHIM_CONFIG")
+    chosen = invocation.own.shim_config or environment.get("SHIM_CONFIG")
     path = chosen or os.path.join(config_directory(environment), "config.toml")
     table = _read(path, must_exist=bool(chosen))
     _check(path, (), table, KEYS)
@@ -145,7 +145,7 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
         _check(path, ("vendors", name, "timeouts"), settings.get("timeouts") or {}, VENDOR_TIMEOUTS)
         vendors[name] = _vendor(settings)
     named = table.get("vendor") or ()
-    dialect = DIALECTS[_choice(path, "dialect", invocation.shim_dialect, environment, table, "claude")]
+    dialect = DIALECTS[_choice(path, "dialect", invocation.own.shim_dialect, environment, table, "claude")]
     line_bytes = _line_bytes(path, environment, table)
     return Settings(
         vendor=(named,) if isinstance(named, str) else tuple(named),
@@ -154,13 +154,13 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
         record=_record(path, table),
         record_strict=bool(table.get("record_strict", False)),
         record_max_bytes=_record_bytes(path, table),
-        terminator=_choice(path, "terminator", invocation.shim_terminator, environment, table, "auto"),
+        terminator=_choice(path, "terminator", invocation.own.shim_terminator, environment, table, "auto"),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
         max_line_bytes=min(line_bytes, dialect.line_bytes or line_bytes),
         max_inbound_bytes=_inbound_bytes(path, table),
         timeouts=_timeouts(path, environment, table),
-        log=invocation.shim_log or environment.get("SHIM_LOG") or table.get("log"),
+        log=invocation.own.shim_log or environment.get("SHIM_LOG") or table.get("log"),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
         vendors=vendors,
@@ -215,7 +215,7 @@ def record_path(
     invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str], settings: Settings
 ) -> str:
     """The path of this run's recording, from the first place that names one; "" for none."""
-    return invocation.shim_record or environment.get("SHIM_RECORD") or installed.get("record") or settings.record
+    return invocation.own.shim_record or environment.get("SHIM_RECORD") or installed.get("record") or settings.record
 
 
 def _timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[str, float]:

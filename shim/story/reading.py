@@ -115,9 +115,9 @@ class Teller:
         self.story = Story()
         self._header = header
         self._invocation = invocation_of(header)
-        stream = self._invocation.output_format == "stream-json" and header.dialect == "claude"
+        stream = self._invocation.streams.output_format == "stream-json" and header.dialect == "claude"
         self._told = "O" if stream else "o"
-        self._messages = self._invocation.input_format == "stream-json"
+        self._messages = self._invocation.streams.input_format == "stream-json"
         self._asked = self._messages
         self._stdin = bytearray()
         self._heard = 0.0
@@ -180,7 +180,7 @@ class Teller:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
         if dialect_called(self._header.dialect).flat:
             return [change for event in _objects(self._line(record)) for change in self._flat(record.at, event)]
-        if self._invocation.output_format == "json":
+        if self._invocation.streams.output_format == "json":
             return self._events(record.at, self._line(record))
         delta = {"type": "content_block_delta", "delta": {"text": record.data.decode("utf-8", "replace")}}
         return self.story.event(record.at, {"type": "stream_event", "event": delta})

@@ -1,6 +1,6 @@
 """claude: the real one, passed through. It is found on PATH behind our own file, which is never started again."""
 
-from shim.core.claude.argv import FLAGS
+from shim.core.claude.argv.parse import FLAGS
 from shim.core.reading.typed import Any
 from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
 from shim.core.vendor.versions import VersionProbe
@@ -16,18 +16,16 @@ def launch(request: Request) -> Launch:
     arguments += ["--output-format", "stream-json", "--verbose"]
     if request.listens:
         arguments += ["--input-format", "stream-json"]
-        arguments += ["--replay-user-messages"] if invocation.replay_user_messages else []
+        arguments += ["--replay-user-messages"] if invocation.streams.replay_user_messages else []
     for field, spelling in FLAGS.items():
         if field in _NOT_PASSED or field == "other" or field.startswith("shim_"):
             continue
         if field == "disallowed_tools":
             continue
-        arguments += _flag(
-            spelling.split()[-2 if "<" in spelling or "[" in spelling else -1], getattr(invocation, field)
-        )
-    denied = dict.fromkeys((*invocation.disallowed_tools, *request.removed))
+        arguments += _flag(spelling.split()[-2 if "<" in spelling or "[" in spelling else -1], invocation.flag(field))
+    denied = dict.fromkeys((*invocation.rules.disallowed_tools, *request.removed))
     arguments += [f"--disallowedTools={rule}" for rule in denied]
-    for name, value in invocation.other:
+    for name, value in invocation.leftovers.other:
         arguments += [name] if value is None else [f"{name}={value}"]
     return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt))
 

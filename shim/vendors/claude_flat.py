@@ -7,9 +7,9 @@ from shim.vendors import claude
 def launch(request: Request) -> Launch:
     """The real one's own launch, in the session that goes on; it asks through its stdin, if it stays."""
     asks = "stdio" if request.listens else None
-    invocation = request.invocation._replace(permission_prompt_tool=asks, partial=True)
+    invocation = request.invocation.with_flags(permission_prompt_tool=asks, partial=True)
     if request.resume:
-        invocation = invocation._replace(resume=request.resume, continue_last=False)
+        invocation = invocation.with_flags(resume=request.resume, continue_last=False)
     return claude.launch(request._replace(invocation=invocation))
 
 

@@ -13,16 +13,16 @@ def launch(request: Request) -> Launch:
     """One process, one turn; a session id of the frontend becomes cursor's own (page, section 6)."""
     invocation, prompt = request.invocation, request.with_system_prompt()
     arguments = ["-p", "--output-format", "stream-json"]
-    if invocation.partial:
+    if invocation.streams.partial:
         arguments.append("--stream-partial-output")
     if request.trust:
         arguments.append("--trust")
     arguments += request.mode
     arguments += ["--model", invocation.model or "auto"]
-    if request.resumed and invocation.fork_session:
+    if request.resumed and invocation.session.fork_session:
         raise FrontendError("cursor cannot fork a session", hint="resume it without --fork-session, or start a new one")
-    if request.resumed or invocation.session_id:
-        arguments += ["--resume", request.resumed or invocation.session_id or ""]
+    if request.resumed or invocation.session.session_id:
+        arguments += ["--resume", request.resumed or invocation.session.session_id or ""]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     if as_argument(prompt):

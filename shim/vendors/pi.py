@@ -10,15 +10,15 @@ def launch(request: Request) -> Launch:
     invocation = request.invocation
     arguments = ["--mode", "json", *request.flag("--model", invocation.model)]
     for name, text in (
-        ("--system-prompt", invocation.system_prompt),
-        ("--append-system-prompt", invocation.append_system_prompt),
+        ("--system-prompt", invocation.system.system_prompt),
+        ("--append-system-prompt", invocation.system.append_system_prompt),
     ):
         arguments += [name, request.kept(text) or text] if text else []  # the path of a file is as good
     arguments += selection(request)
     if request.resumed:
-        arguments += ["--fork" if invocation.fork_session else "--session", request.resumed]
-    elif invocation.session_id and request.knows("--session-id"):
-        arguments += ["--session-id", invocation.session_id]
+        arguments += ["--fork" if invocation.session.fork_session else "--session", request.resumed]
+    elif invocation.session.session_id and request.knows("--session-id"):
+        arguments += ["--session-id", invocation.session.session_id]
     return Launch(tuple(arguments), as_stdin(request.prompt))
 
 
@@ -30,11 +30,11 @@ def chosen(request: Request) -> tuple[list[str], bool]:
     invocation = request.invocation
     names = request.mode[1].split(",") if request.mode else list(BUILT_IN)
     pool, limited = tuple(names) if request.mode else ALL, bool(request.mode)
-    for rules in (invocation.tools, invocation.allowed_tools or None):
+    for rules in (invocation.rules.tools, invocation.rules.allowed_tools or None):
         if rules is None:
             continue
         wanted = VENDOR.own_names(tuple(rule.partition("(")[0] for rule in rules))
-        if wanted or not rules or rules is invocation.tools:
+        if wanted or not rules or rules is invocation.rules.tools:
             names, limited = [name for name in wanted if name in pool], True
     removed = VENDOR.own_names(request.removed)
     limited = limited or any(name in names for name in removed)

@@ -18,24 +18,25 @@ def launch(request: Request) -> Launch:
     arguments = ["--output-format", "stream-json", *request.mode]
     if request.listens:
         arguments += ["--input-format", "stream-json"]
-    if invocation.partial:
+    if invocation.streams.partial:
         arguments.append("--include-partial-messages")
     arguments += request.flag("--model", invocation.model)
     arguments += request.flag("--fallback-model", invocation.fallback_model)
-    kept_prompt = request.kept(invocation.system_prompt)
+    kept_prompt = request.kept(invocation.system.system_prompt)
     environment = ENVIRONMENT | {SYSTEM_PROMPT_FILE: kept_prompt} if kept_prompt else ENVIRONMENT
-    arguments += request.flag("--system-prompt", None if kept_prompt else invocation.system_prompt)
-    arguments += request.flag("--append-system-prompt", invocation.append_system_prompt)
-    if invocation.max_turns is not None and not request.listens:  # it counts for the process, Claude for the turn
-        arguments += ["--max-session-turns", str(invocation.max_turns)]
-    for rule in invocation.allowed_tools:
+    arguments += request.flag("--system-prompt", None if kept_prompt else invocation.system.system_prompt)
+    arguments += request.flag("--append-system-prompt", invocation.system.append_system_prompt)
+    turns = invocation.limits.max_turns
+    if turns is not None and not request.listens:  # it counts for the process, Claude for the turn
+        arguments += ["--max-session-turns", str(turns)]
+    for rule in invocation.rules.allowed_tools:
         arguments.append(f"--allowed-tools={rule}")
-    kept = VENDOR.own_names(invocation.tools or ())
+    kept = VENDOR.own_names(invocation.rules.tools or ())
     arguments += [f"--core-tools={name}" for name in kept]
     # Without a name to keep, "only these" has to be said as "none of those": an empty list would mean all. The tool
     # of --json-schema is none to choose, and `--core-tools` leaves it alone: it is how the answer is given.
     none = [name for name in TOOLS if name != "structured_output"]
-    removed = none if invocation.tools is not None and not kept else VENDOR.own_names(request.removed)
+    removed = none if invocation.rules.tools is not None and not kept else VENDOR.own_names(request.removed)
     arguments += [f"--exclude-tools={name}" for name in removed]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
@@ -50,8 +51,8 @@ def session(request: Request) -> list[str]:
     """Its session flags are Claude's, but an id of our own cannot be given to a resumed session."""
     invocation = request.invocation
     if request.resumed:
-        return ["--resume", request.resumed] + (["--fork-session"] if invocation.fork_session else [])
-    return request.flag("--session-id", invocation.session_id)
+        return ["--resume", request.resumed] + (["--fork-session"] if invocation.session.fork_session else [])
+    return request.flag("--session-id", invocation.session.session_id)
 
 
 # A request that fails is made again 28 times in 84 s without a word (page, section 6): that is how long it takes where

@@ -16,11 +16,11 @@ HEARTBEAT_SECONDS = 10.0  # the RFC's own suggestion (2.4)
 def launch(request: Request) -> Launch:
     """Model and session stand in the request; approval modes are flags of the program, which the RFC leaves alone."""
     invocation = request.invocation
-    if request.resumed and invocation.fork_session:
+    if request.resumed and invocation.session.fork_session:
         raise FrontendError(
             "qwen-rfc cannot fork a session", hint="resume it without --fork-session, or start a new one"
         )
-    output = "stream-chunk-json" if invocation.partial else "stream-json"
+    output = "stream-chunk-json" if invocation.streams.partial else "stream-json"
     arguments = ["--input-format", "stream-json", "--output-format", output, *request.mode]
     if request.listens:
         return Launch((*arguments, *request.flag("--model", invocation.model)))

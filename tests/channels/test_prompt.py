@@ -7,7 +7,7 @@ import pytest
 
 from shim.channels import prompt as prompts
 from shim.channels.prompt import read_file_option, read_prompt
-from shim.core.claude.argv import parse
+from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 
 
@@ -142,8 +142,8 @@ def test_the_texts_of_files_take_their_places(tmp_path):
     one.write_text("You are X.", encoding="utf-8")
     other.write_bytes(b"caf\xe9")
     invocation = read_file_option(parse(["--system-prompt-file", str(one), "--append-system-prompt-file", str(other)]))
-    assert (invocation.system_prompt, invocation.append_system_prompt) == ("You are X.", "caf\ufffd")
-    assert (invocation.system_prompt_file, invocation.append_system_prompt_file) == (None, None)
+    assert (invocation.system.system_prompt, invocation.system.append_system_prompt) == ("You are X.", "caf\ufffd")
+    assert (invocation.system.system_prompt_file, invocation.system.append_system_prompt_file) == (None, None)
 
 
 @pytest.mark.parametrize("flag", ["--system-prompt-file", "--append-system-prompt-file"])

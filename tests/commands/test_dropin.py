@@ -595,7 +595,7 @@ def _fixture(case):
 def test_who_was_told_to_end_waits_for_no_recording(monkeypatch, status, told):
     """The signal was the loop's; whoever sent it kills us a moment later."""
     from shim.commands import dropin
-    from shim.core.claude.argv import Invocation
+    from shim.core.claude.argv.invocation import Invocation
 
     class Recorder:
         def close(self, stopped):

@@ -8,7 +8,7 @@ import pytest
 
 from shim.commands.claude_help import DOES, SUBCOMMANDS, manual
 from shim.commands.subcommands import SENTENCES, door
-from shim.core.claude.argv import FLAGS, KNOWN_SUBCOMMANDS
+from shim.core.claude.argv.parse import FLAGS, KNOWN_SUBCOMMANDS
 
 
 @pytest.fixture

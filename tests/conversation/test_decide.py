@@ -4,7 +4,7 @@ import pytest
 
 from shim.conversation.decide import Start
 from shim.conversation.invocation import checked, terminator
-from shim.core.claude.argv import parse
+from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.state import store
 from shim.vendors import VENDORS
@@ -171,7 +171,7 @@ def test_a_model_that_could_be_a_flag_or_a_path_is_refused(model):
 
 @pytest.mark.parametrize("resume", [U, "session-1", "a.b:c_d"])
 def test_an_id_that_a_vendor_may_have_given_passes(resume):
-    assert checked(parse([f"--resume={resume}"])).resume == resume
+    assert checked(parse([f"--resume={resume}"])).session.resume == resume
 
 
 @pytest.mark.parametrize("resume", ["--yolo", "../x", "/etc/passwd", "@file", "a b", "a" * 129, "a\n", "\u00e9"])

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from box import ASK, END, START, ndjson, text
 
-from shim.core.claude.argv import parse
+from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.state.config import TIMEOUTS, Settings, VendorSettings, load
 from shim.vendors import find

@@ -11,7 +11,8 @@ from support import SEPARATORS, facts_of
 from fuzzing.dialects import DIALECTS, dialect
 from fuzzing.inputs import Run
 from shim.conversation.drivers.open_translation import STABLE_SESSION
-from shim.core.claude import argv
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import parse
 from shim.core.claude.control import Control
 from shim.core.claude.permissions import Permission
 from shim.core.claude.policy import Policy
@@ -91,11 +92,11 @@ def run_words(run: Run) -> int:
     """A command line is understood or refused in our words; nothing else ever comes out of it."""
     words = [line.decode("utf-8", "surrogateescape") for line in run.expanded()]
     try:
-        invocation = argv.parse(words)
+        invocation = parse(words)
     except FrontendError as error:
         assert str(error)
     else:
-        assert isinstance(invocation, argv.Invocation)
+        assert isinstance(invocation, Invocation)
     return len(words)
 
 
@@ -108,7 +109,7 @@ def run_settings(run: Run) -> int:
     with open(SETTINGS, "wb") as file:
         file.write(body)
     try:
-        settings = config.load(argv.Invocation(shim_config=SETTINGS), {})
+        settings = config.load(Invocation().with_flags(shim_config=SETTINGS), {})
     except FrontendError as error:
         assert str(error)
     else:

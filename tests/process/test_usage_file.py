@@ -14,7 +14,7 @@ from profiling import HEAD, profiled, result_line, translation_of
 from support import check_turns, parse
 
 from shim.core.cast.words import REPORT
-from shim.core.claude.argv import parse as parse_argv
+from shim.core.claude.argv.parse import parse as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
 from shim.core.vendor.vendor import Report, Request

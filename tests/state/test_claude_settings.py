@@ -5,7 +5,8 @@ import json
 import pytest
 from box import ANSWER, ASK, STREAM, ndjson
 
-from shim.core.claude.argv import parse
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import parse
 from shim.core.errors import ArgumentError
 from shim.state.claude_settings import obey_settings
 
@@ -18,26 +19,26 @@ def obeyed(settings, *words):
 
 def test_rules_and_mode_are_those_of_the_flags():
     invocation = obeyed(DENY, "--disallowedTools=Edit")
-    assert invocation.disallowed_tools == ("Edit", "Bash(rm *)", "Write")
-    assert invocation.allowed_tools == ("Read",)
-    assert invocation.permission_mode == "plan"
+    assert invocation.rules.disallowed_tools == ("Edit", "Bash(rm *)", "Write")
+    assert invocation.rules.allowed_tools == ("Read",)
+    assert invocation.permissions.permission_mode == "plan"
 
 
 def test_a_file_says_the_same(tmp_path):
     path = tmp_path / "settings.json"
     path.write_text(json.dumps(DENY), encoding="utf-8")
-    assert obeyed(str(path)).disallowed_tools == ("Bash(rm *)", "Write")
+    assert obeyed(str(path)).rules.disallowed_tools == ("Bash(rm *)", "Write")
 
 
 def test_a_mode_that_is_a_flag_goes_first_and_none_is_wider_than_was_asked_for():
-    assert obeyed(DENY, "--permission-mode", "acceptEdits").permission_mode == "acceptEdits"
-    assert obeyed({"permissions": {"defaultMode": "bypassPermissions"}}).permission_mode is None
+    assert obeyed(DENY, "--permission-mode", "acceptEdits").permissions.permission_mode == "acceptEdits"
+    assert obeyed({"permissions": {"defaultMode": "bypassPermissions"}}).permissions.permission_mode is None
 
 
 @pytest.mark.parametrize("settings", [{}, {"permissions": 7}, {"permissions": {"deny": "Bash"}}, {"model": "m"}])
 def test_what_says_nothing_to_us_changes_nothing(settings):
     invocation = obeyed(settings)
-    assert (invocation.disallowed_tools, invocation.allowed_tools, invocation.permission_mode) == ((), (), None)
+    assert (invocation.rules, invocation.permissions) == (Invocation().rules, Invocation().permissions)
 
 
 @pytest.mark.parametrize("settings", ["{bad", "/nowhere.json", "a\0b", "[]", "7"])

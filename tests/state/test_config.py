@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.core.claude.argv import parse
+from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.state.config import KEYS, VENDOR_KEYS, VendorSettings, config_directory, load, state_directory

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 
 import pytest
 
-from shim.core.claude.argv import parse
+from shim.core.claude.argv.parse import parse
 from shim.core.claude.policy import Policy, permission_mode
 from shim.core.errors import FrontendError
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
@@ -24,14 +24,14 @@ CLAUDE = ("-p", "--output-format", "stream-json", "--verbose")
 def launch(name, *words, prompt="say hi", resume=None, **facts):
     """What a vendor gives for a command line, with the request that the start makes of it."""
     vendor, invocation = find(name), parse(words)
-    mode = permission_mode(invocation.permission_mode, skip=invocation.skip_permissions)
+    mode = permission_mode(invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions)
     request = Request(
         invocation=invocation,
         prompt=prompt,
         mode=vendor.mode_arguments(mode),
         permission_mode=mode,
-        resume=resume or invocation.resume,
-        removed=tuple(sorted(Policy(denied=invocation.disallowed_tools).denied)),
+        resume=resume or invocation.session.resume,
+        removed=tuple(sorted(Policy(denied=invocation.rules.disallowed_tools).denied)),
         **facts,
     )
     return vendor.launch(request)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shim.core.claude.argv import parse
+from shim.core.claude.argv.parse import parse
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import FrontendError
 from shim.core.vendor.vendor import Request

@@ -233,8 +233,8 @@ def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Runn
     """Send the recorded lines in their time and compare the output. `stop` says why the comparison ends early."""
     invocation = invocation_of(header)
     sides = Side(header.cwd, cwd), Side(header.cwd, cwd)
-    streams = invocation.output_format == "stream-json"
-    talks = invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
+    streams = invocation.streams.output_format == "stream-json"
+    talks = invocation.streams.input_format == "stream-json" or invocation.permissions.permission_prompt_tool == "stdio"
     talks = talks or dialect_called(header.dialect).frames
     told = [line for letter, line in moments if letter == "i"]
     if not streams and any(letter == "signal" for letter, _ in moments):

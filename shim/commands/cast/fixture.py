@@ -164,7 +164,7 @@ def _make(folder: str, path: str, redact: bool, run: RecordedChild, vendor: str,
             else:
                 facts.add(record)
     header = header_of(path)
-    partial = invocation_of(header).partial
+    partial = invocation_of(header).streams.partial
     with _create(folder, FACTS) as file:
         file.write(facts.case(header, vendor, run, partial).encode())
     if redact:

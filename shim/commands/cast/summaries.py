@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from shim.commands.cast.summary import RecordedRun
 from shim.core.cast.records import CastError
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.account import counted, printable
 from shim.recording.folders import cast_paths
 from shim.state.config import load

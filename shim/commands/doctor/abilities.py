@@ -7,7 +7,7 @@ claim what a launch does not do.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError
 from shim.core.vendor.vendor import Launch, Request, Vendor
 
@@ -50,7 +50,7 @@ def trust_words(vendor: Vendor) -> tuple[str, ...]:
 
 def _launch(vendor: Vendor, asked: Mapping[str, Any] = {}, **facts: Any) -> Launch | None:
     """The vendor's command line for a prompt; None if the vendor refuses the request."""
-    invocation = Invocation(prompt=_PROMPT, print_mode=True)._replace(**asked)
+    invocation = Invocation(prompt=_PROMPT, print_mode=True).with_flags(**asked)
     try:
         mode = vendor.modes.get("default", ())
         return vendor.launch(Request(invocation, _PROMPT, mode, **facts))

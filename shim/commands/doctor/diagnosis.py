@@ -11,7 +11,7 @@ from shim.commands.doctor.abilities import trust_words
 from shim.commands.doctor.capabilities import ASKS_NOBODY
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport, works
 from shim.commands.doctor.machine import chosen_vendors, look_at_machine
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import printable
 from shim.core.vendor.vendor import Vendor

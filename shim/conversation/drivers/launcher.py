@@ -188,10 +188,10 @@ class Launcher:
 
     def _request(self, prompt: str) -> Request:
         facts, standing, invocation = self.facts, self.standing, self.setup.invocation
-        invocation = invocation._replace(
+        invocation = invocation.with_flags(
             model=facts.model,
-            system_prompt=facts.system_prompt or invocation.system_prompt,
-            append_system_prompt=facts.append_system_prompt or invocation.append_system_prompt,
+            system_prompt=facts.system_prompt or invocation.system.system_prompt,
+            append_system_prompt=facts.append_system_prompt or invocation.system.append_system_prompt,
         )
         return Request(
             invocation=standing.name(invocation, self.vendor, facts.rules.session_id),

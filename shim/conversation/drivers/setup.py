@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from shim.channels.log import Log
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.policy import Policy
 from shim.core.dialects import DIALECTS, Dialect
 from shim.core.errors import Tried
@@ -48,10 +48,10 @@ class Setup(NamedTuple):
     def policy(self) -> Policy:
         """The rules of the invocation and of the settings."""
         return Policy(
-            only=self.invocation.tools,
-            denied=(*self.invocation.disallowed_tools, *self.settings.deny),
+            only=self.invocation.rules.tools,
+            denied=(*self.invocation.rules.disallowed_tools, *self.settings.deny),
             hidden=self.settings.hide,
-            allowed=self.invocation.allowed_tools,
+            allowed=self.invocation.rules.allowed_tools,
         )
 
     def removed(self) -> tuple[str, ...]:
@@ -76,9 +76,9 @@ class Standing:
     def __init__(self, setup: Setup, known: "Session | None") -> None:
         invocation = setup.invocation
         self.known = known
-        self.resume = (known.vendor_session or None) if known else invocation.resume
+        self.resume = (known.vendor_session or None) if known else invocation.session.resume
         self.given: str | None = None
-        self.forks = invocation.fork_session
+        self.forks = invocation.session.fork_session
         self.started = self.listens = self.prefixed = self.answered = False
         self.tried: tuple[Tried, ...] = ()
 
@@ -87,14 +87,14 @@ class Standing:
 
         An id is given once: what began under it may be there, though the vendor never said so.
         """
-        invocation = invocation._replace(fork_session=self.forks)
+        invocation = invocation.with_flags(fork_session=self.forks)
         told = self.listens or vendor.given_id  # its id is ours then: one less to tell apart
         if self.started:
-            invocation = invocation._replace(session_id=None)
-        elif told and not (self.resume or invocation.session_id or self.forks):
-            invocation = invocation._replace(session_id=fresh)
+            invocation = invocation.with_flags(session_id=None)
+        elif told and not (self.resume or invocation.session.session_id or self.forks):
+            invocation = invocation.with_flags(session_id=fresh)
         if vendor.given_id:
-            self.given = invocation.session_id or (self.given if self.resume else None)
+            self.given = invocation.session.session_id or (self.given if self.resume else None)
         return invocation
 
 
@@ -112,7 +112,9 @@ class AnswerSchema:
         from shim.conversation.drivers import structured
 
         invocation = setup.invocation
-        talks = invocation.input_format == "stream-json" or invocation.permission_prompt_tool == "stdio"
+        talks = (
+            invocation.streams.input_format == "stream-json" or invocation.permissions.permission_prompt_tool == "stdio"
+        )
         if self._vendor.structures and not (talks and self._vendor.speaks):
             structured.parsed(self._schema)
         else:

@@ -50,7 +50,7 @@ class Turns:
     @property
     def echo(self) -> bool:
         """Whether a message of the frontend's is said back (contract C15)."""
-        return self._setup.invocation.replay_user_messages
+        return self._setup.invocation.streams.replay_user_messages
 
     @property
     def retries(self) -> bool:
@@ -90,9 +90,9 @@ class Turns:
             tools=vendor.available(request),
             mode=facts.mode,
             unattended=vendor.unattended,
-            max_turns=None if counts else invocation.max_turns,
-            turns_asked=invocation.max_turns,
-            budget=None if vendor.passthrough else invocation.max_budget_usd,
+            max_turns=None if counts else invocation.limits.max_turns,
+            turns_asked=invocation.limits.max_turns,
+            budget=None if vendor.passthrough else invocation.limits.max_budget_usd,
             redact=setup.settings.redaction() == "all",
             questions=(lambda: facts.prompts) if setup.dialect.asks_by_line else None,
             policy=setup.policy() or None,
@@ -114,10 +114,10 @@ class Turns:
     def _session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""
         invocation, standing = self._setup.invocation, self._standing
-        ours = invocation.input_format == "stream-json" or standing.forks or standing.known is not None
+        ours = invocation.streams.input_format == "stream-json" or standing.forks or standing.known is not None
         if ours and not self._setup.vendor.passthrough:
             return self._facts.rules.session_id
-        return invocation.session_id or parse_uuid(invocation.resume or "")
+        return invocation.session.session_id or parse_uuid(invocation.session.resume or "")
 
     # -- a turn has ended ----------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class Turns:
         if not place and vendor.saves_late and not standing.resume and not turn.usage:
             own = ""  # the first reply was cut: there is nothing to resume, but the id is the frontend's
         standing.resume, standing.forks = own or None, False
-        if setup.invocation.no_session_persistence:
+        if setup.invocation.session.no_session_persistence:
             return
         created = standing.known.created if standing.known else 0.0
         session = store.Session(vendor.name, own, setup.cwd, turn.model, created, conversation.used(own))

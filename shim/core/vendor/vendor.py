@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ModeError
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.core.vendor.tools import Tools, vendor_names
@@ -71,7 +71,7 @@ class Request(NamedTuple):
 
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
-        given = (self.invocation.system_prompt, self.invocation.append_system_prompt)
+        given = (self.invocation.system.system_prompt, self.invocation.system.append_system_prompt)
         return "\n\n".join([text for text in given if text] + [self.prompt])
 
     def flag(self, name: str, value: str | None) -> list[str]:
@@ -90,7 +90,7 @@ class Request(NamedTuple):
 
     def mcp_configs(self) -> list[str]:
         """`--mcp-config`, without the servers that live in the frontend itself (type `sdk`): no vendor reaches them."""
-        return [kept for config in self.invocation.mcp_config if (kept := _reachable(config))]
+        return [kept for config in self.invocation.configuration.mcp_config if (kept := _reachable(config))]
 
     @property
     def resumed(self) -> str | None:
@@ -230,7 +230,7 @@ class Vendor(NamedTuple):
     def unheeded(self, invocation: Invocation) -> list[str]:
         """What of an invocation has no effect, a line each."""
         said = []
-        if invocation.max_budget_usd is not None and not (self.prices or self.passthrough):
+        if invocation.limits.max_budget_usd is not None and not (self.prices or self.passthrough):
             said.append(f"--max-budget-usd has no effect: {self.name} does not say what a reply costs\n")
         if invocation.model and not self.takes_model:
             said.append(f"--model has no effect: {self.name} has no flag for it\n")

@@ -5,7 +5,7 @@ yume-cli start --provider P --model M --cwd D --session-id ID [--prompt P] [--re
 
 from collections.abc import Sequence
 
-from shim.core.claude.argv import Invocation
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.typed import NamedTuple
 
 # Flag → the field of the Call that it fills, "" for what has no meaning here; None for a switch. What is not in the
@@ -67,9 +67,7 @@ class Call(NamedTuple):
 
     def invocation(self) -> Invocation:
         """The command line in Claude's words, except ids and modes, which the shell reads."""
-        return Invocation(
-            prompt=self.prompt or None,
-            print_mode=True,
+        return Invocation(self.prompt or None, print_mode=True).with_flags(
             output_format="stream-json",
             verbose=True,
             partial=True,

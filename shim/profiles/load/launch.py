@@ -119,7 +119,7 @@ def _start(
     def start(request: Request) -> Launch:
         invocation, resume = request.invocation, request.resumed
         if resume:
-            _check_session(resume, pattern, name, uses, fork=invocation.fork_session)
+            _check_session(resume, pattern, name, uses, fork=invocation.session.fork_session)
         if request.unheard and BUNDLED in uses and request.permission_mode != WIDEST:
             raise FrontendError(
                 f"{name} may not obey the file that keeps mode {request.permission_mode!r} narrow: {request.unheard}",
@@ -137,18 +137,18 @@ def _start(
             "prompt_stdin": not inline and path is None,
             "model": models.get(invocation.model or "", invocation.model),
             "resume": resume,
-            "fork": bool(resume and invocation.fork_session),
-            "session_id": None if resume else invocation.session_id,
+            "fork": bool(resume and invocation.session.fork_session),
+            "session_id": None if resume else invocation.session.session_id,
             "new_session": not resume,
             "system_prompt": system,
             "append_system_prompt": appended,
-            "max_turns": None if invocation.max_turns is None else str(invocation.max_turns),
+            "max_turns": None if invocation.limits.max_turns is None else str(invocation.limits.max_turns),
             "add_dirs": invocation.add_dirs,
             "mcp_configs": request.mcp_configs() if "mcp_configs" in uses else (),
             "denied_tools": _denied(tools, request.removed) if "denied_tools" in uses else (),
             "allowed_tools": _allowed(tools, request, name) if "allowed_tools" in uses else (),
             "trust": request.trust,
-            "partial": invocation.partial,
+            "partial": invocation.streams.partial,
             BUNDLED: BUNDLED_FOLDER if BUNDLED in uses else "",
             "report_folder": request.report_folder,
         }
@@ -279,7 +279,7 @@ def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
 
 def _allowed(tools: Tools, request: Request, name: str) -> list[str]:
     """The program's names of the tools that are left, [] where all are. FrontendError where none is left."""
-    only = request.invocation.tools
+    only = request.invocation.rules.tools
     if only is None and not request.removed:
         return []
     known = {tool.name for tool in tools.values()} if only is None else set(only)

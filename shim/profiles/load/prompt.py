@@ -27,8 +27,8 @@ class Prompt:
 
 def system_prompts(request: Request, uses: set[str]) -> tuple[str, str, list[str]]:
     """The system prompt, the appended one, and those that stand before the prompt: without a flag, or too long."""
-    system = request.invocation.system_prompt or ""
-    appended = request.invocation.append_system_prompt or ""
+    system = request.invocation.system.system_prompt or ""
+    appended = request.invocation.system.append_system_prompt or ""
     if "append_system_prompt" not in uses:
         system, appended = "\n\n".join(filter(None, (system, appended))), ""
     before = []

@@ -45,7 +45,7 @@ def export(path: str, write: Write, *, redact: bool) -> None:
     clean = _Clean(write) if redact else None
     say = write if clean is None else clean.feed
     invocation = invocation_of(cast.header)
-    if invocation.output_format == "stream-json" and cast.header.dialect == "claude":
+    if invocation.streams.output_format == "stream-json" and cast.header.dialect == "claude":
         for record in cast.records():
             if record.letter == "O":
                 say(record.data)

@@ -14,8 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sweeps import examples
 
-from shim.core.claude import argv
-from shim.core.claude.argv import FLAGS, KNOWN_SUBCOMMANDS, Invocation, parse, split_tools
+from shim.core.claude.argv import invocation as value
+from shim.core.claude.argv import parse as parser
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import FLAGS, KNOWN_SUBCOMMANDS, parse, split_tools
 from shim.core.errors import FrontendError, ShimError, VendorError
 from shim.core.ids import parse_uuid
 
@@ -28,14 +30,20 @@ STREAM: dict[str, Any] = {**STREAM_OUT, "input_format": "stream-json"}
 OURS = tuple(field for field in FLAGS if field.startswith("shim_"))
 
 
+def flat(invocation: Invocation) -> dict[str, Any]:
+    """Its fields and those of its groups, by their names."""
+    fields = invocation._asdict()
+    groups = [fields.pop(name) for name, field in list(fields.items()) if hasattr(field, "_asdict")]
+    for group in groups:
+        assert not fields.keys() & set(group._fields), "a field has one place"
+        fields |= group._asdict()
+    return fields
+
+
 def said(*words: str) -> dict[str, Any]:
     """The fields of `parse(words)` that are not what an empty command line gives."""
-    invocation, empty = parse(words), Invocation()
-    return {
-        name: getattr(invocation, name)
-        for name in Invocation._fields
-        if getattr(invocation, name) != getattr(empty, name)
-    }
+    empty = flat(Invocation())
+    return {name: field for name, field in flat(parse(words)).items() if field != empty[name]}
 
 
 # -- what real clients send (contract 7 and 9); each row is the argv and every field it sets -----------------
@@ -365,7 +373,7 @@ FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]
 def test_a_recorded_argv_has_no_unknown_flag_unless_the_real_one_refused_it(case: Path) -> None:
     recorded = tomllib.loads(case.read_text())
     refused = "unknown option" in recorded.get("stderr", "")
-    assert bool(parse(recorded["argv"][1:]).unknown) == refused
+    assert bool(parse(recorded["argv"][1:]).leftovers.unknown) == refused
 
 
 # -- prompts and words ---------------------------------------------------------------------------------------
@@ -411,7 +419,7 @@ VARIADIC = "--allowedTools --allowed-tools --disallowedTools --disallowed-tools 
 def test_a_variadic_flag_swallows_the_prompt(flag: str) -> None:
     """P6"""
     invocation = parse(["-p", flag, "first", "go"])
-    assert (invocation.prompt, invocation.swallowed) == (None, (flag, "go"))
+    assert (invocation.prompt, invocation.leftovers.swallowed) == (None, (flag, "go"))
 
 
 def test_a_variadic_flag_stops_at_the_next_flag() -> None:
@@ -423,11 +431,11 @@ def test_a_variadic_flag_written_with_equals_swallows_nothing() -> None:
 
 
 def test_nothing_counts_as_swallowed_when_there_is_a_prompt() -> None:
-    assert parse(["go", "--tools", "A", "B"]).swallowed is None
+    assert parse(["go", "--tools", "A", "B"]).leftovers.swallowed is None
 
 
 def test_the_value_a_variadic_flag_must_have_is_not_called_a_swallowed_prompt() -> None:
-    assert parse(["-p", "--mcp-config", "servers.json"]).swallowed is None
+    assert parse(["-p", "--mcp-config", "servers.json"]).leftovers.swallowed is None
 
 
 # -- values --------------------------------------------------------------------------------------------------
@@ -444,7 +452,7 @@ def test_the_last_of_two_single_values_counts_and_lists_add_up() -> None:
 
 
 def test_a_value_may_hold_an_equals_sign() -> None:
-    assert parse(["--append-system-prompt=a=b"]).append_system_prompt == "a=b"
+    assert parse(["--append-system-prompt=a=b"]).system.append_system_prompt == "a=b"
 
 
 def test_an_optional_value_is_not_a_word_that_begins_with_a_dash() -> None:
@@ -460,7 +468,7 @@ def test_resume_is_read_in_each_of_its_forms(words: list[str]) -> None:
 
 
 def test_resume_keeps_a_title_as_it_came() -> None:
-    assert parse(["--resume", "My Session"]).resume == "My Session"
+    assert parse(["--resume", "My Session"]).session.resume == "My Session"
 
 
 def test_short_switches_can_be_written_together() -> None:
@@ -497,18 +505,18 @@ def test_tool_rules_are_split_outside_parentheses_only(text: str, entries: list[
 
 def test_tools_tells_all_from_none_from_some() -> None:
     given_tools = [
-        parse(words).tools
+        parse(words).rules.tools
         for words in ([], ["--tools", "default"], ["--tools="], ["--tools", ""], ["--tools", "Read Bash"])
     ]
     assert given_tools == [None, None, (), (), ("Read", "Bash")]
 
 
 def test_default_beside_a_name_does_not_widen_the_list() -> None:
-    assert parse(["--tools", "Read,default"]).tools == ("Read", "default")
+    assert parse(["--tools", "Read,default"]).rules.tools == ("Read", "default")
 
 
 def test_zero_turns_are_no_limit() -> None:
-    assert (parse(["--max-turns", "0"]).max_turns, parse(["--max-turns", "7"]).max_turns) == (None, 7)
+    assert (parse(["--max-turns", "0"]).limits.max_turns, parse(["--max-turns", "7"]).limits.max_turns) == (None, 7)
 
 
 # -- unknown flags (P5) --------------------------------------------------------------------------------------
@@ -645,12 +653,12 @@ def test_a_good_value_does_not_mend_a_bad_one_before_it() -> None:
 def test_a_session_id_beside_an_old_session_needs_a_fork(words: list[str]) -> None:
     with pytest.raises(FrontendError, match="--fork-session"):
         parse([*words, "--session-id", OTHER_ID])
-    assert parse([*words, "--fork-session", "--session-id", OTHER_ID]).session_id == OTHER_ID
+    assert parse([*words, "--fork-session", "--session-id", OTHER_ID]).session.session_id == OTHER_ID
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "auto", "bypassPermissions", "default", "manual", "dontAsk", "plan"])
 def test_every_permission_mode_of_claude_is_accepted(mode: str) -> None:
-    assert parse(["--permission-mode", mode]).permission_mode == mode
+    assert parse(["--permission-mode", mode]).permissions.permission_mode == mode
 
 
 def test_errors_say_whose_fault_it_is_and_carry_a_hint() -> None:
@@ -665,7 +673,7 @@ def test_errors_say_whose_fault_it_is_and_carry_a_hint() -> None:
 
 
 def test_a_session_id_is_made_canonical() -> None:
-    assert parse(["--session-id", ID.upper()]).session_id == ID
+    assert parse(["--session-id", ID.upper()]).session.session_id == ID
 
 
 @pytest.mark.parametrize(
@@ -727,12 +735,12 @@ SMUGGLED = st.builds(
     st.booleans(),
 )
 TAKES_ANYTHING = sorted(
-    name for name, flag in argv._BY_NAME.items() if "<" in flag.spelling and flag.field not in argv.CHOICES
+    name for name, flag in parser._BY_NAME.items() if "<" in flag.spelling and flag.field not in parser.CHOICES
 )
 
 
 def ours(invocation: Invocation) -> list[str | None]:
-    return [getattr(invocation, field) for field in OURS]
+    return [invocation.flag(field) for field in OURS]
 
 
 @settings(deadline=None)
@@ -758,8 +766,8 @@ def test_our_flags_are_never_taken_from_a_value(flag: str, smuggled: list[str], 
 
 WORDS = st.lists(
     st.one_of(
-        st.sampled_from(sorted(argv._BY_NAME)),
-        st.builds("{}={}".format, st.sampled_from(sorted(argv._BY_NAME)), TEXT),
+        st.sampled_from(sorted(parser._BY_NAME)),
+        st.builds("{}={}".format, st.sampled_from(sorted(parser._BY_NAME)), TEXT),
         st.sampled_from(["", "-", "--", "---", "--=", "-=", "--x", "-xyz", "-pc", "hi", "stream-json", "auth"]),
         st.sampled_from([ID, "0", "1e999", "9" * 5000, "\ud800", "\x00", "default", "Bash(", "a b"]),
         TEXT,
@@ -789,7 +797,7 @@ def test_any_words_parse_or_are_refused_and_nothing_else(words: list[str]) -> No
 
 
 def test_every_flag_has_its_field_and_every_flag_of_the_contract_is_known() -> None:
-    fields = set(Invocation._fields)
+    fields = set(flat(Invocation()))
     derived = {"prompt", "subcommand", "subcommand_args", "swallowed", "unknown"}
     assert set(FLAGS) == fields - derived
     contract = (
@@ -809,7 +817,7 @@ def test_every_flag_has_its_field_and_every_flag_of_the_contract_is_known() -> N
         "--resume-session-at --resume-drops-turn --session-mirror --await-initialize --initialize-fields "
         "--project-config-root --managed-settings --channels --sdk-url"
     )
-    assert set(contract.split()) <= set(argv._BY_NAME)
+    assert set(contract.split()) <= set(parser._BY_NAME)
 
 
 def test_an_invocation_cannot_be_changed() -> None:
@@ -819,11 +827,12 @@ def test_an_invocation_cannot_be_changed() -> None:
 
 def test_the_module_is_pure() -> None:
     """No file, clock or environment: the only imports are those a turn has anyway."""
-    tree = ast.parse(inspect.getsource(argv))
-    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    trees = [ast.parse(inspect.getsource(module)) for module in (parser, value)]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    imported |= {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
     ours = {"shim.core.dialects", "shim.core.errors", "shim.core.ids", "shim.core.reading.typed"}
-    assert imported == {"collections.abc", *ours}
-    code = "import sys, shim.core.claude.argv; print(*{'typer', 'rich', 'pathlib', 'anyio'} & set(sys.modules))"
+    assert imported == {"collections.abc", "shim.core.claude.argv.invocation", *ours}
+    code = "import sys, shim.core.claude.argv.parse; print(*{'typer', 'rich', 'pathlib', 'anyio'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == ""

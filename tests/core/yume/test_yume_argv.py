@@ -28,9 +28,9 @@ def test_a_whole_command_line():
 
 def test_it_becomes_an_invocation_in_claudes_words():
     invocation = parse(["start", "--provider", "openai", "--model", "m", "--permission-mode", "deny"]).invocation()
-    assert (invocation.shim_vendor, invocation.model, invocation.permission_mode) == ("codex", "m", "deny")
-    assert (invocation.output_format, invocation.shim_dialect, invocation.partial) == ("stream-json", "yume", True)
-    assert invocation.prompt is None and invocation.session_id is None
+    named = ("shim_vendor", "model", "permission_mode", "output_format", "shim_dialect", "partial")
+    assert [invocation.flag(name) for name in named] == ["codex", "m", "deny", "stream-json", "yume", True]
+    assert invocation.prompt is None and invocation.session.session_id is None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from profiling import profiled
 
 from shim import vendors
-from shim.core.claude.argv import parse
+from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
 from shim.core.vendor.versions import VersionProbe
@@ -44,8 +44,8 @@ U = "11111111-2222-4333-8444-555555555555"
 def started(profile, *words, prompt="say hi", **facts):
     vendor = profiled(profile)
     invocation = parse(["-p", "x", *words])
-    mode = vendor.mode_arguments(invocation.permission_mode or "default")
-    return vendor.launch(Request(invocation, prompt, mode, invocation.permission_mode or "default", **facts))
+    mode = invocation.permissions.permission_mode or "default"
+    return vendor.launch(Request(invocation, prompt, vendor.mode_arguments(mode), mode, **facts))
 
 
 @pytest.mark.parametrize(

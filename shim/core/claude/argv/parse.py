@@ -5,12 +5,13 @@ Pure: words in, one frozen value out. Nothing is looked up in files or in the en
 
 from collections.abc import Iterable, Sequence
 
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS, dialect_called
 from shim.core.errors import FrontendError
 from shim.core.ids import parse_uuid
-from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.typed import Any
 
-# Field of the Invocation → the flag, spelled as Claude's own help spells it. The spelling is the grammar:
+# Field of the Invocation or of a group of it → the flag, spelled as in Claude's own help. The spelling is the grammar:
 #   no value · <value> takes the next word, whatever it is · [value] takes it unless it begins with a dash ·
 #   <value...> takes one like <value>, then goes on until the next flag or `--`.
 # It is also what an argument error has to quote, so names, arities and texts cannot drift apart. Arities that
@@ -91,73 +92,6 @@ KNOWN_SUBCOMMANDS = frozenset(
     ("auth", "mcp", "doctor", "update", "install", "config", "plugin", "agents", "setup-token")
 )
 
-Pairs = tuple[tuple[str, str | None], ...]
-
-
-class Invocation(NamedTuple):
-    """What one command line asks for. A flag that was not given leaves None, False or ().
-
-    `prompt` is the first word that belongs to no flag; None and "" are both no prompt, and with stream-json input
-    it has no meaning (contract P7). `print_mode` says that `-p` was given: without it we print all the same, the
-    SDKs never pass it (P3). `resume` is "" without a value and canonical if it is a UUID. `tools` is None for all,
-    () for none. `max_turns` is None for no limit. `subcommand_args` are the words after it, as they came.
-
-    `swallowed` is (flag, word) when there is no prompt, and a flag that takes many words may have taken it (P6).
-    `other` are Claude's flags without a field here, `unknown` all others, as (flag, value) in their order.
-    """
-
-    prompt: str | None = None
-    print_mode: bool = False
-    output_format: str = "text"
-    input_format: str = "text"
-    verbose: bool = False
-    partial: bool = False
-    replay_user_messages: bool = False
-    model: str | None = None
-    fallback_model: str | None = None
-    session_id: str | None = None
-    resume: str | None = None
-    continue_last: bool = False
-    fork_session: bool = False
-    no_session_persistence: bool = False
-    system_prompt: str | None = None
-    system_prompt_file: str | None = None
-    append_system_prompt: str | None = None
-    append_system_prompt_file: str | None = None
-    allowed_tools: tuple[str, ...] = ()
-    disallowed_tools: tuple[str, ...] = ()
-    tools: tuple[str, ...] | None = None
-    permission_mode: str | None = None
-    permission_prompts: str | None = None
-    permission_prompt_tool: str | None = None
-    skip_permissions: bool = False
-    allow_skip_permissions: bool = False
-    restricted: bool = False
-    max_turns: int | None = None
-    max_budget_usd: float | None = None
-    max_thinking_tokens: int | None = None
-    thinking: str | None = None
-    effort: str | None = None
-    add_dirs: tuple[str, ...] = ()
-    mcp_config: tuple[str, ...] = ()
-    strict_mcp_config: bool = False
-    settings: str | None = None
-    setting_sources: str | None = None
-    json_schema: str | None = None
-    version: bool = False
-    help: bool = False
-    subcommand: str | None = None
-    subcommand_args: tuple[str, ...] = ()
-    swallowed: tuple[str, str] | None = None
-    other: Pairs = ()
-    unknown: Pairs = ()
-    shim_vendor: str | None = None
-    shim_record: str | None = None
-    shim_dialect: str | None = None
-    shim_terminator: str | None = None
-    shim_config: str | None = None
-    shim_log: str | None = None
-
 
 def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
     """The words after the program's name as an Invocation; `dialect` is the one that is meant where none is named.
@@ -174,13 +108,15 @@ def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
     given_id, resume = fields.get("session_id"), fields.get("resume")
     fields["session_id"] = parse_uuid(given_id or "")
     fields["resume"] = parse_uuid(resume or "") or resume
-    invocation = Invocation(prompt=prompt, swallowed=None if prompt else reader.swallowed, **fields)
+    if not prompt:
+        fields["swallowed"] = reader.swallowed
+    invocation = Invocation(prompt).with_flags(**fields)
     if not (invocation.version or invocation.help or invocation.subcommand):
-        lenient = dialect_called(invocation.shim_dialect or dialect).modes
+        lenient = dialect_called(invocation.own.shim_dialect or dialect).modes
         for fault in reader.faults:
             if not (lenient and isinstance(fault, UnknownModeError)):
                 raise fault
-            invocation = invocation._replace(permission_mode=fault.mode)  # no mistake there (Yume's R15)
+            invocation = invocation.with_flags(permission_mode=fault.mode)  # no mistake there (Yume's R15)
         _check_together(invocation, given_id)
     return invocation
 
@@ -380,18 +316,18 @@ def _amount(text: str) -> float:
 
 def _check_together(invocation: Invocation, given_id: str | None) -> None:
     """What is right alone and wrong beside something else (contract F3, F6), in the order Claude looks at it."""
-    resumes = invocation.resume is not None or invocation.continue_last
-    streams_in = invocation.input_format == "stream-json"
-    streams_out = invocation.output_format == "stream-json"
-    if given_id is not None and resumes and not invocation.fork_session:
+    resumes = invocation.session.resume is not None or invocation.session.continue_last
+    streams_in = invocation.streams.input_format == "stream-json"
+    streams_out = invocation.streams.output_format == "stream-json"
+    if given_id is not None and resumes and not invocation.session.fork_session:
         raise FrontendError("Error: --session-id with --continue or --resume also needs --fork-session.")
-    if given_id is not None and invocation.session_id is None:
+    if given_id is not None and invocation.session.session_id is None:
         hint = "a UUID is 32 hexadecimal digits in groups of 8-4-4-4-12"
         raise FrontendError("Error: Invalid session ID. Must be a valid UUID.", hint)
     if streams_in and not streams_out:
         raise FrontendError("Error: --input-format=stream-json requires output-format=stream-json.")
     out = "--output-format=stream-json."
-    if invocation.replay_user_messages and not streams_in:
+    if invocation.streams.replay_user_messages and not streams_in:
         raise FrontendError(f"Error: --replay-user-messages requires both --input-format=stream-json and {out}")
-    if invocation.partial and not streams_out:
+    if invocation.streams.partial and not streams_out:
         raise FrontendError(f"Error: --include-partial-messages requires --print and {out}")

@@ -1,0 +1,1 @@
+"""Claude's command line: what it asks for, and how it is read."""
