@@ -15,6 +15,7 @@ from box import ANSWER, END, PATIENCE, START, ndjson, text
 from support import check_turns
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
+OTHER = "7f1c2f4e-0000-4000-8000-0000000000bb"
 U = "11111111-1111-4111-8111-111111111111"
 CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
 KNOWN = START | {"session": SESSION}
@@ -98,6 +99,14 @@ def test_a_later_message_goes_on_with_the_vendors_own_session(box, converse):
     done = converse(child, user("one"), user("two"))
     assert box.record()["arguments"] == [SESSION]
     assert done.lines[0]["session_id"] != SESSION
+
+
+def test_the_session_that_goes_on_is_the_last_that_the_vendor_named(box, converse):
+    other = ndjson(START | {"session": OTHER}, text("Hello."), END)
+    last = [["read"], ["record", str(box.recording)], ["out", other]]
+    child = box.fakes([["read"], ["out", IDLE]], [["read"], ["out", other]], last)
+    converse(child, user("one"), user("two"), user("three"))
+    assert box.record()["arguments"] == [OTHER]
 
 
 def test_a_chosen_session_id_is_that_of_every_line(box, converse):

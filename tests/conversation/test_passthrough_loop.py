@@ -70,6 +70,12 @@ def test_the_exit_status_is_the_childs(box, talk):
         assert running.hang_up().status == 3
 
 
+def test_a_child_that_waits_for_the_end_of_its_stdin_hears_it(box, talk):
+    with talk(box.fake(["hear", "one"], ["out", TURN], ["read"], ["leave", 3])) as running:
+        running.say(user("one"))
+        assert running.hang_up().status == 3
+
+
 def test_a_turn_that_the_child_leaves_unfinished_gets_its_result(box, talk):
     """S1"""
     with talk(box.fake(["hear", "one"], ["out", ndjson(INIT) + ODD], ["die", "SIGKILL"])) as running:

@@ -275,6 +275,29 @@ def test_a_changed_input_is_never_run_as_it_was(box, talk):
     assert done.result["permission_denials"] == []
 
 
+def test_a_call_that_was_changed_is_allowed_once(box, talk):
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", '"q1"'],
+        ["out", ndjson(returns("[Operation Cancelled]", True), calls("call_2", "touch y"))],
+        ["out", ndjson(asks("call_2", "touch y", "q2"))],
+        ["hear", '"q2"'],
+        ["out", ndjson(returns("done", identity="call_2"), calls("call_3", "touch y"))],
+        ["out", ndjson(asks("call_3", "touch y", "q3"))],
+        ["hear", '"q3"'],
+        ["out", ndjson(returns("no", True, "call_3"), says("After."), result("After."))],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="allow", updatedInput={"command": "touch y"}))
+        again = running.line_with(b'"tool_use_id":"call_3"}')
+        running.say(answer(again["request_id"], behavior="deny", message="not twice"))
+        done = running.hang_up()
+    assert [denial["tool_use_id"] for denial in done.result["permission_denials"]] == ["call_3"]
+
+
 def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
     questions = [{"question": "Which colour?", "header": "Colour", "multiSelect": False, "options": []}]
     request = {

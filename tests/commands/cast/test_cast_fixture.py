@@ -15,7 +15,9 @@ from support import Case, check_turns, fixture_cases, translate_case
 from sweeps import over, smallest
 
 from shim.commands.cast.fixture import STDIN_BYTES, TO_FILL, cut_fixture, toml
+from shim.core.cast.encoder import CHECKPOINT_LINES
 from shim.core.cast.records import CastError
+from shim.recording.folders import verify_cast
 
 SECRET = fake_secrets.BARE["github-token"][0]
 ENDED = {"child": 1, "code": 3, "signal": None}
@@ -177,6 +179,15 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_damaged_cast_is_no_evidence(tmp_path: Path) -> None:
     path = written(tmp_path, cast_of(ONE).replace(b"key", b"kez"))
+    with pytest.raises(CastError, match="is damaged"):
+        cut_fixture(path, str(tmp_path), redact="none")
+
+
+def test_a_damaged_cast_is_no_evidence_though_it_was_cut_off_too(tmp_path: Path) -> None:
+    lines = [(0.1, "o", b"{}\n")] * CHECKPOINT_LINES
+    data = cast_of([(0.0, "s", start()), *lines], end=False)
+    path = written(tmp_path, data.replace(b"/home/user", b"/home/uzer"))
+    assert verify_cast(path).cut
     with pytest.raises(CastError, match="is damaged"):
         cut_fixture(path, str(tmp_path), redact="none")
 

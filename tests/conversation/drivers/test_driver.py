@@ -13,6 +13,7 @@ from shim.conversation.drivers.driver import LATE_BYTES
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.control import Control
 from shim.core.claude.permissions import TURN_OVER, Permission
+from shim.core.turn.outcome import Exit
 from shim.core.vendor.commands import Ask, Stage
 from tests.conversation.test_message_loop import Launched, Paper
 
@@ -31,8 +32,8 @@ class Flood:
         return b"" if self._enough() or self.reads > MANY else b"\n" * (LATE_BYTES // 4)
 
 
-def driver():
-    launcher = Launched(open_translation("demo", stable=True), 5.0)
+def driver(dialect="claude"):
+    launcher = Launched(open_translation("demo", dialect=dialect, stable=True), 5.0)
     launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT")
     return ChildPerTurn(launcher, Paper()), launcher.turns.pump(None)
 
@@ -59,6 +60,17 @@ async def test_behind_its_deadline_no_more_is_read_than_a_pipe_holds():
     child = Flood(lambda: False)
     assert await pumping._pump(child, pump) is False
     assert child.reads == 5
+
+
+@pytest.mark.anyio
+async def test_a_message_is_sent_once_more_and_not_twice():
+    pumping, pump = driver("yume")
+    pumping.launcher.recorder, pumping.launcher.turns.retries = None, True
+    cut = []
+    for _ in range(2):
+        pump.turn.text("half")
+        cut.append(pumping._cut_short(pump, Exit(code=0), ""))
+    assert cut == [True, False]
 
 
 class Listener:

@@ -8,7 +8,7 @@ from support import facts_of
 
 from shim.core.claude.control import Control, Decided, Interrupt, ModeChosen, ModelChosen
 from shim.core.claude.control_answers import ANSWERS
-from shim.core.claude.permissions import Decision, Permission
+from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
 from shim.core.claude.policy import Policy
 from shim.core.reading.account import printable
 
@@ -178,6 +178,20 @@ def test_an_interrupt_stops_what_runs_and_nothing_else():
     said, wishes = ask(one, "interrupt")
     assert wishes == [Interrupt()]
     assert said[-1]["response"]["response"] == {"still_queued": []}
+
+
+def test_an_interrupt_takes_open_questions_back_and_the_end_of_stdin_does_not():
+    """C10"""
+    interrupted, closed = control(), control()
+    for one in (interrupted, closed):
+        one.begin("hi")
+        one.ask(ASKED)
+        one.take()
+    said, (decided, _) = ask(interrupted, "interrupt")
+    assert said[0] == {"type": "control_cancel_request", "request_id": "uuid-1"}
+    assert decided == Decided(ASKED, Decision(False, interrupt=True))
+    (decided,) = closed.closed()
+    assert decided == Decided(ASKED, Decision(False, message=CLOSED_STREAM)) and closed.take() == b""
 
 
 def test_a_message_that_waits_can_be_taken_back():

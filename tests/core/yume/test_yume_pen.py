@@ -52,6 +52,13 @@ def test_r1_init_is_the_first_line_of_the_process_and_comes_once(stage):
     assert short(ended(stage)) == ["text more", "usage", "result success", "message_stop"]
 
 
+def test_r1_a_turn_of_another_session_has_no_second_init(stage):
+    """The next vendor of a list has a session of its own."""
+    stage.pen.init(U, {})
+    stage.pen.init(V, {})
+    assert [line["subtype"] for line in stage.lines()] == ["init", "session_id"]
+
+
 def test_r1_a_failure_before_anything_has_its_init(stage):
     empty = FlatStage()
     empty.turn.failed("no")

@@ -1,0 +1,35 @@
+"""What qwen is told through its stdin."""
+
+import json
+
+import pytest
+
+from shim.core.claude.permissions import Decision, Permission
+from shim.vendors.qwen_speech import MODES, QwenSpeech
+
+ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "run_shell_command", {"command": "ls"})
+
+
+@pytest.mark.parametrize(
+    ("decision", "answer"),
+    [
+        (Decision(True), {"behavior": "allow"}),
+        (Decision(False, message="no"), {"behavior": "deny", "message": "no"}),
+        (Decision(False), {"behavior": "deny", "message": "Interrupted by the user."}),
+    ],
+)
+def test_an_answer_names_its_question_and_repeats_no_arguments(decision, answer):
+    response = {"subtype": "success", "request_id": "q1", "response": answer}
+    assert json.loads(QwenSpeech().decide(ASKED, decision)) == {"type": "control_response", "response": response}
+
+
+def test_arguments_that_were_changed_are_never_answered():
+    with pytest.raises(ValueError, match=r'\{"command":"pwd"\}'):
+        QwenSpeech().decide(ASKED, Decision(True, changed={"command": "pwd"}))
+
+
+def test_each_request_has_a_number_of_its_own_and_a_mode_the_vendors_name():
+    speech = QwenSpeech()
+    hello, mode = json.loads(speech.hello()), json.loads(speech.mode("acceptEdits") or b"null")
+    assert hello["request"]["subtype"] == "initialize" and hello["request_id"] != mode["request_id"]
+    assert mode["request"] == {"subtype": "set_permission_mode", "mode": MODES["acceptEdits"]}
