@@ -293,6 +293,16 @@ def test_a_line_that_had_to_be_repaired_is_written_anew():
 # -- what no real claude prints --------------------------------------------------------------------------------------
 
 
+def test_a_question_that_is_longer_than_a_line_is_denied_in_place_of_the_frontend():
+    translation = open_translation("claude", stable=True)
+    request = {"subtype": "can_use_tool", "tool_name": "Write", "input": {"content": "x" * translation.pen.room}}
+    said = translation.feed(f"{INIT}\n{line('control_request', request_id='q', request=request)}\n".encode())
+    assert b"control_request" not in said
+    (answer,) = map(json.loads, translation.outgoing())
+    assert answer["response"]["request_id"] == "q"
+    assert answer["response"]["response"]["behavior"] == "deny"
+
+
 def test_nothing_passes_behind_a_terminator_that_was_said():
     """An end of ours (here: the frontend stopped the turn) has its terminator at once."""
     translation = open_translation("claude", stable=True)

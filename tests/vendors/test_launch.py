@@ -325,6 +325,36 @@ def test_qwen_is_always_told_its_mode(mode, expected):
     assert pairs(arguments, "--approval-mode") == [expected]
 
 
+NARROW = [
+    # vendor, mode, the words that keep it so narrow
+    ("cline", "default", "--auto-approve false"),
+    ("cline", "plan", "--plan --auto-approve false"),
+    ("codex", "default", '-c sandbox_mode="read-only"'),
+    ("codex", "plan", '-c sandbox_mode="read-only"'),
+    ("codex", "acceptEdits", '-c sandbox_mode="workspace-write"'),
+    ("copilot", "plan", "--plan"),
+    ("copilot", "acceptEdits", "--allow-tool=write"),
+    ("cursor", "plan", "--mode plan"),
+    ("droid", "acceptEdits", "--auto low"),
+    ("gemini", "default", "--approval-mode default"),
+    ("gemini", "plan", "--approval-mode plan"),
+    ("gemini", "acceptEdits", "--approval-mode auto_edit"),
+    ("kilo", "plan", "--agent plan"),
+    ("opencode", "plan", "--agent plan"),
+    ("qwen-rfc", "default", "--approval-mode default"),
+    ("qwen-rfc", "plan", "--approval-mode plan"),
+    ("qwen-rfc", "acceptEdits", "--approval-mode auto-edit"),
+    ("qwen-rfc", "dontAsk", "--approval-mode default"),
+    ("vibe", "default", "--agent ask"),
+    ("vibe", "acceptEdits", "--agent accept-edits"),
+]
+
+
+@pytest.mark.parametrize(("vendor", "mode", "words"), NARROW, ids=[f"{row[0]} {row[1]}" for row in NARROW])
+def test_a_mode_that_is_narrow_has_the_words_that_keep_it_so(vendor, mode, words):
+    assert f" {words} " in f" {' '.join(launch(vendor, '--permission-mode', mode).arguments)} "
+
+
 def test_a_mode_that_a_vendor_cannot_honour_names_those_that_it_can():
     with pytest.raises(FrontendError, match="pi has no way to honour the permission mode auto; it can do: default,"):
         launch("pi", "--permission-mode", "auto")
@@ -396,3 +426,19 @@ def test_no_choice_of_tools_takes_away_the_one_that_answers_a_schema():
 def test_a_qwen_that_listens_is_not_given_a_schema():
     """Measured with 0.24.4: --json-schema beside --input-format stream-json ends it."""
     assert "--json-schema" not in launch("qwen", "--json-schema", "{}", listens=True).arguments
+
+
+# -- a real claude ------------------------------------------------------------------------------------------------
+
+
+def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
+    request = Request(parse(["--disallowedTools", "Bash(rm *)"]), "hi", removed=("Write",))
+    denied = pairs(find("claude").launch(request).arguments, "--disallowedTools")
+    assert denied == ["Bash(rm *)", "Write"]
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(listens):
+    arguments = find("claude", flat=True).launch(Request(parse([]), "hi", listens=listens)).arguments
+    assert pairs(arguments, "--permission-prompt-tool") == ["stdio"] * listens
+    assert "--include-partial-messages" in arguments

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shim.core.claude.permissions import Decision, Permission
-from shim.vendors.qwen_speech import MODES, QwenSpeech
+from shim.vendors.qwen_speech import QwenSpeech
 
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "run_shell_command", {"command": "ls"})
 
@@ -28,8 +28,23 @@ def test_arguments_that_were_changed_are_never_answered():
         QwenSpeech().decide(ASKED, Decision(True, changed={"command": "pwd"}))
 
 
-def test_each_request_has_a_number_of_its_own_and_a_mode_the_vendors_name():
+def test_each_request_has_a_number_of_its_own():
     speech = QwenSpeech()
-    hello, mode = json.loads(speech.hello()), json.loads(speech.mode("acceptEdits") or b"null")
-    assert hello["request"]["subtype"] == "initialize" and hello["request_id"] != mode["request_id"]
-    assert mode["request"] == {"subtype": "set_permission_mode", "mode": MODES["acceptEdits"]}
+    requests = [json.loads(line) for line in (speech.hello(), speech.interrupt(), speech.model("m"))]
+    assert [one["request"]["subtype"] for one in requests] == ["initialize", "interrupt", "set_model"]
+    assert len({one["request_id"] for one in requests}) == 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "own"),
+    [
+        ("default", "default"),
+        ("plan", "plan"),
+        ("acceptEdits", "auto-edit"),
+        ("dontAsk", "default"),
+        ("auto", "auto"),
+        ("bypassPermissions", "yolo"),
+    ],
+)
+def test_a_mode_has_the_vendors_name_and_is_no_wider(mode, own):
+    assert json.loads(QwenSpeech().mode(mode))["request"] == {"subtype": "set_permission_mode", "mode": own}

@@ -201,6 +201,35 @@ def test_an_error_without_words_still_has_a_text():
     assert text
 
 
+# -- an end in the middle of the work --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [({}, "truncated"), ({"result": "Done."}, "clean"), ({"structured_output": {"answer": 42}}, "clean")],
+)
+def test_a_good_end_in_the_middle_of_the_work_is_one_only_where_it_has_a_result(facts, cause):
+    stage = Stage()
+    stage.turn.tool_use("t", "Bash", {})
+    stage.turn.message_end(None, "tool_use")
+    stage.turn.ended(**facts)
+    line = result(stage, OK)
+    assert line["shim"]["cause"] == cause
+    assert line["is_error"] is (not facts)
+
+
+@pytest.mark.parametrize("acted", [False, True])
+def test_a_stream_that_was_cut_is_asked_for_again_only_before_anything_was_done(acted):
+    """Yume's R11."""
+    stage = Stage(retries=True)
+    if acted:
+        stage.turn.tool_use("t", "Bash", {})
+        stage.turn.tool_result("t", "done")
+    else:
+        stage.turn.text("half")
+    assert stage.turn.broke_off(OK, "") is not acted
+
+
 # -- the numbers -----------------------------------------------------------------------------------------------------
 
 

@@ -313,6 +313,12 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     assert stage.turn.state == "closed"
 
 
+def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
+    stage = started(policy=Policy(denied=["Bash"]))
+    stage.turn.tool_use("t", "Bash", {}, hidden=True)
+    assert stage.turn.state == "closed" and "call:t Bash" in stage.brief()
+
+
 def test_a_call_that_falls_under_no_rule_runs():
     stage = started(policy=Policy(denied=["Bash(rm *)"]))
     stage.turn.tool_use("t", "Bash", {"command": "ls"})

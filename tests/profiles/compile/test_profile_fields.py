@@ -50,6 +50,8 @@ def value(spec, event=EVENT, items=()):
         ("missing", None),
         ("a.b[0].c", 1),
         ("a.b[-1].d", 3),
+        ("a.b[-3].c", 1),
+        ("a.b[-4]", None),
         ("a.b[9].c", None),
         ("a.b[0]", {"c": 1}),
         ("a.b[*].c", [1, 2]),

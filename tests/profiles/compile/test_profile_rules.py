@@ -1,7 +1,8 @@
 """Rules of a profile: which events they take, in which order, and what they say."""
 
 import pytest
-from profiling import lines_of, profiled, result_line, said
+from profiling import lines_of, profiled, result_line, said, translation_of
+from support import brief, parse
 
 from shim.core.errors import FrontendError
 
@@ -32,6 +33,8 @@ def say(match, text="words", **keys):
         ('{ kind = "a", "x.y" = 1 }', {"kind": "a", "x": {"y": 1}}, True),
         ('{ kind = "a", "x.y" = 1 }', {"kind": "a", "x": {"y": 2}}, False),
         ("{ kind = { exists = true } }", {"kind": None}, False),
+        ("{ kind = { exists = true } }", {"kind": ""}, True),
+        ("{ kind = { exists = true } }", {"kind": 0}, True),
         ("{ kind = { exists = false } }", {}, True),
         ("{ kind = { regex = '^a.c$' } }", {"kind": "abc"}, True),
         ("{ kind = { regex = '^a.c$' } }", {"kind": 3}, False),
@@ -131,6 +134,15 @@ def test_what_is_said_once_is_not_said_again_in_the_same_turn():
     assert result_line(lines)["shim"]["unknown_events"] == {}
 
 
+def test_what_is_said_once_is_said_again_in_the_next_turn():
+    translation = translation_of(profiled(say('{ type = "say" }', once='["id"]') + END))
+    event = b'{"type":"say","id":1,"words":"a"}\n{"type":"end"}\n'
+    said = translation.feed(event) + translation.finish()
+    translation.begin()
+    said += translation.feed(event) + translation.finish()
+    assert brief(parse(said)) == ["init", "text:a", "end:success a"] * 2
+
+
 def test_an_event_whose_fields_are_not_what_the_rule_says_is_counted_and_the_turn_goes_on():
     profile = say('{ type = "say" }') + END
     lines = lines_of(profiled(profile), {"type": "say", "words": 7}, {"type": "say", "words": "ok"}, {"type": "end"})
@@ -154,6 +166,14 @@ def test_a_result_may_bring_its_call_with_it():
     back = rule("tool_result", match='{ type = "did" }', id='"n"', content='"out"', name='"tool"', input='"args"')
     event = {"type": "did", "n": "c", "out": "x", "tool": "A", "args": {"k": 1}}
     assert said(back + END, event, {"type": "end"}) == ["init", "call:c A", "result:c x", "end:success"]
+
+
+@pytest.mark.parametrize(("content", "expected"), [(0, "0"), (False, "false"), ("", ""), (None, "")])
+def test_a_call_may_return_something_that_is_no_text(content, expected):
+    use = rule("tool_use", match='{ type = "use" }', id='"id"', name='"tool"', input='"args"')
+    returned = rule("tool_result", match='{ type = "returned" }', id='"id"', content='"value"')
+    events = {"type": "use", "id": "c", "tool": "Own"}, {"type": "returned", "id": "c", "value": content}
+    assert f"result:c {expected}".rstrip() in said(use + returned + END, *events, {"type": "end"})
 
 
 def test_a_call_that_was_refused_is_a_denial():

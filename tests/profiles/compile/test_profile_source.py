@@ -102,6 +102,8 @@ def test_a_deep_path_is_walked():
     for _ in range(90):
         inner = [inner]
     assert value("a" + "[0]" * 90, {"a": inner}) == "x"
+    assert value("a" + "[0]" * 80 + "[-1]" * 10, {"a": inner}) == "x"
+    assert value("a" + "[0]" * 80 + "[-2]", {"a": inner}) is None
     assert len(value("a[*]" + "[0]" * 20, {"a": [inner] * (ITEMS + 1)})) == ITEMS
 
 

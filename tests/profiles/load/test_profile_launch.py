@@ -166,6 +166,16 @@ def test_a_file_beside_the_bundled_profiles_has_its_whole_path():
     assert launch.arguments[1] == f"--rules={vendors.__path__[0]}/rules.toml"
 
 
+def test_where_that_file_may_not_be_obeyed_only_the_widest_mode_starts():
+    profile = ARGV.replace('"--json",', '"--rules={bundled}/rules.toml",').replace(
+        'plan = ["--read-only"]', 'bypassPermissions = ["--yolo"]'
+    )
+    with pytest.raises(FrontendError, match="keeps mode 'default' narrow: behind a launcher"):
+        started(profile, unheard="behind a launcher")
+    assert "--yolo" in started(profile, "--permission-mode", "bypassPermissions", unheard="behind one").arguments
+    assert started(ARGV, unheard="behind a launcher").arguments, "it has no such file"
+
+
 def test_a_prompt_on_stdin_is_no_argument():
     launch = started('[launch]\ncommand = ["own"]\nargv = ["--json"]\n', prompt="-x")
     assert (launch.arguments, launch.stdin) == (("--json",), b"-x")
@@ -180,10 +190,11 @@ def test_a_session_id_is_an_argument_only_by_its_pattern(resume):
         started(profile, resume=resume)
 
 
-def test_a_pattern_that_is_too_wide_lets_no_dash_through():
+@pytest.mark.parametrize("resume", ["--yolo", "-y"])
+def test_a_pattern_that_is_too_wide_lets_no_dash_through(resume):
     profile = ARGV.replace("model_map", "resume_id_pattern = '.*'\nmodel_map")
     with pytest.raises(FrontendError, match="begins with a dash"):
-        started(profile, resume="--yolo")
+        started(profile, resume=resume)
 
 
 def test_what_it_cannot_do_is_refused():

@@ -1,0 +1,26 @@
+"""What pi's tools return, in Claude's words."""
+
+import pytest
+
+from shim.vendors.pi_tools import content
+
+IMAGE = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
+SOURCE = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+
+
+def text(words):
+    return {"type": "text", "text": words}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        ([text("one")], "one"),
+        ([text("one"), text("two")], "one\ntwo"),
+        ([text("one"), IMAGE], [text("one"), {"type": "image", "source": SOURCE}]),
+        ("one", "one"),
+        (None, ""),
+    ],
+)
+def test_texts_are_one_text_with_a_line_each_and_images_are_claudes(blocks, expected):
+    assert content(blocks) == expected
