@@ -29,7 +29,8 @@ from shim.state.config import CHOICES
 from shim.state.own_vendors import learn
 from shim.story.export.command import export_cast
 from shim.story.terminal.command import show_cast
-from shim.story.terminal.show import draw_run, open_console
+from shim.story.terminal.console import AsJson, must_be_one_of, open_console, print_json, say
+from shim.story.terminal.show import draw_run
 from shim.vendors import find
 
 app = typer.Typer(
@@ -111,7 +112,7 @@ def run_turn(
     prompt: Annotated[str, typer.Argument(help="What to ask the agent.")],
     vendor: Annotated[
         str | None, typer.Option("--vendor", "-v", help="The vendor; by default the one the drop-in would choose.")
-    ] = (None),
+    ] = None,
     model: Annotated[str | None, typer.Option(help="The model, in the vendor's words.")] = None,
 ) -> None:
     """Run one turn and draw it as it happens.
@@ -159,14 +160,8 @@ def translate_file(
     from shim.core.ids import parse_uuid
 
     find(vendor)
-    if dialect not in CHOICES["dialect"]:
-        raise typer.BadParameter(
-            f"{dialect!r} is unknown: use {' or '.join(CHOICES['dialect'])}", param_hint="--dialect"
-        )
-    if terminator not in TERMINATORS:
-        raise typer.BadParameter(
-            f"{terminator!r} is unknown: use one of {', '.join(TERMINATORS)}", param_hint="--terminator"
-        )
+    must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
+    must_be_one_of(TERMINATORS, terminator, "--terminator")
     if session_id is not None and parse_uuid(session_id) is None:
         raise typer.BadParameter(f"{session_id!r} is not a UUID", param_hint="--session-id")
     try:
@@ -201,22 +196,26 @@ def _read(path: str) -> str:
         return file.read(STDERR_BYTES).decode("utf-8", "replace")
 
 
-def vendors(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def vendors(as_json: AsJson = False) -> None:
     """List the vendors: where they are, and what they can do.
 
     Example: shim vendors --json
     """
     rows = describe_all(os.environ, os.getcwd())
     if as_json:
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
-        return
-    draw_vendors(rows)
+        print_json(rows)
+    else:
+        draw_vendors(rows)
+
+
+FileName = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
+FileFolder = Annotated[str, typer.Option(help="The folder of the file.")]
 
 
 def install_dropin(
     vendor: Annotated[str | None, typer.Option(help="The vendor that answers by default.")] = None,
-    name: Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")] = "claude",
-    to: Annotated[str, typer.Option(help="The folder of the file.")] = DEFAULT_DIRECTORY,
+    name: FileName = "claude",
+    to: FileFolder = DEFAULT_DIRECTORY,
     record: Annotated[str | None, typer.Option(help="Record every run into this folder.")] = None,
     dialect: Annotated[str | None, typer.Option(help="The format of the output: claude or yume.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Rename an existing claude to claude.before-shim.")] = False,
@@ -227,31 +226,28 @@ def install_dropin(
 
     Example: shim install --vendor qwen
     """
-    if dialect not in (None, *CHOICES["dialect"]):
-        raise typer.BadParameter(
-            f"{dialect!r} is unknown: use {' or '.join(CHOICES['dialect'])}", param_hint="--dialect"
-        )
+    must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
     chosen = find(vendor) if vendor else None
     baked = {"vendor": vendor, "record": record and os.path.abspath(record), "dialect": dialect}
     path, kept = install(to, name, {key: value for key, value in baked.items() if value}, force=force)
     compile_bytecode()
-    _say(f"wrote {path}")
+    say(f"wrote {path}")
     if kept:
-        _say(f"kept the file that was there as {kept}; `shim uninstall` restores it")
+        say(f"kept the file that was there as {kept}; `shim uninstall` restores it")
     if chosen and chosen.unattended:
-        _say(ASKS_NOBODY.format(name=chosen.name))
+        say(ASKS_NOBODY.format(name=chosen.name))
     first = found_first(name, os.environ.get("PATH", ""))
     if first is None:
-        _say(f"{os.path.dirname(path)} is not on PATH; add it, or give {path} to your frontend")
+        say(f"{os.path.dirname(path)} is not on PATH; add it, or give {path} to your frontend")
     elif os.path.abspath(first) != path:
-        _say(f"PATH still finds {first} first; put {os.path.dirname(path)} before it")
+        say(f"PATH still finds {first} first; put {os.path.dirname(path)} before it")
     else:
-        _say(f"PATH finds {first}")
+        say(f"PATH finds {first}")
 
 
 def uninstall_dropin(
-    name: Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")] = "claude",
-    to: Annotated[str, typer.Option(help="The folder of the file.")] = DEFAULT_DIRECTORY,
+    name: FileName = "claude",
+    to: FileFolder = DEFAULT_DIRECTORY,
 ) -> None:
     """Remove the drop-in.
 
@@ -260,13 +256,9 @@ def uninstall_dropin(
     Example: shim uninstall
     """
     path, restored = uninstall(to, name)
-    _say(f"removed {path}" + ("; the file that was there before is back" if restored else ""))
+    say(f"removed {path}" + ("; the file that was there before is back" if restored else ""))
     first = shutil.which(name)
-    _say(f"PATH finds {first}" if first else f"PATH finds no {name}")
-
-
-def _say(text: str) -> None:
-    Console(highlight=False).print(Text(printable(text)), soft_wrap=True)
+    say(f"PATH finds {first}" if first else f"PATH finds no {name}")
 
 
 # `shim --help` lists them in this order, and then the groups.

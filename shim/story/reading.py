@@ -171,15 +171,15 @@ class Teller:
             self._heard = record.at
             self._stdin += record.data[: max(PROMPT_BYTES - len(self._stdin), 0)]
             return []
-        return [change for event in _objects(self._line(record)) for change in self.story.sent(record.at, event)]
+        return [change for event in objects(self._line(record)) for change in self.story.sent(record.at, event)]
 
     def _events(self, at: float, lines: bytes) -> list[Change]:
-        return [change for event in _objects(lines) for change in self.story.event(at, event)]
+        return [change for event in objects(lines) for change in self.story.event(at, event)]
 
     def _plain(self, record: Record) -> list[Change]:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
         if dialect_called(self._header.dialect).flat:
-            return [change for event in _objects(self._line(record)) for change in self._flat(record.at, event)]
+            return [change for event in objects(self._line(record)) for change in self._flat(record.at, event)]
         if self._invocation.streams.output_format == "json":
             return self._events(record.at, self._line(record))
         delta = {"type": "content_block_delta", "delta": {"text": record.data.decode("utf-8", "replace")}}
@@ -231,9 +231,10 @@ class Teller:
             return None  # an unknown vendor
 
 
-def _objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
+def objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
+    """The JSON objects among some lines. Other lines are skipped."""
     for line in lines.split(b"\n"):
-        if not line.startswith(b"{"):
+        if not line.lstrip().startswith(b"{"):
             continue
         try:
             event = orjson.loads(line)

@@ -1,16 +1,13 @@
 """`shim cast …`: commands for recordings. A command imports what it needs when it runs."""
 
-import json
-import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from shim.commands.cast.stats import stats_of
 from shim.commands.cast.tables import list_casts
-from shim.core.reading.account import counted, printable
+from shim.core.reading.account import counted
+from shim.story.terminal.console import AsJson, CastFile, must_be_one_of, print_json, say
 
 app = typer.Typer(
     name="cast",
@@ -23,7 +20,7 @@ app = typer.Typer(
 @app.command()
 def verify(
     casts: Annotated[list[str], typer.Argument(help="Recordings, or folders of them.", metavar="CAST")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Verify that recordings are whole and unchanged.
 
@@ -34,7 +31,6 @@ def verify(
     """
     from shim.recording.folders import cast_paths, verify_cast
 
-    console = Console(highlight=False)
     rows: list[dict[str, Any]] = []
     damaged = False
     for path in cast_paths(casts):
@@ -43,20 +39,20 @@ def verify(
         if as_json:
             rows.append(checked._asdict())
             continue
-        _say(console, f"{path}: {checked.state}, {counted(checked.lines, 'line')}")
+        say(f"{path}: {checked.state}, {counted(checked.lines, 'line')}")
         for found in checked.findings:
-            _say(console, f"  {_where(found['first'], found['last'])}: {found['severity']}: {found['text']}")
+            say(f"  {_where(found['first'], found['last'])}: {found['severity']}: {found['text']}")
         if checked.left_out:
-            _say(console, f"  and {checked.left_out} more")
+            say(f"  and {checked.left_out} more")
     if as_json:
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        print_json(rows)
     if damaged:
         raise typer.Exit(1)
 
 
 @app.command()
 def redact(
-    cast: Annotated[str, typer.Argument(metavar="CAST", help="The recording.")],
+    cast: CastFile,
     pattern: Annotated[
         list[str] | None, typer.Option(help="Blank what this regular expression (Python) matches, too.")
     ] = None,
@@ -66,7 +62,7 @@ def redact(
         str | None, typer.Option("-o", "--output", help="Write to this new file, which must not exist.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Accept a recording that is damaged or cut off.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Blank secrets in a recording.
 
@@ -83,21 +79,20 @@ def redact(
         raise typer.BadParameter("give either --in-place or -o FILE")
     done = redact_cast(cast, output, pattern or [], text or [], force=force)
     if as_json:
-        sys.stdout.write(json.dumps(done._asdict(), indent=2) + "\n")
+        print_json(done._asdict())
     else:
-        console = Console(highlight=False)
-        _say(console, f"{output or cast}: {summary(dict(done.counts)) or 'nothing was found'}")
+        say(f"{output or cast}: {summary(dict(done.counts)) or 'nothing was found'}")
         if done.skipped:
-            _say(console, f"  left out: {counted(done.skipped, 'line')} that cannot be read")
+            say(f"  left out: {counted(done.skipped, 'line')} that cannot be read")
         if done.lost:
-            _say(console, "  more secrets are split over lines than one pass finds: run it again on the new recording")
+            say("  more secrets are split over lines than one pass finds: run it again on the new recording")
     if done.lost:
         raise typer.Exit(1)
 
 
 @app.command()
 def fixture(
-    cast: Annotated[str, typer.Argument(metavar="CAST", help="The recording.")],
+    cast: CastFile,
     to: Annotated[str, typer.Option("--to", help="The folder of fixtures; the case becomes VENDOR/NAME in it.")],
     child: Annotated[int | None, typer.Option(help="The number of the child, if there are several.")] = None,
     turn: Annotated[int | None, typer.Option(help="Take the child that was started for this turn.")] = None,
@@ -114,16 +109,14 @@ def fixture(
     from shim.commands.cast.fixture import cut_fixture
     from shim.core.secrets.redactor import summary
 
-    if redact not in (None, "casts", "none"):
-        raise typer.BadParameter(f"{redact!r} is unknown: use casts or none", param_hint="--redact")
+    must_be_one_of(("casts", "none"), redact, "--redact")
     made = cut_fixture(cast, to, redact=redact, child=child, turn=turn, name=name)
-    console = Console(highlight=False)
     counted = summary(dict(made.redacted))
-    _say(console, f"wrote {made.folder}" + (f"; {counted}" if counted else ""))
+    say(f"wrote {made.folder}" + (f"; {counted}" if counted else ""))
     if made.golden:
-        _say(console, "fill in scenario and pins in case.toml, and read claude.ndjson: it is what the shim says now")
+        say("fill in scenario and pins in case.toml, and read claude.ndjson: it is what the shim says now")
     else:
-        _say(console, "fill in scenario and pins in case.toml; there is no golden, because the vendor is unknown here")
+        say("fill in scenario and pins in case.toml; there is no golden, because the vendor is unknown here")
 
 
 app.command("list")(list_casts)
@@ -134,8 +127,3 @@ def _where(first: int, last: int) -> str:
     if not last:
         return "file"
     return f"line {first}" if first == last else f"lines {first} to {last}"
-
-
-def _say(console: Console, text: str) -> None:
-    """Print one line, without control sequences and without markup."""
-    console.print(Text(printable(text).replace("\n", "\\n")), soft_wrap=True)

@@ -7,6 +7,7 @@ import typer
 from shim.channels.raw_output import tell
 from shim.recording.replay import play
 from shim.recording.wanted import Wanted
+from shim.story.terminal.console import must_be_one_of
 
 SIDES = ("vendor", "claude")
 Casts = Annotated[
@@ -40,8 +41,7 @@ def replay(
         from shim.commands.cast.report import report
 
         raise typer.Exit(report(casts, as_json=as_json))
-    if side not in SIDES:
-        raise typer.BadParameter(f"{side!r} is unknown: use {' or '.join(SIDES)}", param_hint="--as")
+    must_be_one_of(SIDES, side, "--as")
     if len(casts) > 1:
         raise typer.BadParameter("only one recording can be played at a time; --check takes several", param_hint="CAST")
     if as_json:

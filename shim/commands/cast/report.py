@@ -1,8 +1,6 @@
 """The output of `shim replay --check`: one line a cast, and its first difference."""
 
-import json
 import os
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +10,7 @@ from rich.text import Text
 from shim.commands.cast.check import Checked, check
 from shim.core.reading.account import counted, printable
 from shim.recording.folders import cast_paths
+from shim.story.terminal.console import print_json
 
 COLOURS = {"ok": "green", "differs": "red", "skipped": "yellow", "failed": "red"}
 MOST_AT_ONCE = 8  # each check starts two programs
@@ -31,7 +30,7 @@ def report(paths: Sequence[str], *, as_json: bool) -> int:
             else:
                 _print(console, checked)
     if as_json:
-        sys.stdout.write(json.dumps({"casts": rows, **counts}, indent=2) + "\n")
+        print_json({"casts": rows, **counts})
     elif len(casts) > 1:
         console.print(Text(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)))
     return int(bool(counts["differs"] or counts["failed"]))

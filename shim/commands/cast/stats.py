@@ -1,21 +1,19 @@
 """`shim cast stats`: recordings added up, for each vendor and each of its tools."""
 
-import json
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.cast.tables import table_console
+from shim.commands.cast.summaries import runs_of, usual_folder
+from shim.commands.cast.summary import Statistic, Times, by_time, named
 from shim.core.reading.account import counted
 from shim.story.figures import dollars, duration
-
-if TYPE_CHECKING:
-    from shim.commands.cast.summary import Statistic, Times
+from shim.story.terminal.console import AnyCasts, AsJson, must_be_one_of, print_json, table_console
 
 BAR, LEAST_BAR = 24, 4  # columns of the longest bar
 LEAST_NAME = 8  # columns of a name, however narrow the terminal is
@@ -25,10 +23,8 @@ TOOLS_SHOWN = 20  # of a vendor, in a terminal; --json and --to html have them a
 
 
 def stats_of(
-    casts: Annotated[
-        list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="[CAST]...")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    casts: AnyCasts = None,
+    as_json: AsJson = False,
     to: Annotated[str | None, typer.Option("--to", help="html writes a page to stdout.")] = None,
 ) -> None:
     """Add recordings up: turns, calls, failures, time, tokens, cost.
@@ -37,20 +33,17 @@ def stats_of(
 
     Example: shim cast stats ~/casts --to html > stats.html
     """
-    if to not in (None, "html"):
-        raise typer.BadParameter(f"{to!r} is unknown: use html", param_hint="--to")
+    must_be_one_of(("html",), to, "--to")
     if to and as_json:
         raise typer.BadParameter("give only one of them", param_hint="--json, --to")
     if to and sys.stdout.isatty():
         raise typer.BadParameter(
             "a terminal cannot show a page: send it to a file with `> stats.html`", param_hint="--to"
         )
-    from shim.commands.cast.summaries import usual_folder
-
     together, vendors = added_up(casts or [usual_folder(os.environ)])
     if as_json:
         vendor_reports = {name: statistic.report() for name, statistic in vendors.items()}
-        sys.stdout.write(json.dumps({"all": together.report(), "vendors": vendor_reports}, indent=2) + "\n")
+        print_json({"all": together.report(), "vendors": vendor_reports})
     elif to:
         from shim.commands.cast.stats_page import page
 
@@ -59,11 +52,8 @@ def stats_of(
         _draw(table_console(), together, vendors)
 
 
-def added_up(paths: list[str]) -> "tuple[Statistic, dict[str, Statistic]]":
+def added_up(paths: list[str]) -> tuple[Statistic, dict[str, Statistic]]:
     """The statistic of all recordings, and one for each vendor by name. Recordings are read one at a time."""
-    from shim.commands.cast.summaries import runs_of
-    from shim.commands.cast.summary import Statistic, named
-
     together, vendors = Statistic(), dict[str, Statistic]()
     for run in runs_of(paths):
         together.add(run)
@@ -72,10 +62,10 @@ def added_up(paths: list[str]) -> "tuple[Statistic, dict[str, Statistic]]":
     return together, dict(sorted(vendors.items()))
 
 
-def _draw(console: Console, together: "Statistic", vendors: "dict[str, Statistic]") -> None:
-    named = [*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])]
+def _draw(console: Console, together: Statistic, vendors: dict[str, Statistic]) -> None:
+    entries = [*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])]
     rows, spent = [], []
-    for name, statistic in named:
+    for name, statistic in entries:
         calls, tokens = statistic.calls, statistic.tokens
         counts = (statistic.runs, statistic.turns.count, calls.calls, calls.failed, calls.denied)
         failed = sum(statistic.causes.values())
@@ -102,9 +92,7 @@ def _draw(console: Console, together: "Statistic", vendors: "dict[str, Statistic
         console.print(Text(said), soft_wrap=True)
 
 
-def _draw_tools(console: Console, vendor: str, statistic: "Statistic") -> None:
-    from shim.commands.cast.summary import by_time
-
+def _draw_tools(console: Console, vendor: str, statistic: Statistic) -> None:
     tools = by_time(statistic.tools)
     if not tools:
         return
@@ -138,7 +126,7 @@ def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text]
     console.print(table)
 
 
-def _times(times: "Times") -> list[Text]:
+def _times(times: Times) -> list[Text]:
     return [Text(duration(number, fine=True)) for number in (times.total, times.at(0.5), times.at(0.95))]
 
 

@@ -10,6 +10,7 @@ from shim.core.reading.account import counted, printable
 from shim.recording.folders import cast_paths
 from shim.state.config import load
 from shim.story.reading import Cast, Teller
+from shim.story.terminal.console import one_line
 
 
 def runs_of(paths: Iterable[str]) -> Iterator[RecordedRun]:
@@ -42,7 +43,7 @@ def run_of(path: str) -> RecordedRun:
 
 
 def _unreadable(run: RecordedRun, error: CastError) -> RecordedRun:
-    run.state, run.problem = "unreadable", printable(str(error)).replace("\n", "\\n")
+    run.state, run.problem = "unreadable", one_line(error)
     return run
 
 

@@ -1,20 +1,15 @@
 """`shim cast list`: a table of recordings, by the time at which they began."""
 
-import json
 import os
-import sys
-from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.core.reading.account import printable
+from shim.commands.cast.summaries import runs_of, usual_folder
+from shim.commands.cast.summary import RecordedRun
 from shim.story.figures import dollars, duration
-
-if TYPE_CHECKING:
-    from shim.commands.cast.summary import RecordedRun
+from shim.story.terminal.console import AnyCasts, AsJson, one_line, print_json, table_console
 
 NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file")
 PROMPT, OUTCOME = NAMES.index("prompt"), NAMES.index("outcome")
@@ -22,27 +17,19 @@ YEAR = "2026-"
 PROMPT_COLUMNS = 24  # of a prompt beside the name of the file
 LEAST_COLUMNS = 10  # of a prompt, however narrow the terminal is
 OUTCOME_COLUMNS = 14  # our causes are shorter; those of other programs may be longer
-PIPE_COLUMNS = 10_000  # in a pipe no line is cut
 COLORS = {"ok": "green", "cut off": "yellow", "damaged": "red", "unreadable": "red"}
 
 
-def list_casts(
-    casts: Annotated[
-        list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="[CAST]...")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def list_casts(casts: AnyCasts = None, as_json: AsJson = False) -> None:
     """List recordings: when, which vendor, what was asked, how it went.
 
     Without CAST, the recordings of the folder that `record` names. A file that cannot be read has a row that says why.
 
     Example: shim cast list ~/casts
     """
-    from shim.commands.cast.summaries import runs_of, usual_folder
-
     runs = sorted(runs_of(casts or [usual_folder(os.environ)]), key=lambda run: (not run.started, run.started))
     if as_json:
-        sys.stdout.write(json.dumps([run.report() for run in runs], indent=2) + "\n")
+        print_json([run.report() for run in runs])
         return
     _draw(table_console(), [_cells(run) for run in runs])
 
@@ -72,7 +59,7 @@ def _draw(console: Console, rows: list[list[Text]]) -> None:
     console.print(table)
 
 
-def _cells(run: "RecordedRun") -> list[Text]:
+def _cells(run: RecordedRun) -> list[Text]:
     totals = run.totals
     failed = sum(calls.failed + calls.denied for calls in run.tools.values())
     cells = [
@@ -87,11 +74,5 @@ def _cells(run: "RecordedRun") -> list[Text]:
     if run.state == "unreadable":
         cells[3:] = [""] * 4
     color = COLORS.get(run.verdict, "" if run.verdict == "no turn ended" else "red")
-    file = printable(os.path.basename(run.file)).replace("\n", "\\n")
+    file = one_line(os.path.basename(run.file))
     return [*(Text(cell) for cell in cells), Text(run.verdict, style=color), Text(file, style="dim")]
-
-
-def table_console() -> Console:
-    """A console of the terminal's width, or in a pipe of the table's width."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)

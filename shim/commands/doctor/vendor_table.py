@@ -6,10 +6,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.cast.tables import table_console
 from shim.commands.doctor.capabilities import ASKS_NOBODY
 from shim.core.claude.policy import MODES
 from shim.core.reading.account import printable
+from shim.story.terminal.console import table_console
 
 WIDE_COLUMNS = 100  # of a terminal with room between the columns
 NAME_COLUMNS = 14  # of a vendor's name in a terminal: the longest bundled one has 8, a user's may have 32

@@ -1,13 +1,10 @@
 """`shim vendor …`: a vendor against captured output, and a first profile out of it."""
 
-import json
 import os
 import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from shim import vendors
 from shim.commands.vendor.captured import read_captured
@@ -15,9 +12,10 @@ from shim.commands.vendor.lint import FINDINGS, NOTES, Checker, Entry, Explained
 from shim.commands.vendor.tracing import Tracer
 from shim.core.errors import FrontendError
 from shim.core.ids import vendor_name
-from shim.core.reading.account import counted, printable
+from shim.core.reading.account import counted
 from shim.core.vendor.vendor import Vendor
 from shim.state.profile_files import vendor as load
+from shim.story.terminal.console import AsJson, print_json, say
 
 SHOWN = 40  # of one sort of findings or notes; --json has them all
 
@@ -28,17 +26,19 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+Captured = Annotated[
+    list[str], typer.Argument(metavar="FILE", help="What the program printed, one file a run; or recordings.")
+]
+
 
 @app.command()
 def check(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (NAME.toml).")],
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="What the program printed, one file a run; or recordings.")
-    ],
+    files: Captured,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show each line, the rules that took it, and what they said.")
     ] = (False),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a vendor over captured output, and say what to fix.
 
@@ -51,28 +51,25 @@ def check(
     """
     vendor, tracer = _traced(name)
     _readable(files)
-    console = Console(highlight=False)
     rows: list[Explained] = []
     told = None
     if explain:
-        told = rows.append if as_json else lambda one: _explain(console, one)
+        told = rows.append if as_json else _explain
     checker = Checker(vendor, tracer, told)
     read_captured(files, checker)
     report = checker.report()
     if as_json:
         document = report.as_json() | ({"explained": [one._asdict() for one in rows]} if explain else {})
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        print_json(document)
     else:
-        _draw(console, report)
+        _draw(report)
     if report.findings:
         raise typer.Exit(1)
 
 
 @app.command()
 def draft(
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="What the program printed, one file a run; or recordings.")
-    ],
+    files: Captured,
     name: Annotated[str, typer.Option("--id", help="The name of the vendor; by default that of the output file.")] = "",
     output: Annotated[
         str | None,
@@ -109,9 +106,8 @@ def draft(
         raise FrontendError(f"{output} exists already", hint="choose another name with -o") from None
     except OSError as error:
         raise FrontendError(f"{output} cannot be written: {error.strerror}") from None
-    console = Console(highlight=False)
-    _say(console, f"wrote {output}: finish its TODO lines")
-    _say(console, f"then: shim vendor check {output} {' '.join(files[:3])}{' …' if len(files) > 3 else ''}")
+    say(f"wrote {output}: finish its TODO lines")
+    say(f"then: shim vendor check {output} {' '.join(files[:3])}{' …' if len(files) > 3 else ''}")
 
 
 def _traced(name: str) -> tuple[Vendor, Tracer | None]:
@@ -137,39 +133,34 @@ def _readable(files: list[str]) -> None:
             raise typer.BadParameter(f"{path} {what}", param_hint="FILE")
 
 
-def _explain(console: Console, one: Explained) -> None:
-    _say(console, f"{one.place}  {one.sample}")
+def _explain(one: Explained) -> None:
+    say(f"{one.place}  {one.sample}")
     for place, emit in one.rules:
-        _say(console, f"  {place} {emit}")
+        say(f"  {place} {emit}")
     for verb in one.verbs:
-        _say(console, f"    {verb}")
+        say(f"    {verb}")
     if not one.rules and not one.verbs:
-        _say(console, "    (nothing)")
+        say("    (nothing)")
 
 
-def _draw(console: Console, report: Report) -> None:
+def _draw(report: Report) -> None:
     for entries, titles in ((report.findings, FINDINGS), (report.notes, NOTES)):
         for sort, title in titles.items():
-            _section(console, title, [one for one in entries if one.sort == sort])
+            _section(title, [one for one in entries if one.sort == sort])
     verbs = ", ".join(f"{count} {name}" for name, count in report.verbs.items())
-    _say(console, f"said: {verbs or 'nothing'}")
+    say(f"said: {verbs or 'nothing'}")
     found = sum(one.times for one in report.findings)
     summary = f"{counted(found, 'thing')} to fix" if found else "nothing to fix"
-    _say(console, f"{report.vendor}: {counted(report.runs, 'run')}, {counted(report.lines, 'line')}, {summary}")
+    say(f"{report.vendor}: {counted(report.runs, 'run')}, {counted(report.lines, 'line')}, {summary}")
 
 
-def _section(console: Console, title: str, entries: list[Entry]) -> None:
+def _section(title: str, entries: list[Entry]) -> None:
     if not entries:
         return
-    _say(console, f"{title}:")
+    say(f"{title}:")
     for one in entries[:SHOWN]:
-        _say(console, f"  {one.name}  ×{one.times}" + (f"  first in {one.place}" if one.place else ""))
+        say(f"  {one.name}  ×{one.times}" + (f"  first in {one.place}" if one.place else ""))
         if one.sample:
-            _say(console, f"      {one.sample}")
+            say(f"      {one.sample}")
     if len(entries) > SHOWN:
-        _say(console, f"  and {len(entries) - SHOWN} more: --json has them")
-
-
-def _say(console: Console, text: str) -> None:
-    """One line, with nothing in it that a terminal obeys or rich takes for markup."""
-    console.print(Text(printable(text).replace("\n", "\\n")), soft_wrap=True)
+        say(f"  and {len(entries) - SHOWN} more: --json has them")

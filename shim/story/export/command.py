@@ -12,6 +12,7 @@ import typer
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.account import counted
 from shim.state.files import replace, write_all, write_new
+from shim.story.terminal.console import CastFile, must_be_one_of
 
 # Each module has `export(path, write, *, redact)` and is imported when its format is asked for.
 FORMATS = {
@@ -26,12 +27,12 @@ REDACT = ("all", "none")
 
 
 def export_cast(
-    cast: Annotated[str, typer.Argument(metavar="CAST", help="The recording.")],
+    cast: CastFile,
     to: Annotated[str, typer.Option("--to", help=f"The format: {', '.join(FORMATS)}.")],
     output: Annotated[str, typer.Option("--output", "-o", help="The file to write; - is stdout.")] = "-",
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     redact: Annotated[str, typer.Option(help="all blanks secrets; none writes what was recorded.")] = "all",
-    content: Annotated[bool, typer.Option("--content", help="otel: include texts, arguments and results.")] = (False),
+    content: Annotated[bool, typer.Option("--content", help="otel: include texts, arguments and results.")] = False,
     endpoint: Annotated[str | None, typer.Option(help="otel: send to this OTLP collector, instead of a file.")] = None,
 ) -> None:
     """Write a recording as a page, Markdown, events or traces.
@@ -40,10 +41,8 @@ def export_cast(
 
     Example: shim export run.cast --to html -o run.html
     """
-    if to not in FORMATS:
-        raise typer.BadParameter(f"{to!r} is unknown: use one of {', '.join(FORMATS)}", param_hint="--to")
-    if redact not in REDACT:
-        raise typer.BadParameter(f"{redact!r} is unknown: use {' or '.join(REDACT)}", param_hint="--redact")
+    must_be_one_of(FORMATS, to, "--to")
+    must_be_one_of(REDACT, redact, "--redact")
     if (content or endpoint is not None) and to != "otel":
         raise typer.BadParameter("they work only with --to otel", param_hint="--content, --endpoint")
     if endpoint is not None:

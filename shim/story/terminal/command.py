@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from shim.story.terminal.show import open_console, show
+from shim.story.terminal.console import CastFile, open_console
+from shim.story.terminal.show import show
 
 
 def show_cast(
-    file: Annotated[str, typer.Argument(metavar="CAST", help="The recording.")],
+    file: CastFile,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep drawing while it is being recorded.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Raw lines to and from vendor and frontend.")] = False,
     thinking: Annotated[

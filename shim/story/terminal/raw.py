@@ -1,5 +1,7 @@
 """Draws the raw lines between frontend, drop-in and child, with their times."""
 
+from collections.abc import Iterable
+
 import orjson
 from rich.console import Console
 from rich.text import Text
@@ -63,6 +65,12 @@ class RawDrawing:
             self._console.print(Text(printable(text), style="yellow"))
         else:
             self._console.file.write(printable(text) + "\n")
+
+    def close(self, ending: Iterable[str] = ()) -> None:
+        """Draw remarks about the recording."""
+        for text in ending:
+            self.said(text)
+        self.flush()
 
     def _room(self) -> int:
         return max(self._console.width - 36, 20) if self._console.is_terminal else PLAIN_CHARACTERS

@@ -2,17 +2,14 @@
 
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-import orjson
 from rich.console import Console
 
 from shim.core.cast.records import Header, Record
 from shim.core.reading.account import counted, printable
-from shim.story.reading import TOO_LONG, Cast, Teller
+from shim.story.reading import TOO_LONG, Cast, Teller, objects
 from shim.story.story import Story
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.raw import RawDrawing
@@ -20,13 +17,6 @@ from shim.story.terminal.raw import RawDrawing
 POLL_SECONDS = 0.1  # between two looks at a recording that is being written
 TAIL_BYTES = 200  # at the end of a file, with its last checkpoint
 FLUSH_RECORDS = 200  # drawn between two flushes
-
-
-def open_console() -> Console:
-    """A console for stdout; a character that it cannot encode becomes a question mark."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")
-    return Console(highlight=False, markup=False, emoji=False)
 
 
 class Growing:
@@ -66,11 +56,12 @@ def show(
     growing = Growing(path) if follow else None
     cast = Cast(path) if growing is None else Cast(path, growing.more)
     if raw:
-        drawing: _RecordsView | _SessionView = _RecordsView(console, cast.header, full)
+        drawing: RawDrawing | _SessionDrawing = RawDrawing(console, full=full)
     else:
-        drawing = _SessionView(console, cast.header, full=full, thinking=thinking, live=follow)
+        drawing = _SessionDrawing(console, cast.header, live=follow, thinking=thinking, full=full)
     if growing is not None:
-        growing.waited = drawing.waited
+        growing.waited = drawing.flush
+    drawing.said(title(cast.header))
     drawing.flush()
     stopped = False
     try:
@@ -99,49 +90,22 @@ def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:
     return said
 
 
-class _SessionView:
-    def __init__(self, console: Console, header: Header, *, full: bool, thinking: bool, live: bool) -> None:
+class _SessionDrawing(Drawing):
+    """Draws the session of a recording, record by record."""
+
+    def __init__(self, console: Console, header: Header, *, live: bool, thinking: bool, full: bool) -> None:
         self._teller = Teller(header)
-        self._drawing = Drawing(console, self._teller.story, live=live, thinking=thinking, full=full)
-        self._drawing.said(title(header))
+        super().__init__(console, self._teller.story, live=live, thinking=thinking, full=full)
 
     def record(self, record: Record) -> None:
         for change in self._teller.feed(record):
-            self._drawing.change(change)
+            self.change(change)
 
-    def waited(self) -> None:
-        self.flush()
-
-    def flush(self) -> None:
-        self._drawing.flush()
-
-    def close(self, ending: list[str]) -> None:
+    def close(self, ending: Iterable[str] = ()) -> None:
         for change in self._teller.close():
-            self._drawing.change(change)
-        if self._teller.skipped:
-            count = self._teller.skipped
-            ending.append(f"{counted(count, 'line')} of the session {TOO_LONG}")
-        self._drawing.close(ending)
-
-
-class _RecordsView:
-    def __init__(self, console: Console, header: Header, full: bool) -> None:
-        self._drawing = RawDrawing(console, full=full)
-        self._drawing.said(title(header))
-
-    def record(self, record: Record) -> None:
-        self._drawing.record(record)
-
-    def waited(self) -> None:
-        self.flush()
-
-    def flush(self) -> None:
-        self._drawing.flush()
-
-    def close(self, ending: list[str]) -> None:
-        for line in ending:
-            self._drawing.said(line)
-        self.flush()
+            self.change(change)
+        skipped = self._teller.skipped
+        super().close([*ending, *([f"{counted(skipped, 'line')} of the session {TOO_LONG}"] if skipped else [])])
 
 
 def title(header: Header) -> str:
@@ -165,22 +129,14 @@ def draw_run(command: Sequence[str], prompt: str, console: Console) -> int:
     drawing.wait("waiting for the agent")
     with process.stdout:
         for line in process.stdout:
-            event = _event(line)
-            for change in story.event(time.monotonic() - began, event) if event is not None else ():
-                drawing.change(change)
+            for event in objects(line):
+                for change in story.event(time.monotonic() - began, event):
+                    drawing.change(change)
             drawing.flush()
     for change in story.close(time.monotonic() - began):
         drawing.change(change)
     drawing.close()
     return process.wait()
-
-
-def _event(line: bytes) -> Mapping[str, Any] | None:
-    try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return event if isinstance(event, dict) else None
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -165,7 +165,7 @@ def test_nothing_that_stands_in_a_recording_is_obeyed(shim, casts, monkeypatch, 
     )
     os.rename(os.path.join(folder, "two.cast"), os.path.join(folder, f"two\n{ESCAPES.replace('/', '')}.cast"))
     if terminal:
-        monkeypatch.setattr("shim.commands.cast.tables.Console", _terminal())
+        monkeypatch.setattr("shim.story.terminal.console.Console", _terminal())
     said = shim("cast", "list", folder)[1].decode()
     said = COLORS.sub("", said)
     visible(said)
@@ -187,7 +187,7 @@ def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
         three=b"nothing\n",
     )
     monkeypatch.setattr(
-        "shim.commands.cast.tables.Console", lambda **facts: _terminal()(**facts | {"width": columns, "no_color": True})
+        "shim.story.terminal.console.Console", lambda **facts: _terminal()(**facts | {"width": columns, "no_color": True})
     )
     said = shim("cast", "list", folder)[1].decode()
     lines = [COLORS.sub("", line) for line in said.splitlines()]

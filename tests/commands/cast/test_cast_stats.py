@@ -81,7 +81,7 @@ def test_recordings_of_which_none_can_be_read_are_counted_and_no_more(shim, cast
 
 
 def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
-    monkeypatch.setattr("shim.commands.cast.tables.Console", _terminal())
+    monkeypatch.setattr("shim.story.terminal.console.Console", _terminal())
     bars = [COLORS.sub("", line).count("█") for line in shim("cast", "stats", folder)[1].decode().splitlines()]
     assert max(bars) == 24 and bars[1] == 24 and 0 < bars[2] < 24
 
@@ -89,7 +89,7 @@ def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_no_number_is_cut_in_a_terminal(shim, casts, monkeypatch, columns):  # noqa: F811
     folder = casts(one=session(*RUN, vendor="a-vendor-with-quite-a-long-name-of-its-own"))
-    monkeypatch.setattr("shim.commands.cast.tables.Console", lambda **facts: _terminal()(**facts | {"width": columns}))
+    monkeypatch.setattr("shim.story.terminal.console.Console", lambda **facts: _terminal()(**facts | {"width": columns}))
     lines = [COLORS.sub("", line) for line in shim("cast", "stats", folder)[1].decode().splitlines()]
     assert all(len(line) <= columns for line in lines)
     assert lines[1].split()[1:12] == ["1", "1", "3", "1", "1", "·", "5.0", "s", "5.0", "s", "5.0"]
@@ -158,7 +158,7 @@ def test_markup_and_escapes_of_a_recording_are_text(shim, casts, monkeypatch):  
     plain = shim("cast", "stats", folder)[1].decode()
     visible(plain)
     assert "<script>" in plain
-    monkeypatch.setattr("shim.commands.cast.tables.Console", _terminal())
+    monkeypatch.setattr("shim.story.terminal.console.Console", _terminal())
     visible(COLORS.sub("", shim("cast", "stats", folder)[1].decode()))
 
 

@@ -1,0 +1,53 @@
+"""What the commands for people share: options, consoles, lines of text, JSON."""
+
+import json
+import sys
+from collections.abc import Collection
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from shim.core.reading.account import printable
+
+PIPE_COLUMNS = 10_000  # in a pipe no line of a table is cut
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+CastFile = Annotated[str, typer.Argument(metavar="CAST", help="The recording.")]
+AnyCasts = Annotated[list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="[CAST]...")]
+
+
+def open_console() -> Console:
+    """A console for stdout; a character that it cannot encode becomes a question mark."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def table_console() -> Console:
+    """A console of the terminal's width, or in a pipe of the table's width."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
+
+
+def one_line(text: object) -> str:
+    """A text as one line that a terminal shows and does not obey."""
+    return printable(text).replace("\n", "\\n")
+
+
+def say(text: str, console: Console | None = None) -> None:
+    """Print one line as it is: never cut, wrapped or read as markup."""
+    (console or Console(highlight=False)).print(Text(one_line(text)), soft_wrap=True)
+
+
+def print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def must_be_one_of(allowed: Collection[str], value: str | None, option: str) -> None:
+    """A usage error, unless the value of an option is allowed or left out."""
+    if value is not None and value not in allowed:
+        words = [*allowed]
+        use = f"use {' or '.join(words)}" if len(words) < 3 else f"use one of {', '.join(words)}"
+        raise typer.BadParameter(f"{value!r} is unknown: {use}", param_hint=option)
