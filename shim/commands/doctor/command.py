@@ -1,21 +1,22 @@
 """`shim doctor`: a diagnosis, drawn for a person; exit 1 when something must be fixed."""
 
-import json
 import os
-import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shim.commands.cast.summaries import usual_folder
+from shim.commands.doctor.diagnosis import diagnose
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport
+from shim.commands.doctor.recorded_drift import Drifts, drift_of
+from shim.core.errors import ShimError
 from shim.core.reading.account import counted, printable
-
-if TYPE_CHECKING:
-    from shim.commands.doctor.recorded_drift import Drifts
+from shim.story.terminal.console import AsJson, print_json
 
 MARKS = {OK: ("✓", "green"), NOTE: ("·", "cyan"), WARNING: ("!", "yellow"), PROBLEM: ("✗", "red")}
 SHOWN = 6  # names of what is new in a vendor's recordings; --json has all
@@ -31,7 +32,7 @@ def doctor(
         float | None,
         typer.Option("--wait", min=0.1, max=600, help="Seconds to wait for the version of a program; by default 2."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what works on this machine, and what to fix.
 
@@ -41,15 +42,13 @@ def doctor(
 
     Example: shim doctor qwen
     """
-    from shim.commands.doctor.diagnosis import diagnose
-
     with _busy():
         drifts = _drift(casts)
-        rows = [row.report() for row in drifts.rows.values() if vendor in (None, row.vendor)] if drifts else []
+        rows = [asdict(row) for row in drifts.rows.values() if vendor in (None, row.vendor)] if drifts else []
         logins = drifts.logins if drifts else {}
         diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), rows, wait, logins)
     if as_json:
-        sys.stdout.write(json.dumps(diagnosis.report(), indent=2) + "\n")
+        print_json(diagnosis.report())
     else:
         _draw(Console(highlight=False), diagnosis, drifts, alone=vendor is not None)
     raise typer.Exit(0 if diagnosis.works else 1)
@@ -61,12 +60,8 @@ def _busy() -> AbstractContextManager[object]:
     return console.status("asking programs for their versions …") if console.is_terminal else nullcontext()
 
 
-def _drift(casts: list[str] | None) -> "Drifts | None":
+def _drift(casts: list[str] | None) -> Drifts | None:
     """What is new in the recordings; None without recordings."""
-    from shim.commands.cast.summaries import usual_folder
-    from shim.commands.doctor.recorded_drift import drift_of
-    from shim.core.errors import ShimError
-
     if casts:
         return drift_of(casts)
     try:
@@ -75,7 +70,7 @@ def _drift(casts: list[str] | None) -> "Drifts | None":
         return None
 
 
-def _draw(console: Console, diagnosis: Diagnosis, drifts: "Drifts | None", *, alone: bool) -> None:
+def _draw(console: Console, diagnosis: Diagnosis, drifts: Drifts | None, *, alone: bool) -> None:
     for finding in diagnosis.machine:
         _finding(console, finding, "")
     missing = []
@@ -120,9 +115,8 @@ def _drifted(row: dict[str, Any]) -> list[Finding]:
             more = f", and {len(news) - SHOWN} more" if len(news) > SHOWN else ""
             found.append(Finding(level, f"{of}: {what}: {told}{more}", fix if level == WARNING else ""))
     if row["malformed"]:
-        found.append(
-            Finding(WARNING, f"{of}: {counted(row['malformed'], 'event')} without what its handler needs", fix)
-        )
+        text = f"{of}: {counted(row['malformed'], 'event')} without what its handler needs"
+        found.append(Finding(WARNING, text, fix))
     return found or [Finding(OK, f"{of}: nothing is new")]
 
 

@@ -13,7 +13,6 @@ from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis,
 from shim.commands.doctor.machine import chosen_vendors, look_at_machine
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
-from shim.core.reading.account import printable
 from shim.core.vendor.vendor import Vendor
 from shim.core.vendor.versions import newest
 from shim.process.environment import child_environment
@@ -49,31 +48,21 @@ def diagnose(
     wanted = tuple(names) or chosen_vendors(settings, environment)
     other = {**environment, "SHIM_BIN": ""}  # it names the program of a turn's first vendor only
     looked = [vendors[name] for name in names or vendors if name in vendors]
-    reports = [
-        _look_at(
-            vendor,
-            settings.of(vendor.name),
-            environment if vendor.name in wanted[:1] else other,
-            cwd,
-            wanted=vendor.name in wanted,
-            seconds=seconds,
-        )
-        for vendor in looked
-    ]
-    for vendor, report in zip(looked, reports, strict=True):
-        if report.program is not None:
-            report.findings.extend(_login(vendor, logins.get(vendor.name)))
+    reports = []
+    for vendor in looked:
+        searched = environment if vendor.name in wanted[:1] else other
+        own, is_wanted = settings.of(vendor.name), vendor.name in wanted
+        reports.append(_look_at(vendor, own, searched, cwd, wanted=is_wanted, seconds=seconds))
+        if reports[-1].program is not None:
+            reports[-1].findings.extend(_login(vendor, logins.get(vendor.name)))
     machine = [*wrong, *look_at_machine(settings, environment, cwd)]
     for name, error in mistakes.items():
         level = PROBLEM if not names or name in names else WARNING
-        machine.append(Finding(level, printable(str(error)), error.hint or "correct the file, or remove it"))
-    machine += [
-        Finding(
-            WARNING, f"[vendors.{name}] in config.toml names an unknown vendor", "correct the name, or remove the table"
-        )
-        for name in settings.vendors
-        if name not in VENDORS
-    ]
+        machine.append(Finding(level, str(error), error.hint or "correct the file, or remove it"))
+    for name in settings.vendors:
+        if name not in VENDORS:
+            text = f"[vendors.{name}] in config.toml names an unknown vendor"
+            machine.append(Finding(WARNING, text, "correct the name, or remove the table"))
     if not names:
         machine += _choice(wanted, reports)
         reports = _one_is_enough(wanted, reports)
@@ -84,7 +73,7 @@ def _settings(environment: Mapping[str, str]) -> tuple[Settings, list[Finding]]:
     try:
         return load(Invocation(), environment), []
     except FrontendError as error:
-        return Settings(), [Finding(PROBLEM, printable(str(error)), error.hint or "correct it: every turn is refused")]
+        return Settings(), [Finding(PROBLEM, str(error), error.hint or "correct it: every turn is refused")]
 
 
 def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Finding]:
@@ -92,7 +81,7 @@ def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Find
     if wanted:
         fix = f"known are: {', '.join(VENDORS)}"
         unknown = [name for name in wanted if name not in VENDORS]
-        return [Finding(PROBLEM, printable(f"the chosen vendor {name[:40]!r} is unknown"), fix) for name in unknown]
+        return [Finding(PROBLEM, f"the chosen vendor {name[:40]!r} is unknown", fix) for name in unknown]
     if not found:
         install = "install one (qwen, codex, gemini and others are in npm); `shim demo` needs none"
         return [Finding(PROBLEM, "no program of any vendor was found on PATH", install)]
@@ -130,7 +119,7 @@ def _look_at(
             probe = open_probe(vendor, own, environment, cwd, seconds)
         except ShimError as error:
             missing = level if wanted or own.bin or own.launcher else NOTE
-            findings.append(Finding(missing, printable(str(error)), error.hint))
+            findings.append(Finding(missing, str(error), error.hint))
             findings += _ignored(vendor, environment, cwd, level)
         else:
             program = probe.program
@@ -152,7 +141,7 @@ def _ignored(vendor: Vendor, environment: Mapping[str, str], cwd: str, level: st
             path = os.path.join(os.path.abspath(os.path.join(cwd, directory)), name)
             if os.path.isfile(path):
                 text = f"{path} is on PATH and is not used: {why}"
-                found.append(Finding(level, printable(text), f"to use it, set [vendors.{vendor.name}] bin = {path!r}"))
+                found.append(Finding(level, text, f"to use it, set [vendors.{vendor.name}] bin = {path!r}"))
     return found
 
 
@@ -173,31 +162,28 @@ def _interpreter(program: str, environment: Mapping[str, str], level: str) -> li
         return []
     text = f"{program} needs {needed}, which is not on PATH"
     fix = "install Node.js, or put it on PATH" if needed == "node" else f"install {needed}, or the program again"
-    return [Finding(level, printable(text), fix)]
+    return [Finding(level, text, fix)]
 
 
 def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> list[Finding]:
     how = vendor.version
     asked = " ".join((os.path.basename(probe.program), *how.args))
     if version is None:
-        why = printable(probe.failure)
         if probe.broken:
-            return [Finding(level, f"it cannot be run: {why}", "install it again, with all that it needs")]
-        text = f"its version is not known: `{printable(asked)}`: {why}"
-        fix = (
-            f"`shim doctor {vendor.name} --wait 20` waits longer; until then it is treated as the newest known version"
-        )
-        return [Finding(WARNING, text, fix)]
+            return [Finding(level, f"it cannot be run: {probe.failure}", "install it again, with all that it needs")]
+        wait = f"`shim doctor {vendor.name} --wait 20` waits longer"
+        fix = f"{wait}; until then it is treated as the newest known version"
+        return [Finding(WARNING, f"its version is not known: `{asked}`: {probe.failure}", fix)]
     place = how.place(version)
     if place == "tested":
-        return [Finding(OK, f"version {printable(version)} was tested ({how.tested})")]
+        return [Finding(OK, f"version {version} was tested ({how.tested})")]
     if place == "unknown":
-        return [Finding(NOTE, f"version {printable(version)}; its description names no tested versions")]
+        return [Finding(NOTE, f"version {version}; its description names no tested versions")]
     if place == "newer":
         fix = "it will most likely work; `--casts` shows what is new in its output"
-        return [Finding(NOTE, f"version {printable(version)} is newer than what was tested ({how.tested})", fix)]
+        return [Finding(NOTE, f"version {version} is newer than what was tested ({how.tested})", fix)]
     fix = f"if something goes wrong, update it; tested: {newest(how.tested) or how.tested} and below"
-    return [Finding(NOTE, f"version {printable(version)} is older than what was tested ({how.tested})", fix)]
+    return [Finding(NOTE, f"version {version} is older than what was tested ({how.tested})", fix)]
 
 
 def _settings_of(vendor: Vendor, own: VendorSettings, level: str) -> list[Finding]:
@@ -216,12 +202,8 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
     """Whether the vendor asks before it runs a tool, and whether its trust gate is open."""
     found = []
     if vendor.unattended:
-        fix = (
-            "let it work only where nothing can be lost, or with `--permission-mode plan`"
-            if "plan" in vendor.modes
-            else ""
-        )
-        fix = fix or "let it work only where nothing can be lost"
+        plan = ", or with `--permission-mode plan`" if "plan" in vendor.modes else ""
+        fix = f"let it work only where nothing can be lost{plan}"
         found.append(Finding(NOTE, ASKS_NOBODY.format(name=vendor.name), fix))
     if mode := vendor.modes.get("default"):
         found.append(Finding(OK, f"without a permission mode it is started with {' '.join(mode)}"))
@@ -233,9 +215,8 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
         else:
             says = f"; in other folders it says “{vendor.gate}”" if vendor.gate else ""
             text = f"it decides by itself which folders it trusts{says}"
-            found.append(
-                Finding(OK, text, f"`trust = true` under [vendors.{name}] adds {opened} and trusts every folder")
-            )
+            fix = f"`trust = true` under [vendors.{name}] adds {opened} and trusts every folder"
+            found.append(Finding(OK, text, fix))
     return found
 
 

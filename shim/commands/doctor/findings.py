@@ -3,13 +3,16 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from shim.core.reading.account import printable
+
 OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 
 
 class Finding(NamedTuple):
     """One thing that was checked. `level` is ok, note, warning, or problem: something that was asked for fails.
 
-    `text` says what was found, `fix` what to do ("": nothing).
+    `text` says what was found, `fix` what to do ("": nothing). They may have words of other programs in them, and are
+    made printable where they are shown.
     """
 
     level: str
@@ -17,7 +20,7 @@ class Finding(NamedTuple):
     fix: str = ""
 
     def report(self) -> dict[str, str]:
-        return self._asdict()
+        return {"level": self.level, "text": printable(self.text), "fix": printable(self.fix)}
 
 
 def works(findings: Iterable[Finding]) -> bool:

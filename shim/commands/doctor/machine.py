@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding
-from shim.core.reading.account import printable
 from shim.core.vendor.routing import listed
 from shim.process.find_program import ignored_path, is_ours
 from shim.process.install import found_first, read_installed, uncompiled
@@ -21,7 +20,7 @@ def look_at_machine(settings: Settings, environment: Mapping[str, str], cwd: str
         _state(environment),
         *_recordings(settings, environment),
         *(
-            Finding(NOTE, printable(f"the entry {entry or '(empty)'} of PATH is not searched: {why}"))
+            Finding(NOTE, f"the entry {entry or '(empty)'} of PATH is not searched: {why}")
             for entry, why in ignored_path(environment, cwd)
         ),
         *_claude(environment),
@@ -40,7 +39,7 @@ def chosen_vendors(settings: Settings, environment: Mapping[str, str]) -> tuple[
 
 def _settings_file(environment: Mapping[str, str]) -> Finding:
     path = environment.get("SHIM_CONFIG") or os.path.join(config_directory(environment), "config.toml")
-    return Finding(OK, printable(f"settings: {path}" + ("" if os.path.exists(path) else " (it does not exist)")))
+    return Finding(OK, f"settings: {path}" + ("" if os.path.exists(path) else " (it does not exist)"))
 
 
 def _state(environment: Mapping[str, str]) -> Finding:
@@ -51,14 +50,12 @@ def _state(environment: Mapping[str, str]) -> Finding:
     if not private_directory(folder):
         path = fault(folder)
         text = f"nothing is kept, so {lost}: {path} must be your own folder that only you may enter"
-        return Finding(
-            PROBLEM, printable(text), printable(f"run `chmod 700 {path}`, or name another folder in SHIM_STATE")
-        )
+        return Finding(PROBLEM, text, f"run `chmod 700 {path}`, or name another folder in SHIM_STATE")
     if not write_file(folder, TRIAL, b""):
         text = f"nothing is kept, so {lost}: nothing can be written to {folder}"
-        return Finding(PROBLEM, printable(text), "free some space, or name another folder in SHIM_STATE")
+        return Finding(PROBLEM, text, "free some space, or name another folder in SHIM_STATE")
     remove(os.path.join(folder, TRIAL))
-    return Finding(OK, printable(f"state: {state}, which only you may enter"))
+    return Finding(OK, f"state: {state}, which only you may enter")
 
 
 def _recordings(settings: Settings, environment: Mapping[str, str]) -> list[Finding]:
@@ -69,9 +66,9 @@ def _recordings(settings: Settings, environment: Mapping[str, str]) -> list[Find
     while not os.path.exists(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
     if os.path.isdir(folder) and os.access(folder, os.W_OK):
-        return [Finding(OK, printable(f"runs are recorded in {place}"))]
+        return [Finding(OK, f"runs are recorded in {place}")]
     level = PROBLEM if settings.record_strict else WARNING
-    return [Finding(level, printable(f"runs cannot be recorded in {place}"), "name another folder in `record`")]
+    return [Finding(level, f"runs cannot be recorded in {place}", "name another folder in `record`")]
 
 
 def _claude(environment: Mapping[str, str]) -> list[Finding]:
@@ -81,13 +78,13 @@ def _claude(environment: Mapping[str, str]) -> list[Finding]:
         return [Finding(NOTE, "PATH finds no claude", "`shim install` writes one")]
     if not is_ours(path):
         fix = "run `shim install` and put its folder before this one on PATH, or give its path to your frontend"
-        return [Finding(NOTE, printable(f"PATH finds {path}, which is not ours"), fix)]
+        return [Finding(NOTE, f"PATH finds {path}, which is not ours", fix)]
     python, baked = read_installed(path)
     if not os.access(python, os.X_OK):
         text = f"PATH finds {path}, which runs {python or 'nothing'}, which does not exist"
-        return [Finding(PROBLEM, printable(text), "run `shim install` again")]
+        return [Finding(PROBLEM, text, "run `shim install` again")]
     said = ", ".join(f"{name} {value}" for name, value in baked.items())
-    return [Finding(OK, printable(f"PATH finds {path}, which is ours" + (f" ({said})" if said else "")))]
+    return [Finding(OK, f"PATH finds {path}, which is ours" + (f" ({said})" if said else ""))]
 
 
 def _bytecode() -> Finding:
@@ -96,4 +93,4 @@ def _bytecode() -> Finding:
     if not missing:
         return Finding(OK, "every module has its bytecode")
     text = f"the bytecode of {len(missing)} of our modules is missing or stale ({missing[0]}): turns start more slowly"
-    return Finding(WARNING, printable(text), "run `shim install` again, or `make setup` in a checkout, as who owns it")
+    return Finding(WARNING, text, "run `shim install` again, or `make setup` in a checkout, as who owns it")

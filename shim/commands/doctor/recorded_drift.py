@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -15,7 +15,7 @@ from shim.core.reading.account import OVERFLOW, SAMPLE_CHARACTERS, printable
 from shim.core.reading.lines import LineSplitter
 from shim.core.vendor.translation import Translation
 from shim.recording.folders import cast_paths
-from shim.story.reading import Cast
+from shim.story.reading import Cast, objects
 from shim.vendors import find
 
 # Enough to see what is new, and no diagnosis takes longer than a person waits for one.
@@ -30,26 +30,19 @@ AUTH = b'"cause":"auth"'  # in a result of ours
 MALFORMED = "malformed_event"  # a repair of the account: a handler did not find what it needs in an event
 
 
+@dataclass
 class Drift:
     """One vendor in one version: how many casts, and by name what is new in them, each with its count.
 
     `events` nobody translates, `fields` nobody knows; `malformed` events had other contents than their handlers need.
     """
 
-    def __init__(self, vendor: str, version: str) -> None:
-        self.vendor, self.version = vendor, version
-        self.casts = self.malformed = 0
-        self.events: dict[str, int] = {}
-        self.fields: dict[str, int] = {}
-
-    @property
-    def found(self) -> bool:
-        return bool(self.events or self.fields or self.malformed)
-
-    def report(self) -> dict[str, Any]:
-        """JSON-ready, by the names of the fields above."""
-        names = ("vendor", "version", "casts", "events", "fields", "malformed")
-        return {name: getattr(self, name) for name in names}
+    vendor: str
+    version: str
+    casts: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, int] = field(default_factory=dict)
+    malformed: int = 0
 
 
 class Drifts:
@@ -184,14 +177,9 @@ class _Reading:
         self.translation.feed(data)
         if self._known is None:
             return
-        for line in self._lines.feed(data):
-            try:
-                event = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                continue
-            if isinstance(event, dict):
-                for name in new_in(event, self._known, self._words):
-                    _count(self.news, name, 1)
+        for event in objects(b"\n".join(self._lines.feed(data))):
+            for name in new_in(event, self._known, self._words):
+                _count(self.news, name, 1)
 
 
 def _count(counts: dict[str, int], name: str, count: int) -> None:
