@@ -187,7 +187,8 @@ def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
         three=b"nothing\n",
     )
     monkeypatch.setattr(
-        "shim.story.terminal.console.Console", lambda **facts: _terminal()(**facts | {"width": columns, "no_color": True})
+        "shim.story.terminal.console.Console",
+        lambda **facts: _terminal()(**facts | {"width": columns, "no_color": True}),
     )
     said = shim("cast", "list", folder)[1].decode()
     lines = [COLORS.sub("", line) for line in said.splitlines()]

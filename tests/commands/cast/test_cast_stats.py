@@ -89,7 +89,8 @@ def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_no_number_is_cut_in_a_terminal(shim, casts, monkeypatch, columns):  # noqa: F811
     folder = casts(one=session(*RUN, vendor="a-vendor-with-quite-a-long-name-of-its-own"))
-    monkeypatch.setattr("shim.story.terminal.console.Console", lambda **facts: _terminal()(**facts | {"width": columns}))
+    terminal = _terminal()
+    monkeypatch.setattr("shim.story.terminal.console.Console", lambda **facts: terminal(**facts | {"width": columns}))
     lines = [COLORS.sub("", line) for line in shim("cast", "stats", folder)[1].decode().splitlines()]
     assert all(len(line) <= columns for line in lines)
     assert lines[1].split()[1:12] == ["1", "1", "3", "1", "1", "·", "5.0", "s", "5.0", "s", "5.0"]
