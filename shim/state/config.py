@@ -78,15 +78,8 @@ TIMEOUTS = {"first_byte_timeout": 120.0, "idle_timeout": 900.0, "tool_timeout": 
 TIMEOUT_VARIABLES = {"idle_timeout": "SHIM_IDLE_TIMEOUT", "tool_timeout": "SHIM_TOOL_TIMEOUT"}
 
 # Key → what it may be.
-_TEXT, _TEXTS, _NUMBER, _SECONDS, _SWITCH, _TABLE, _NAMES = (
-    "a string",
-    "a list of strings",
-    "a number",
-    "a number of seconds above 0",
-    "true or false",
-    ("a table"),
-    "a name or a list of names",
-)
+_TEXT, _TEXTS, _NAMES = "a string", "a list of strings", "a name or a list of names"
+_NUMBER, _SECONDS, _SWITCH, _TABLE = "a number", "a number of seconds above 0", "true or false", "a table"
 KEYS = {
     "vendor": _NAMES,
     "dialect": _TEXT,
@@ -153,12 +146,12 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
         redact=_choice(path, "redact", None, environment, table, ""),
         record=_record(path, table),
         record_strict=bool(table.get("record_strict", False)),
-        record_max_bytes=_record_bytes(path, table),
+        record_max_bytes=_bytes_of(path, table, "record_max_bytes", RECORD_BYTES, LEAST_RECORD_BYTES),
         terminator=_choice(path, "terminator", invocation.own.shim_terminator, environment, table, "auto"),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
         max_line_bytes=min(line_bytes, dialect.line_bytes or line_bytes),
-        max_inbound_bytes=_inbound_bytes(path, table),
+        max_inbound_bytes=_bytes_of(path, table, "max_inbound_bytes", INBOUND_BYTES, LEAST_LINE_BYTES),
         timeouts=_timeouts(path, environment, table),
         log=invocation.own.shim_log or environment.get("SHIM_LOG") or table.get("log"),
         deny=tuple(tools.get("deny", ())),
@@ -184,19 +177,10 @@ def _line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
     return number
 
 
-def _inbound_bytes(path: str, table: Table) -> int:
-    """A longer line of the child's, or of the frontend's, is skipped."""
-    value = table.get("max_inbound_bytes", INBOUND_BYTES)
-    if value < LEAST_LINE_BYTES:
-        raise _mistake(path, ("max_inbound_bytes",), value, f"a number of bytes, at least {LEAST_LINE_BYTES}")
-    return int(value)
-
-
-def _record_bytes(path: str, table: Table) -> int:
-    """No recording becomes larger."""
-    value = table.get("record_max_bytes", RECORD_BYTES)
-    if not LEAST_RECORD_BYTES <= value <= LARGEST:
-        raise _mistake(path, ("record_max_bytes",), value, f"a number of bytes, at least {LEAST_RECORD_BYTES}")
+def _bytes_of(path: str, table: Table, key: str, usual: int, least: int) -> int:
+    value = table.get(key, usual)
+    if value < least:
+        raise _mistake(path, (key,), value, f"a number of bytes, at least {least}")
     return int(value)
 
 
@@ -322,13 +306,6 @@ def _choice(path: str, key: str, flag: str | None, environment: Mapping[str, str
 
 
 def _vendor(table: Table) -> VendorSettings:
-    return VendorSettings(
-        bin=table.get("bin"),
-        args=tuple(table.get("args", ())),
-        env={str(name): str(value) for name, value in table.get("env", {}).items()},
-        launcher=tuple(table.get("launcher", ())),
-        driver=table.get("driver"),
-        variant=table.get("variant", "auto"),
-        trust=table.get("trust", False),
-        timeouts=table.get("timeouts", {}),
-    )
+    lists = {key: tuple(table[key]) for key in ("args", "launcher") if key in table}
+    env = {name: str(value) for name, value in table.get("env", {}).items()}
+    return VendorSettings(**{**table, **lists, "env": env})

@@ -141,23 +141,26 @@ def _read(path: str, limit: int) -> bytes | None:
 
 def newest_files(directory: str, suffix: str, count: int, limit: int) -> Iterator[tuple[str, bytes]]:
     """At most `count` files of ours that end in `suffix`, the last written first, each with its first `limit` bytes."""
-    if not usable(directory):
-        return
+    found = by_age(directory) if usable(directory) else []
+    for _, path in [entry for entry in reversed(found) if entry[1].endswith(suffix)][:count]:
+        data = _read(path, limit)
+        if data is not None:
+            yield os.path.basename(path), data
+
+
+def by_age(directory: str) -> list[tuple[float, str]]:
+    """What is in a folder, the oldest first: the time of its last change, in seconds since 1970, and its path."""
     found = []
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
                 try:
-                    if entry.name.endswith(suffix):
-                        found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+                    found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
                 except OSError:
-                    continue  # another process forgot it just now
+                    continue  # another process has removed it
     except OSError:
-        return
-    for _, name in sorted(found, reverse=True)[:count]:
-        data = _read(os.path.join(directory, name), limit)
-        if data is not None:
-            yield name, data
+        pass
+    return sorted(found)
 
 
 def write_file(directory: str, name: str, data: bytes) -> bool:

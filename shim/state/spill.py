@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from secrets import token_hex
 
 from shim.state.config import state_directory
-from shim.state.files import private_directory, write_file
+from shim.state.files import by_age, private_directory, write_file
 
 KEPT_SECONDS = 7 * 24 * 3600.0
 KEPT_BYTES = 1_000_000_000
@@ -47,27 +47,18 @@ class Spill:
 
 def _prune(root: str, room: int, keep: str) -> None:
     """Remove the folders that are too old, then the oldest until the rest fits."""
-    folders: list[tuple[float, str]] = []
-    sizes: dict[str, int] = {}
-    try:
-        with os.scandir(root) as entries:
-            for entry in entries:
-                try:
-                    if entry.is_dir(follow_symlinks=False):
-                        sizes[entry.path] = _size(entry.path)
-                        folders.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
-                except OSError:
-                    continue  # another process has removed it
-    except OSError:
-        return
-    folders.sort()
-    total = sum(sizes.values())
-    for changed, path in folders:
+    folders = [(changed, path, _size(path)) for changed, path in by_age(root) if not os.path.islink(path)]
+    total = sum(size for _, _, size in folders)
+    for changed, path, size in folders:
         if path != keep and (total > room or changed < time.time() - KEPT_SECONDS):
             shutil.rmtree(path, ignore_errors=True)
-            total -= sizes[path]
+            total -= size
 
 
 def _size(folder: str) -> int:
-    with os.scandir(folder) as files:
-        return sum(file.stat(follow_symlinks=False).st_size for file in files)
+    """The size of the files in a folder; 0 if another process has removed it."""
+    try:
+        with os.scandir(folder) as files:
+            return sum(file.stat(follow_symlinks=False).st_size for file in files)
+    except OSError:
+        return 0

@@ -17,7 +17,7 @@ from shim.core.reading.json_text import dump
 from shim.core.reading.typed import NamedTuple
 from shim.core.turn.terms import Thread
 from shim.state.config import state_directory
-from shim.state.files import newest_files, read_file, remove, usable, write_file
+from shim.state.files import by_age, newest_files, read_file, remove, usable, write_file
 
 RECORD_BYTES = 64 * 1024
 SESSIONS_KEPT = 10_000
@@ -85,23 +85,11 @@ def remember(session_id: str, session: Session, environment: Mapping[str, str]) 
 
 def prune(directory: str) -> None:
     """Forget the oldest sessions beyond 10,000, and unfinished files of killed processes."""
-    found: list[tuple[float, str]] = []
-    begun: list[tuple[float, str]] = []
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                try:
-                    kind = begun if entry.name.endswith(".tmp") else found
-                    kind.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
-                except OSError:
-                    continue  # another process has removed it
-    except OSError:
-        return
-    for _, path in sorted(found)[: max(0, len(found) - SESSIONS_KEPT)]:
+    found = by_age(directory)
+    kept = [path for _, path in found if not path.endswith(".tmp")]
+    abandoned = [path for at, path in found if path.endswith(".tmp") and at < time.time() - WRITING_SECONDS]
+    for path in [*kept[: max(0, len(kept) - SESSIONS_KEPT)], *abandoned]:
         remove(path)
-    for changed, path in begun:
-        if changed < time.time() - WRITING_SECONDS:
-            remove(path)
 
 
 def _read(directory: str, canonical: str) -> Session | None:
