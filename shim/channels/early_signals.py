@@ -4,6 +4,7 @@ Left to Python, a SIGINT would raise in the middle of an import: a traceback, or
 """
 
 import signal
+from collections.abc import Callable
 from types import FrameType
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -11,12 +12,17 @@ NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 heard: list[int] = []
 
 
-def listen() -> None:
-    """Note signals from now on. A signal that was ignored stays ignored."""
+def handle(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Handle signals from now on. A signal that was ignored stays ignored."""
     for name in NAMES:
         number = getattr(signal, name)
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _note)
+            signal.signal(number, handler)
+
+
+def listen() -> None:
+    """Note signals from now on."""
+    handle(_note)
 
 
 def forget() -> None:

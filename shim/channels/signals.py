@@ -29,10 +29,7 @@ class Signals:
 
     def listen(self) -> None:
         """From now on they are ours."""
-        for name in early_signals.NAMES:
-            number = getattr(signal, name)
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._caught)
+        early_signals.handle(self._caught)
         if early_signals.heard:
             self._caught(early_signals.heard.pop(0), None)
 

@@ -10,11 +10,10 @@ and files that we did not make are left alone. A failure ends the transcript wit
 
 import os
 import stat
-import time
 from collections.abc import Callable, Mapping
 
 from shim.channels.raw_output import tell
-from shim.channels.stamps import fresh_uuid
+from shim.channels.stamps import fresh_uuid, now
 from shim.core.ids import parse_uuid
 from shim.core.reading.json_text import dump
 
@@ -148,9 +147,7 @@ class Transcript:
 
     def _front(self) -> bytes:
         """The members between the parent's id and the line's own."""
-        now = time.time()
-        second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-        return self._constant + b'%b.%03dZ",' % (second.encode(), int(now * 1000) % 1000)
+        return b'%b%b",' % (self._constant, now().encode())
 
     def _ready(self) -> bool:
         """Whether there is a file to write to."""

@@ -2,13 +2,14 @@
 
 import contextlib
 import os
+import re
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shim import __version__
 from shim.channels.raw_output import tell
+from shim.channels.stamps import now
 from shim.core.cast.records import SUFFIX
 from shim.core.errors import UnrecordedError
 from shim.core.reading.account import printable
@@ -38,16 +39,16 @@ def open_recorder(
     `path` is a file, or a directory that gets a new file. `version` is the vendor's, if it is known without asking the
     program: no turn waits for that.
     """
-    now = time.time()
+    started = now()
     try:
-        file, path = _make(path, vendor, now)
+        file, path = _make(path, vendor, started)
     except (OSError, ValueError) as error:
         there = isinstance(error, FileExistsError)
         _refuse(path, "it is there already, and a recording is never overwritten" if there else error, settings)
         return None
     cleans = settings.redaction() != "none"
     header = {
-        "started": _moment(now),
+        "started": started,
         "shim": __version__,
         "vendor": vendor,
         "vendor_version": Redactor().text(version) if version else None,
@@ -78,27 +79,19 @@ def _refuse(path: str, why: str | Exception, settings: Settings) -> None:
     tell(f"{reason}; the turn is not recorded\n")
 
 
-def _moment(now: float) -> str:
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{_milliseconds(now):03d}Z"
-
-
-def _milliseconds(now: float) -> int:
-    return int(now * 1000) % 1000
-
-
 def _shown(environment: Mapping[str, str]) -> dict[str, Any]:
     clean = Redactor().text
     values: dict[str, Any] = {name: clean(environment[name]) for name in SHOWN if name in environment}
     return values | {name: None for name in sorted(environment) if name.startswith("SHIM_")}
 
 
-def _make(path: str, vendor: str, now: float) -> tuple[int, str]:
+def _make(path: str, vendor: str, started: str) -> tuple[int, str]:
     """A new file, and its path. OSError when it cannot be made."""
     if not path.endswith(os.sep) and not os.path.isdir(path):
         _folders(os.path.dirname(path))
         return create(path), path
     _folders(path)
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{_milliseconds(now):03d}Z"
+    stamp = re.sub("[-:.]", "", started)
     for _ in range(TRIES):
         name = f"{stamp}-{vendor}-{os.getpid()}-{os.urandom(2).hex()}{SUFFIX}"
         with contextlib.suppress(FileExistsError):

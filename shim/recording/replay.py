@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 
+from shim.channels.early_signals import handle
 from shim.core.cast.records import CastError, Record
 from shim.core.cast.script import Script, ScriptStep
 from shim.core.cast.words import REPORT, from_message, of_child, of_frontend
@@ -27,7 +28,6 @@ LINE_SECONDS = 24 * 60 * 60.0
 SIGNAL_SECONDS = 60.0
 PAUSE_SECONDS = 24 * 60 * 60.0  # no pause is longer, whatever the file says
 HEARD_CHUNKS = 64  # of stdin that are queued; then the writer waits
-CAUGHT = ("SIGINT", "SIGTERM", "SIGHUP")
 
 Event = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signal", its name)
 
@@ -43,10 +43,7 @@ class Hearing:
 
     def listen(self) -> None:
         """Begin. A terminal counts as closed: a person types no protocol."""
-        for name in CAUGHT:
-            number = getattr(signal, name)
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda number, frame: self._events.put(("signal", _name(number).encode())))
+        handle(lambda number, frame: self._events.put(("signal", signal.Signals(number).name.encode())))
         if os.isatty(self._descriptor):
             self._events.put(("end", b""))
         else:
@@ -237,10 +234,6 @@ def _complain(text: str) -> int:
     except OSError:
         pass
     return 1
-
-
-def _name(number: int) -> str:
-    return signal.Signals(number).name
 
 
 if __name__ == "__main__":

@@ -13,10 +13,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import IO, NamedTuple
 
 import orjson
 
+from shim.channels.early_signals import NAMES
 from shim.core.cast.difference import Difference, Side, compare, split
 from shim.core.cast.records import CastError, Header
 from shim.core.cast.words import read_word
@@ -26,6 +28,7 @@ from shim.recording.choice import invocation_of, program_of
 from shim.recording.wanted import open_cast
 from shim.state import own_vendors
 from shim.state.config import CHOICES
+from shim.story.reading import Cast
 
 LINE_SECONDS = 20.0  # for an expected line; without a vendor nothing takes so long
 QUIET_SECONDS = 2.0  # of silence, after which stdin is closed
@@ -37,7 +40,6 @@ FILES = ("--settings", "--system-prompt-file", "--append-system-prompt-file")
 # Who was told the session's state had asked for it, and said in which of two ways (contract 5.13).
 STATE, HOST = b'"subtype":"session_state_changed"', b'"sdk_host_only":true'
 STATES = {False: "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", True: "CLAUDE_CODE_SDK_READS_SESSION_STATE"}
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 Moment = tuple[str, bytes]
 # Notes that explain why today's output goes on after the recording ends, or differs from it.
 CUT_OFF = "the recording was cut off there"
@@ -99,8 +101,6 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
         os.close(descriptor)
     if size > MOST_BYTES:
         raise CastError(f"the cast is larger than {MOST_BYTES} bytes, which is more than is ever recorded")
-    from shim.story.reading import Cast
-
     cast = Cast(path)
     moments: list[Moment] = []
     rests: dict[str, bytes] = {}
@@ -110,7 +110,7 @@ def _schedule(path: str) -> tuple[Header, list[Moment], int, str]:
         if record.letter == "n":
             children -= record.fact.get("kind") == PASSED_OVER and record.fact.get("started") is True
             stop = stop or STOPS.get(str(record.fact.get("kind")), "")
-        if record.letter == "n" and record.fact.get("kind") == "caught" and record.fact.get("signal") in SIGNALS:
+        if record.letter == "n" and record.fact.get("kind") == "caught" and record.fact.get("signal") in NAMES:
             moments.append(("signal", str(record.fact["signal"]).encode()))
         elif record.letter in "iO":
             line = rests.pop(record.letter, b"") + record.data
@@ -294,10 +294,8 @@ def _next(running: _Running, *, last: bool) -> bytes | None:
 
 
 def _compared(path: str, was: Sequence[bytes], said: Sequence[bytes], sides: tuple[Side, Side]) -> Checked:
-    for number in range(max(len(was), len(said))):
-        one = was[number] if number < len(was) else None
-        other = said[number] if number < len(said) else None
-        difference = compare(number + 1, sides[0], one, sides[1], other)
+    for number, (one, other) in enumerate(zip_longest(was, said), 1):
+        difference = compare(number, sides[0], one, sides[1], other)
         if difference is not None:
-            return Checked(path, "differs", number + 1, difference)
+            return Checked(path, "differs", number, difference)
     return Checked(path, "ok", len(was))
