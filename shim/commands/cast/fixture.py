@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_translation
 from shim.core.cast.records import CastError, Header, Record
+from shim.core.cast.words import of_child
 from shim.core.errors import FrontendError
 from shim.core.ids import vendor_id, vendor_name
 from shim.core.reading.account import printable
@@ -158,7 +159,7 @@ def _make(folder: str, path: str, redact: bool, run: RecordedChild, vendor: str,
         if redacted:
             facts.gaps.append(summary(dict(redacted)))
     with _create(folder, BYTES) as file:
-        for record in _records(path, run):
+        for record in of_child(Cast(path).records(), run.ordinal + 1):
             if record.letter == "o":
                 file.write(record.data)
             else:
@@ -214,18 +215,6 @@ def _runs(path: str) -> Iterator[RecordedChild]:
             size += len(record.data)
     if ordinal >= 0:
         yield RecordedChild(ordinal, started, size)
-
-
-def _records(path: str, run: RecordedChild) -> Iterator[Record]:
-    """The records of a child after its start."""
-    ordinal, inside = -1, False
-    for record in Cast(path).records():
-        if record.letter == "s":
-            ordinal += 1
-            inside = ordinal == run.ordinal
-        elif inside:
-            yield record
-            inside = record.letter != "x"
 
 
 def _chosen(path: str, runs: list[RecordedChild], child: int | None, turn: int | None) -> RecordedChild:
