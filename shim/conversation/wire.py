@@ -165,13 +165,16 @@ class Run:
         from shim.channels.stdin import Source
         from shim.conversation.passthrough_loop import PassthroughLoop
         from shim.process.child import Child
-        from shim.state.redaction import of_stream
 
-        launcher = self._launcher
+        launcher, stderr = self._launcher, None
+        if launcher.setup.settings.redaction() == "all":
+            from shim.core.secrets.redactor import Stream
+
+            stderr = Stream({})
 
         async def conversation() -> int:
             child, source = Child(started._replace(stdin=b"")), Source(recorder=launcher.recorder)
-            loop = PassthroughLoop(launcher, child, self._output(), source, of_stream(launcher.setup.settings))
+            loop = PassthroughLoop(launcher, child, self._output(), source, stderr)
             return await loop.run(self._signals.pending)
 
         return anyio.run(conversation)
@@ -180,11 +183,13 @@ class Run:
         from shim.channels.stdout import Output, Stdout
         from shim.channels.transcript import Transcript
         from shim.core.claude.pen import CLAUDE_VERSION
-        from shim.state.redaction import of_messages
 
         if self._keeps:
-            setup = self._launcher.setup
-            clean = of_messages(setup.settings)
+            setup, clean = self._launcher.setup, None
+            if setup.settings.redaction() == "all":
+                from shim.core.secrets.redactor import Redactor
+
+                clean = Redactor().value
             self._transcript = Transcript(setup.environment, setup.cwd, CLAUDE_VERSION, clean)
             self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.rules.session_id)
         invocation = self._invocation

@@ -182,9 +182,12 @@ class Launcher:
         self.standing.started = True
         setup.log("child started", vendor=vendor.name, program=command[0], arguments=len(command))
         track = None if setup.recorder is None else setup.recorder.child(command, setup.cwd, vendor.shown)
-        from shim.state.redaction import of_tail
+        tail = None
+        if setup.settings.redaction() == "all":
+            from shim.core.secrets.redactor import RedactedTail
 
-        return Started(process, launch.stdin, of_tail(setup.settings), track, launch.files, vendor.grace)
+            tail = RedactedTail()
+        return Started(process, launch.stdin, tail, track, launch.files, vendor.grace)
 
     def _request(self, prompt: str) -> Request:
         facts, standing, invocation = self.facts, self.standing, self.setup.invocation
