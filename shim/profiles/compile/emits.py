@@ -120,6 +120,7 @@ def _speech(kind: str) -> Callable[[Spot, Told, Function], None]:
         words = field(spot.at("text"), here)
         block = optional(spot.at("block"), here)
         mode = spot.at("mode").choice(TEXT_MODES, told.text)
+        say = f"say({words})" if kind == "text" else f"say({words}, {literal(kind)})"
         if not spot.at("block") and kind in told.reconciled:
             block = f"engine.keys[{literal(kind)}]"
         elif mode == "final" and not spot.at("block"):
@@ -127,9 +128,9 @@ def _speech(kind: str) -> Callable[[Spot, Told, Function], None]:
                 with here.block("if engine.held or engine.turn.open:"):
                     here.line(f"engine.say({words}, {literal(kind)})")
                 with here.block("else:"):
-                    here.line(f"engine.turn.say({words}, {literal(kind)})")
+                    here.line(f"engine.turn.{say}")
             else:
-                here.line(f"engine.turn.say({words}, {literal(kind)})")
+                here.line(f"engine.turn.{say}")
             return
         if mode == "delta":
             here.line(f"engine.turn.{kind}({words}, {block})")

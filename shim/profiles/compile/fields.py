@@ -196,7 +196,8 @@ def _join(spot: Spot, here: Function, depth: int) -> str:
         raise spot.at("sep").refused("a string")
     if not isinstance(within.value, list):
         return f"joined({field(within, here, depth)}, {literal(separator)})"
-    return f"together({literal(separator)}, {', '.join(_parts(within, here, depth))})"
+    parts = [f"str({part})" if part == here.index else part for part in _parts(within, here, depth)]
+    return f"together({literal(separator)}, {', '.join(parts)})"
 
 
 def fields(spot: Spot, here: Function, depth: int = 0) -> dict[str, str]:

@@ -14,7 +14,6 @@ from shim.profiles.check.toml_errors import SEARCHED_CHARACTERS
 ITEMS = 10_000  # of a list that a rule walks over: more than any vendor prints in one line
 _SHELLS = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")
 _FLAGS = ("-c", "-lc", "-ic", "-lic")
-_QUOTES = frozenset("'\"\\")
 
 
 class _Every:
@@ -148,18 +147,26 @@ class Pattern:
     """A regular expression of a profile. It is compiled at its first use: many are for what hardly ever happens."""
 
     search: Any
+    match: Any
+    fullmatch: Any
     sub: Any
     finditer: Any
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.at_start = text.startswith("^") and "|" not in text  # it finds something at the start of a text only
 
     def __getattr__(self, name: str) -> Any:
         import re
 
         made = re.compile(self.text)
-        self.search, self.sub, self.finditer = made.search, made.sub, made.finditer
+        self.search, self.match, self.fullmatch = made.search, made.match, made.fullmatch
+        self.sub, self.finditer = made.sub, made.finditer
         return getattr(made, name)
+
+
+# One word between two quotes, as nearly all commands come: there is nothing else to take apart.
+_ONE_WORD = Pattern(rf"""(?:[^ '"\\]*/)?(?:{"|".join(_SHELLS)}) (?:{"|".join(_FLAGS)}) (?:'([^']*)'|"([^"\\]*)")""")
 
 
 def captured(found: Any, pattern: Pattern) -> str | None:
@@ -173,6 +180,9 @@ def stripped(found: Any, pattern: Pattern) -> Any:
     if found.__class__ is not str:
         return found
     if len(found) <= SEARCHED_CHARACTERS:
+        if pattern.at_start:  # a search would go on to the end of the text
+            hit = pattern.match(found)
+            return found[hit.end() :] if hit else found
         return pattern.sub("", found)
     # Where the first look ends is not the end of the text.
     spans = {one.span() for one in pattern.finditer(found, 0, SEARCHED_CHARACTERS) if one.end() < SEARCHED_CHARACTERS}
@@ -189,14 +199,10 @@ def unquoted(command: Any) -> Any:
     """The command inside `/bin/bash -lc '…'`; another value as it is."""
     if command.__class__ is not str or " -" not in command[:40]:
         return command
-    shell, _, behind = command.partition(" ")
-    if shell.rpartition("/")[2] not in _SHELLS:
+    if hit := _ONE_WORD.fullmatch(command):
+        return hit[hit.lastindex]
+    if command.partition(" ")[0].rpartition("/")[2] not in _SHELLS:
         return command
-    flag, _, word = behind.partition(" ")
-    quote = word[:1]
-    plain = quote == "'" or (quote == '"' and "\\" not in word)
-    if plain and word.count(quote) == 2 and word[-1] == quote and flag in _FLAGS and _QUOTES.isdisjoint(shell):
-        return word[1:-1]  # nearly all are one word between two quotes, so there is nothing else to take apart
     import shlex
 
     try:

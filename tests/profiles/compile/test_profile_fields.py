@@ -215,6 +215,8 @@ def test_what_is_stripped_off_stands_at_either_end_of_a_long_text():
     long = "." * 3 * SEARCHED_CHARACTERS
     framed = {"text": f"<s>{long}</s>"}
     assert value({"path": "text", "strip": "^<s>|</s>$"}, framed) == long
+    assert value({"path": "text", "strip": "^<s>"}, {"text": "<s>a<s>"}) == "a<s>"
+    assert value({"path": "text", "strip": "^<s>"}, {"text": "a\n<s>"}) == "a\n<s>", "a line's start is not the text's"
     assert value({"path": "text", "strip": r"\n?<id: \d+>$"}, {"text": f"{long}\n<id: 7>"}) == long
     for before in range(SEARCHED_CHARACTERS - 4, SEARCHED_CHARACTERS + 5):
         middle = {"text": "." * before + "</s>" + long}
