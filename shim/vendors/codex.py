@@ -25,16 +25,16 @@ class CodexTranslator(ProfileTranslator):
         super().__init__(turn, partial=partial)
         self._held: dict[str, Event] = {}
         self._record: Record | None = None
+        self._home = turn.terms.home
 
     def on_event(self, event: Event) -> bool:
-        home = self.turn.terms.home
-        if home is None:
+        if self._home is None:
             return False
         item, kind = event.get("item"), event.get("type")
         of = item.get("type") if isinstance(item, dict) else None
         if of not in NEWS and kind not in ENDS:
             return False
-        self._record = self._record or Record(home, self.turn.conversation.vendor_session or "")
+        self._record = self._record or Record(self._home, self.turn.conversation.vendor_session or "")
         for unsaid in self._record.unsaid():
             self._say_unsaid(unsaid)
         if kind in ENDS:

@@ -128,8 +128,11 @@ _FINE = ("success", "approved")
 
 def outcome(name: str, result: dict[str, Any]) -> tuple[str, bool, bool]:
     """A call's result: its text, whether it failed, whether it was refused."""
-    key = next((key for key in result if isinstance(result[key], dict)), "success")
-    body = result.get(key) or {}
+    key, body = "success", result.get("success") or {}
+    for name_of, found in result.items():
+        if isinstance(found, dict):
+            key, body = name_of, found
+            break
     refused = key in ("rejected", "permissionDenied")
     if key in _FINE:
         text = _text(name, body)
