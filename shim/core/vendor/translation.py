@@ -221,13 +221,13 @@ class Translation:
                 if kept is None:
                     continue
                 raw = kept
-            if not raw and not repair:
-                continue
             account.line = raw
             if not repair:
                 try:
                     event = loads(raw)
                 except orjson.JSONDecodeError:
+                    if not raw:
+                        continue
                     repair = True
             if repair:
                 repair = self._repair(raw)
