@@ -12,6 +12,7 @@ from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump
 
 Arguments = Mapping[str, Any]
+Outcome = tuple[bytes, bytes, bytes]  # of a line's `tool_use_result`: its key, its value, and what the value ends with
 
 # Every line is joined of its pieces at once: pieces that live until the next write cost five times as much, they leave
 # the processor's cache. It ends with the counter of its uuid.
@@ -35,6 +36,7 @@ CONTENT = b',"type":"tool_result","content":'
 FAILED = b',"is_error":true}]}' + MAIN
 WORKED = b',"is_error":false}]}' + MAIN
 
+NO_OUTCOME = (b"", b"", b"")
 OUTCOME = b',"tool_use_result":'
 _STDOUT = OUTCOME + b'{"stdout":'
 _STDERR = b',"stderr":"","interrupted":false,"isImage":false}'
@@ -85,52 +87,50 @@ def block_events(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
     )
 
 
-def failure(dumped: bytes) -> tuple[bytes, ...]:
+def failure(dumped: bytes) -> Outcome:
     """The member for a failed call, from its content as JSON; empty if the content is not a text."""
     if dumped[:1] != b'"':
-        return ()
+        return NO_OUTCOME
     return OUTCOME, b'"' if dumped.startswith(b'"Error: ') else b'"Error: ', dumped[1:]
 
 
-def _bash(arguments: Arguments, content: str, dumped: bytes) -> tuple[bytes, ...]:
+def _bash(arguments: Arguments, content: str, dumped: bytes) -> Outcome:
     return _STDOUT, dumped, _STDERR
 
 
-def _structured(arguments: Arguments, content: str, dumped: bytes) -> tuple[bytes, ...]:
-    return OUTCOME, dumped
+def _structured(arguments: Arguments, content: str, dumped: bytes) -> Outcome:
+    return OUTCOME, dumped, b""
 
 
-def _write(arguments: Arguments, content: str, dumped: bytes) -> tuple[bytes, ...]:
-    return OUTCOME, dump(
-        {
-            "type": "create",
-            "filePath": arguments.get("file_path", ""),
-            "content": arguments.get("content", ""),
-            "structuredPatch": [],
-            "originalFile": None,
-            "userModified": False,
-        }
-    )
+def _write(arguments: Arguments, content: str, dumped: bytes) -> Outcome:
+    said = {
+        "type": "create",
+        "filePath": arguments.get("file_path", ""),
+        "content": arguments.get("content", ""),
+        "structuredPatch": [],
+        "originalFile": None,
+        "userModified": False,
+    }
+    return OUTCOME, dump(said), b""
 
 
-def _edit(arguments: Arguments, content: str, dumped: bytes) -> tuple[bytes, ...]:
-    return OUTCOME, dump(
-        {
-            "filePath": arguments.get("file_path", ""),
-            "oldString": arguments.get("old_string", ""),
-            "newString": arguments.get("new_string", ""),
-            "originalFile": None,
-            "structuredPatch": [],
-            "userModified": False,
-            "replaceAll": bool(arguments.get("replace_all", False)),
-        }
-    )
+def _edit(arguments: Arguments, content: str, dumped: bytes) -> Outcome:
+    said = {
+        "filePath": arguments.get("file_path", ""),
+        "oldString": arguments.get("old_string", ""),
+        "newString": arguments.get("new_string", ""),
+        "originalFile": None,
+        "structuredPatch": [],
+        "userModified": False,
+        "replaceAll": bool(arguments.get("replace_all", False)),
+    }
+    return OUTCOME, dump(said), b""
 
 
 # Read has none: its member holds the file's own text and length, and vendors print the file with their own headings.
 # Tool → its member for a success, made of the call's arguments, the content, and the content as JSON: a large output
 # is not dumped twice.
-OUTCOMES: dict[str, Callable[[Arguments, str, bytes], tuple[bytes, ...]]] = {
+OUTCOMES: dict[str, Callable[[Arguments, str, bytes], Outcome]] = {
     "Bash": _bash,
     "Write": _write,
     "Edit": _edit,

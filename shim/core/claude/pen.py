@@ -23,6 +23,7 @@ from shim.core.claude.line_pieces import (
     MESSAGE_START,
     MESSAGE_STOP,
     NAME,
+    NO_OUTCOME,
     OUTCOMES,
     RESULT,
     STOP_FACTS,
@@ -59,14 +60,15 @@ class ClaudePen:
     def __init__(self, identity: str, *, partial: bool = False, terminator: bytes = b"", limit: int = 0) -> None:
         self.partial = partial
         self.room = max((limit or UNLIMITED) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
+        self._call_room = self.room // 2  # a call's input as a fragment is dumped twice
         self.last_result = b""
         self.call_bytes = 0  # of the last call, as it was said
         self._terminator = terminator
         self._lines: list[bytes] = []
         self._folded = 0
         self._identity = identity.encode()
-        self._end = line_ends().__next__
-        self._message = message_ids(b"msg_" + identity.replace("-", "").encode()).__next__
+        self._end = line_ends()
+        self._message = message_ids(b"msg_" + identity.replace("-", "").encode())
         self._called = ("", b"")  # the id of the last call, and its JSON
         self._index = 0  # of the open block, or the next one
         self._model: tuple[str, bytes] = ("", b"")  # and how it stands in a reply's head
@@ -100,7 +102,7 @@ class ClaudePen:
 
     def new_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
-        return (self._identity + self._end()[:12]).decode()
+        return (self._identity + next(self._end)[:12]).decode()
 
     def adopt_session(self, session_id: str) -> None:
         """The session that further lines belong to. Tails end where the uuid's counter begins."""
@@ -188,11 +190,11 @@ class ClaudePen:
             self._model = model, middle
         if usage is not self._usage[0]:
             self.message_usage(usage)
-        identity = self._message()
+        identity = next(self._message)
         self._head = MESSAGE + identity + middle
         if self.partial:
-            pieces = (MESSAGE_START, identity, middle, STOP_FACTS, self._usage[1], EVENT_END, self._tail, self._end())
-            self._lines.append(b"".join(pieces))
+            known = STOP_FACTS, self._usage[1], EVENT_END
+            self._lines.append(b"".join((MESSAGE_START, identity, middle, *known, self._tail, next(self._end))))
 
     def message_usage(self, usage: Usage) -> None:
         """The usage that the reply's further assistant lines carry (contract S4)."""
@@ -207,12 +209,12 @@ class ClaudePen:
     def block_start(self, kind: str) -> None:
         """A block of `text` or `thinking` opens whose fragments are said as they come."""
         start, self._delta_head, _ = block_events(kind, self._index)
-        self._lines.append(b"".join((start, self._tail, self._end())))
+        self._lines.append(b"".join((start, self._tail, next(self._end))))
 
     def delta(self, dumped: bytes) -> None:
         if not dumped.isascii():
             dumped = escape(dumped)
-        self._lines.append(b"".join((self._delta_head, dumped, EVENT_END, self._tail, self._end())))
+        self._lines.append(b"".join((self._delta_head, dumped, EVENT_END, self._tail, next(self._end))))
 
     def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
         """The assistant line of a block of `text` or `thinking`, its content already dumped, and the block's end.
@@ -226,7 +228,7 @@ class ClaudePen:
         if aborted:
             main = MAIN + self._tail
             tail = b"".join((tail.removesuffix(main), b',"aborted":true', main))
-        self._lines.append(b"".join((self._head, head, dumped, behind, tail, self._end())))
+        self._lines.append(b"".join((self._head, head, dumped, behind, tail, next(self._end))))
         if self.partial:
             self.block_stop()
         else:
@@ -235,7 +237,7 @@ class ClaudePen:
     def block_stop(self) -> None:
         """The open block is over (only said with partial messages); the next one has the next index."""
         if self.partial:
-            self._lines.append(b"".join((block_events("text", self._index)[2], self._tail, self._end())))
+            self._lines.append(b"".join((block_events("text", self._index)[2], self._tail, next(self._end))))
         self._index += 1
 
     def whole(self, kind: str, dumped: bytes) -> None:
@@ -246,12 +248,12 @@ class ClaudePen:
         end, tail, index = self._end, self._tail, self._index
         self._index = index + 1
         if not self.partial:
-            self._lines.append(b"".join((self._head, head, dumped, behind, self._reply_tail, end())))
+            self._lines.append(b"".join((self._head, head, dumped, behind, self._reply_tail, next(end))))
             return
         start, delta, stop = block_events(kind, index)
         pieces = (
-            *(start, tail, end(), delta, dumped, EVENT_END, tail, end()),
-            *(self._head, head, dumped, behind, self._reply_tail, end(), stop, tail, end()),
+            *(start, tail, next(end), delta, dumped, EVENT_END, tail, next(end)),
+            *(self._head, head, dumped, behind, self._reply_tail, next(end), stop, tail, next(end)),
         )
         self._lines.append(b"".join(pieces))
 
@@ -260,29 +262,30 @@ class ClaudePen:
 
         Gives back other arguments where these had to be cut.
         """
-        called, named = dump(identity), name_json(name)
+        called, named, dumped = dump(identity), name_json(name), dump(arguments)
         self._called = identity, called
-        dumped = dump(arguments)
-        size = CALL_BYTES + len(called) + len(named)
         cut: Mapping[str, Any] | None = None
-        if size + len(dumped) > self.room // 2:  # as a fragment it is dumped twice
-            fitted = fit(arguments, self.room // 2)
+        size = CALL_BYTES + len(called) + len(named) + len(dumped)
+        if size > self._call_room:
+            fitted = fit(arguments, self._call_room)
             cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
+            size -= len(dumped)
             dumped = dump(cut)
-        self.call_bytes = size + len(dumped)
+            size += len(dumped)
+        self.call_bytes = size
         end, tail, index = self._end, self._tail, self._index
         self._index = index + 1
         if not self.partial:
-            line = (self._head, CALL, called, NAME, named, INPUT, dumped, b"}", self._reply_tail, end())
+            line = (self._head, CALL, called, NAME, named, INPUT, dumped, b"}", self._reply_tail, next(end))
             self._lines.append(b"".join(line))
             return cut
         start, delta, stop = block_events("tool_use", index)
         as_text = orjson.dumps(dumped.decode())
         pieces = (
-            *(start, CALL, called, NAME, named, INPUT, b"{}", EVENT_END, tail, end()),
-            *(delta, as_text, EVENT_END, tail, end()),
-            *(self._head, CALL, called, NAME, named, INPUT, dumped, b"}", self._reply_tail, end()),
-            *(stop, tail, end()),
+            *(start, CALL, called, NAME, named, INPUT, b"{}", EVENT_END, tail, next(end)),
+            *(delta, as_text, EVENT_END, tail, next(end)),
+            *(self._head, CALL, called, NAME, named, INPUT, dumped, b"}", self._reply_tail, next(end)),
+            *(stop, tail, next(end)),
         )
         self._lines.append(b"".join(pieces))
         return cut
@@ -295,7 +298,7 @@ class ClaudePen:
         counted = UNUSED if usage is NO_USAGE else dump(usage)
         pieces = (
             *(EVENT, b'"message_delta","delta":{"stop_reason":', name_json(stop_reason)),
-            *(b',"stop_sequence":null},"usage":', counted, b"}", MAIN, tail, end(), MESSAGE_STOP, tail, end()),
+            *(b',"stop_sequence":null},"usage":', counted, b"}", MAIN, tail, next(end), MESSAGE_STOP, tail, next(end)),
         )
         self._lines.append(b"".join(pieces))
 
@@ -309,13 +312,13 @@ class ClaudePen:
         known, called = self._called
         if identity is not known:
             called = dump(identity)
-        outcome: tuple[bytes, ...] = ()
+        key, value, behind = NO_OUTCOME
         verdict = WORKED
         if failed:
-            outcome, verdict = failure(dumped), FAILED
+            (key, value, behind), verdict = failure(dumped), FAILED
         elif name in OUTCOMES and content.__class__ is str:
-            outcome = OUTCOMES[name](arguments, content, dumped)
-        pieces = (RESULT, called, CONTENT, dumped, verdict, *outcome, self._tail, self._end())
+            key, value, behind = OUTCOMES[name](arguments, content, dumped)
+        pieces = (RESULT, called, CONTENT, dumped, verdict, key, value, behind, self._tail, next(self._end))
         self._lines.append(b"".join(pieces))
 
     def user_text(self, text: str) -> None:
@@ -368,7 +371,7 @@ class ClaudePen:
         self._append(self._dumped(line)[:-1] + self._tail)
 
     def new_message_id(self) -> str:
-        return self._message().decode()
+        return next(self._message).decode()
 
     def _dumped(self, line: Mapping[str, Any]) -> bytes:
         """A line that is made whole, with its longest strings cut where it would be too long."""
@@ -376,4 +379,4 @@ class ClaudePen:
         return dumped if len(dumped) <= self.room else dump(fit_line(line, self.room))
 
     def _append(self, body: bytes) -> None:
-        self._lines.append(body + self._end())
+        self._lines.append(body + next(self._end))

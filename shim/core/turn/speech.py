@@ -26,6 +26,7 @@ class Speech:
         self._end = end
         self._partial = pen.partial
         self.room = pen.room  # bytes of a block in a line
+        self._sure = pen.room // ESCAPED  # bytes that fit a line whatever is escaped in them
         self._retracts = terms.retracts
         self._retries = terms.retries
         self.key: object = None  # the vendor's name for the open block
@@ -83,7 +84,7 @@ class Speech:
                 self._account.repaired("surrogate", whole)
             whole = join_surrogates(whole)
             dumped = dump(whole)
-        if len(dumped) <= self.room // ESCAPED:
+        if len(dumped) <= self._sure:
             self._pen.whole(state, dumped)
         else:
             dumped = b""  # it may be large
@@ -181,7 +182,7 @@ class Speech:
                 self._account.repaired("surrogate", text)
             dumped = dump(text)
         aborted = self._end.outcome is not None and self._end.interrupted
-        if len(dumped) <= self.room // ESCAPED or self._partial:  # a streamed block was kept short as it went
+        if len(dumped) <= self._sure or self._partial:  # a streamed block was kept short as it went
             pen.block(kind, dumped, aborted)
         else:
             dumped = b""  # it may be large
@@ -203,7 +204,7 @@ class Speech:
             return
         if fragment.__class__ is not str:
             raise TypeError(f"a fragment of {kind} is no text")
-        if key.__class__ is not int and not isinstance(key, str | None):
+        if key is not None and key.__class__ is not int and not isinstance(key, str):
             key = None
         if (self._machine.state is not kind or key != self.key) and not (fragment := self.open(kind, fragment, key)):
             return

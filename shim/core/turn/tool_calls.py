@@ -75,7 +75,7 @@ class ToolCalls:
         """
         if identity.__class__ is not str or not identity:
             identity = self._pen.new_uuid()
-        if len(identity) > NAME_CHARACTERS:
+        elif len(identity) > NAME_CHARACTERS:
             identity = identity[:NAME_CHARACTERS]
         if identity in self.open or identity in self.hidden:
             return
@@ -89,11 +89,13 @@ class ToolCalls:
             if value.__class__ in UNSURE:
                 arguments = self._exact.value(arguments)
                 break
-        policy = self._terms.policy
-        verdict = "allow" if policy is None else policy.verdict(name, arguments)
-        if verdict == "hide" or (hidden and verdict == "allow"):
-            self.hide(identity)
-            return
+        denied, policy = False, self._terms.policy
+        if hidden or policy is not None:
+            verdict = "allow" if policy is None else policy.verdict(name, arguments)
+            if verdict == "hide" or (hidden and verdict == "allow"):
+                self.hide(identity)
+                return
+            denied = verdict == "deny"
         if self._machine.state is not MESSAGE and not self._machine.go(MESSAGE):
             return
         said_as = self._conversation.claim(identity, self._account)
@@ -111,9 +113,9 @@ class ToolCalls:
             self._bound_open(identity)
         if self.observed is not None:
             self.observed.append(Seen("PreToolUse", said_as, name, whole))
-        if verdict == "deny":
+        if denied:
             self._forbidden(identity, name, arguments)
-        elif identity in self._early:
+        elif self._early and identity in self._early:
             content, is_error = self._early.pop(identity)
             self.tool_result(identity, content, is_error)
 
