@@ -1,8 +1,8 @@
 """What is to be played of which recording: as data, and as arguments of the stand-in; opening the recording."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from shim.core.cast.records import CastError, Reader, Record
 from shim.state.files import open_regular
@@ -53,32 +53,28 @@ def records_of(path: str) -> Iterator[Record]:
         os.close(descriptor)
 
 
+# The arguments of the stand-in: field of Wanted → option, and how its value is read.
+_OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "path": ("--cast", str),
+    "side": ("--as", str),
+    "child": ("--child", int),
+    "speed": ("--speed", float),
+    "max_gap": ("--max-gap", float),
+    "signals": ("--signals", bool),
+    "session": ("--session", str),
+    "folder": ("--folder", str),
+    "report": ("--report", str),
+}
+
+
 def words_of(wanted: Wanted) -> list[str]:
     """The arguments of the stand-in; arguments behind them are ignored."""
-    options: Mapping[str, str] = {
-        "--as": wanted.side,
-        "--child": str(wanted.child),
-        "--speed": repr(wanted.speed),
-        "--max-gap": "" if wanted.max_gap is None else repr(wanted.max_gap),
-        "--session": wanted.session,
-        "--folder": wanted.folder,
-        "--report": wanted.report,
-    }
-    words = [f"{name}={value}" for name, value in options.items() if value]
-    return [f"--cast={wanted.path}", *words, *(["--signals"] if wanted.signals else []), "--"]
+    given = ((option, getattr(wanted, name)) for name, (option, _) in _OPTIONS.items())
+    return [*(f"{option}={value}" for option, value in given if value not in ("", None) and value is not False), "--"]
 
 
 def read_words(words: Sequence[str]) -> Wanted:
     own = list(words)[: words.index("--")] if "--" in words else words
     found = dict(word.partition("=")[::2] for word in own)
-    return Wanted(
-        path=found.get("--cast", ""),
-        side=found.get("--as", "vendor"),
-        child=int(found.get("--child", "1")),
-        speed=float(found.get("--speed", "1")),
-        max_gap=float(found["--max-gap"]) if "--max-gap" in found else None,
-        signals="--signals" in found,
-        session=found.get("--session", ""),
-        folder=found.get("--folder", ""),
-        report=found.get("--report", ""),
-    )
+    given: dict[str, Any] = {name: read(found[word]) for name, (word, read) in _OPTIONS.items() if word in found}
+    return Wanted(**{"path": "", **given})
