@@ -4,7 +4,7 @@ It takes Claude's events with their times, and returns how each step begins, gro
 both a live run and a recording. It keeps only open steps and totals; a caller that needs all steps collects them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from shim.story.steps import TOKENS, Change, Kind, OpenBlock, Step, Totals, answered_by, same, text_of
@@ -73,25 +73,23 @@ class Story:
             self._begin_turn(at)
         else:
             self._queued += 1
-        return [*self._whole(at, "prompt", text=text_of(content))]
+        return self.told(at, self._whole(at, "prompt", text=text_of(content)))
 
     def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
         """Take one of Claude's events. A malformed event is told as far as it can be read."""
         handler = _HANDLERS.get(str(event.get("type")))
         changes: list[Change] = []
-        if handler is None:
-            return changes
         try:
-            for change in handler(self, self._now(at), event):
+            for change in handler(self, self._now(at), event) if handler is not None else ():
                 changes.append(change)
         except (AttributeError, KeyError, TypeError, ValueError, IndexError, ArithmeticError, RecursionError):
             pass
-        return changes
+        return self.told(at, changes)
 
     def note(self, at: float, fact: Mapping[str, Any]) -> list[Change]:
         """A note of the recorder, such as a repair or a timeout."""
         kind = str(fact.get("kind") or "note")
-        return [*self._whole(self._now(at), "note", text=kind, name=kind, facts=fact)]
+        return self.told(at, self._whole(self._now(at), "note", text=kind, name=kind, facts=fact))
 
     def sent(self, at: float, event: Mapping[str, Any]) -> list[Change]:
         """A line that a frontend sent: a prompt, an answer to a question, an interrupt, another model or mode."""
@@ -99,18 +97,22 @@ class Story:
         if event.get("type") == "user" and isinstance(event.get("message"), Mapping):
             return self.prompt(at, event["message"].get("content"))
         if event.get("type") == "control_response":
-            return list(self._answered(at, event.get("response")))
+            return self.told(at, self._answered(at, event.get("response")))
         request = event.get("request")
         if isinstance(request, Mapping) and (kind := str(request.get("subtype"))) in _SETTINGS:
-            return [*self._whole(at, "note", text=kind, name=kind, facts=request)]
+            return self.told(at, self._whole(at, "note", text=kind, name=kind, facts=request))
         return []
 
     def close(self, at: float) -> list[Change]:
         """The session is over: end all open steps."""
         at = self._now(at)
-        changes = list(self._end_all(at))
+        changes = self.told(at, self._end_all(at))
         self._time.spend(at, self._time.spending)
         return changes
+
+    def told(self, at: float, changes: Iterable[Change]) -> list[Change]:
+        """All changes go through here, with the time at which they are told."""
+        return list(changes)
 
     # -- events ------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,12 @@ class ModelReply:
         return "\n\n".join(part.text for part in self.parts if part.kind == kind and part.text)
 
     @property
+    def known_usage(self) -> dict[str, int]:
+        """Its tokens without a count that may be too low; {} if there are none."""
+        known = {name: count for name, count in self.usage.items() if self.whole or name != "output_tokens"}
+        return known if any(known.values()) else {}
+
+    @property
     def done(self) -> bool:
         return self.closed and all(part.until is not None for part in self.parts)
 
@@ -183,35 +189,25 @@ class Trace(Story):
         super().__init__()
         self.replies = Replies()
 
-    def prompt(self, at: float, content: Any) -> list[Change]:
-        return self._sort_too(at, super().prompt(at, content))
-
-    def note(self, at: float, fact: Mapping[str, Any]) -> list[Change]:
-        return self._sort_too(at, super().note(at, fact))
-
-    def sent(self, at: float, event: Mapping[str, Any]) -> list[Change]:
-        """A line of the frontend; its prompt is sorted by `prompt`."""
-        changes = super().sent(at, event)
-        return changes if event.get("type") == "user" else self._sort_too(at, changes)
-
     def event(self, at: float, event: Mapping[str, Any]) -> list[Change]:
         kind = event.get("type")
         if kind in ("assistant", "stream_event"):
             self.replies.about(at, event)
-        changes = self._sort_too(at, super().event(at, event))
+        changes = super().event(at, event)
         if kind == "result":
             self.replies.results += 1
             self.replies.turn_over(at)
         return changes
 
     def close(self, at: float) -> list[Change]:
-        changes = self._sort_too(at, super().close(at))
+        changes = super().close(at)
         self.replies.turn_over(at)
         return changes
 
-    def _sort_too(self, at: float, changes: list[Change]) -> list[Change]:
-        self.replies.sort(at, changes)
-        return changes
+    def told(self, at: float, changes: Iterable[Change]) -> list[Change]:
+        told = super().told(at, changes)
+        self.replies.sort(at, told)
+        return told
 
 
 class TracedCast:
