@@ -98,7 +98,8 @@ class Takes:
             vendor = find_recorded(name, self.launch, lambda: self.place, listens=listens, flat=flat)
         except FrontendError:
             shown = printable(name)[:40]
-            raise FrontendError(f"{_shown(first)} was recorded with the unknown vendor {shown!r}") from None
+            place = printable(first.takes[0].path) if first.takes else "the recording"
+            raise FrontendError(f"{place} was recorded with the unknown vendor {shown!r}") from None
         self._verbatim = vendor.passthrough and not flat
         self._report = vendor.report.file if vendor.report is not None else ""
         return vendor
@@ -133,7 +134,9 @@ class Takes:
             fresh = [take for take in (*behind, *before) if take.identity not in self._used and take.identity != place]
             same = [take for take in fresh if not prompt or _answers(take, prompt, asked)]
             if not same:
-                blanked = _blanked(prompt)
+                from shim.core.secrets.redactor import Redactor
+
+                blanked = Redactor().text(prompt)  # as a recording without secrets has it
                 same = [take for take in fresh if _answers(take, blanked, asked)]
             same = same or [take for take in fresh if take.prompt is None]
         if not same:
@@ -208,13 +211,6 @@ def _answers(take: Take, prompt: str, asked: bool) -> bool:
     if take.prompt is None:
         return False
     return take.prompt == prompt[:MOST_PROMPTS] or (asked and prompt.startswith(take.prompt))
-
-
-def _blanked(prompt: str) -> str:
-    """A prompt as a recording without secrets has it."""
-    from shim.core.secrets.redactor import Redactor
-
-    return Redactor().text(prompt)
 
 
 def read_sitting(path: str) -> Sitting:
@@ -352,10 +348,6 @@ def _files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[st
     if len(found) > MOST_CASTS:
         raise FrontendError(f"the directory {shown} holds more than {MOST_CASTS} casts", hint="name a smaller one")
     return sorted(found), False
-
-
-def _shown(sitting: Sitting) -> str:
-    return printable(sitting.takes[0].path) if sitting.takes else "the recording"
 
 
 def _pace(environment: Mapping[str, str]) -> tuple[float, float | None]:

@@ -74,10 +74,7 @@ class _Document:
         self._begin()
         rest = {"final_metrics": self._metrics(), "extra": self._extra()}
         self._write(b"]," + self._dump(rest)[1:-1])
-        if self._root.inner:
-            self._write(b',"subagent_trajectories":[')
-            self._write_inner(self._root)
-            self._write(b"]")
+        self._write_inner(self._root)
         self._write(b"}\n")
 
     # -- where a step belongs ----------------------------------------------------------------------------------
@@ -134,17 +131,16 @@ class _Document:
             self._waiting.clear()
 
     def _write_inner(self, outer: _Trajectory) -> None:
+        self._write(b',"subagent_trajectories":[' if outer.inner else b"")
         for number, inner in enumerate(outer.inner):
             agent = self._agent(self._agents.get(inner.name, "subagent"))
             head = {"schema_version": VERSION, "trajectory_id": inner.name, "agent": agent}
             self._write(b"," * bool(number) + self._dump(head)[:-1] + b',"steps":[')
             self._write(b",".join(inner.kept) or self._dump({"step_id": 1, "source": "system", "message": ""}))
             self._write(b"]")
-            if inner.inner:
-                self._write(b',"subagent_trajectories":[')
-                self._write_inner(inner)
-                self._write(b"]")
+            self._write_inner(inner)
             self._write(b"}")
+        self._write(b"]" if outer.inner else b"")
 
     # -- what a step is ----------------------------------------------------------------------------------------
 
@@ -181,14 +177,16 @@ class _Document:
             for call in calls:
                 if trajectory.name:
                     self._owners[call.call] = trajectory.name
-                kind = call.input.get("subagent_type") if isinstance(call.input, Mapping) else None
+                kind = call.input.get("subagent_type")
                 if isinstance(kind, str) and kind:
                     self._agents[call.call] = kind
-            step["tool_calls"] = [_call(call) for call in calls]
+            step["tool_calls"] = [
+                {"tool_call_id": call.call, "function_name": call.name, "arguments": dict(call.input)} for call in calls
+            ]
             if results := [self._result(trajectory, call) for call in calls if call.output is not None or call.outcome]:
                 step["observation"] = {"results": results}
-        if metrics := _metrics(reply):
-            step["metrics"] = metrics
+        if usage := reply.known_usage:
+            step["metrics"] = _tokens(usage, "prompt_tokens", "completion_tokens", "cached_tokens")
         extra = {"waited_s": round(max(reply.until - reply.at, 0.0), 4)} | (
             {"stop_reason": reply.reason} if reply.reason else {}
         )
@@ -254,18 +252,6 @@ def _failure(result: Mapping[str, Any]) -> dict[str, Any]:
     facts = {"subtype": result.get("subtype"), "cause": cause_of(result), "errors": result.get("errors")}
     extra = {"error": True} | {name: value for name, value in facts.items() if value}
     return {"source": "system", "message": f"the turn failed: {facts['cause']}", "extra": extra}
-
-
-def _call(call: Step) -> dict[str, Any]:
-    given = dict(call.input) if isinstance(call.input, Mapping) else {"input": call.input}
-    return {"tool_call_id": call.call, "function_name": call.name, "arguments": given}
-
-
-def _metrics(reply: ModelReply) -> dict[str, Any]:
-    usage = dict(reply.usage)
-    if not reply.whole:
-        usage.pop("output_tokens", None)
-    return _tokens(usage, "prompt_tokens", "completion_tokens", "cached_tokens") if any(usage.values()) else {}
 
 
 def _tokens(usage: Mapping[str, int], prompt: str, completion: str, cached: str) -> dict[str, Any]:

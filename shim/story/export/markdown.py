@@ -177,11 +177,8 @@ def _details(title: str, body: list[str], *, is_open: bool = False) -> list[str]
 
 
 def _marked(text: str) -> str:
-    return f" <code>{plain(_short(text))}</code>" if text else ""
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= MARK_CHARACTERS else f"{text[:MARK_CHARACTERS]}…"
+    shown = text if len(text) <= MARK_CHARACTERS else f"{text[:MARK_CHARACTERS]}…"
+    return f" <code>{plain(shown)}</code>" if text else ""
 
 
 # -- other people's text ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ spans.
 import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
@@ -92,11 +92,7 @@ class Spans:
         self._asked: dict[str, list[dict[str, Any]]] = {}  # lane → the input of its next reply
         self._nested: dict[str, _Nested] = {}
         self._callers: dict[str, _Caller] = {}  # the calls that may have started an agent
-        facts = {
-            "service.name": "claude-shim",
-            "service.version": header.shim,
-            "os.type": header.platform,
-        }
+        facts = {"service.name": "claude-shim", "service.version": header.shim, "os.type": header.platform}
         self.resource: dict[str, Value] = {name: self._clean(value) for name, value in facts.items() if value}
 
     def __iter__(self) -> Iterator[OtelSpan]:
@@ -136,7 +132,7 @@ class Spans:
     def _happened(self, lane: str, step: Step) -> None:
         if step.kind == "prompt":
             if self._turn is None or not self._turn.asked:
-                self._open(step.at).prompts(step.text)
+                self._open(step.at).asked.append(step.text)
             else:
                 self._prompts.append((step.at, step.text))
             self._ask(lane, "user", [{"type": "text", "content": step.text}])
@@ -165,7 +161,7 @@ class Spans:
         self._done += 1
         if self._prompts:
             asked, text = self._prompts.popleft()
-            self._open(max(asked, at)).prompts(text)
+            self._open(max(asked, at)).asked.append(text)
         facts: Mapping[str, Any] = {} if result is None else result.facts
         attributes = self._common("invoke_agent", self._traced.vendor)
         if self._traced.model:
@@ -186,16 +182,8 @@ class Spans:
                 parts = [{"type": "text", "content": result.text}]
                 answer = {"role": "assistant", "parts": parts, "finish_reason": "error" if cause else "stop"}
                 attributes["gen_ai.output.messages"] = self._json([answer])
-        span = self._span(
-            number,
-            "turn",
-            "",
-            f"invoke_agent {self._traced.vendor}".strip(),
-            CLIENT,
-            (turn.begin, at),
-            attributes,
-            failed=bool(cause),
-        )
+        name, when = f"invoke_agent {self._traced.vendor}".strip(), (turn.begin, at)
+        span = self._span(number, "turn", "", name, CLIENT, when, attributes, failed=bool(cause))
         return span._replace(events=tuple(turn.events), dropped=turn.dropped)
 
     def _chat(self, lane: str, turn: int, reply: ModelReply) -> OtelSpan:
@@ -209,11 +197,7 @@ class Spans:
             attributes["gen_ai.response.id"] = reply.identity
         if reply.reason:
             attributes["gen_ai.response.finish_reasons"] = [REASONS.get(reply.reason, reply.reason)]
-        usage = dict(reply.usage)
-        if not reply.whole:
-            usage.pop("output_tokens", None)
-        if any(usage.values()):
-            attributes |= _usage(usage)
+        attributes |= _usage(reply.known_usage)
         if reply.streamed and reply.first is not None:
             attributes["gen_ai.response.time_to_first_chunk"] = round(reply.first - reply.at, 6)
         if self._content:
@@ -309,16 +293,13 @@ class _Nested:
     end: float
 
 
+@dataclass(slots=True)
 class _Turn:
-    def __init__(self, number: int, begin: float) -> None:
-        self.number = number
-        self.begin = begin
-        self.asked: list[str] = []
-        self.events: list[tuple[int, str, Mapping[str, Value]]] = []
-        self.dropped = 0
-
-    def prompts(self, text: str) -> None:
-        self.asked.append(text)
+    number: int
+    begin: float
+    asked: list[str] = field(default_factory=list)
+    events: list[tuple[int, str, Mapping[str, Value]]] = field(default_factory=list)
+    dropped: int = 0
 
     def happened(self, at: int, what: str, kind: str) -> None:
         """Add an event: a note."""

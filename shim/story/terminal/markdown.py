@@ -7,7 +7,6 @@ from markdown_it import MarkdownIt
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import Heading, Markdown, TableElement
 from rich.segment import Segment
-from rich.style import Style
 from rich.table import Table
 
 from shim.core.reading.account import printable
@@ -53,8 +52,4 @@ class Shown:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for text, style, control in console.render(self._renderable, options):
             if not control:
-                yield Segment(printable(text), None if style is None else _unlinked(style))
-
-
-def _unlinked(style: Style) -> Style:
-    return style.update_link(None) if style.link else style
+                yield Segment(printable(text), style.update_link(None) if style and style.link else style)

@@ -13,19 +13,17 @@ SIDE_BY_SIDE = 120  # columns; a narrower terminal shows both wires in one colum
 PLAIN_CHARACTERS = 200  # of a line in a file or a pipe
 FULL_CHARACTERS = 2_000_000
 
-# The direction, the wire (0 the frontend's, 1 the child's), and the colour.
+# The direction, the same for two columns with the drop-in between them, whether it is the child's, and the colour.
 _DIRECTIONS = {
-    "i": ("frontend →", 0, "cyan"),
-    "O": ("→ frontend", 0, "green"),
-    "I": ("→ child", 1, "cyan"),
-    "o": ("child →", 1, "green"),
-    "e": ("stderr →", 1, "red"),
-    "s": ("start", 1, "yellow"),
-    "x": ("exit", 1, "yellow"),
-    "n": ("note", 0, "yellow"),
+    "i": ("frontend →", "→", False, "cyan"),
+    "O": ("→ frontend", "←", False, "green"),
+    "I": ("→ child", "→", True, "cyan"),
+    "o": ("child →", "←", True, "green"),
+    "e": ("stderr →", "← stderr", True, "red"),
+    "s": ("start", "start", True, "yellow"),
+    "x": ("exit", "exit", True, "yellow"),
+    "n": ("note", "note", False, "yellow"),
 }
-# The same for two columns, with the drop-in between them.
-_ARROWS = {"i": "→", "O": "←", "I": "→", "o": "←", "e": "← stderr", "s": "start", "x": "exit", "n": "note"}
 
 
 class RawDrawing:
@@ -38,22 +36,19 @@ class RawDrawing:
         self._headed = False
 
     def record(self, record: Record) -> None:
-        word, wire, style = _DIRECTIONS[record.letter]
+        word, arrow, of_child, style = _DIRECTIONS[record.letter]
         text = printable(_text(record))
         at = f"{record.at:9.4f}"
         if self._wide:
             if not self._headed:
                 self._headed = True
                 self._row("seconds", "frontend and drop-in", "drop-in and child", "bold")
-            shown = f"{_ARROWS[record.letter]} {text}"
-            self._row(at, *(("", shown) if wire else (shown, "")), style)
+            shown = f"{arrow} {text}"
+            self._row(at, *(("", shown) if of_child else (shown, "")), style)
             return
-        limit = FULL_CHARACTERS if self._full else self._room()
-        line = f"{at} {word:>10}  {_cut(text, limit)}"
-        if self._console.is_terminal:
-            self._console.print(Text(line, style=style), soft_wrap=self._full)
-        else:
-            self._console.file.write(line.rstrip() + "\n")
+        room = max(self._console.width - 36, 20) if self._console.is_terminal else PLAIN_CHARACTERS
+        line = f"{at} {word:>10}  {_cut(text, FULL_CHARACTERS if self._full else room)}"
+        self._line(line.rstrip(), style, soft_wrap=self._full)
 
     def flush(self) -> None:
         """Flush, for a reader of a pipe."""
@@ -61,10 +56,7 @@ class RawDrawing:
 
     def said(self, text: str) -> None:
         """Draw a remark of the shim."""
-        if self._console.is_terminal:
-            self._console.print(Text(printable(text), style="yellow"))
-        else:
-            self._console.file.write(printable(text) + "\n")
+        self._line(printable(text), "yellow")
 
     def close(self, ending: Iterable[str] = ()) -> None:
         """Draw remarks about the recording."""
@@ -72,8 +64,11 @@ class RawDrawing:
             self.said(text)
         self.flush()
 
-    def _room(self) -> int:
-        return max(self._console.width - 36, 20) if self._console.is_terminal else PLAIN_CHARACTERS
+    def _line(self, text: str, style: str, *, soft_wrap: bool = False) -> None:
+        if self._console.is_terminal:
+            self._console.print(Text(text, style=style), soft_wrap=soft_wrap)
+        else:
+            self._console.file.write(text + "\n")
 
     def _row(self, at: str, left: str, right: str, style: str) -> None:
         side = (self._console.width - 10 - 6) // 2

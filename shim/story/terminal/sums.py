@@ -30,21 +30,22 @@ def turn_line(facts: Mapping[str, Any], seconds: float, cost: float, noted: Cont
     shim = shim if isinstance(shim, Mapping) else {}
     failed = bool(facts.get("is_error"))
     replies = facts.get("num_turns")
-    told = [
+    how = [
         "✗ failed: " + printable(cause_of(facts)) if failed else "✓ done",
         f"{replies} {'reply' if replies == 1 else 'replies'}" if isinstance(replies, int) else "",
         duration(seconds),
         tokens(usage, "tokens") if isinstance(usage := facts.get("usage"), Mapping) and usage else "",
         dollars(cost),
     ]
-    yield Text(" · ".join(filter(None, told)), style="red" if failed else "green")
+    yield Text(" · ".join(filter(None, how)), style="red" if failed else "green")
     for key, note, word in (
         ("repairs", "repair", "repaired"),
         ("unknown_events", "unknown_event", "not understood"),
         ("redacted", "redaction", "blanked"),
     ):
         if isinstance(counts := shim.get(key), Mapping) and counts and note not in noted:
-            yield Text(printable(f"{word}: {_counted(counts)}"), style="yellow")
+            told = ", ".join(f"{str(name).replace('_', ' ')} {count}" for name, count in counts.items())
+            yield Text(printable(f"{word}: {told}"), style="yellow")
 
 
 def reasons(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -53,10 +54,6 @@ def reasons(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts.get("is_error"):
         said = errors if isinstance(errors, list) and errors else [facts.get("result")]
         yield from (str(error)[:ERRORS_CHARACTERS] for error in said if error)
-
-
-def _counted(counts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{str(name).replace('_', ' ')} {count}" for name, count in counts.items())
 
 
 def session_lines(story: Story, width: int) -> list[Text]:
