@@ -52,9 +52,8 @@ class Transcript:
         self._projects = projects_directory(environment, cwd)
         self._cwd = cwd
         self._version = version
-        self._entrypoint = (
-            environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
-        )  # history lists leave out sessions of programs
+        # History lists leave out sessions of programs.
+        self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
         self._name: str | None = None
         self._descriptor: int | None = None
         self._ended = not self._projects
@@ -189,9 +188,8 @@ class Transcript:
             raise OSError("it exists and was not made by the shim")
         self._size = status.st_size
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
-        self._gap = (
-            b"" if tail.endswith(b"\n") else b"\n"
-        )  # its last line was cut: we were killed, or the disk was full
+        # Its last line may be cut: we were killed, or the disk was full.
+        self._gap = b"" if tail.endswith(b"\n") else b"\n"
         self._parent = _last_uuid(tail)
 
     def _write(self, pieces: list[bytes | memoryview]) -> None:

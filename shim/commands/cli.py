@@ -17,6 +17,7 @@ from shim.commands.cast.replay_command import replay
 from shim.commands.doctor.capabilities import ASKS_NOBODY, describe_all
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import draw_vendors
+from shim.commands.dropin import fill_standard_files
 from shim.commands.topics import show_help
 from shim.commands.vendor.command import app as vendor_app
 from shim.conform.command import check_conformance
@@ -70,12 +71,8 @@ def _complain(text: str, hint: str = "") -> None:
 
 
 def _open_standard_files() -> None:
-    """Open the null device in place of each closed standard file, so that no file opened later takes its number."""
-    for descriptor in (0, 1, 2):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
+    """Open the null device in place of each closed standard file."""
+    fill_standard_files(os.O_RDWR)
     sys.stdin, sys.stdout, sys.stderr = (
         stream if stream is not None else open(descriptor, mode, closefd=False)  # noqa: SIM115 - as long as we are
         for descriptor, (stream, mode) in enumerate(((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w")))
@@ -245,10 +242,7 @@ def install_dropin(
         say(f"PATH finds {first}")
 
 
-def uninstall_dropin(
-    name: FileName = "claude",
-    to: FileFolder = DEFAULT_DIRECTORY,
-) -> None:
+def uninstall_dropin(name: FileName = "claude", to: FileFolder = DEFAULT_DIRECTORY) -> None:
     """Remove the drop-in.
 
     A `claude` that was there before is restored.

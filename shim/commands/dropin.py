@@ -75,13 +75,13 @@ def serve(
     return status or int(not recorded)
 
 
-def fill_standard_files() -> None:
-    """Closed standard files become the null device, for reading: the next file opened must not take their number.
+def fill_standard_files(flags: int = os.O_RDONLY) -> None:
+    """Closed standard files become the null device: the next file opened must not take their number.
 
-    Writing there fails as it would have: a frontend that closed stdout is a frontend that has gone.
+    Opened for reading only, writing there fails as it would have: a frontend that closed stdout has gone.
     """
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDONLY)
+            os.open(os.devnull, flags)

@@ -198,9 +198,8 @@ def die(name: str) -> None:
     try:
         import resource
 
-        resource.setrlimit(
-            resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
-        )  # no core dump: nothing crashed
+        most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # no core dump: nothing crashed
     except (ImportError, OSError, ValueError):
         pass
     if number not in (signal.SIGKILL, signal.SIGSTOP):

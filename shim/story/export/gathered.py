@@ -30,10 +30,8 @@ def gather(path: str, *, redact: bool) -> Gathered:
             exported.change(at, change)
     for change in teller.close():
         exported.change(at, change)
-    header, vendor = (
-        cast.header,
-        teller.story.vendor or cast.header.vendor,
-    )  # in a fallback list a later vendor may have answered
+    header = cast.header
+    vendor = teller.story.vendor or header.vendor  # in a fallback list a later vendor may have answered
     about = {
         "vendor": exported.fact(vendor),
         "version": exported.fact((header.vendor_version if vendor == header.vendor else "") or ""),

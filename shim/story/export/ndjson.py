@@ -4,7 +4,8 @@ If the frontend got Claude's stream, its exact bytes. If it got text, one object
 is translated anew, since that stream was never written.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
 import orjson
@@ -24,9 +25,8 @@ Write = Callable[[bytes], None]
 # Requests whose input a frontend returns unchanged, so that it is never redacted there; an export may redact it.
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
 _NO_ROOM = 1 << 62  # no line is cut
-_IDENTITY = (
-    "00000000-0000-4000-9000-"  # and 12 digits: the uuids of new lines, with what was held back at the end of a block
-)
+# The uuids of new lines, with what was held back at the end of a block.
+_UUIDS = "00000000-0000-4000-9000-{:012d}"
 
 
 class _Lines(Story):
@@ -70,8 +70,8 @@ class _Clean:
         self._write = write
         self._splitter = LineSplitter(_NO_ROOM)
         self._redactor = Redactor()
-        self._minted = 0
-        self._lines = RedactedLines(self._redactor, self._mint, _NO_ROOM, _as_it_is)
+        uuids = map(_UUIDS.format, count(1))
+        self._lines = RedactedLines(self._redactor, uuids.__next__, _NO_ROOM, lambda event: iter((event,)))
 
     def feed(self, chunk: bytes) -> None:
         """Bytes of the stream: a whole line, or a piece of one."""
@@ -100,11 +100,3 @@ class _Clean:
             return
         clean = self._redactor.value(event)
         self._write((raw if clean is event else orjson.dumps(clean)) + end)
-
-    def _mint(self) -> str:
-        self._minted += 1
-        return f"{_IDENTITY}{self._minted:012d}"
-
-
-def _as_it_is(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield event
