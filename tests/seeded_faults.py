@@ -42,10 +42,10 @@ LIMIT_SECONDS = 1800.0  # of a round: three times what all tests take in one pro
 FAREWELL_SECONDS = 20.0  # for pytest to end what its tests have started
 
 PYTEST = ("-x", "-q", "-m", "not e2e", "-p", "no:cacheprovider", "-p", "no:xdist")
-OWN = "test_seeded_faults"  # the one module that every fault fails in: it sees that the code is as the list has it
+OWN = "test_seeded_faults"  # is left out: it compares the list with the code, so it fails with every fault
 
-# The modules of the tests, without their `test_`, that should notice a fault of an area. They are the first round, and
-# all others are the second one: most faults are noticed in seconds.
+# The modules of the tests, without their `test_`, that should notice a fault of an area. They are the first round, so
+# that most faults are noticed in seconds. The second round is all other modules.
 ROUNDS = 2
 AREAS = {
     "machine": "machine turn speech tool_calls result claude_passed",
@@ -59,13 +59,13 @@ AREAS = {
     "drivers": "driver pump fallback_driver done timeouts fallback two_way conversation",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "control": "control hooks policy messages qwen_speech",
-    "secrets": "redactor turn_without_secrets redacted_lines clean config transcript recording threats",
+    "secrets": "redactor turn_without_secrets redacted_lines clean config transcript recorder recording threats",
     "recording": "records recorder verify old_casts cast_fixture recording",
     "replay": "script difference choice replay_again",
     "yume": "yume_pen yume_control yume_argv flat",
     "process": "child spawn environment head_and_tail process death",
-    "settings": "config find_program environment policy files threats",
-    "exports": "export_atif export_otel export_html trace story",
+    "settings": "config find_program environment policy files setup transcript threats",
+    "exports": "export_any export_atif export_otel export_html trace story",
     "doctor": "doctor versions drift",
 }
 

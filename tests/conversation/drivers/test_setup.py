@@ -1,0 +1,30 @@
+"""What a vendor is started with."""
+
+import pytest
+
+from shim import vendors
+from shim.conversation.drivers.setup import Setup
+from shim.core.claude.argv.parse import parse
+from shim.state.config import Settings
+
+
+def setup(*words, **settings):
+    """The demo vendor, as flags and settings have it."""
+    return Setup(vendors.find("demo"), parse(words), Settings(**settings), {}, "/repo", lambda *_, **__: None)
+
+
+@pytest.mark.parametrize(
+    ("words", "deny", "removed"),
+    [
+        (("--disallowedTools", "Read,Bash(rm *)"), (), ("Read",)),
+        ((), ("Bash",), ("Bash",)),
+        (("--disallowedTools", "Read"), ("Bash",), ("Bash", "Read")),
+    ],
+)
+def test_what_a_flag_or_the_settings_deny_is_removed(words, deny, removed):
+    assert setup(*words, deny=deny).removed() == removed
+
+
+def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
+    policy = setup("--allowedTools", "Bash,Read", deny=("Bash",)).policy()
+    assert [policy.verdict(name, {}) for name in ("Bash", "Read")] == ["deny", "allow"]
