@@ -1,5 +1,7 @@
 """What every test of the shell may ask for."""
 
+import functools
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -10,12 +12,14 @@ import sweeps
 from box import PATIENCE, Box
 from hypothesis import HealthCheck, settings
 
+from shim import vendors
 from shim.process import guard
 
 # Always the same examples, however slow the machine is; a test may ask for more of them (`test_properties.examples`).
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("steady", derandomize=True, deadline=None, database=None, suppress_health_check=SLOW)
 settings.load_profile("steady")
+vendors.described[0] = functools.cache(vendors.described[0])  # a bundled profile is read and compiled once
 guard.LEAVE_SECONDS = PATIENCE  # in this process: a guard that nobody waited for is a warning in some other test
 
 # Under nohup, or in a shell's background: a handler, unlike SIG_IGN, is not inherited by what the tests start.
@@ -47,6 +51,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         later = [item for item in items if item.get_closest_marker("full")]
         items[:] = [item for item in items if not item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=later)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules and items, which stay to the end, out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,16 +41,23 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(path: Path) -> set[str]:
-    """All modules that a file imports: inside functions too, and for the type checker alone."""
+@cache
+def tree(name: str) -> ast.Module:
+    """A module of the package, parsed."""
+    return ast.parse(MODULES[name].read_text(encoding="utf-8"))
+
+
+@cache
+def imports(name: str) -> set[str]:
+    """All modules that a module imports: inside functions too, and for the type checker alone."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name}: imports are absolute"
+            assert node.level == 0, f"{name}: imports are absolute"
             found.update(
-                name if (name := f"{node.module}.{alias.name}").removeprefix("shim.") in MODULES else str(node.module)
+                full if (full := f"{node.module}.{alias.name}").removeprefix("shim.") in MODULES else str(node.module)
                 for alias in node.names
             )
     return found
@@ -84,36 +92,42 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return found
 
 
-IMPORTS = {name: imports(path) for name, path in MODULES.items()}
-GRAPH = {name: ours(found) - {name} for name, found in IMPORTS.items() if name}
+def all_imports() -> dict[str, set[str]]:
+    """What every module of the package imports."""
+    return {name: imports(name) for name in MODULES}
+
+
+def import_graph() -> dict[str, set[str]]:
+    """The other modules of the package that each of them imports."""
+    return {name: ours(found) - {name} for name, found in all_imports().items() if name}
 
 
 def test_the_core_does_no_io():
-    for name, found in IMPORTS.items():
+    for name, found in all_imports().items():
         if name.startswith(PURE):
             impure = {imported.partition(".")[0] for imported in found} & IMPURE
             assert not impure, f"{name} is pure and may not import {sorted(impure)}"
 
 
 def test_no_room_imports_one_that_stands_on_it():
-    for name, found in GRAPH.items():
+    for name, found in import_graph().items():
         upward = {other for other in found if FLOORS.index(room(other)) > FLOORS.index(room(name))}
         assert not upward, f"{name} may not import {sorted(upward)}: {room(name)} stands below"
 
 
 def test_only_what_a_person_sees_draws():
-    for name, found in IMPORTS.items():
+    for name, found in all_imports().items():
         drawing = {imported.partition(".")[0] for imported in found} & FOR_PEOPLE
         assert not drawing or room(name) in DRAWS, f"{name} may not import {sorted(drawing)}"
 
 
 def test_nothing_imports_itself_by_way_of_others():
-    assert circles(GRAPH) == []
+    assert circles(import_graph()) == []
 
 
 def test_no_folder_imports_itself_by_way_of_others():
     folders: dict[str, set[str]] = {}
-    for name, found in GRAPH.items():
+    for name, found in import_graph().items():
         here = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
         for other in found:
             there = other if MODULES[other].name == "__init__.py" else other.rpartition(".")[0]
@@ -124,13 +138,13 @@ def test_no_folder_imports_itself_by_way_of_others():
 
 def test_only_the_table_knows_the_vendors():
     """No module outside vendors/ names one vendor: what differs is data."""
-    for name, found in GRAPH.items():
+    for name, found in import_graph().items():
         named = {other for other in found if other.startswith(f"{VENDORS}.")}
         assert room(name) == VENDORS or not named, f"{name} may ask the table for a vendor, not import {sorted(named)}"
 
 
 def test_only_the_front_door_knows_the_commands():
-    for name, found in GRAPH.items():
+    for name, found in import_graph().items():
         if room(name) not in ("commands", "__main__"):
             assert not {other for other in found if room(other) == "commands"}, name
 
@@ -151,8 +165,8 @@ def test_no_module_is_too_long_to_read():
 
 
 def test_every_module_says_what_it_is():
-    for name, path in MODULES.items():
-        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{name} has no docstring"
+    for name in MODULES:
+        assert ast.get_docstring(tree(name)), f"{name} has no docstring"
 
 
 @pytest.mark.parametrize("graph", [{"a": {"b"}, "b": {"a"}}, {"a": {"b"}, "b": {"c"}, "c": {"a"}}, {"a": {"a"}}])

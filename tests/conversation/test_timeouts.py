@@ -25,7 +25,7 @@ from tests.conversation.test_two_way import (
     returns,
     says,
 )
-from tests.test_layering import MODULES, imports
+from tests.test_layering import imports
 
 CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}}
 
@@ -211,4 +211,4 @@ WAITS = [
 @pytest.mark.parametrize("module", WAITS)
 def test_a_step_of_the_clock_is_no_silence(module):
     """What waits looks at the loop's clock, which no person and no server sets (hostile input, 16)."""
-    assert "time" not in imports(MODULES[module])
+    assert "time" not in imports(module)

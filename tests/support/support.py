@@ -85,14 +85,19 @@ def fixture_cases(*vendors: str) -> tuple[Case, ...]:
 
     What fuzzing found is not of a vendor: nobody's program printed it, so only what holds for any bytes is asked of it.
     """
-    cases = []
-    for data in sorted(FIXTURES.glob("*/*/vendor.ndjson")):
+    if not vendors:
+        return tuple(read_cases(FIXTURES))
+    return tuple(
+        case for case in fixture_cases() if case.vendor in vendors and not case.folder.name.startswith("fuzz-")
+    )
+
+
+def read_cases(fixtures: Path) -> Iterator[Case]:
+    """The cases of a folder that is laid out as `fixtures/` is."""
+    for data in sorted(fixtures.glob("*/*/vendor.ndjson")):
         folder = data.parent
         facts = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
-        vendor = facts.get("vendor", folder.parent.name)
-        if not vendors or (vendor in vendors and not folder.name.startswith("fuzz-")):
-            cases.append(Case(f"{folder.parent.name}/{folder.name}", folder, vendor, facts))
-    return tuple(cases)
+        yield Case(f"{folder.parent.name}/{folder.name}", folder, facts.get("vendor", folder.parent.name), facts)
 
 
 @cache

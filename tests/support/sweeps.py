@@ -27,17 +27,20 @@ Test = Callable[..., None]
 
 
 def over(cases: Iterable[Case], *, quick: Callable[[], Iterable[Case]] | None = None) -> Callable[[Test], Test]:
-    """Run a test for each case, given to it as `case`; `quick` gives those that are enough for `make test`."""
-    every = tuple(cases)
-    return _loop(("case",), lambda: ((f"fixture {case.name}", (case,)) for case in chosen(every, quick)))
+    """Run a test for each case, given to it as `case`; `quick` gives those that are enough for `make test`.
+
+    A generator of cases is used up when the test runs, so that what chooses them costs the other workers nothing.
+    """
+    every = cache(lambda: tuple(cases))
+    return _loop(("case",), lambda: ((f"fixture {case.name}", (case,)) for case in chosen(every(), quick)))
 
 
 def each(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Test], Test]:
     """As `pytest.mark.parametrize`, in one item: for rows that say nothing by themselves."""
-    every = tuple(rows)
+    every = cache(lambda: tuple(rows))
     if isinstance(names, str):
-        return _loop((names,), lambda: ((f"{names} {row!r:.200}", (row,)) for row in every))
-    return _loop(names, lambda: ((f"{row!r:.200}", row) for row in every))
+        return _loop((names,), lambda: ((f"{names} {row!r:.200}", (row,)) for row in every()))
+    return _loop(names, lambda: ((f"{row!r:.200}", row) for row in every()))
 
 
 def _loop(names: tuple[str, ...], rows: Callable[[], Iterable[tuple[str, tuple[Any, ...]]]]) -> Callable[[Test], Test]:
@@ -47,6 +50,7 @@ def _loop(names: tuple[str, ...], rows: Callable[[], Iterable[tuple[str, tuple[A
         @functools.wraps(test)
         def loop(**given: Any) -> None:
             failed: list[tuple[str, BaseException]] = []
+            label = ""
             for label, row in rows():
                 Rounds.now = ""
                 try:
@@ -60,6 +64,7 @@ def _loop(names: tuple[str, ...], rows: Callable[[], Iterable[tuple[str, tuple[A
                     others = "\n".join(label for label, _ in failed[1 : NAMED + 1])
                     error.add_note(f"and {len(failed) - 1} more:\n{others}")
                 raise error
+            assert label or only, "there is nothing to run the test for"
 
         signature = inspect.signature(test)
         others = [parameter for name, parameter in signature.parameters.items() if name not in names]

@@ -8,6 +8,7 @@ import base64
 import random
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from support import FIXTURES
@@ -533,7 +534,8 @@ def ends() -> Iterator[Torture]:
         )
 
 
-def cases() -> list[Torture]:
+@cache
+def cases() -> tuple[Torture, ...]:
     """All of them."""
     groups = (recorded, bytes_in_strings, long_lines, noise, values, orders, ends)
-    return [case for group in groups for case in group()]
+    return tuple(case for group in groups for case in group())

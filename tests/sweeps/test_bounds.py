@@ -9,7 +9,7 @@ import itertools
 import json
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -274,8 +274,8 @@ def numbered(value: Any, number: int, key: str = "") -> Any:
     return value
 
 
-def vendor_floods() -> list[tuple[str, str]]:
-    return [(vendor, kind) for vendor in (*SEEDS, "claude") for kind in kinds(vendor)]
+def vendor_floods() -> Iterator[tuple[str, str]]:
+    return ((vendor, kind) for vendor in (*SEEDS, "claude") for kind in kinds(vendor))
 
 
 def opened(vendor: str, *, partial: bool = False) -> Translation:

@@ -3,15 +3,13 @@
 import os
 import shutil
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fake_secrets
 import pytest
-import support
 from casting import cast_of, cast_of_case
-from support import Case, check_turns, fixture_cases, translate_case
+from support import Case, check_turns, fixture_cases, read_cases, translate_case
 from sweeps import over, smallest
 
 from shim.commands.cast.fixture import STDIN_BYTES, TO_FILL, cut_fixture, toml
@@ -28,17 +26,6 @@ def start(child: int = 1, turn: int = 1, **facts: Any) -> dict[str, Any]:
     return {"child": child, "turn": turn, "argv": ["/usr/local/bin/pi", "--mode", "json"], "cwd": "/home/user", **facts}
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of fixtures of its own, which the helpers of the tests read in place of ours."""
-    smallest()  # of ours
-    fixtures = tmp_path / "fixtures"
-    monkeypatch.setattr(support, "FIXTURES", fixtures)
-    fixture_cases.cache_clear()
-    yield fixtures
-    fixture_cases.cache_clear()
-
-
 def written(tmp_path: Path, data: bytes, name: str = "run.cast") -> str:
     """A cast in a file."""
     path = tmp_path / name
@@ -51,12 +38,12 @@ def facts_of(folder: str) -> dict[str, Any]:
 
 
 @over(WHOLE, quick=smallest)
-def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(case: Case, place: Path, tmp_path: Path) -> None:
+def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(case: Case, tmp_path: Path) -> None:
+    place = tmp_path / "fixtures"
     argv = ["-p", "--output-format", "stream-json", "--verbose", *["--include-partial-messages"] * case.partial, "hi"]
     path = written(tmp_path, cast_of_case(case, argv=argv))
     made = cut_fixture(path, str(place), redact="none", name="again")
-    fixture_cases.cache_clear()
-    (again,) = fixture_cases()
+    (again,) = read_cases(place)
     assert (again.name, str(again.folder), again.vendor) == (f"{case.vendor}/again", made.folder, case.vendor)
     assert again.data == case.data
     assert (again.exit, again.stderr, again.partial) == (case.exit, case.stderr, case.partial)

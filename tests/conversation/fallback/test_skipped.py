@@ -1,6 +1,7 @@
 """Why another vendor may answer, and how that is told; in what every vendor here was recorded to print."""
 
 import json
+from functools import cache
 
 import pytest
 from box import END, START, ndjson, text
@@ -27,25 +28,21 @@ def unanswered(case):
     return why, translation.turn.spoken
 
 
-REFUSED = [
-    case
-    for case in fixture_cases()
-    if not case.passthrough and translate_case(case, False)[1].turn.cause in ("auth", "rate_limit")
-]
+@cache
+def outcome(case):
+    """The cause of a case's failure, None where it succeeded."""
+    turn = translate_case(case, False)[1].turn
+    return turn.cause if turn.is_error else None
 
 
-@over(REFUSED)
+@over(case for case in fixture_cases() if not case.passthrough and outcome(case) in ("auth", "rate_limit"))
 def test_whoever_is_not_let_in_before_it_said_a_word_may_be_answered_for(case):
-    cause = translate_case(case, False)[1].turn.cause
     why, spoken = unanswered(case)
     assert (why is None) is spoken
-    assert why is None or (why.vendor, why.cause) == (case.vendor, cause)
+    assert why is None or (why.vendor, why.cause) == (case.vendor, outcome(case))
 
 
-WHOLE = [case for case in fixture_cases() if not case.passthrough and not translate_case(case, False)[1].turn.is_error]
-
-
-@over(WHOLE)
+@over(case for case in fixture_cases() if not case.passthrough and outcome(case) is None)
 def test_nobody_answers_for_a_vendor_that_did(case):
     assert unanswered(case)[0] is None
 
