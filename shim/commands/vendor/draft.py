@@ -1,19 +1,23 @@
-"""A first profile out of captured output: what `shim vendor draft` writes. Pure: events in, TOML out.
+"""A first profile out of captured output: what `shim vendor draft` writes.
 
 For each kind of event it has the fields with samples, and a rule: one that was recognised (`draft_rules`), or one that
 ignores the kind, for a person to finish. The draft is valid as it is: `shim vendor check` runs on it at once.
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from jinja2 import Environment, StrictUndefined
+
 from shim.commands.vendor.draft_kinds import Event, Kind, Seen, matching, places, words
-from shim.commands.vendor.draft_rules import Found, Read, Rules, Site, recognised
+from shim.commands.vendor.draft_rules import Found, Read, Site, recognised
 from shim.commands.vendor.tracing import ITEM, Path, spelled
 from shim.core.reading.account import counted, printable
 from shim.core.secrets.redactor import Redactor
 
+TEMPLATE = os.path.join(os.path.dirname(__file__), "draft.toml.jinja")
 RULES = 150  # a profile may have 200
 FIELDS = 12  # of a kind that are shown
 SAMPLE_CHARACTERS = 50
@@ -21,10 +25,6 @@ COMMENT_CHARACTERS = 160
 TOOLS = 100  # entries that are drafted
 # A rule to begin with, where there was nothing: a profile has at least one.
 EXAMPLE = Found(Site(frozenset({(("type",), "text")})), "text", {"text": Read(("text",))})
-MISSING = {
-    "text": "# TODO: no text of the model was recognised. Capture a run that answers something.",
-    "tool_use": "# TODO: no call was recognised. Capture a run that reads a file and runs a command.",
-}
 
 
 def draft(seen: Seen, name: str) -> str:
@@ -37,55 +37,25 @@ def draft(seen: Seen, name: str) -> str:
     all_kinds = tuple(kinds)
     ruled = {found.site.kind for found in rules.found}
     rest = [Found(Site(kind), "ignore", {}) for kind in kinds if kind not in ruled]
-    parts = [_head(seen, name, len(events), rules), _stream(rules)]
+    parts = []
     every = [*rules.found, *rest][:RULES] or [EXAMPLE]
     for place, found in enumerate(every):
         kind, later = found.site.kind, [one.site.kind for one in every[place + 1 :]]
-        parts.append("\n".join([*_fields(kinds.pop(kind, [])), *_rule(found, list(all_kinds), kind in later), ""]))
-    return "\n".join([*parts, *_tools(rules.tools), ""])
-
-
-def _head(seen: Seen, name: str, events: int, rules: Rules) -> str:
-    emits = {found.emit for found in rules.found}
-    lines = [
-        f"# {name}: drafted from {counted(seen.runs, 'run')}, {counted(events, 'event')}. Finish the TODO lines, then",
-        f"# `shim vendor check {name}.toml FILE…` until it has nothing to fix.",
-        *(line for emit, line in MISSING.items() if emit not in emits),
-        *(
-            [f"# Not JSON objects: {counted(seen.odd, 'line')}. Is there a flag that keeps them away?"]
-            if seen.odd
-            else []
-        ),
-        "schema = 1",
-        f"id = {_quoted(name)}",
-        "# TODO: delete this line if it asks before it runs a tool.",
-        "unattended = true",
-        "",
-        "[launch]",
-        "# TODO: the program on PATH, with the flags that make it print lines of JSON.",
-        f"command = [{_quoted(name)}]",
-        '# TODO: its own flags, such as { when = "model", args = ["--model", "{model}"] } and',
-        '# { when = "resume", args = ["--resume", "{resume}"] }.',
-        'argv = [{ when = "permission_args" }, "{prompt}"]',
-        "# TODO: how it takes a prompt that begins with a dash, or is long: `stdin` if it reads one there.",
-        'prompt = { via = "arg", dash_guard = "space", long = "refuse" }',
-        "",
-        "[launch.permission_args]",
-        "default = []",
-        '# TODO: bypassPermissions = ["--its-own-flag"], acceptEdits, plan: only where it has them.',
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _stream(rules: Rules) -> str:
-    lines = ["[stream]", *(['text = "delta"'] if rules.delta else [])]
-    lines.append(
-        '# TODO: if it says usage: usage = "request" (adds up), "run_total" or "thread_total", and where it stands.'
+        parts.append([*_fields(kinds.pop(kind, [])), *_rule(found, list(all_kinds), kind in later)])
+    templates = Environment(trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True)
+    with open(TEMPLATE, encoding="utf-8") as file:
+        template = templates.from_string(file.read())
+    return template.render(
+        name=name,
+        runs=counted(seen.runs, "run"),
+        events=counted(len(events), "event"),
+        odd=counted(seen.odd, "line") if seen.odd else "",
+        emits={found.emit for found in rules.found},
+        delta=rules.delta,
+        ends=rules.ends,
+        rules=parts,
+        tools=_tools(rules.tools),
     )
-    if not rules.ends:
-        lines += ["# TODO: no event was recognised that ends a run, so a good exit does."]
-        lines.append('end = { ok_exit = [0], result = "synthesize" }')
-    return "\n".join(lines) + "\n"
 
 
 def _fields(events: Sequence[Event]) -> list[str]:
@@ -141,7 +111,7 @@ def _path(path: Path, item: Path) -> str:
 
 
 def _tools(tools: Mapping[str, set[str]]) -> list[str]:
-    lines = ["# Claude's tool for each of its own: Bash, Read, Write, Edit, Glob, Grep, WebFetch …", "[tools]"]
+    lines = []
     for name, keys in sorted(tools.items())[:TOOLS]:
         arguments = ", ".join(sorted(keys)) or "none"
         lines.append(_comment(f'TODO {_quoted(name)} = {{ name = "…" }}   its arguments: {arguments}'))
