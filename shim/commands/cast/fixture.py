@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_translation
 from shim.core.cast.records import CastError, Header, Record
-from shim.core.cast.words import of_child
+from shim.core.cast.words import by_child, of_child
 from shim.core.errors import FrontendError
 from shim.core.ids import vendor_id, vendor_name
 from shim.core.reading.account import printable
@@ -34,9 +34,9 @@ _OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class RecordedChild(NamedTuple):
-    """One child of a cast: its number (from 0), its start, and the number of bytes that it printed."""
+    """One child of a cast: its number (from 1), its start, and the number of bytes that it printed."""
 
-    ordinal: int
+    number: int
     facts: Mapping[str, Any]
     size: int
 
@@ -155,11 +155,11 @@ def _make(folder: str, path: str, redact: bool, run: RecordedChild, vendor: str,
     if redact:
         path, source = os.path.join(folder, REDACTED), path
         redacted = rewrite(source, path).counts
-        run = next(cleaned for cleaned in _runs(path) if cleaned.ordinal == run.ordinal)
+        run = next(cleaned for cleaned in _runs(path) if cleaned.number == run.number)
         if redacted:
             facts.gaps.append(summary(dict(redacted)))
     with _create(folder, BYTES) as file:
-        for record in of_child(Cast(path).records(), run.ordinal + 1):
+        for record in of_child(Cast(path).records(), run.number):
             if record.letter == "o":
                 file.write(record.data)
             else:
@@ -204,17 +204,9 @@ def _remove(folder: str) -> None:
 
 
 def _runs(path: str) -> Iterator[RecordedChild]:
-    ordinal, size = -1, 0
-    started: Mapping[str, Any] = {}
-    for record in Cast(path).records():
-        if record.letter == "s":
-            if ordinal >= 0:
-                yield RecordedChild(ordinal, started, size)
-            ordinal, started, size = ordinal + 1, record.fact, 0
-        elif record.letter == "o":
-            size += len(record.data)
-    if ordinal >= 0:
-        yield RecordedChild(ordinal, started, size)
+    for number, child in enumerate(by_child(Cast(path).records()), 1):
+        started = next(child)
+        yield RecordedChild(number, started.fact, sum(len(record.data) for record in child if record.letter == "o"))
 
 
 def _chosen(path: str, runs: list[RecordedChild], child: int | None, turn: int | None) -> RecordedChild:

@@ -3,7 +3,8 @@
 import os
 from typing import Protocol
 
-from shim.core.cast.records import SUFFIX, Record
+from shim.core.cast.records import SUFFIX
+from shim.core.cast.words import by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.head_and_tail import Tail
 from shim.core.turn.outcome import Exit
@@ -60,29 +61,18 @@ def _lines(path: str, sink: Sink) -> None:
 
 
 def _cast(path: str, sink: Sink) -> None:
-    stderr: Tail | None = None
-    children = 0
-    for record in Cast(path).records():
-        if record.letter == "s":
-            if stderr is not None:
-                sink.end(None, stderr.text())
-            children, stderr = children + 1, Tail()
-            sink.begin(path if children == 1 else f"{path} (child {children})")
-        elif stderr is not None:
-            stderr = _record(record, sink, stderr)
-    if stderr is not None:
-        sink.end(None, stderr.text())
-    if not children:
+    number = 0
+    for number, child in enumerate(by_child(Cast(path).records()), 1):
+        sink.begin(path if number == 1 else f"{path} (child {number})")
+        stderr, ended = Tail(), None
+        for record in child:
+            if record.letter == "o":
+                sink.feed(record.data)
+            elif record.letter == "e":
+                stderr.add(record.data)
+            elif record.letter == "x":
+                ended = child_exit(record.fact)
+                break
+        sink.end(ended, stderr.text())
+    if not number:
         raise FrontendError(f"{path} has no child in it", hint="`shim show` draws what the frontend was told")
-
-
-def _record(record: Record, sink: Sink, stderr: Tail) -> Tail | None:
-    """One record of a child; None once it has ended."""
-    if record.letter == "o":
-        sink.feed(record.data)
-    elif record.letter == "e":
-        stderr.add(record.data)
-    elif record.letter == "x":
-        sink.end(child_exit(record.fact), stderr.text())
-        return None
-    return stderr

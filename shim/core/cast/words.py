@@ -1,6 +1,7 @@
 """Parts of a recording (one child, the frontend), and the meaning of a line for a replay."""
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import orjson
@@ -55,6 +56,18 @@ def read_word(line: bytes) -> Word:
 def _of(table: Any, key: str) -> str:
     value = table.get(key) if isinstance(table, dict) else None
     return value if isinstance(value, str) else ""
+
+
+def by_child(records: Iterable[Record]) -> Iterator[Iterator[Record]]:
+    """The records of one child after another, each from its start to the next one's."""
+    children = 0
+
+    def number(record: Record) -> int:
+        nonlocal children
+        children += record.letter == "s"
+        return children
+
+    return (child for count, child in groupby(records, number) if count)
 
 
 def of_child(records: Iterable[Record], number: int) -> Iterator[Record]:

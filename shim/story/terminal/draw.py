@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.core.bounded import Bounded
-from shim.core.reading.account import printable
+from shim.core.reading.account import counted, printable
 from shim.story.edits import DiffLine, edit_of
 from shim.story.remarks import remark
 from shim.story.steps import MAIN
@@ -136,7 +136,7 @@ class Drawing:
             shown = "\n".join(lines)
         else:
             shown = lines[0][:ARGUMENT_CHARACTERS] + ("…" if len(lines[0]) > ARGUMENT_CHARACTERS else "")
-            facts += [_more(len(lines) - 1)] if len(lines) > 1 else []
+            facts += [counted(len(lines) - 1, "more line")] if len(lines) > 1 else []
         text = Text("∴ ", style="dim").append(shown, style="italic")
         self._paper.line(text.append(f"  ({', '.join(facts)})" if facts else ""), self._indent(step))
 
@@ -167,7 +167,7 @@ class Drawing:
         ]
         return main, others if self._full or len(others) <= ARGUMENT_LINES else [
             *others[:ARGUMENT_LINES],
-            f"… {_more(len(others) - ARGUMENT_LINES, 'argument')}",
+            f"… {counted(len(others) - ARGUMENT_LINES, 'more argument')}",
         ]
 
     def _todos(self, step: Step, indent: int) -> None:
@@ -202,7 +202,7 @@ class Drawing:
             else:
                 self._paper.line(Text(printable(text), style=_SIGNS[sign]), indent)
         if len(lines) > limit:
-            self._paper.line(Text(f"… {_more(len(lines) - limit)}", style="dim"), indent)
+            self._paper.line(Text(f"… {counted(len(lines) - limit, 'more line')}", style="dim"), indent)
 
     def _output(self, step: Step, indent: int) -> None:
         text = text_of(step.output).strip("\n")
@@ -298,7 +298,7 @@ class Drawing:
             size += len(kept[-1])
             if size > OUTPUT_CHARACTERS:
                 break
-        return kept + ([f"… {_more(len(found) - len(kept))}"] if len(found) > len(kept) else [])
+        return kept + ([f"… {counted(len(found) - len(kept), 'more line')}"] if len(found) > len(kept) else [])
 
 
 _DRAWN = {
@@ -344,7 +344,3 @@ def _one_line(text: str) -> str:
 def _cut_line(text: str) -> str:
     more = len(text) - ARGUMENT_CHARACTERS
     return text if more <= 0 else f"{text[:ARGUMENT_CHARACTERS]}… ({more} more characters)"
-
-
-def _more(count: int, what: str = "line") -> str:
-    return f"{count} more {what}{'' if count == 1 else 's'}"
