@@ -285,9 +285,9 @@ class Wire:
     async def _look_below(self) -> None:
         """Look whether the processes that it had started at the signal are gone."""
         with anyio.move_on_after(SURVIVE_SECONDS):
-            while _alive(self._below):
+            while strays.alive(self._below):
                 await anyio.sleep(0.05)
-        self.run.survivors = _alive(self._below)
+        self.run.survivors = strays.alive(self._below)
         strays.end(self._below)
 
 
@@ -296,16 +296,6 @@ def _answers(value: Object, identity: str) -> bool:
     return value.get("type") == "control_response" and (
         isinstance(response, dict) and response.get("request_id") == identity
     )
-
-
-def _alive(processes: Mapping[int, bytes]) -> int:
-    """How many of these processes still run, without zombies."""
-    count = 0
-    for pid, born in processes.items():
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-            words = file.read().rpartition(b")")[2].split()
-            count += words[19] == born and words[0] not in (b"Z", b"X")
-    return count
 
 
 def read_line(at: float, raw: bytes) -> Line:

@@ -117,7 +117,7 @@ class Child:
             await self.gone()
             if self._signalled:
                 with anyio.move_on_after(FOLLOW_SECONDS):
-                    while strays.in_group(self._strays, self._process.pid):
+                    while strays.alive(self._strays, self._process.pid):
                         await anyio.sleep(POLL_SECONDS)
             signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()

@@ -9,7 +9,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import orjson
 
@@ -60,10 +60,6 @@ class Probe:
         """Whether the help names `flag`. A program without help counts as the newest version, which knows the flag."""
         text = self.text()
         return not text.strip() or flag in text
-
-    def variant(self, pick: Callable[[str], str]) -> str:
-        """The vendor's variant that `pick` finds in the help."""
-        return pick(self.text())
 
     def text(self) -> str:
         """The help text, "" when there is none."""

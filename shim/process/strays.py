@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 STRAYS = 1000  # bounds the walk over a fork bomb
 SET_CHILD_SUBREAPER = 36  # prctl(2)
@@ -65,15 +65,17 @@ def descendants(pid: int, keep: Collection[int] = ()) -> dict[int, bytes]:
     return found
 
 
-def in_group(strays: dict[int, bytes], group: int) -> bool:
+def alive(strays: Mapping[int, bytes], group: int | None = None) -> int:
+    """How many of these processes still run, without zombies; with `group` only those that are in it."""
+    count = 0
     for pid, born in strays.items():
         facts = _facts(pid)
-        if facts and facts[_STARTED] == born and facts[_GROUP] == b"%d" % group and facts[_STATE] not in (b"Z", b"X"):
-            return True
-    return False
+        if facts and facts[_STARTED] == born and facts[_STATE] not in (b"Z", b"X"):
+            count += group is None or facts[_GROUP] == b"%d" % group
+    return count
 
 
-def end(strays: dict[int, bytes]) -> None:
+def end(strays: Mapping[int, bytes]) -> None:
     """Kill those processes that still run."""
     for pid, born in strays.items():
         if _born(pid) == born:

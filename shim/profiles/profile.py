@@ -21,6 +21,12 @@ from shim.profiles.run.engine import Engine
 STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
 REASON_CHARACTERS = 2000  # as `ending` has of a stderr
 
+# What a translator has of its profile's `Stream`, under the same names.
+OF_THE_STREAM = (
+    *("described", "rules", "reports", "untyped", "ok_exits", "synthesizes", "causes", "noise", "usage_means"),
+    "counts_replies",
+)
+
 Handler = Callable[[Event], None]
 
 
@@ -151,23 +157,13 @@ def translator(spot: Spot, stream: Stream, adapter: type[Translator] | None) -> 
         bases = (adapter, base)
     else:
         raise spot.at("adapter").refused("a subclass of shim.profiles.profile.ProfileTranslator")
-    fields = {
+    fields = {name: getattr(stream, name) for name in OF_THE_STREAM} | {
         "__doc__": f"The rules of {spot.source.path}.",
-        "described": stream.described,
         "tools": stream.told.tools,
         "hides": stream.told.hides,
         "late": stream.told.late,
         "marks_ids": stream.told.marks,
-        "rules": stream.rules,
-        "reports": stream.reports,
-        "untyped": stream.untyped,
-        "ok_exits": stream.ok_exits,
-        "synthesizes": stream.synthesizes,
-        "causes": stream.causes,
         "stderr_rules": stream.stderr,
-        "noise": stream.noise,
-        "usage_means": stream.usage_means,
-        "counts_replies": stream.counts_replies,
     }
     made: type[ProfileTranslator] = type(bases[0].__name__, bases, fields)
     return made

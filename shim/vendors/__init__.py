@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 
+from shim.core.claude.policy import MODES
 from shim.core.errors import FrontendError
 from shim.core.ids import vendor_name
 from shim.core.vendor.vendor import Launch, Request, Vendor
@@ -33,7 +34,7 @@ PROFILE = ".toml"
 PROFILES = tuple(name for name, place in VENDORS.items() if place.endswith(PROFILE))  # bundled, which others extend
 
 # Where the lines of a vendor must not pass as they are: the same vendor, translated like any other.
-FLAT = {"claude": "claude_flat:VENDOR"}
+FLAT = {"claude": "claude:FLAT"}
 
 
 def _packaged(name: str, place: str) -> Vendor:
@@ -66,11 +67,26 @@ def find(name: str, *, flat: bool = False) -> Vendor:
 def find_recorded(
     name: str, launch: Callable[[Request], Launch], place: Callable[[], str], *, listens: bool, flat: bool
 ) -> Vendor:
-    """What stands for the vendor called `name` where recordings of it are played (`vendors/replay.py`).
+    """What stands for the vendor called `name` where recordings of it are played: it runs nothing.
 
+    It is that vendor, driven and translated as ever; but it is found nowhere, every permission mode may pass, and it
+    runs no tools. `shim.recording.replay` is its program. `launch` chooses what is played, `place` says where it is.
     `listens`: the recorded child was told everything through its stdin.
     """
-    from shim.vendors.replay import stand_in
-
     recorded = find(name, flat=flat)
-    return stand_in(recorded if listens else recorded._replace(speaks=""), launch, place)
+    return recorded._replace(
+        name="replay",
+        plays=recorded.name,
+        programs=(),
+        bundled="shim.recording.replay",
+        launch=launch,
+        place=place,
+        speaks=recorded.speaks if listens else "",
+        modes=dict.fromkeys((*MODES, *recorded.modes), ()),
+        unattended=False,
+        resumes=True,
+        probe=None,
+        variants=(),
+        keys=(),
+        home=None,
+    )

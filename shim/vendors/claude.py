@@ -60,3 +60,21 @@ VENDOR = Vendor(
     api_base="ANTHROPIC_BASE_URL",
     login="run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY",
 )
+
+
+def flat_launch(request: Request) -> Launch:
+    """The real one's own launch, in the session that goes on; it asks through its stdin, if it stays."""
+    asks = "stdio" if request.listens else None
+    invocation = request.invocation.with_flags(permission_prompt_tool=asks, partial=True)
+    if request.resume:
+        invocation = invocation.with_flags(resume=request.resume, continue_last=False)
+    return launch(request._replace(invocation=invocation))
+
+
+# The same for a dialect that is not its own: its lines are translated like any vendor's.
+FLAT = VENDOR._replace(
+    translates="shim.vendors.claude_flat_stream:FlatClaudeTranslator",
+    launch=flat_launch,
+    speaks="shim.vendors.claude_speech:ClaudeSpeech",
+    retracts=True,
+)

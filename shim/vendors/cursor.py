@@ -19,10 +19,10 @@ def launch(request: Request) -> Launch:
         arguments.append("--trust")
     arguments += request.mode
     arguments += ["--model", invocation.model or "auto"]
-    if request.resumed and invocation.session.fork_session:
+    if request.resume and invocation.session.fork_session:
         raise FrontendError("cursor cannot fork a session", hint="resume it without --fork-session, or start a new one")
-    if request.resumed or invocation.session.session_id:
-        arguments += ["--resume", request.resumed or invocation.session.session_id or ""]
+    if request.resume or invocation.session.session_id:
+        arguments += ["--resume", request.resume or invocation.session.session_id or ""]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     if as_argument(prompt):

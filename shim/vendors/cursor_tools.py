@@ -107,19 +107,8 @@ TOOLS = {
 
 # What it can run in print mode; an MCP server's tools are not known before they are called.
 LISTED = (
-    "Bash",
-    "Read",
-    "Edit",
-    "MultiEdit",
-    "Write",
-    "Delete",
-    "Grep",
-    "Glob",
-    "LS",
-    "TodoWrite",
-    "WebFetch",
-    "WebSearch",
-    "Task",
+    *("Bash", "Read", "Edit", "MultiEdit", "Write", "Delete", "Grep", "Glob", "LS", "TodoWrite", "WebFetch"),
+    *("WebSearch", "Task"),
 )
 NOT_DENIALS = ("AskUserQuestion",)  # always skipped in print mode, not refused (page, "learned while translating")
 

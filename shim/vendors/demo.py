@@ -8,7 +8,7 @@ from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
 
 def launch(request: Request) -> Launch:
     """The child gets the prompt on stdin, and the id of a resumed session; the demo has no memory."""
-    identity = request.resumed or request.invocation.session.session_id
+    identity = request.resume or request.invocation.session.session_id
     return Launch((identity,) if identity else (), as_stdin(request.prompt))
 
 

@@ -1,8 +1,26 @@
 """pi: `pi --mode json`, the prompt on stdin. Measured: 0.73.1, 0.87.1, 1.5.2 (`pi_stream` translates its lines)."""
 
+from shim.core.vendor.tools import Tool, edits, milliseconds
 from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
 from shim.core.vendor.versions import VersionProbe
-from shim.vendors.pi_tools import ALL, BUILT_IN, TOOLS
+
+# Its tools in Claude's words (pi page, section 6).
+TOOLS = {
+    "read": Tool("Read", {"path": "file_path"}),
+    "bash": Tool("Bash", convert={"timeout": milliseconds}),
+    "write": Tool("Write", {"path": "file_path"}),
+    "edit": Tool("Edit", {"path": "file_path"}, reshape=edits("oldText", "newText")),
+    "grep": Tool(
+        "Grep",
+        {"ignoreCase": "-i", "context": "-C", "limit": "head_limit"},
+        drop=("literal",),
+        extra={"output_mode": "content"},
+    ),
+    "find": Tool("Glob", drop=("limit",)),
+    "ls": Tool("LS", drop=("limit",)),
+}
+BUILT_IN = ("read", "bash", "edit", "write")  # on without being asked for; grep, find and ls are not
+ALL = (*BUILT_IN, "grep", "find", "ls")
 
 
 def launch(request: Request) -> Launch:
@@ -15,8 +33,8 @@ def launch(request: Request) -> Launch:
     ):
         arguments += [name, request.kept(text) or text] if text else []  # the path of a file is as good
     arguments += selection(request)
-    if request.resumed:
-        arguments += ["--fork" if invocation.session.fork_session else "--session", request.resumed]
+    if request.resume:
+        arguments += ["--fork" if invocation.session.fork_session else "--session", request.resume]
     elif invocation.session.session_id and request.knows("--session-id"):
         arguments += ["--session-id", invocation.session.session_id]
     return Launch(tuple(arguments), as_stdin(request.prompt))

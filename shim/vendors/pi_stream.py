@@ -14,7 +14,7 @@ from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import absolute, translate
 from shim.core.vendor.translator import Event, Translator
-from shim.vendors.pi_tools import TOOLS, content
+from shim.vendors.pi import TOOLS
 
 UPDATE = b'{"type":"message_update"'
 AGENT_END = b'{"type":"agent_end"'
@@ -307,3 +307,19 @@ def counted_usage(counted: object) -> Usage:
         return NO_USAGE
     names = ("input", "cacheRead", "cacheWrite", "output")
     return usage(*(counted.get(name) for name in names))
+
+
+def content(blocks: object) -> object:
+    """A tool result's content: one text as a string, images as Claude's image blocks."""
+    if not isinstance(blocks, list):
+        return blocks if isinstance(blocks, str) else ""
+    if all(isinstance(block, dict) and block.get("type") == "text" for block in blocks):
+        return "\n".join(block.get("text", "") for block in blocks)
+    return [_block(block) for block in blocks if isinstance(block, dict)]
+
+
+def _block(block: dict[str, Any]) -> dict[str, Any]:
+    if block.get("type") != "image":
+        return block
+    source = {"type": "base64", "media_type": block.get("mimeType"), "data": block.get("data")}
+    return {"type": "image", "source": source}

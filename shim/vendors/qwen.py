@@ -50,8 +50,8 @@ def launch(request: Request) -> Launch:
 def session(request: Request) -> list[str]:
     """Its session flags are Claude's, but an id of our own cannot be given to a resumed session."""
     invocation = request.invocation
-    if request.resumed:
-        return ["--resume", request.resumed] + (["--fork-session"] if invocation.session.fork_session else [])
+    if request.resume:
+        return ["--resume", request.resume] + (["--fork-session"] if invocation.session.fork_session else [])
     return request.flag("--session-id", invocation.session.session_id)
 
 

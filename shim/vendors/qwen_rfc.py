@@ -16,7 +16,7 @@ HEARTBEAT_SECONDS = 10.0  # the RFC's own suggestion (2.4)
 def launch(request: Request) -> Launch:
     """Model and session stand in the request; approval modes are flags of the program, which the RFC leaves alone."""
     invocation = request.invocation
-    if request.resumed and invocation.session.fork_session:
+    if request.resume and invocation.session.fork_session:
         raise FrontendError(
             "qwen-rfc cannot fork a session", hint="resume it without --fork-session, or start a new one"
         )
@@ -24,7 +24,7 @@ def launch(request: Request) -> Launch:
     arguments = ["--input-format", "stream-json", "--output-format", output, *request.mode]
     if request.listens:
         return Launch((*arguments, *request.flag("--model", invocation.model)))
-    session = request.resumed or NEW_SESSION
+    session = request.resume or NEW_SESSION
     message = user_message(request.with_system_prompt(), session=session, prompt=None, model=invocation.model or None)
     return Launch(tuple(arguments), dump(message) + b"\n")
 

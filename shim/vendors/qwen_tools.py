@@ -2,31 +2,17 @@
 
 from shim.core.vendor.tools import Tool, one_based, todos
 
-_PASCAL = {
-    "exit_plan_mode": "ExitPlanMode",
-    "enter_plan_mode": "EnterPlanMode",
-    "notebook_edit": "NotebookEdit",
-    "tool_search": "ToolSearch",
-    "monitor": "Monitor",
-    "task_stop": "TaskStop",
-    "send_message": "SendMessage",
-    "list_agents": "ListAgents",
-    "cron_create": "CronCreate",
-    "cron_list": "CronList",
-    "cron_delete": "CronDelete",
-    "loop_wakeup": "ScheduleWakeup",
-    "enter_worktree": "EnterWorktree",
-    "exit_worktree": "ExitWorktree",
-    "report_findings": "ReportFindings",
-    "structured_output": "StructuredOutput",
-    "ask_user_question": "AskUserQuestion",
-    "skill": "Skill",
-    "web_search": "WebSearch",
-}
+# Claude calls them the same, in its own spelling: `exit_plan_mode` is ExitPlanMode.
+_PASCAL = (
+    *("exit_plan_mode", "enter_plan_mode", "notebook_edit", "tool_search", "monitor", "task_stop", "send_message"),
+    *("list_agents", "cron_create", "cron_list", "cron_delete", "enter_worktree", "exit_worktree", "report_findings"),
+    *("structured_output", "ask_user_question", "skill", "web_search"),
+)
 
 _TASK = Tool("Task", drop=("fork_context", "fork_session", "fork_turns"))
 
-TOOLS = {name: Tool(claude) for name, claude in _PASCAL.items()} | {
+TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL} | {
+    "loop_wakeup": Tool("ScheduleWakeup"),
     "read_file": Tool("Read", {"absolute_path": "file_path", "path": "file_path"}, convert={"offset": one_based}),
     "write_file": Tool("Write", drop=("record_as_artifact",)),
     "edit": Tool("Edit"),

@@ -39,7 +39,7 @@ OF_A_PROFILE = {
     "shim.profiles.load.prompt", "shim.profiles.load.words", "shim.state.files", "shim.state.profile_files",
 }  # fmt: skip
 OF_THE_VENDOR = {
-    "pi": {"shim.vendors.pi", "shim.vendors.pi_tools"},
+    "pi": {"shim.vendors.pi"},
     "qwen": {"shim.vendors.qwen", "shim.vendors.qwen_tools"},
     "cursor": {"shim.vendors.cursor", "shim.vendors.cursor_tools"},
     "claude": {"shim.vendors.claude"},

@@ -16,7 +16,7 @@ from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.process.vendor_home import Home
-from shim.vendors import find
+from shim.vendors import find, find_recorded
 from shim.vendors.codex_record import DAYS, LOOKS, Record, hunks
 
 THREAD = "01a20174-71a6-7fd0-b4cf-cf7873a5a0f9"  # begun on 2026-11-22
@@ -342,6 +342,5 @@ def test_the_parts_of_a_diff(diff, expected):
 
 def test_a_replay_reads_no_record():
     """What is played runs nothing: the person's own codex has no part in it."""
-    from shim.vendors.replay import stand_in
 
-    assert stand_in(find("codex"), find("demo").launch, lambda: "").home is None
+    assert find_recorded("codex", find("demo").launch, lambda: "", listens=True, flat=False).home is None

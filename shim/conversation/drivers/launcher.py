@@ -58,7 +58,7 @@ class Program:
                 allowed = ", ".join(("auto", *vendor.variants))
                 raise FrontendError(f"vendors.{vendor.name}.variant is {self._variant!r}, it must be one of {allowed}")
             if vendor.probe is not None and self._variant == "auto":
-                self._variant = probe().variant(vendor.probe)
+                self._variant = vendor.probe(probe().text())
         return request._replace(variant=self._variant, knows=lambda flag: probe().knows(flag))
 
     def _probe(self) -> "Probe":

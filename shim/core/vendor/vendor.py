@@ -92,11 +92,6 @@ class Request(NamedTuple):
         """`--mcp-config`, without the servers that live in the frontend itself (type `sdk`): no vendor reaches them."""
         return [kept for config in self.invocation.configuration.mcp_config if (kept := _reachable(config))]
 
-    @property
-    def resumed(self) -> str | None:
-        """The session that goes on, if one does."""
-        return self.resume or None
-
 
 class Speech(Protocol):
     """What is said to a child that listens: each gives the bytes of whole lines."""

@@ -117,7 +117,7 @@ def _start(
     first = command[1:]
 
     def start(request: Request) -> Launch:
-        invocation, resume = request.invocation, request.resumed
+        invocation, resume = request.invocation, request.resume
         if resume:
             _check_session(resume, pattern, name, uses, fork=invocation.session.fork_session)
         if request.unheard and BUNDLED in uses and request.permission_mode != WIDEST:

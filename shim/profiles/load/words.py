@@ -13,16 +13,8 @@ CONDITIONS = 10
 LISTS = ("add_dirs", "denied_tools", "allowed_tools", "mcp_configs")
 SYSTEM = ("system_prompt", "append_system_prompt")
 TEXTS = (
-    "prompt",
-    "prompt_file",
-    "model",
-    "resume",
-    "session_id",
-    *SYSTEM,
-    "max_turns",
-    "report_folder",
-    "item",
-    *LISTS,
+    *("prompt", "prompt_file", "model", "resume", "session_id"),
+    *(*SYSTEM, "max_turns", "report_folder", "item", *LISTS),
 )
 SWITCHES = ("permission_args", "prompt_argument", "prompt_stdin", "fork", "new_session", "trust", "partial")
 ASKED = (*SWITCHES, *(name for name in TEXTS if name not in ("prompt", "item")))
