@@ -123,7 +123,8 @@ def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capf
 )
 def test_acais_dialect_is_read_out_of_its_help(probe, said, variant):
     vendor = find("acai")
-    assert probe(f"printf '%s' '{said}'\n").variant(vendor.probe) == variant
+    assert vendor.probe is not None
+    assert vendor.probe(probe(f"printf '%s' '{said}'\n").text()) == variant
     assert variant in vendor.variants
 
 
