@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.vendors.pi_tools import content
+from shim.vendors.pi_stream import content
 
 IMAGE = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
 SOURCE = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
