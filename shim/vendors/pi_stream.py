@@ -60,7 +60,7 @@ class PiTranslator(Translator):
         """Skip lines without a use, cut repetitions off; without partial messages keep updates unread."""
         if not raw.startswith(UPDATE):
             unread = raw.startswith(UNREAD) or (raw.startswith(RESULT) and not self.turn.open)
-            if not unread or raw.find(GLUED) > 0:
+            if not unread or GLUED in raw:
                 return raw
             if raw.startswith(AGENT_END):
                 self._agent_ended()
@@ -71,7 +71,7 @@ class PiTranslator(Translator):
                 if raw.find(GLUED, cut) > 0:
                     return raw
                 raw = raw[:cut] + b"}}"
-        if self.partial or self._bytes < 0 or raw.find(GLUED) > 0:
+        if self.partial or self._bytes < 0 or GLUED in raw:
             return raw
         self._updates.append(raw)
         self._bytes = size = self._bytes + len(raw)
@@ -172,13 +172,13 @@ class PiTranslator(Translator):
         if not self.partial and self._bytes < 0:
             self._read_updates()
         self._forget()
-        self._whole(message)
-        counted = message.get("usage")
-        self.turn.message_end(counted_usage(counted), REASONS.get(str(reason)), cost(counted))
+        counted = counted_usage(message.get("usage"))
+        self._whole(message, counted)
+        self.turn.message_end(counted, REASONS.get(str(reason)), cost(message.get("usage")))
 
-    def _whole(self, message: dict[str, Any]) -> None:
+    def _whole(self, message: dict[str, Any], counted: Usage) -> None:
         turn = self.turn
-        turn.message_facts(message.get("model"), counted_usage(message.get("usage")))
+        turn.message_facts(message.get("model"), counted)
         content = message.get("content") or []
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
@@ -207,9 +207,9 @@ class PiTranslator(Translator):
             message, self._cut = self._cut, None
             self._read_updates()
             self._forget()
-            self._whole(message)
-            counted = message.get("usage")
-            self.turn.message_end(counted_usage(counted), None, cost(counted), aborted=True)
+            counted = counted_usage(message.get("usage"))
+            self._whole(message, counted)
+            self.turn.message_end(counted, None, cost(message.get("usage")), aborted=True)
 
     def _take_back(self) -> None:
         """The cut reply is asked for again: it is forgotten, what it cost is not."""
@@ -305,8 +305,7 @@ def counted_usage(counted: object) -> Usage:
     """Its usage of one reply: cached tokens are not inside input, reasoning is inside output."""
     if not isinstance(counted, dict):
         return NO_USAGE
-    names = ("input", "cacheRead", "cacheWrite", "output")
-    return usage(*(counted.get(name) for name in names))
+    return usage(counted.get("input"), counted.get("cacheRead"), counted.get("cacheWrite"), counted.get("output"))
 
 
 def content(blocks: object) -> object:
