@@ -24,6 +24,7 @@ FLOATS_ONLY = 2.0**63  # larger integers are read as floats, which have 17 digit
 
 # Only values of these types may need a repair before they are written.
 UNSURE = frozenset((float, dict, list))
+CONTAINERS = (dict, list)
 _LONG_INTEGER = rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])"
 
 
@@ -44,8 +45,9 @@ def survey(value: object) -> tuple[int, bool]:
         item, depth = waiting.pop()
         if item.__class__ is float:
             lossy = lossy or not -FLOATS_ONLY < item < FLOATS_ONLY
-        elif isinstance(item, dict | list):
-            deepest = max(deepest, depth)
+        elif isinstance(item, CONTAINERS):
+            if depth > deepest:
+                deepest = depth
             inner = item.values() if isinstance(item, dict) else item
             waiting += [(each, depth + 1) for each in inner if each.__class__ in UNSURE]
     return deepest, lossy
