@@ -14,12 +14,12 @@ from shim.core.claude.line_pieces import (
     CALL,
     CALL_BYTES,
     CONTENT,
-    EVENT,
     EVENT_END,
     FAILED,
     INPUT,
     MAIN,
     MESSAGE,
+    MESSAGE_DELTA,
     MESSAGE_START,
     MESSAGE_STOP,
     NAME,
@@ -27,6 +27,7 @@ from shim.core.claude.line_pieces import (
     OUTCOMES,
     RESULT,
     STOP_FACTS,
+    STOP_USAGE,
     UNUSED,
     WORKED,
     block_events,
@@ -107,6 +108,7 @@ class ClaudePen:
     def adopt_session(self, session_id: str) -> None:
         """The session that further lines belong to. Tails end where the uuid's counter begins."""
         self._tail = b',"session_id":' + dump(session_id) + b',"uuid":"' + self._identity
+        self._event_end = EVENT_END + self._tail
         self._no_usage_tail = b"".join((STOP_FACTS, UNUSED, b"}", MAIN, self._tail))
 
     def adopt_message(self, identity: str, model: str, usage: Usage) -> None:
@@ -193,8 +195,8 @@ class ClaudePen:
         identity = next(self._message)
         self._head = MESSAGE + identity + middle
         if self.partial:
-            known = STOP_FACTS, self._usage[1], EVENT_END
-            self._lines.append(b"".join((MESSAGE_START, identity, middle, *known, self._tail, next(self._end))))
+            pieces = (MESSAGE_START, identity, middle, STOP_FACTS, self._usage[1], self._event_end, next(self._end))
+            self._lines.append(b"".join(pieces))
 
     def message_usage(self, usage: Usage) -> None:
         """The usage that the reply's further assistant lines carry (contract S4)."""
@@ -212,9 +214,7 @@ class ClaudePen:
         self._lines.append(b"".join((start, self._tail, next(self._end))))
 
     def delta(self, dumped: bytes) -> None:
-        if not dumped.isascii():
-            dumped = escape(dumped)
-        self._lines.append(b"".join((self._delta_head, dumped, EVENT_END, self._tail, next(self._end))))
+        self._lines.append(b"".join((self._delta_head, dumped, self._event_end, next(self._end))))
 
     def block(self, kind: str, dumped: bytes, aborted: bool = False) -> None:
         """The assistant line of a block of `text` or `thinking`, its content already dumped, and the block's end.
@@ -251,10 +251,11 @@ class ClaudePen:
             self._lines.append(b"".join((self._head, head, dumped, behind, self._reply_tail, next(end))))
             return
         start, delta, stop = block_events(kind, index)
+        event_end = self._event_end
         pieces = (
-            *(start, tail, next(end), delta, dumped, EVENT_END, tail, next(end)),
-            *(self._head, head, dumped, behind, self._reply_tail, next(end), stop, tail, next(end)),
-        )
+            start, tail, next(end), delta, dumped, event_end, next(end),
+            self._head, head, dumped, behind, self._reply_tail, next(end), stop, tail, next(end),
+        )  # fmt: skip
         self._lines.append(b"".join(pieces))
 
     def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -280,13 +281,14 @@ class ClaudePen:
             self._lines.append(b"".join(line))
             return cut
         start, delta, stop = block_events("tool_use", index)
+        event_end = self._event_end
         as_text = orjson.dumps(dumped.decode())
         pieces = (
-            *(start, CALL, called, NAME, named, INPUT, b"{}", EVENT_END, tail, next(end)),
-            *(delta, as_text, EVENT_END, tail, next(end)),
-            *(self._head, CALL, called, NAME, named, INPUT, dumped, b"}", self._reply_tail, next(end)),
-            *(stop, tail, next(end)),
-        )
+            start, CALL, called, NAME, named, INPUT, b"{}", event_end, next(end),
+            delta, as_text, event_end, next(end),
+            self._head, CALL, called, NAME, named, INPUT, dumped, b"}", self._reply_tail, next(end),
+            stop, tail, next(end),
+        )  # fmt: skip
         self._lines.append(b"".join(pieces))
         return cut
 
@@ -297,9 +299,9 @@ class ClaudePen:
         end, tail = self._end, self._tail
         counted = UNUSED if usage is NO_USAGE else dump(usage)
         pieces = (
-            *(EVENT, b'"message_delta","delta":{"stop_reason":', name_json(stop_reason)),
-            *(b',"stop_sequence":null},"usage":', counted, b"}", MAIN, tail, next(end), MESSAGE_STOP, tail, next(end)),
-        )
+            MESSAGE_DELTA, name_json(stop_reason), STOP_USAGE, counted, b"}", MAIN, tail, next(end),
+            MESSAGE_STOP, tail, next(end),
+        )  # fmt: skip
         self._lines.append(b"".join(pieces))
 
     # -- what comes back ----------------------------------------------------------------------------------
