@@ -43,11 +43,7 @@ def misread(error: FrontendError, arguments: Sequence[str], installed: Mapping[s
         invocation = invocation.with_flags(output_format="stream-json", shim_dialect=dialect.name)
     recorder = record_refusal(invocation, installed, arguments)
     try:
-        if dialect.answers_all:
-            return refuse(invocation, error, error.cause, lambda: bool(early_signals.heard), "", recorder)
-        if recorder is not None:
-            recorder.note("refused", text=str(error), cause=error.cause)
-        return 1
+        return refuse(invocation, error, error.cause, lambda: bool(early_signals.heard), "", recorder)
     finally:
         if recorder is not None:
             recorder.close(lambda: bool(early_signals.heard))
@@ -66,10 +62,6 @@ def failed(
     else:
         cause = error.cause
     complain(error)
-    if isinstance(error, ArgumentError) and not dialect_called(dialect_of(invocation)).answers_all:
-        if recorder is not None:
-            recorder.note("refused", text=str(error), cause=cause)
-        return 1
     return refuse(invocation, error, cause, stopped, shown, recorder)
 
 
@@ -116,6 +108,7 @@ def refuse(
 ) -> int:
     """A turn that cannot start still ends in a result that says why, where the output format has one.
 
+    Claude has none for a mistake in the arguments.
     `stopped` says whether we were told to end: then a frontend that does not read is not waited for. `shown` is the
     frontend's own name for the session, where that is no UUID.
     """
@@ -123,6 +116,9 @@ def refuse(
         recorder.note("refused", text=str(error), cause=cause)
     if invocation.streams.output_format == "text":
         return NOT_FOUND_STATUS if isinstance(error, VendorError) else 1
+    dialect = dialect_called(dialect_of(invocation))
+    if isinstance(error, ArgumentError) and not dialect.answers_all:
+        return 1
     fresh, identity = fresh_identity()
     terms = Terms(
         vendor=error.vendor or "none",
@@ -134,9 +130,8 @@ def refuse(
     )
     chosen = invocation.own.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
     ending = terminator(invocation, chosen if chosen in TERMINATORS else "auto")
-    dialect = dialect_of(invocation)
-    pen = open_pen(dialect, identity, terminator=ending, shown=shown)
-    if isinstance(error, UnknownSessionError) and not dialect_called(dialect).flat:
+    pen = open_pen(dialect.name, identity, terminator=ending, shown=shown)
+    if isinstance(error, UnknownSessionError) and not dialect.flat:
         if invocation.streams.output_format == "json":
             return 1
         pen.adopt_session(terms.session_id or fresh)

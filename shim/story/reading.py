@@ -27,18 +27,13 @@ _SIGNAL = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # a name of a sig
 RETOLD_BYTES = 1_000_000  # of a line that is translated anew, as for an SDK
 
 
-def never() -> bool:
-    """The file does not grow."""
-    return False
-
-
 class Cast:
     """A cast in a file, read once. CastError if it cannot be read or is no cast.
 
     `more` is called at the end of the file, and says whether to read again: it waits for a recording that still runs.
     """
 
-    def __init__(self, path: str, more: Callable[[], bool] = never) -> None:
+    def __init__(self, path: str, more: Callable[[], bool] | None = None) -> None:
         self.path = path
         self.reader = Reader()
         self._more = more
@@ -74,7 +69,7 @@ class Cast:
         """The next bytes; b"" at the end."""
         try:
             while not (chunk := os.read(self.file, CHUNK_BYTES)):
-                if self.reader.ended or not self._more():
+                if self.reader.ended or self._more is None or not self._more():
                     break
         except OSError as error:
             raise CastError(f"{self.path} cannot be read: {error.strerror}") from None
@@ -132,6 +127,12 @@ class Teller:
         """How many lines were too long to be read."""
         return sum(splitter.skipped for splitter in self._splitters.values())
 
+    def tell(self, cast: Cast) -> Iterator[tuple[float, Change]]:
+        """All changes of a cast, each with its time in seconds since the beginning."""
+        for record in cast.records():
+            yield from ((record.at, change) for change in self.feed(record))
+        yield from ((self._at, change) for change in self.close())
+
     def feed(self, record: Record) -> list[Change]:
         self._at = at = record.at
         letter = record.letter
@@ -182,14 +183,14 @@ class Teller:
             return [change for event in objects(self._line(record)) for change in self._flat(record.at, event)]
         if self._invocation.streams.output_format == "json":
             return self._events(record.at, self._line(record))
-        delta = {"type": "content_block_delta", "delta": {"text": record.data.decode("utf-8", "replace")}}
-        return self.story.event(record.at, {"type": "stream_event", "event": delta})
+        return self._text(record.at, record.data.decode("utf-8", "replace"))
 
     def _flat(self, at: float, event: Mapping[str, Any]) -> list[Change]:
         """A line of Yume's; a session begins and ends as in Claude's stream."""
-        if event.get("type") != "text":
-            return self.story.event(at, event)
-        delta = {"type": "content_block_delta", "delta": {"text": event.get("content")}}
+        return self._text(at, event.get("content")) if event.get("type") == "text" else self.story.event(at, event)
+
+    def _text(self, at: float, text: object) -> list[Change]:
+        delta = {"type": "content_block_delta", "delta": {"text": text}}
         return self.story.event(at, {"type": "stream_event", "event": delta})
 
     def _line(self, record: Record) -> bytes:

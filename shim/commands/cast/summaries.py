@@ -21,29 +21,20 @@ def runs_of(paths: Iterable[str]) -> Iterator[RecordedRun]:
 
 def run_of(path: str) -> RecordedRun:
     """A recording in numbers, with the state `unreadable` if it cannot be read."""
+    run = RecordedRun(path)
     try:
         cast = Cast(path)
+        run, teller = RecordedRun(path, cast.header), Teller(cast.header)
+        run.feed(change for _, change in teller.tell(cast))
     except CastError as error:
-        return _unreadable(RecordedRun(path), error)
-    run = RecordedRun(path, cast.header)
-    teller = Teller(cast.header)
-    try:
-        for record in cast.records():
-            run.feed(teller.feed(record))
-    except CastError as error:
-        return _unreadable(run, error)
-    run.feed(teller.close())
+        run.state, run.problem = "unreadable", one_line(error)
+        return run
     reader = cast.reader
     if reader.skipped and (reader.ended or reader.skipped > 1):
         run.problem = f"{counted(reader.skipped, 'line')} cannot be read"
         run.close(teller.story.totals, "damaged")
     else:
         run.close(teller.story.totals, "whole" if reader.ended else "cut off")
-    return run
-
-
-def _unreadable(run: RecordedRun, error: CastError) -> RecordedRun:
-    run.state, run.problem = "unreadable", one_line(error)
     return run
 
 

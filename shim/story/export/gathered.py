@@ -23,12 +23,7 @@ def gather(path: str, *, redact: bool) -> Gathered:
     """Read a cast, as far as it goes if it was cut off. CastError if it cannot be read."""
     cast = Cast(path)
     exported, teller = Exported(redact=redact), Teller(cast.header)
-    at = 0.0
-    for record in cast.records():
-        at = record.at
-        for change in teller.feed(record):
-            exported.change(at, change)
-    for change in teller.close():
+    for at, change in teller.tell(cast):
         exported.change(at, change)
     header = cast.header
     vendor = teller.story.vendor or header.vendor  # in a fallback list a later vendor may have answered

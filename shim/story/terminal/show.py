@@ -54,7 +54,7 @@ def show(
 ) -> None:
     """Draw a cast, as a session or as its records. CastError if it cannot be read."""
     growing = Growing(path) if follow else None
-    cast = Cast(path) if growing is None else Cast(path, growing.more)
+    cast = Cast(path, growing.more if growing is not None else None)
     if raw:
         drawing: RawDrawing | _SessionDrawing = RawDrawing(console, full=full)
     else:
