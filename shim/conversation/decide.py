@@ -303,7 +303,7 @@ class Start:
             )
         if session.resume and self.recordings is not None and self.recordings.knows(session.resume):
             return
-        if (self.resumed or session.resume) and not vendor.resumes:
+        if (self.resumed or session.resume) and not vendor.abilities.resumes:
             raise FrontendError(f"{vendor.name} cannot resume a session", hint="start a new one")
         if not (session.resume or session.session_id):
             return

@@ -221,7 +221,7 @@ class PassthroughLoop(Loop):
         if self._recorder is not None:
             self._recorder.note("timeout", name=name, seconds=seconds)
         reason = self._pump.stall_reason(f"claude said nothing for {seconds:g} s ({name})")
-        await self._child.stop(self._launcher.vendor.interrupt)
+        await self._child.stop(self._launcher.vendor.exit.interrupt)
         await self._unfinished(reason, "stall")
 
     async def _unfinished(self, reason: str, cause: Cause | None = None) -> None:
@@ -246,4 +246,4 @@ class PassthroughLoop(Loop):
                 pass
 
     def _interrupt(self, tasks: TaskGroup) -> None:
-        tasks.start_soon(self._child.stop, self._launcher.vendor.interrupt)
+        tasks.start_soon(self._child.stop, self._launcher.vendor.exit.interrupt)

@@ -93,12 +93,12 @@ def _hear(start: Start, call: Call) -> Asked:
 
 def _reaching(base: str, vendor: "Vendor", environment: Mapping[str, str]) -> Mapping[str, str]:
     """The environment with another address of the model's API, for a vendor that reads one from it."""
-    if not vendor.api_base:
+    if not vendor.surroundings.api_base:
         tell(f"{vendor.name}: --api-base is not passed on; set the address in its own configuration\n")
         return environment
     if not base.startswith(("http://", "https://")):
         raise FrontendError(f"--api-base is {base[:80]!r}, it must be an http or https address")
-    return {**environment, vendor.api_base: base}
+    return {**environment, vendor.surroundings.api_base: base}
 
 
 def _first_line(start: Start) -> tuple[bytes, bool]:

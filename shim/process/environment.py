@@ -27,7 +27,7 @@ def child_environment(vendor: Vendor, settings: VendorSettings, environment: Map
             continue
         if not vendor.passthrough and (name == "CLAUDECODE" or name.startswith(_CLAUDE)):
             continue
-        if name.startswith("ANTHROPIC_") and not (vendor.passthrough or name in vendor.keys):
+        if name.startswith("ANTHROPIC_") and not (vendor.passthrough or name in vendor.surroundings.keys):
             continue
         child[name] = value
     child[DEPTH] = str(depth(environment) + 1)

@@ -109,7 +109,7 @@ def found_on_path(vendors: Mapping[str, Vendor], environment: Mapping[str, str],
     """Vendor → program, for those whose program is on PATH (for hints)."""
     found = {}
     for name, vendor in vendors.items():
-        if vendor.unreleased:
+        if vendor.program.unreleased:
             continue  # a program of this name is another one
         path = next((path for program in vendor.programs for path in candidates(program, environment, cwd)), None)
         if path:
@@ -121,7 +121,7 @@ def unheard(vendor: Vendor, launcher: Sequence[str]) -> str:
     """Why a vendor's program may not obey a file of ours: it may not see the file, or other files go before it."""
     if launcher:
         return "behind a launcher it may not see it"
-    folder = vendor.overruled_by.get(sys.platform)
+    folder = vendor.surroundings.overruled_by.get(sys.platform)
     try:
         overruled = folder is not None and any(name.endswith(".toml") for name in os.listdir(folder))
     except OSError:

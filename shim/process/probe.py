@@ -166,7 +166,7 @@ def open_probe(
 
 def known_version(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> str | None:
     """The version of that program, if an answer is remembered. Nothing is started, and no error is raised."""
-    if vendor.bundled and (vendor.plays or not environment.get("SHIM_BIN")):
+    if vendor.program.bundled and (vendor.program.plays or not environment.get("SHIM_BIN")):
         return None
     try:
         return open_probe(vendor, settings, environment, cwd).known_version(vendor.version)

@@ -101,7 +101,7 @@ class Takes:
             place = printable(first.takes[0].path) if first.takes else "the recording"
             raise FrontendError(f"{place} was recorded with the unknown vendor {shown!r}") from None
         self._verbatim = vendor.passthrough and not flat
-        self._report = vendor.report.file if vendor.report is not None else ""
+        self._report = vendor.surroundings.report.file if vendor.surroundings.report is not None else ""
         return vendor
 
     def launch(self, request: Request) -> Launch:

@@ -76,17 +76,14 @@ def find_recorded(
     recorded = find(name, flat=flat)
     return recorded._replace(
         name="replay",
-        plays=recorded.name,
         programs=(),
-        bundled="shim.recording.replay",
         launch=launch,
-        place=place,
         speaks=recorded.speaks if listens else "",
         modes=dict.fromkeys((*MODES, *recorded.modes), ()),
         unattended=False,
-        resumes=True,
-        probe=None,
-        variants=(),
-        keys=(),
-        home=None,
+        abilities=recorded.abilities._replace(resumes=True),
+        program=recorded.program._replace(
+            bundled="shim.recording.replay", variants=(), probe=None, plays=recorded.name, place=place
+        ),
+        surroundings=recorded.surroundings._replace(keys=(), home=None),
     )

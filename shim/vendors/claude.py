@@ -2,7 +2,7 @@
 
 from shim.core.claude.argv.parse import FLAGS
 from shim.core.reading.typed import Any
-from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.vendor.vendor import Abilities, Launch, Request, Surroundings, Vendor, as_stdin
 from shim.core.vendor.versions import VersionProbe
 
 # Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on stdin.
@@ -51,13 +51,9 @@ VENDOR = Vendor(
     translates="shim.vendors.claude_stream:ClaudeTranslator",
     launch=launch,
     modes=dict.fromkeys(_ANY, ()),
-    limits_tools=True,
-    limits_turns=True,
-    streams=True,
-    resumes=True,
     passthrough=True,
-    structures=True,
-    api_base="ANTHROPIC_BASE_URL",
+    abilities=Abilities(limits_tools=True, limits_turns=True, streams=True, resumes=True, structures=True),
+    surroundings=Surroundings(api_base="ANTHROPIC_BASE_URL"),
     login="run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY",
 )
 
@@ -76,5 +72,5 @@ FLAT = VENDOR._replace(
     translates="shim.vendors.claude_flat_stream:FlatClaudeTranslator",
     launch=flat_launch,
     speaks="shim.vendors.claude_speech:ClaudeSpeech",
-    retracts=True,
+    abilities=VENDOR.abilities._replace(retracts=True),
 )

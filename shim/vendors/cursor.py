@@ -4,7 +4,7 @@ It was not run here, because it needs its own servers. `cursor_stream` translate
 """
 
 from shim.core.errors import FrontendError
-from shim.core.vendor.vendor import Launch, Request, Vendor, as_argument, as_stdin
+from shim.core.vendor.vendor import Abilities, Launch, Request, Surroundings, Vendor, as_argument, as_stdin
 from shim.core.vendor.versions import VersionProbe
 from shim.vendors.cursor_tools import LISTED, TOOLS
 
@@ -47,9 +47,8 @@ VENDOR = Vendor(
     },
     tools=TOOLS,
     listed=LISTED,
-    streams=True,
-    resumes=True,
-    gate="Workspace Trust",
+    abilities=Abilities(streams=True, resumes=True),
+    surroundings=Surroundings(gate="Workspace Trust"),
     timeouts={"idle_timeout": IDLE_SECONDS},
     login="run `agent login`, or set CURSOR_API_KEY",
 )

@@ -3,7 +3,7 @@
 `shim.commands.demo_child` is that child, `demo_stream` translates its lines.
 """
 
-from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.vendor.vendor import Abilities, Launch, ProgramFacts, Request, Vendor, as_stdin
 
 
 def launch(request: Request) -> Launch:
@@ -15,11 +15,10 @@ def launch(request: Request) -> Launch:
 VENDOR = Vendor(
     name="demo",
     programs=(),
-    bundled="shim.commands.demo_child",
+    program=ProgramFacts(bundled="shim.commands.demo_child"),
     translates="shim.vendors.demo_stream:DemoTranslator",
     launch=launch,
     modes=dict.fromkeys(("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()),
     listed=("Read", "Edit", "Bash"),
-    streams=True,
-    resumes=True,
+    abilities=Abilities(streams=True, resumes=True),
 )

@@ -1,7 +1,7 @@
 """pi: `pi --mode json`, the prompt on stdin. Measured: 0.73.1, 0.87.1, 1.5.2 (`pi_stream` translates its lines)."""
 
 from shim.core.vendor.tools import Tool, edits, milliseconds
-from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.vendor.vendor import Abilities, ExitRules, Launch, Request, SessionFacts, Vendor, as_stdin
 from shim.core.vendor.versions import VersionProbe
 
 # Its tools in Claude's words (pi page, section 6).
@@ -92,12 +92,8 @@ VENDOR = Vendor(
     listed=("Read", "Bash", "Edit", "MultiEdit", "Write"),
     chooses=available,
     unattended=True,
-    limits_tools=True,
-    streams=True,
-    resumes=True,
-    saves_late=True,
-    retracts=True,
-    interrupt="SIGTERM",
-    prices=True,
+    abilities=Abilities(limits_tools=True, streams=True, resumes=True, retracts=True, prices=True),
+    sessions=SessionFacts(saves_late=True),
+    exit=ExitRules(interrupt="SIGTERM"),
     login="start `pi` once and use its /login, or set the API key of the model's provider",
 )

@@ -3,7 +3,7 @@
 Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_speech` is what it is told.
 """
 
-from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
+from shim.core.vendor.vendor import Abilities, Launch, Request, Surroundings, Vendor, as_stdin
 from shim.core.vendor.versions import VersionProbe
 from shim.vendors.qwen_tools import TOOLS
 
@@ -74,14 +74,11 @@ VENDOR = Vendor(
         "bypassPermissions": ("--approval-mode", "yolo"),
     },
     tools=TOOLS,
-    limits_tools=True,
-    limits_turns=True,
-    streams=True,
-    resumes=True,
-    retracts=True,
-    structures=True,
+    abilities=Abilities(
+        limits_tools=True, limits_turns=True, streams=True, resumes=True, retracts=True, structures=True
+    ),
     timeouts={"first_byte_timeout": SILENT_SECONDS, "idle_timeout": SILENT_SECONDS},
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.vendors.qwen_speech:QwenSpeech",
-    api_base="OPENAI_BASE_URL",
+    surroundings=Surroundings(api_base="OPENAI_BASE_URL"),
 )

@@ -6,7 +6,7 @@ a line on stdin. Documents only (qwen-rfc page): every fixture is handmade from 
 
 from shim.core.errors import FrontendError
 from shim.core.reading.json_text import dump
-from shim.core.vendor.vendor import Launch, Request, Vendor
+from shim.core.vendor.vendor import Abilities, Launch, ProgramFacts, Request, SessionFacts, Vendor
 from shim.vendors.qwen_rfc_speech import NEW_SESSION, user_message
 from shim.vendors.qwen_rfc_tools import TOOLS
 
@@ -42,11 +42,10 @@ VENDOR = Vendor(
         "bypassPermissions": ("--approval-mode", "yolo"),
     },
     tools=TOOLS,
-    streams=True,
-    resumes=True,
+    abilities=Abilities(streams=True, resumes=True),
     timeouts={"heartbeat_timeout": HEARTBEAT_SECONDS},
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.vendors.qwen_rfc_speech:RfcSpeech",
-    prefixes=True,
-    unreleased="no released program speaks it; translated as its RFC says (2025-10)",
+    sessions=SessionFacts(prefixes=True),
+    program=ProgramFacts(unreleased="no released program speaks it; translated as its RFC says (2025-10)"),
 )

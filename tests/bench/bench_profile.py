@@ -39,7 +39,9 @@ def seconds(vendor: Vendor, streams: list[bytes], partial: bool) -> tuple[float,
     began, said = time.process_time(), b""
     for data in streams:
         pen = ClaudePen(STABLE_IDENTITY, partial=partial)
-        terms = Terms(vendor=vendor.name, fresh_id=STABLE_SESSION, tools=vendor.listed, retracts=vendor.retracts)
+        terms = Terms(
+            vendor=vendor.name, fresh_id=STABLE_SESSION, tools=vendor.listed, retracts=vendor.abilities.retracts
+        )
         translation = Translation(vendor.translator, terms, pen)
         said = translation.feed(data) + translation.close(Exit(code=0))
     return time.process_time() - began, said
@@ -57,7 +59,7 @@ def streams_of(name: str) -> list[bytes]:
 
 def throughput(name: str, pairs: int, partial: bool) -> str:
     """How much longer the rules take: the median of pairs."""
-    by_hand, rules = BY_HAND[name][0]._replace(retracts=find(name).retracts), find(name)
+    by_hand, rules = BY_HAND[name][0]._replace(abilities=find(name).abilities), find(name)
     streams = streams_of(name)
     lines = sum(data.count(b"\n") for data in streams)
     for data in streams:

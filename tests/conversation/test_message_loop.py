@@ -21,6 +21,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.message_loop import MessageLoop
 from shim.core.claude.messages import Message
 from shim.core.vendor.pump import Pump
+from shim.core.vendor.vendor import ExitRules
 from shim.process import child as children
 from shim.process.spawn import Started, spawn
 from shim.state.config import TIMEOUTS
@@ -71,7 +72,7 @@ class Launched:
 
     echo = False
     retries = False
-    vendor = SimpleNamespace(interrupt="SIGINT")
+    vendor = SimpleNamespace(exit=ExitRules())
 
     def __init__(self, translation, end_grace):
         self._translation = translation

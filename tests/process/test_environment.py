@@ -2,6 +2,7 @@
 
 import pytest
 
+from shim.core.vendor.vendor import Surroundings
 from shim.process.environment import DEPTH_LIMIT, child_environment, depth
 from shim.state.config import VendorSettings
 from shim.vendors import VENDORS, find
@@ -37,7 +38,7 @@ def test_a_real_claude_sees_all_but_ours():
 
 
 def test_a_key_that_a_vendor_lists_is_handed_over():
-    vendor = find("pi")._replace(keys=("ANTHROPIC_API_KEY",))
+    vendor = find("pi")._replace(surroundings=Surroundings(keys=("ANTHROPIC_API_KEY",)))
     child = child_environment(vendor, VendorSettings(), OURS)
     assert child["ANTHROPIC_API_KEY"] == "a" and "ANTHROPIC_MODEL" not in child
 

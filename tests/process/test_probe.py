@@ -123,9 +123,9 @@ def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capf
 )
 def test_acais_dialect_is_read_out_of_its_help(probe, said, variant):
     vendor = find("acai")
-    assert vendor.probe is not None
-    assert vendor.probe(probe(f"printf '%s' '{said}'\n").text()) == variant
-    assert variant in vendor.variants
+    assert vendor.program.probe is not None
+    assert vendor.program.probe(probe(f"printf '%s' '{said}'\n").text()) == variant
+    assert variant in vendor.program.variants
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------

@@ -367,7 +367,7 @@ def test_a_reply_that_comes_again_is_not_said_twice():
     profile = SAY + END + '[[event]]\nmatch = { type = "cut" }\nemit = "retract"\n'
     events = [{"type": "say", "words": "Hello"}, {"type": "cut"}, {"type": "say", "words": "Hello"}]
     assert said(profile, *events, DONE) == ["init", "text:Hello", "end:success Hello"]
-    assert profiled(profile).retracts
+    assert profiled(profile).abilities.retracts
 
 
 # -- adapters --------------------------------------------------------------------------------------------------------

@@ -306,15 +306,15 @@ def test_what_is_no_json_is_not_remembered(text):
 def test_what_was_parsed_is_remembered_until_the_file_changes(inside):
     path = write(inside)
     learn(os.environ)
-    assert find("parrot").interrupt == "SIGINT"
+    assert find("parrot").exit.interrupt == "SIGINT"
     (kept,) = (inside.state / "profiles").iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
     remembered = json.loads(kept.read_bytes())
     remembered["table"]["launch"]["interrupt"] = {"signal": "SIGTERM"}
     kept.write_text(json.dumps(remembered))
-    assert find("parrot").interrupt == "SIGTERM", "it is read from there"
+    assert find("parrot").exit.interrupt == "SIGTERM", "it is read from there"
     path.write_text(PARROT + "# another size\n")
-    assert find("parrot").interrupt == "SIGINT"
+    assert find("parrot").exit.interrupt == "SIGINT"
 
 
 @pytest.mark.parametrize("wrong", ["nan", "inf", "2026-11-22", "2026-11-22T10:00:00Z", "99999999999999999999"])

@@ -33,7 +33,7 @@ def profiled(text: str, adapter: type | None = None) -> Vendor:
 def translation_of(vendor: Vendor, *, partial: bool = False, previous: Translation | None = None) -> Translation:
     """A child of a vendor; `previous` is the one before it in the same conversation."""
     pen = open_pen("claude", STABLE_IDENTITY, partial=partial) if previous is None else previous.pen
-    terms = Terms(vendor=vendor.name, fresh_id=STABLE_SESSION, tools=vendor.listed, clean_exits=vendor.clean_exits)
+    terms = Terms(vendor=vendor.name, fresh_id=STABLE_SESSION, tools=vendor.listed, clean_exits=vendor.exit.clean_exits)
     return Translation(vendor.translator, terms, pen, previous and previous.turn)
 
 

@@ -281,7 +281,7 @@ def vendor_floods() -> Iterator[tuple[str, str]]:
 def opened(vendor: str, *, partial: bool = False) -> Translation:
     """A translation with the smallest lines, in the middle of a turn."""
     pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES)
-    agreed = terms.Terms(vendor=vendor, fresh_id=STABLE_SESSION, retracts=find(vendor).retracts)
+    agreed = terms.Terms(vendor=vendor, fresh_id=STABLE_SESSION, retracts=find(vendor).abilities.retracts)
     return Translation(find(vendor).translator, agreed, pen)
 
 

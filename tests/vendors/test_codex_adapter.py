@@ -343,4 +343,5 @@ def test_the_parts_of_a_diff(diff, expected):
 def test_a_replay_reads_no_record():
     """What is played runs nothing: the person's own codex has no part in it."""
 
-    assert find_recorded("codex", find("demo").launch, lambda: "", listens=True, flat=False).home is None
+    recorded = find_recorded("codex", find("demo").launch, lambda: "", listens=True, flat=False)
+    assert recorded.surroundings.home is None

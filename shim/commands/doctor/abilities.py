@@ -24,19 +24,19 @@ def abilities(vendor: Vendor) -> dict[str, str]:
     prompt asks for JSON, and the answer is checked.
     """
     return {
-        "partial messages": YES if vendor.streams else HELPED,
-        "resume": YES if vendor.resumes else NO,
-        "fork": YES if vendor.resumes and _forks(vendor) else NO,
+        "partial messages": YES if vendor.abilities.streams else HELPED,
+        "resume": YES if vendor.abilities.resumes else NO,
+        "fork": YES if vendor.abilities.resumes and _forks(vendor) else NO,
         "interrupt": YES,
         "permission requests": YES if vendor.speaks or vendor.passthrough else NO,
-        "tool limits": YES if vendor.limits_tools else HELPED,
-        "turn limit": YES if vendor.limits_turns else HELPED,
+        "tool limits": YES if vendor.abilities.limits_tools else HELPED,
+        "turn limit": YES if vendor.abilities.limits_turns else HELPED,
         "model": _passed(vendor, model="name"),
         "directories": _passed(vendor, add_dirs=("/elsewhere",)),
         "system prompt": _system_prompt(vendor),
         "MCP servers": _passed(vendor, mcp_config=(_MCP,)),
-        "JSON schema": YES if vendor.structures else HELPED,
-        "budget": YES if vendor.prices or vendor.passthrough else NO,
+        "JSON schema": YES if vendor.abilities.structures else HELPED,
+        "budget": YES if vendor.abilities.prices or vendor.passthrough else NO,
     }
 
 

@@ -40,9 +40,9 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
     can, emulated, cannot       names of abilities
     modes, refused              permission modes
     """
-    program = "bundled" if vendor.bundled else None
+    program = "bundled" if vendor.program.bundled else None
     version = None
-    if program is None and not vendor.unreleased:
+    if program is None and not vendor.program.unreleased:
         try:
             probe = open_probe(vendor, own, environment, cwd)
             program, version = probe.program, probe.version(vendor.version)
@@ -60,7 +60,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
         "modes": list(vendor.modes),
         "refused": [mode for mode in MODES if mode not in vendor.modes],
         "unattended": vendor.unattended,
-        "note": vendor.unreleased,
+        "note": vendor.program.unreleased,
     }
 
 

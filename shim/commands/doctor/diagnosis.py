@@ -110,11 +110,11 @@ def _look_at(
     seconds: float | None,
 ) -> VendorReport:
     """The report of one vendor. `wanted`: a failure is a problem."""
-    program, version, findings = "bundled" if vendor.bundled else None, None, list[Finding]()
+    program, version, findings = "bundled" if vendor.program.bundled else None, None, list[Finding]()
     level = PROBLEM if wanted else WARNING
-    if vendor.unreleased:
-        findings.append(Finding(WARNING if wanted else NOTE, vendor.unreleased))
-    if program is None and (wanted or own.bin or not vendor.unreleased):
+    if vendor.program.unreleased:
+        findings.append(Finding(WARNING if wanted else NOTE, vendor.program.unreleased))
+    if program is None and (wanted or own.bin or not vendor.program.unreleased):
         try:
             probe = open_probe(vendor, own, environment, cwd, seconds)
         except ShimError as error:
@@ -192,8 +192,8 @@ def _settings_of(vendor: Vendor, own: VendorSettings, level: str) -> list[Findin
     if own.driver is not None and own.driver not in DRIVERS:
         allowed = f"it must be one of {', '.join(DRIVERS)}"
         found.append(Finding(level, f"vendors.{vendor.name}.driver is {own.driver!r}", allowed))
-    if vendor.variants and own.variant not in ("auto", *vendor.variants):
-        allowed = f"it must be one of {', '.join(('auto', *vendor.variants))}"
+    if vendor.program.variants and own.variant not in ("auto", *vendor.program.variants):
+        allowed = f"it must be one of {', '.join(('auto', *vendor.program.variants))}"
         found.append(Finding(level, f"vendors.{vendor.name}.variant is {own.variant!r}", allowed))
     return found
 
@@ -213,7 +213,7 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
             text = f"every folder is trusted: `trust = true` adds {opened}"
             found.append(Finding(NOTE, text, f"to close the gate again, remove `trust` under [vendors.{name}]"))
         else:
-            says = f"; in other folders it says “{vendor.gate}”" if vendor.gate else ""
+            says = f"; in other folders it says “{vendor.surroundings.gate}”" if vendor.surroundings.gate else ""
             text = f"it decides by itself which folders it trusts{says}"
             fix = f"`trust = true` under [vendors.{name}] adds {opened} and trusts every folder"
             found.append(Finding(OK, text, fix))

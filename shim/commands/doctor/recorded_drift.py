@@ -128,7 +128,7 @@ class Drifts:
         if name not in self._vendors:
             try:
                 vendor = find(name)
-                passes = vendor.passthrough or vendor.bundled
+                passes = vendor.passthrough or vendor.program.bundled
                 self._vendors[name] = None if passes else (self._known.get(name), words_of(name, vendor.translator))
             except ShimError:
                 self._vendors[name] = None

@@ -151,8 +151,8 @@ class Checker:
             fresh_id=SESSION,
             tools=vendor.listed,
             unattended=vendor.unattended,
-            retracts=vendor.retracts,
-            clean_exits=vendor.clean_exits,
+            retracts=vendor.abilities.retracts,
+            clean_exits=vendor.exit.clean_exits,
         )
         pen = ClaudePen(IDENTITY, terminator=TERMINATORS["none"])
         self._translation = Translation(watched(vendor.translator, self._verb), terms, pen, inbound=INBOUND_BYTES)

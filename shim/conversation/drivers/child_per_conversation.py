@@ -109,7 +109,7 @@ class ChildPerConversation(ChildDriver):
         if self._stage is Stage.SETTLED:
             await self._say_end(*pump.finish())
         else:  # ended by us, in the middle of the vendor's turn
-            await child.stop(self.launcher.vendor.interrupt)
+            await child.stop(self.launcher.vendor.exit.interrupt)
             await self._forget(child)
         return True
 

@@ -98,7 +98,7 @@ class ChildPerTurn(ChildDriver):
             return
         self._interrupted = True
         self.pump.interrupt()
-        await self._child.stop(self.launcher.vendor.interrupt)
+        await self._child.stop(self.launcher.vendor.exit.interrupt)
 
     async def decide(self, permission: Permission, decision: Decision) -> None:
         """Such a child cannot ask."""
@@ -108,5 +108,5 @@ class ChildPerTurn(ChildDriver):
 
     async def stop(self) -> None:
         if self._child is not None:
-            await self._child.stop(self.launcher.vendor.interrupt)
+            await self._child.stop(self.launcher.vendor.exit.interrupt)
             self._child.close()

@@ -208,7 +208,7 @@ class ChildDriver:
 
     async def _break_off(self, child: Child) -> None:
         """The vendor's own way of interrupting its turn, and then the end of its group."""
-        await child.stop(self.launcher.vendor.interrupt)
+        await child.stop(self.launcher.vendor.exit.interrupt)
 
     async def _rested(self, pump: Pump) -> bool:
         """A deadline has passed; whether the turn is over with that."""
@@ -250,7 +250,7 @@ class ChildDriver:
         """Say the result at once, then end the child; `_pump` returns when the child has gone."""
         if self.pump is not None and self._child is not None:
             await self.give(*self.pump.forbid(call, reason))
-            await self._child.stop(self.launcher.vendor.interrupt)
+            await self._child.stop(self.launcher.vendor.exit.interrupt)
 
     def give_up(self, reason: str, cause: Cause) -> None:
         """End the turn that runs, and its child, because of `reason`."""
@@ -267,14 +267,14 @@ class ChildDriver:
     async def _ended(self, child: Child) -> Exit | None:
         """Make sure that the child is gone; how it ended, None when that was our doing."""
         if self._stage is Stage.FINISHED:
-            await child.stop(self.launcher.vendor.interrupt)
+            await child.stop(self.launcher.vendor.exit.interrupt)
             return None
         deadlines = self._deadlines
         deadline = min(deadlines.end, deadlines.grace, anyio.current_time() + self.launcher.end_grace)
         with anyio.CancelScope(deadline=deadline):
             await child.ended()
         if child.exit is None:
-            await child.stop("SIGTERM" if self._interrupted else self.launcher.vendor.interrupt)
+            await child.stop("SIGTERM" if self._interrupted else self.launcher.vendor.exit.interrupt)
             return None
         return None if self._interrupted or self._stalled else child.exit
 

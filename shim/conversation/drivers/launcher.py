@@ -39,8 +39,8 @@ class Program:
         setup = self._setup
         if not self._found:
             self.launcher = find_launcher(setup.own.launcher, setup.environment, setup.cwd)
-            if setup.vendor.bundled and (setup.vendor.plays or not setup.environment.get("SHIM_BIN")):
-                self._found = [sys.executable, "-I", "-m", setup.vendor.bundled]
+            if setup.vendor.program.bundled and (setup.vendor.program.plays or not setup.environment.get("SHIM_BIN")):
+                self._found = [sys.executable, "-I", "-m", setup.vendor.program.bundled]
             else:
                 self._found = [find_program(setup.vendor, setup.own, setup.environment, setup.cwd)]
 
@@ -54,11 +54,11 @@ class Program:
         vendor, probe = self._setup.vendor, cache(self._probe)
         if self._variant is None:
             self._variant = self._setup.own.variant
-            if vendor.variants and self._variant not in ("auto", *vendor.variants):
-                allowed = ", ".join(("auto", *vendor.variants))
+            if vendor.program.variants and self._variant not in ("auto", *vendor.program.variants):
+                allowed = ", ".join(("auto", *vendor.program.variants))
                 raise FrontendError(f"vendors.{vendor.name}.variant is {self._variant!r}, it must be one of {allowed}")
-            if vendor.probe is not None and self._variant == "auto":
-                self._variant = vendor.probe(probe().text())
+            if vendor.program.probe is not None and self._variant == "auto":
+                self._variant = vendor.program.probe(probe().text())
         return request._replace(variant=self._variant, knows=lambda flag: probe().knows(flag))
 
     def _probe(self) -> "Probe":
@@ -142,7 +142,7 @@ class Launcher:
         System prompts stand before the first one for a child that has no other place for them; a command stays one.
         """
         standing = self.standing
-        if self.vendor.prefixes and standing.listens and not standing.prefixed and not prompt.startswith("/"):
+        if self.vendor.sessions.prefixes and standing.listens and not standing.prefixed and not prompt.startswith("/"):
             standing.prefixed = True
             prompt = self._request(prompt).with_system_prompt()
         return self._schema.asked(prompt, listens=standing.listens)
@@ -156,7 +156,7 @@ class Launcher:
         if self.setup.dialect.asks_by_line and self.facts.prompts:
             self.vendor.wait_for_answers()
         self.find()
-        if standing.answered and not (standing.resume and self.vendor.resumes):
+        if standing.answered and not (standing.resume and self.vendor.abilities.resumes):
             raise FrontendError(
                 f"{self.vendor.name} keeps no session, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
@@ -187,7 +187,7 @@ class Launcher:
             from shim.core.secrets.redactor import RedactedTail
 
             tail = RedactedTail()
-        return Started(process, launch.stdin, tail, track, launch.files, vendor.grace)
+        return Started(process, launch.stdin, tail, track, launch.files, vendor.exit.grace)
 
     def _request(self, prompt: str) -> Request:
         facts, standing, invocation = self.facts, self.standing, self.setup.invocation
@@ -212,9 +212,11 @@ class Launcher:
 
     def _report_folder(self) -> str | None:
         """Where the child may write about its run: not where it may be on another machine."""
-        if self.vendor.report is None or self._program.launcher:
+        if self.vendor.surroundings.report is None or self._program.launcher:
             return None
         from shim.process.usage_file import ReportFile
 
-        self.report = ReportFile(self.vendor.report, self.setup.environment, self.facts.rules.session_id, self.recorder)
+        self.report = ReportFile(
+            self.vendor.surroundings.report, self.setup.environment, self.facts.rules.session_id, self.recorder
+        )
         return self.report.folder

@@ -88,12 +88,12 @@ class Standing:
         An id is given once: what began under it may be there, though the vendor never said so.
         """
         invocation = invocation.with_flags(fork_session=self.forks)
-        told = self.listens or vendor.given_id  # its id is ours then: one less to tell apart
+        told = self.listens or vendor.sessions.given_id  # its id is ours then: one less to tell apart
         if self.started:
             invocation = invocation.with_flags(session_id=None)
         elif told and not (self.resume or invocation.session.session_id or self.forks):
             invocation = invocation.with_flags(session_id=fresh)
-        if vendor.given_id:
+        if vendor.sessions.given_id:
             self.given = invocation.session.session_id or (self.given if self.resume else None)
         return invocation
 
@@ -115,14 +115,14 @@ class AnswerSchema:
         talks = (
             invocation.streams.input_format == "stream-json" or invocation.permissions.permission_prompt_tool == "stdio"
         )
-        if self._vendor.structures and not (talks and self._vendor.speaks):
+        if self._vendor.abilities.structures and not (talks and self._vendor.speaks):
             structured.parsed(self._schema)
         else:
             self._reader = structured.reader(self._schema)
 
     def reader(self, *, listens: bool) -> "Callable[[str], Structured] | None":
         """What reads the answer; None where the vendor keeps to the schema, as no vendor does in a conversation."""
-        return self._reader if listens or not self._vendor.structures else None
+        return self._reader if listens or not self._vendor.abilities.structures else None
 
     def asked(self, prompt: str, *, listens: bool) -> str:
         """The prompt, with the request for JSON behind it where the answer is read here."""

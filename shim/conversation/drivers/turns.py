@@ -72,20 +72,20 @@ class Turns:
             vendor.translator, self.terms(), self._pen, before, inbound=inbound, aside=aside_for(inbound)
         )
         known = {} if previous is None else {"known": previous.known}
-        return self.make_pump(translation, saves_late=vendor.saves_late, **known)
+        return self.make_pump(translation, saves_late=vendor.sessions.saves_late, **known)
 
     def terms(self) -> Terms:
         """What is agreed for the turn that begins now."""
         setup, facts, standing = self._setup, self._facts, self._standing
         vendor, invocation, began = setup.vendor, setup.invocation, time.monotonic()
         request = Request(invocation, "", vendor.modes.get(facts.mode, ()), facts.mode, removed=setup.removed())
-        counts = vendor.limits_turns and not standing.listens
+        counts = vendor.abilities.limits_turns and not standing.listens
         return Terms(
             vendor=vendor.shown,
-            replays=bool(vendor.plays),
+            replays=bool(vendor.program.plays),
             fresh_id=facts.rules.session_id,
             session_id=self._session_id(),
-            model=facts.model if vendor.takes_model else None,
+            model=facts.model if vendor.abilities.takes_model else None,
             cwd=setup.cwd,
             tools=vendor.available(request),
             mode=facts.mode,
@@ -96,17 +96,17 @@ class Turns:
             redact=setup.settings.redaction() == "all",
             questions=(lambda: facts.prompts) if setup.dialect.asks_by_line else None,
             policy=setup.policy() or None,
-            retracts=vendor.retracts or self.retries,
+            retracts=vendor.abilities.retracts or self.retries,
             retries=self.retries,
             worded=vendor.passthrough,
-            gate=vendor.gate,
+            gate=vendor.surroundings.gate,
             login=vendor.login,
             read=self._schema.reader(listens=standing.listens),
             home=home_of(vendor, self._environment),
             keep=self._keep,
             thread=NO_THREAD if standing.known is None else standing.known.thread,
             old_reader=old_sdk(setup.environment),
-            clean_exits=vendor.clean_exits,
+            clean_exits=vendor.exit.clean_exits,
             tried=standing.tried,
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
@@ -139,12 +139,12 @@ class Turns:
             self._tell_redacted(pump)
             self.note_account(pump)
         self._facts.known_model, self._facts.cost = turn.model, conversation.cost
-        place = vendor.place() if vendor.place is not None else None
+        place = vendor.program.place() if vendor.program.place is not None else None
         own = place or conversation.vendor_session or (standing.given if turn.began else None)
         keeps_itself = vendor.passthrough and not setup.flat
         if (keeps_itself and not place) or conversation.session_id is None or own is None:
             return
-        if not place and vendor.saves_late and not standing.resume and not turn.usage:
+        if not place and vendor.sessions.saves_late and not standing.resume and not turn.usage:
             own = ""  # the first reply was cut: there is nothing to resume, but the id is the frontend's
         standing.resume, standing.forks = own or None, False
         if setup.invocation.session.no_session_persistence:

@@ -72,7 +72,7 @@ class VendorList:
         self.interactive(vendor)
         own = self._settings.of(vendor.name)
         find_launcher(own.launcher, self._environment, self._cwd)
-        if not vendor.bundled:
+        if not vendor.program.bundled:
             find_program(vendor, own, self.environment(vendor.name), self._cwd)
 
     def interactive(self, vendor: Vendor) -> None:

@@ -119,6 +119,92 @@ class Speech(Protocol):
         """The answer to its question. ValueError, with words for the model, when it would not do what was changed."""
 
 
+class Abilities(NamedTuple):
+    """What a vendor can do. What it cannot is done for it, or has no effect.
+
+    streams       it can print fragments
+    resumes       it can resume a session
+    takes_model   its command line names a model; otherwise the one that a frontend asks for is not what answers
+    limits_tools  its own flags keep tools from it; otherwise a forbidden call stops the turn
+    limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
+    structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is read
+    prices        it says what a reply cost, so `--max-budget-usd` can be kept
+    retracts      it may say a reply again that was cut
+    """
+
+    streams: bool = False
+    resumes: bool = False
+    takes_model: bool = True
+    limits_tools: bool = False
+    limits_turns: bool = False
+    structures: bool = False
+    prices: bool = False
+    retracts: bool = False
+
+
+class SessionFacts(NamedTuple):
+    """What is peculiar to a vendor's sessions.
+
+    saves_late  a session can only go on once a reply was complete
+    given_id    a new session has our id, because the vendor tells its own too late for a turn that is cut
+    prefixes    a child that stays is told system prompts before the first message, and nowhere else
+    """
+
+    saves_late: bool = False
+    given_id: bool = False
+    prefixes: bool = False
+
+
+class ExitRules(NamedTuple):
+    """How a vendor's turn is stopped, and how its process ends.
+
+    interrupt    the signal that stops its turn
+    grace        the seconds that it gets for that; 0 is as long as any vendor
+    clean_exits  exit codes that do not contradict its own "done"
+    """
+
+    interrupt: str = "SIGINT"
+    grace: float = 0.0
+    clean_exits: frozenset[int] = frozenset({0})
+
+
+class ProgramFacts(NamedTuple):
+    """What is peculiar to a vendor's program.
+
+    bundled     the module of ours that is its program
+    variants    names of its dialects; `probe` picks one from the program's `--help`
+    unreleased  what a person should know of a vendor that no released program is
+    plays       the vendor that it stands for, where it plays recordings
+    place       where it is in them, which is its own id of the session then
+    """
+
+    bundled: str = ""
+    variants: tuple[str, ...] = ()
+    probe: Callable[[str], str] | None = None
+    unreleased: str = ""
+    plays: str = ""
+    place: Callable[[], str] | None = None
+
+
+class Surroundings(NamedTuple):
+    """The variables, files and folders that matter to a vendor's program.
+
+    keys          the ANTHROPIC_* variables that it may see
+    api_base      the variable in which it reads another address of its model's API
+    home          its folder of records: the variable that names it, and where in the person's home it is without
+    report        what it writes about its run into a folder of ours
+    overruled_by  system → the folder whose `.toml` files, where there are any, go before a file of ours
+    gate          what its stderr says when its trust gate is closed; `trust = true` opens it
+    """
+
+    keys: tuple[str, ...] = ()
+    api_base: str = ""
+    home: tuple[str, str] | None = None
+    report: Report | None = None
+    overruled_by: Mapping[str, str] = MappingProxyType({})
+    gate: str = ""
+
+
 class Vendor(NamedTuple):
     """A vendor.
 
@@ -127,38 +213,14 @@ class Vendor(NamedTuple):
     modes         Claude's permission mode → the vendor's arguments for it; a mode that is missing is refused
     tools         its tools in Claude's words
     listed        Claude's names of what it can run, where its own stream does not say
+    chooses       which tools a request leaves it, where that is more than `listed`
     unattended    it runs its tools and never asks
-    limits_tools  its own flags keep tools from it; otherwise a forbidden call stops the turn
-    limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
-    takes_model   its command line names a model; otherwise the one that a frontend asks for is not what answers
-    streams       it can print fragments
-    resumes       it can resume a session
-    saves_late    a session of it can only go on once a reply was complete
-    given_id      a new session has our id, because it tells its own too late for a turn that is cut
-    retracts      it may say a reply again that was cut
-    interrupt     the signal that stops its turn, `grace` the seconds that it gets for that (0: as long as any)
-    clean_exits   exit codes that do not contradict its own "done"
-    variants      names of its dialects; `probe` picks one from the program's `--help`
     passthrough   its stream is Claude's already
-    bundled       the module of ours that is its program
-    keys          the ANTHROPIC_* variables that it may see
-    gate          what its stderr says when its trust gate is closed; `trust = true` opens it
     speaks        who tells a child that stays for the conversation what is asked of it: as `translates`; "": a child
                   a turn
-    structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is read
-    prices        it says what a reply cost, so `--max-budget-usd` can be kept
     login         how a person logs in with it, said when the vendor is not logged in
-    api_base      the variable in which it reads another address of its model's API
-    overruled_by  system → the folder whose `.toml` files, where there are any, go before a file of ours
-    home          its folder of records: the variable that names it, and where in the person's home it is without
-    report        what it writes about its run into a folder of ours
     timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
-    prefixes      a child of it that stays is told system prompts before the first message, and nowhere else
-    unreleased    what a person should know of a vendor that no released program is
-    chooses       which tools a request leaves it, where that is more than `listed`
     version       how its program is asked for its version, and which ones were tried
-    plays         the vendor that it stands for, where it plays recordings
-    place         where it is in them, which is its own id of the session then
     """
 
     name: str
@@ -168,39 +230,18 @@ class Vendor(NamedTuple):
     modes: Mapping[str, tuple[str, ...]]
     tools: Tools = MappingProxyType({})
     listed: tuple[str, ...] = ()
-    unattended: bool = False
-    limits_tools: bool = False
-    limits_turns: bool = False
-    takes_model: bool = True
-    streams: bool = False
-    resumes: bool = False
-    saves_late: bool = False
-    given_id: bool = False
-    retracts: bool = False
-    interrupt: str = "SIGINT"
-    grace: float = 0.0
-    clean_exits: frozenset[int] = frozenset({0})
-    variants: tuple[str, ...] = ()
-    probe: Callable[[str], str] | None = None
-    passthrough: bool = False
-    bundled: str = ""
-    keys: tuple[str, ...] = ()
-    gate: str = ""
-    structures: bool = False
-    prices: bool = False
-    login: str = ""
-    api_base: str = ""
-    overruled_by: Mapping[str, str] = MappingProxyType({})
-    home: tuple[str, str] | None = None
-    report: Report | None = None
-    timeouts: Mapping[str, float] = MappingProxyType({})
-    prefixes: bool = False
-    unreleased: str = ""
     chooses: Callable[[Request], tuple[str, ...]] | None = None
+    unattended: bool = False
+    passthrough: bool = False
     speaks: str | Callable[[], Speech] = ""
+    login: str = ""
+    timeouts: Mapping[str, float] = MappingProxyType({})
     version: VersionProbe = VersionProbe()
-    plays: str = ""
-    place: Callable[[], str] | None = None
+    abilities: Abilities = Abilities()
+    sessions: SessionFacts = SessionFacts()
+    exit: ExitRules = ExitRules()
+    program: ProgramFacts = ProgramFacts()
+    surroundings: Surroundings = Surroundings()
 
     @property
     def translator(self) -> "type[Translator]":
@@ -216,7 +257,7 @@ class Vendor(NamedTuple):
     @property
     def shown(self) -> str:
         """The name that a frontend sees: of who speaks, recorded or not."""
-        return self.plays or self.name
+        return self.program.plays or self.name
 
     def available(self, request: Request) -> tuple[str, ...]:
         """Claude's names of the tools that it can run under a request, for `init.tools`."""
@@ -225,9 +266,9 @@ class Vendor(NamedTuple):
     def unheeded(self, invocation: Invocation) -> list[str]:
         """What of an invocation has no effect, a line each."""
         said = []
-        if invocation.limits.max_budget_usd is not None and not (self.prices or self.passthrough):
+        if invocation.limits.max_budget_usd is not None and not (self.abilities.prices or self.passthrough):
             said.append(f"--max-budget-usd has no effect: {self.name} does not say what a reply costs\n")
-        if invocation.model and not self.takes_model:
+        if invocation.model and not self.abilities.takes_model:
             said.append(f"--model has no effect: {self.name} has no flag for it\n")
         return said
 

@@ -51,7 +51,7 @@ from collections.abc import Callable, Mapping
 from shim.core.claude.policy import MODES
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.tools import Tools
-from shim.core.vendor.vendor import Vendor
+from shim.core.vendor.vendor import Abilities, ExitRules, ProgramFacts, SessionFacts, Surroundings, Vendor
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.compile.tools import tools
 from shim.profiles.load.launch import Template, of_modes, overruled_by
@@ -118,30 +118,34 @@ def build(
         tools=known,
         listed=listed,
         unattended=spot.at("unattended").switch(),
-        limits_tools=not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
-        limits_turns="max_turns" in made.uses,
-        streams=own.at("text").value in _STREAMED or any(one.get("mode") in _STREAMED for one in events),
-        takes_model="model" in made.uses,
-        resumes="resume" in made.uses,
-        saves_late=own.at("saves_late").switch(),
-        given_id=own.at("given_id").switch(),
-        retracts=any(one["emit"] == "retract" for one in events),
-        interrupt=_interrupt(launch.at("interrupt")),
-        grace=_grace(launch.at("interrupt").at("grace")),
-        variants=made.variants,
-        probe=made.probe,
-        clean_exits=frozenset(int(one.number(0, 255)) for one in codes) or frozenset((0,)),
-        keys=launch.at("env_keep").texts(20),
-        gate=launch.at("gate").text(""),
-        prices=_prices(table),
-        login=launch.at("login").text(""),
-        version=made.version,
-        report=made.report,
-        api_base=launch.at("api_base").text(""),
-        home=_home(launch.at("home")),
-        overruled_by=overruled_by(launch.at("overruled_by")),
-        timeouts=_timeouts(launch.at("timeouts")),
         chooses=(lambda request: tools_of.get(request.permission_mode, listed)) if tools_of else None,
+        login=launch.at("login").text(""),
+        timeouts=_timeouts(launch.at("timeouts")),
+        version=made.version,
+        abilities=Abilities(
+            streams=own.at("text").value in _STREAMED or any(one.get("mode") in _STREAMED for one in events),
+            resumes="resume" in made.uses,
+            takes_model="model" in made.uses,
+            limits_tools=not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
+            limits_turns="max_turns" in made.uses,
+            prices=_prices(table),
+            retracts=any(one["emit"] == "retract" for one in events),
+        ),
+        sessions=SessionFacts(own.at("saves_late").switch(), own.at("given_id").switch()),
+        exit=ExitRules(
+            _interrupt(launch.at("interrupt")),
+            _grace(launch.at("interrupt").at("grace")),
+            frozenset(int(one.number(0, 255)) for one in codes) or frozenset((0,)),
+        ),
+        program=ProgramFacts(variants=made.variants, probe=made.probe),
+        surroundings=Surroundings(
+            keys=launch.at("env_keep").texts(20),
+            api_base=launch.at("api_base").text(""),
+            home=_home(launch.at("home")),
+            report=made.report,
+            overruled_by=overruled_by(launch.at("overruled_by")),
+            gate=launch.at("gate").text(""),
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from shim.core.claude.control import Control
 from shim.core.claude.permissions import TURN_OVER, Permission
 from shim.core.turn.outcome import Exit
 from shim.core.vendor.commands import Ask, Stage
+from shim.core.vendor.vendor import ExitRules
 from tests.conversation.test_message_loop import Launched, Paper
 
 MANY = 1000
@@ -34,7 +35,7 @@ class Flood:
 
 def driver(dialect="claude"):
     launcher = Launched(open_translation("demo", dialect=dialect, stable=True), 5.0)
-    launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT")
+    launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules())
     return ChildPerTurn(launcher, Paper()), launcher.turns.pump(None)
 
 
@@ -96,7 +97,7 @@ class Speech:
 async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobody():
     """S16b: nothing follows an error result."""
     launcher, paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
-    launcher.vendor = SimpleNamespace(name="demo", interrupt="SIGINT", speaks="a:b", speech=Speech)
+    launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules(), speaks="a:b", speech=Speech)
     control = Control(facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now")
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:

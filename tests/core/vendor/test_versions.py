@@ -48,7 +48,7 @@ def test_a_page_is_no_version():
     assert len(VersionProbe().read("1." + "2" * 100_000) or "") <= 64
 
 
-@pytest.mark.parametrize("name", [name for name in VENDORS if name != "demo" and not find(name).unreleased])
+@pytest.mark.parametrize("name", [name for name in VENDORS if name != "demo" and not find(name).program.unreleased])
 def test_every_released_vendor_says_which_versions_were_tried(name):
     how = find(name).version
     assert conditions(how.tested) and newest(how.tested)

@@ -206,10 +206,9 @@ def test_what_it_cannot_do_is_refused():
 
 
 def test_what_it_can_do_is_read_off_its_arguments():
-    vendor = profiled(ARGV)
-    assert (vendor.resumes, vendor.limits_tools, vendor.limits_turns) == (True, True, True)
-    vendor = profiled(guarded("--"))
-    assert (vendor.resumes, vendor.limits_tools, vendor.limits_turns) == (False, False, False)
+    for profile, can in ((ARGV, True), (guarded("--"), False)):
+        abilities = profiled(profile).abilities
+        assert (abilities.resumes, abilities.limits_tools, abilities.limits_turns) == (can, can, can)
 
 
 @pytest.mark.parametrize(
@@ -229,9 +228,10 @@ def test_the_rest_of_a_launch():
         + 'interrupt = { signal = "SIGTERM" }\ntimeouts = { first_byte = 5, idle = 6.5 }\nenv = { A = "b" }\n'
         + 'env_keep = ["ANTHROPIC_API_KEY"]\ngate = "not trusted"\nlogin = "run `own login`"\nprograms = ["own2"]\n'
     )
-    assert vendor.interrupt == "SIGTERM" and vendor.programs == ("own", "own2")
+    assert vendor.exit.interrupt == "SIGTERM" and vendor.programs == ("own", "own2")
     assert vendor.timeouts == {"first_byte_timeout": 5.0, "idle_timeout": 6.5}
-    assert (vendor.keys, vendor.gate, vendor.login) == (("ANTHROPIC_API_KEY",), "not trusted", "run `own login`")
+    assert (vendor.surroundings.keys, vendor.surroundings.gate) == (("ANTHROPIC_API_KEY",), "not trusted")
+    assert vendor.login == "run `own login`"
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------
@@ -319,7 +319,8 @@ new = {}
 )
 def test_a_variant_is_read_out_of_the_help(text, variant):
     vendor = profiled(VARIANTS)
-    assert vendor.variants == ("old", "new") and vendor.probe is not None and vendor.probe(text) == variant
+    program = vendor.program
+    assert program.variants == ("old", "new") and program.probe is not None and program.probe(text) == variant
 
 
 def test_words_may_be_a_variants():
@@ -375,7 +376,7 @@ look = { name = "Read" }
 )
 def test_the_tools_that_are_left_may_be_named(words, removed, arguments):
     assert started(CHOSEN, *words, removed=removed).arguments == arguments
-    assert profiled(CHOSEN).limits_tools
+    assert profiled(CHOSEN).abilities.limits_tools
 
 
 @pytest.mark.parametrize(
@@ -450,7 +451,7 @@ def test_a_variable_that_every_program_needs_stays(name):
 
 
 def test_an_interrupt_has_a_grace_of_its_own():
-    assert profiled(LAUNCH + 'interrupt = { signal = "SIGINT", grace = 3 }\n').grace == 3.0
-    assert profiled(LAUNCH).grace == 0.0
+    assert profiled(LAUNCH + 'interrupt = { signal = "SIGINT", grace = 3 }\n').exit.grace == 3.0
+    assert profiled(LAUNCH).exit.grace == 0.0
     with pytest.raises(FrontendError, match=r"interrupt\.grace is 60, it must be a number from 0.1 to 10"):
         profiled(LAUNCH + "interrupt = { grace = 60 }\n")

@@ -56,7 +56,7 @@ class PermissionFlags(NamedTuple):
     restricted: bool = False
 
 
-class Limits(NamedTuple):
+class TurnLimits(NamedTuple):
     """How much a turn may take. `max_turns` is None for no limit."""
 
     max_turns: int | None = None
@@ -119,7 +119,7 @@ class Invocation(NamedTuple):
     system: SystemPrompts = SystemPrompts()
     rules: ToolRules = ToolRules()
     permissions: PermissionFlags = PermissionFlags()
-    limits: Limits = Limits()
+    limits: TurnLimits = TurnLimits()
     configuration: Configuration = Configuration()
     own: OwnFlags = OwnFlags()
     version: bool = False
