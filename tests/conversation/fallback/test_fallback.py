@@ -545,9 +545,9 @@ import runpy, select, sys, shim.process.child, shim.conversation.fallback.driver
 shim.conversation.fallback.driver.HOLD_SECONDS = 0.05
 begin = shim.process.child.Child.__init__
 
-def begin_with_the_first_word(child, process, *rest):
-    begin(child, process, *rest)
-    select.select([process.stdout, process.stderr], [], [], 60)
+def begin_with_the_first_word(child, started):
+    begin(child, started)
+    select.select([started.process.stdout, started.process.stderr], [], [], 60)
 
 shim.process.child.Child.__init__ = begin_with_the_first_word
 sys.argv[0] = "shim"
