@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 
 import pytest
+import sweeps
 from clis import Cli
 from place import Place
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN
@@ -54,7 +55,8 @@ def test_the_real_claude_keeps_every_must(place: Place) -> None:
 
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True), Cli(QWEN), Cli(PI)], ids=str)
 def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
-    found = findings(place, FAILING, drop_in=not cli.bare)
+    """As the SDKs start it; what a process of one turn says of it is a scenario of every vendor."""
+    found = findings(place, FAILING, drop_in=not cli.bare, yume=sweeps.full)
     assert found["api-failures"].verdict == "pass", found["api-failures"]
     assert found["errors-exit-1"].verdict == "pass" and found["errors-are-last"].verdict == "pass"
     assert told(found, "fail", "MUST") == {}, str(told(found, "fail"))
@@ -67,7 +69,11 @@ def test_ours_over_a_vendor_that_asks_keeps_every_rule(place: Place) -> None:
     assert set(told(found, "skipped")) == {"api-failures"}
 
 
-@pytest.mark.parametrize(("cli", "cannot"), [(Cli(PI), set()), (Cli(GEMINI), {"forked-session"})], ids=str)
+@pytest.mark.parametrize(
+    ("cli", "cannot"),
+    [(Cli(PI), set()), pytest.param(Cli(GEMINI), {"forked-session"}, marks=pytest.mark.full)],
+    ids=str,
+)
 def test_ours_over_a_vendor_that_asks_nobody_keeps_every_rule_that_it_can(place: Place, cannot: set[str]) -> None:
     found = findings(place, PROMPTS)
     assert set(told(found, "fail")) == cannot, str(told(found, "fail"))
@@ -79,6 +85,7 @@ def test_ours_over_a_vendor_that_asks_nobody_keeps_every_rule_that_it_can(place:
 REFUSED_BY_CLAUDE = {"bad-lines", "bad-sessions", "unknown-session", "unknown-session-in-text"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF)], ids=str)
 def test_ours_over_the_real_claude_keeps_every_other_rule(place: Place) -> None:
     found = findings(place, PROMPTS)
