@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from place import MARK
-from programs import Program, install
+from programs import Program, compile_cache, install
 from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI, PI_CUMULATIVE, QWEN, Vendor
 
 from shim.process.probe import open_probe
@@ -59,6 +59,7 @@ def isolated_environment(vendor: Vendor, program: Program, url: str, root: Path)
         "HOME": str(home),
         "TMPDIR": str(temporary),
         "LANG": "C.UTF-8",
+        "NODE_COMPILE_CACHE": str(compile_cache()),
         MARK: str(uuid.uuid4()),
         **vendor.prepare(home, url),
     }

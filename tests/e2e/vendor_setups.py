@@ -10,7 +10,7 @@ from pathlib import Path
 from anthropic_server import AnthropicServer
 from gemini_server import GeminiServer
 from model_server import MODEL, SECOND_MODEL, ModelServer
-from programs import CLAUDE, version_of
+from programs import CLAUDE, copilot_cache, version_of
 from responses_server import ResponsesServer
 from scripts import ScriptedServer
 
@@ -112,7 +112,12 @@ def prepare_opencode(home: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_copilot(home: Path, url: str) -> Mapping[str, str]:
-    """A model of the user's own. It blanks its key wherever it prints it, so the key is no part of any word."""
+    """A model of the user's own. It blanks its key wherever it prints it, so the key is no part of any word.
+
+    Its program is unpacked already, as it is from a user's second run on.
+    """
+    (home / ".cache").mkdir()
+    (home / ".cache" / "copilot").symlink_to(copilot_cache())
     return {
         "COPILOT_PROVIDER_BASE_URL": url,
         "COPILOT_PROVIDER_TYPE": "openai",
