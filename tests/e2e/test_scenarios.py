@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from scripts import (
     ScriptedServer,
     text_of,
 )
-from vendor_setups import GEMINI, OPENCODE, PI, PI_CUMULATIVE, VENDORS, Vendor
+from vendor_setups import COPILOT, GEMINI, OPENCODE, PI, PI_CUMULATIVE, QWEN, VENDORS, Vendor
 
 pytestmark = pytest.mark.e2e
 
@@ -38,13 +39,27 @@ COMMAND_THAT_FAILS = "echo said before it failed; exit 3"
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc")
 
 
-def of(*vendors: Vendor) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("vendor", vendors, indirect=True, ids=str)
+def of(*vendors: Vendor, later: Sequence[Vendor] = ()) -> pytest.MarkDecorator:
+    """A test of these vendors; those that are `later` too are left to `make full`."""
+    cells = [pytest.param(each, id=str(each), marks=[pytest.mark.full] * (each in later)) for each in vendors]
+    return pytest.mark.parametrize("vendor", cells, indirect=True)
 
 
+def forms(*, partial: bool) -> pytest.MarkDecorator:
+    """A test without partial messages and with them; one of the two is left to `make full`."""
+    cells = [
+        pytest.param(asked, id="partial" if asked else "whole", marks=[pytest.mark.full] * (asked is not partial))
+        for asked in (False, True)
+    ]
+    return pytest.mark.parametrize("partial", cells)
+
+
+# Each form of printing is tried with every vendor, but not by every test: partial messages add lines to the whole ones.
+mostly_whole, mostly_partial = forms(partial=False), forms(partial=True)
+newest_stands = of(*VENDORS, later=[PI_CUMULATIVE])  # where an older pi does what the newest does
 only_gemini = of(GEMINI)
-who_prices = of(PI, PI_CUMULATIVE, OPENCODE)
-who_gives_up = of(*(vendor for vendor in VENDORS if vendor.gives_up and vendor.quotes_errors))
+PRICED = (PI, PI_CUMULATIVE, OPENCODE)
+who_gives_up = of(*(each for each in VENDORS if each.gives_up and each.quotes_errors), later=[PI_CUMULATIVE])
 who_asks_again = of(*(vendor for vendor in VENDORS if vendor.asks_again))
 who_denies = of(*(vendor for vendor in VENDORS if not vendor.unattended))
 who_denies_commands = of(*(vendor for vendor in VENDORS if not (vendor.unattended or vendor.sandboxed)))
@@ -79,18 +94,26 @@ def is_tool_use(line: Line) -> bool:
     return line["type"] == "assistant" and line["message"]["content"][0]["type"] == "tool_use"
 
 
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-def test_a_text_reply_is_said_whole_and_once(
+@mostly_whole
+def test_a_turn_says_where_it_runs_its_words_once_and_what_they_cost(
     frontend: Frontend, model: ScriptedServer, vendor: Vendor, partial: bool
 ) -> None:
     run = frontend.run("[[text]] hi", *[PARTIAL] * partial)
     check_contract(run, partial=partial)
     assert run.exit == 0
+    assert run.init["cwd"] == str(frontend.folder)
+    assert run.init["permissionMode"] == "default"
+    assert run.init["model"].endswith(MODEL)
+    assert vendor.reader in run.init["tools"]
+    assert run.init["shim"]["vendor"] == vendor.name
+    assert run.init["shim"]["unattended"] is vendor.unattended
     assert run.texts == [REPLY]
     assert run.result["subtype"] == "success" and run.result["is_error"] is False
     assert run.result["result"] == REPLY
     assert run.result["num_turns"] == 1
     assert run.result["usage"].items() >= usage_of(1).items()
+    if vendor in PRICED:
+        assert run.result["total_cost_usd"] == pytest.approx((100 * 3 + 30 * 15 + 20 * 0.3) / 1_000_000)
     assert len(model.asked("text")) == 1
     (line,) = run.of_type("assistant")
     assert line["message"]["model"].endswith(MODEL)
@@ -98,23 +121,7 @@ def test_a_text_reply_is_said_whole_and_once(
         assert run.streamed_text == REPLY
 
 
-def test_init_says_where_and_how_the_turn_runs(frontend: Frontend, vendor: Vendor) -> None:
-    run = frontend.run("[[text]] hi")
-    assert run.init["cwd"] == str(frontend.folder)
-    assert run.init["permissionMode"] == "default"
-    assert run.init["model"].endswith(MODEL)
-    assert vendor.reader in run.init["tools"]
-    assert run.init["shim"]["vendor"] == vendor.name
-    assert run.init["shim"]["unattended"] is vendor.unattended
-
-
-@who_prices
-def test_the_cost_of_a_turn_is_what_the_vendor_says(frontend: Frontend) -> None:
-    run = frontend.run("[[text]] hi")
-    assert run.result["total_cost_usd"] == pytest.approx((100 * 3 + 30 * 15 + 20 * 0.3) / 1_000_000)
-
-
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@mostly_partial
 def test_a_tool_call_has_claudes_name_and_arguments_and_its_result(
     frontend: Frontend, model: ScriptedServer, vendor: Vendor, hello: Path, partial: bool
 ) -> None:
@@ -138,7 +145,7 @@ def test_a_tool_call_has_claudes_name_and_arguments_and_its_result(
         assert run.streamed_text == "".join(run.texts)
 
 
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@mostly_partial
 def test_reasoning_is_thinking_before_the_text_where_it_is_printed(
     frontend: Frontend, vendor: Vendor, partial: bool
 ) -> None:
@@ -153,7 +160,7 @@ def test_reasoning_is_thinking_before_the_text_where_it_is_printed(
         assert run.streamed_text == REPLY
 
 
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@mostly_whole
 def test_calls_of_one_reply_have_each_its_own_result(
     frontend: Frontend, model: ScriptedServer, vendor: Vendor, hello: Path, partial: bool
 ) -> None:
@@ -184,6 +191,7 @@ def test_a_written_file_is_claudes_write(frontend: Frontend, vendor: Vendor) -> 
     assert not run.tool_results[0].get("is_error")
 
 
+@newest_stands
 def test_a_file_that_is_missing_is_a_failed_tool_in_a_successful_turn(
     frontend: Frontend, vendor: Vendor, hello: Path
 ) -> None:
@@ -227,7 +235,7 @@ def test_a_command_that_nobody_may_allow_is_denied_and_the_turn_goes_on(frontend
     assert not (frontend.folder / "made.txt").exists()
 
 
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@mostly_whole
 def test_a_refusal_of_the_models_service_is_an_api_error(
     frontend: Frontend, model: ScriptedServer, vendor: Vendor, partial: bool
 ) -> None:
@@ -286,6 +294,7 @@ def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(
 
 
 @needs_proc
+@newest_stands
 def test_a_terminated_run_says_that_it_failed_and_ends_the_vendor(
     frontend: Frontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
@@ -320,7 +329,16 @@ def test_an_interrupt_of_a_command_ends_the_command_too(
     assert len(model.asked("shell")) == 1
 
 
-@pytest.mark.parametrize("chosen", [False, True], ids=["any-id", "chosen-id"])
+RESUMED = [
+    pytest.param(vendor, chosen, id=f"{vendor}-{'chosen' if chosen else 'any'}-id", marks=[pytest.mark.full] * later)
+    for vendor in VENDORS
+    for chosen in (False, True)
+    # With the other vendors a conversation of `test_clients` or `test_codex` goes on by an id that nobody chose.
+    for later in [not chosen and vendor not in (QWEN, COPILOT)]
+]
+
+
+@pytest.mark.parametrize(("vendor", "chosen"), RESUMED, indirect=["vendor"])
 def test_a_resumed_conversation_keeps_its_id_and_its_memory(
     frontend: Frontend, model: ScriptedServer, chosen: bool
 ) -> None:
@@ -337,6 +355,7 @@ def test_a_resumed_conversation_keeps_its_id_and_its_memory(
     assert "[[text]] hi" in said and "[[text]] and again" in said and "ünïcödé" in said
 
 
+@newest_stands
 def test_another_model_answers_where_it_is_asked_for(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
     run = frontend.run("[[text]] hi", "--model", vendor.second_model)
     check_contract(run)
@@ -349,6 +368,7 @@ def test_another_model_answers_where_it_is_asked_for(frontend: Frontend, model: 
 AWKWARD = ('-v [[text]] he said "hi" to C:\\new', "@hello.txt [[text]] what?", f"[[text]] {'long words ' * 19_000}")
 
 
+@newest_stands
 @pytest.mark.parametrize("prompt", AWKWARD, ids=["dash", "at", "long"])
 def test_the_model_gets_a_prompt_as_it_is(frontend: Frontend, model: ScriptedServer, hello: Path, prompt: str) -> None:
     run = frontend.message(prompt)
@@ -358,6 +378,7 @@ def test_the_model_gets_a_prompt_as_it_is(frontend: Frontend, model: ScriptedSer
     assert any(prompt.strip() in text for text in said), said
 
 
+@newest_stands
 @pytest.mark.parametrize("script", ["write", "shell"])
 def test_a_plan_changes_nothing(frontend: Frontend, vendor: Vendor, script: str) -> None:
     made = frontend.folder / "made.txt"

@@ -43,7 +43,8 @@ class Tab(LineProcess):
         return turns
 
 
-@pytest.fixture(params=[QWEN, PI, GEMINI, CLAUDE_ITSELF], ids=str)
+# gemini's turns are runs of it, as pi's are.
+@pytest.fixture(params=[QWEN, PI, pytest.param(GEMINI, marks=pytest.mark.full), CLAUDE_ITSELF], ids=str)
 def yume(request: pytest.FixtureRequest, hello: Path, tmp_path: Path) -> Iterator[tuple[Place, Vendor, ScriptedServer]]:
     """yume-cli, installed, with a real program to start and a model for it."""
     vendor: Vendor = request.param
