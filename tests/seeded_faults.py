@@ -245,7 +245,10 @@ class Copy:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a fault: `caught`, `hung` or `missed`; the test that failed first, and the seconds."""
+    """What became of a fault, the test that failed first, and the seconds.
+
+    The word is `caught`, `hung`, `missed`, or `killed` where somebody else ended pytest, which says nothing.
+    """
 
     fault: Fault
     word: str
@@ -263,7 +266,7 @@ def attempt(fault: Fault, copy: Copy, most: int) -> Verdict:
         for paths in rounds(fault.area, most):
             status, said = copy.tests(paths)
             if status != 0:
-                word = "hung" if status is None else "caught"
+                word = "hung" if status is None else "caught" if status > 0 else "killed"
                 return Verdict(fault, word, time.monotonic() - began, first_failure(said))
     return Verdict(fault, "missed", time.monotonic() - began)
 
@@ -309,7 +312,7 @@ def main() -> int:
             return int(verdict.word != "missed")
         for fault in faults:
             verdict = attempt(fault, copy, asked.rounds)
-            missed += verdict.word == "missed"
+            missed += verdict.word in ("missed", "killed")
             say(str(verdict))
             file.write(f"{verdict}\n")
             file.flush()

@@ -1,8 +1,10 @@
 """The list of faults that the tests are tried on (`seeded_faults.py`)."""
 
 import dataclasses
+from contextlib import nullcontext
+from types import SimpleNamespace
 
-from seeded_faults import mistakes, read_faults
+from seeded_faults import attempt, mistakes, read_faults
 
 
 def test_every_seeded_fault_still_fits_the_code():
@@ -16,3 +18,8 @@ def test_a_fault_that_fits_no_longer_is_named():
     fault = read_faults()[0]
     moved = dataclasses.replace(fault, places=(dataclasses.replace(fault.places[0], old="what never stood there"),))
     assert [said.startswith(f"{fault.name}: ") for said in mistakes([moved])] == [True]
+
+
+def test_a_run_that_somebody_ended_tells_nothing_of_the_tests():
+    copy = SimpleNamespace(seeded=lambda fault: nullcontext(), tests=lambda paths: (-9, ""))
+    assert attempt(read_faults()[0], copy, 1).word == "killed"
