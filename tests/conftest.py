@@ -18,7 +18,7 @@ from shim.process import guard
 # Always the same examples, however slow the machine is; a test may ask for more of them (`test_properties.examples`).
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("steady", derandomize=True, deadline=None, database=None, suppress_health_check=SLOW)
-settings.load_profile("steady")
+settings.register_profile("quick", settings.get_profile("steady"), max_examples=40)
 vendors.described[0] = functools.cache(vendors.described[0])  # a bundled profile is read and compiled once
 guard.LEAVE_SECONDS = PATIENCE  # in this process: a guard that nobody waited for is a warning in some other test
 
@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test is imported: what a module is about may depend on it."""
     sweeps.full, sweeps.only = config.getoption("full"), config.getoption("fixture")
+    settings.load_profile("steady" if sweeps.full else "quick")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` choose

@@ -25,7 +25,12 @@ from typing import Any
 CLONE_PARENT = 0x8000
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 possible = sys.platform == "linux" and SYS_CLONE is not None
-EXTRAS = ("anyio._backends._asyncio", "rich.console", "rich.live", "rich.markdown", "rich.table", "typer.rich_utils")
+# What a command imports only when it runs, also inside of the libraries; some versions of them do not have all of it.
+EXTRAS = (
+    "anyio._backends._asyncio", "anyio._core._signals",
+    "pydantic.plugin._loader", "typer._adapters", "typer._click.decorators", "typer.rich_utils",
+    "rich._emoji_codes", "rich.console", "rich.live", "rich.markdown", "rich.table",
+)  # fmt: skip
 
 
 class Forked(subprocess.Popen[bytes]):
@@ -118,6 +123,9 @@ def serve(descriptor: int) -> list[str]:
         _import(name)
     import gc
 
+    from shim.core.api_errors import classify
+
+    classify("")  # so that no fork compiles its patterns
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=descriptor) as asked:
