@@ -1,4 +1,4 @@
-"""What pi's tools return, in Claude's words."""
+"""What pi says a tool returned, in Claude's words."""
 
 import pytest
 
