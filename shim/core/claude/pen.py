@@ -61,7 +61,6 @@ class ClaudePen:
     def __init__(self, identity: str, *, partial: bool = False, terminator: bytes = b"", limit: int = 0) -> None:
         self.partial = partial
         self.room = max((limit or UNLIMITED) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
-        self._call_room = self.room // 2  # a call's input as a fragment is dumped twice
         self.last_result = b""
         self.call_bytes = 0  # of the last call, as it was said
         self._terminator = terminator
@@ -267,8 +266,8 @@ class ClaudePen:
         self._called = identity, called
         cut: Mapping[str, Any] | None = None
         size = CALL_BYTES + len(called) + len(named) + len(dumped)
-        if size > self._call_room:
-            fitted = fit(arguments, self._call_room)
+        if size > self.room // 2:  # its input as a fragment is dumped twice
+            fitted = fit(arguments, self.room // 2)
             cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
             size -= len(dumped)
             dumped = dump(cut)
