@@ -22,7 +22,7 @@ from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.result import bare
-from shim.core.turn.terms import Terms
+from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.translator import Translator
 from shim.process.environment import working_directory
@@ -121,9 +121,8 @@ def refuse(
         return 1
     fresh, identity = fresh_identity()
     terms = Terms(
-        vendor=error.vendor or "none",
-        fresh_id=fresh,
-        session_id=invocation.session.session_id or parse_uuid(invocation.session.resume or ""),
+        vendor=VendorTerms(error.vendor or "none"),
+        session=SessionTerms(fresh, invocation.session.session_id or parse_uuid(invocation.session.resume or "")),
         model=invocation.model,
         cwd=working_directory(),
         tried=error.tried,
@@ -134,8 +133,8 @@ def refuse(
     if isinstance(error, UnknownSessionError) and not dialect.flat:
         if invocation.streams.output_format == "json":
             return 1
-        pen.adopt_session(terms.session_id or fresh)
-        pen.result(bare(terms.vendor, str(error), "not_found"))
+        pen.adopt_session(terms.session.chosen_id or fresh)
+        pen.result(bare(terms.vendor.name, str(error), "not_found"))
         lines = pen.take()
     else:
         cause = "not_found" if isinstance(error, UnknownSessionError) else cause

@@ -89,7 +89,7 @@ class ProfileTranslator(Engine):
         self.spend()
         if turn.outcome is not None or child_exit is None or child_exit.signal is not None:
             return
-        if turn.terms.gate and turn.terms.gate in stderr:
+        if turn.terms.vendor.gate and turn.terms.vendor.gate in stderr:
             return  # the hint that goes with a trust gate says more than an exit code
         code = child_exit.code or 0
         if self.synthesizes and code in self.ok_exits and not cut and self._whole():
@@ -103,7 +103,7 @@ class ProfileTranslator(Engine):
         elif cause == "interrupted":
             turn.interrupted()
         else:
-            text = reason or f"{turn.terms.vendor} exited with code {code}"
+            text = reason or f"{turn.terms.vendor.name} exited with code {code}"
             turn.failed(text, api=False, kind=cause)
 
     def _read_stderr(self, line: str) -> None:

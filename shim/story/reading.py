@@ -224,7 +224,7 @@ class Teller:
         try:
             opened = open_translation(vendor, partial=True, terminator="none", stable=True, limit=RETOLD_BYTES)
             if (last := self._translation) is not None:
-                if vendor != last.turn.terms.vendor:
+                if vendor != last.turn.terms.vendor.name:
                     last.turn.conversation.vendor_session = None  # the other vendor has its own session
                 return Translation(find(vendor).translator, opened.turn.terms, last.pen, last.turn)
             return opened

@@ -59,7 +59,7 @@ class ClaudeTranslator(Translator):
         if kind == "system" and event.get("subtype") == "init":
             self.next_turn()
         turn = self.turn
-        session = turn.conversation.session_id or turn.terms.session_id or turn.terms.fresh_id
+        session = turn.conversation.session_id or turn.terms.session.chosen_id or turn.terms.session.fresh_id
         whole = self._passing.whole(event, session, turn.model or "unknown")
         if whole is None:
             return

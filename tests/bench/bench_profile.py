@@ -17,12 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from acai_by_hand import ACAI
 from codex_by_hand import CODEX
-from support import fixture_cases
+from support import fixture_cases, terms_of
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.claude.pen import ClaudePen
 from shim.core.turn.outcome import Exit
-from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor
 from shim.vendors import find
@@ -39,9 +38,7 @@ def seconds(vendor: Vendor, streams: list[bytes], partial: bool) -> tuple[float,
     began, said = time.process_time(), b""
     for data in streams:
         pen = ClaudePen(STABLE_IDENTITY, partial=partial)
-        terms = Terms(
-            vendor=vendor.name, fresh_id=STABLE_SESSION, tools=vendor.listed, retracts=vendor.abilities.retracts
-        )
+        terms = terms_of(vendor.name, tools=vendor.listed, retracts=vendor.abilities.retracts)
         translation = Translation(vendor.translator, terms, pen)
         said = translation.feed(data) + translation.close(Exit(code=0))
     return time.process_time() - began, said

@@ -11,16 +11,15 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
-from support import check_account, check_frames, check_memory
+from support import check_account, check_frames, check_memory, terms_of
 
 from fuzzing.dialects import DIALECTS, dialect, vendor
 from fuzzing.inputs import KNOBS, Run
 from fuzzing.outsiders import run_control, run_settings, run_words
-from shim.conversation.drivers.open_translation import STABLE_SESSION
 from shim.core.claude.permissions import Permission
 from shim.core.claude.policy import Policy
 from shim.core.turn.outcome import Exit
-from shim.core.turn.terms import Structured, Terms
+from shim.core.turn.terms import Structured
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor
 from shim.vendors import VENDORS
@@ -45,7 +44,7 @@ _TERMS: Sequence[dict[str, Any]] = (
     {"budget": 0.0001},
     {"read": _read_answer},
     {"keep": lambda text: "/state/spill/1.txt"},
-    {"session_id": "11111111-2222-4333-8444-555555555555", "model": "asked-for"},
+    {"chosen_id": "11111111-2222-4333-8444-555555555555", "model": "asked-for"},
 )
 
 # -- the work an input may cost -----------------------------------------------------------------------------------
@@ -60,21 +59,23 @@ BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
 def _agreed(run: Run, read: Vendor) -> dict[str, Any]:
     """What is agreed on; a real claude counts and answers by itself."""
     terms = _TERMS[run.knob("terms", len(_TERMS))]
-    return {} if read.passthrough and not terms.keys() <= {"policy", "session_id"} else terms
+    return {} if read.passthrough and not terms.keys() <= {"policy", "chosen_id"} else terms
 
 
 def open_child(run: Run, previous: Translation | None = None) -> Translation:
     """The translation that a run asks for."""
     read = vendor(run)
-    terms = Terms(
-        vendor=read.name,
-        fresh_id=STABLE_SESSION,
-        tools=read.listed,
-        retracts=read.retracts,
-        login=read.login,
-        gate=read.gate,
-        clean_exits=read.clean_exits,
-    )._replace(**_agreed(run, read))
+    terms = terms_of(
+        read.name,
+        **{
+            "tools": read.listed,
+            "retracts": read.abilities.retracts,
+            "login": read.login,
+            "gate": read.surroundings.gate,
+            "clean_exits": read.exit.clean_exits,
+            **_agreed(run, read),
+        },
+    )
     if previous is not None:
         return Translation(read.translator, terms, previous.pen, previous.turn)
     spoken = DIALECTS[dialect(run)]

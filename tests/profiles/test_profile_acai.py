@@ -3,12 +3,11 @@
 import pytest
 from acai_by_hand import ACAI, CAKE
 from profiling import lines_of, result_line
-from support import check_turns, fixture_cases
+from support import check_turns, fixture_cases, terms_of
 from sweeps import over
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.claude.pen import TERMINATORS, ClaudePen
-from shim.core.turn.terms import Terms
 from shim.core.vendor.tools import translate
 from shim.core.vendor.translation import Translation
 from shim.vendors import find
@@ -20,7 +19,7 @@ PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "parti
 
 def said(vendor, data, end, stderr, partial):
     pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"])
-    terms = Terms(vendor="acai", fresh_id=STABLE_SESSION, tools=vendor.listed, unattended=True, retracts=False)
+    terms = terms_of("acai", tools=vendor.listed, unattended=True, retracts=False)
     translation = Translation(vendor.translator, terms, pen)
     return translation.feed(data) + translation.close(end, stderr)
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from support import FROM_CASE, Case, Line, _FromCase
+from support import FROM_CASE, Case, Line, _FromCase, terms_of
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_translation
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_translation
 from shim.core.reading.account import Account
 from shim.core.turn.outcome import Exit
-from shim.core.turn.terms import Conversation, Terms
+from shim.core.turn.terms import Conversation
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translation import Translation
 from shim.core.yume.pen import YumePen
@@ -55,8 +55,7 @@ class FlatStage:
 
     def __init__(self, *, limit: int = 0, **terms: Any) -> None:
         self.pen = YumePen(STABLE_IDENTITY, limit=limit)
-        facts = {"vendor": "demo", "fresh_id": STABLE_SESSION, "retries": True} | terms
-        self.turn = Turn(self.pen, Terms(**facts), Conversation(), Account())
+        self.turn = Turn(self.pen, terms_of(**{"retries": True} | terms), Conversation(), Account())
         self.bytes = b""
 
     def lines(self) -> list[Line]:

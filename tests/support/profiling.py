@@ -4,11 +4,10 @@ import json
 import tomllib
 from typing import Any
 
-from support import Line, brief, parse
+from support import Line, brief, parse, terms_of
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_pen
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
 from shim.core.turn.outcome import Exit
-from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor
 from shim.profiles.check.toml_errors import Source
@@ -33,7 +32,7 @@ def profiled(text: str, adapter: type | None = None) -> Vendor:
 def translation_of(vendor: Vendor, *, partial: bool = False, previous: Translation | None = None) -> Translation:
     """A child of a vendor; `previous` is the one before it in the same conversation."""
     pen = open_pen("claude", STABLE_IDENTITY, partial=partial) if previous is None else previous.pen
-    terms = Terms(vendor=vendor.name, fresh_id=STABLE_SESSION, tools=vendor.listed, clean_exits=vendor.exit.clean_exits)
+    terms = terms_of(vendor.name, tools=vendor.listed, clean_exits=vendor.exit.clean_exits)
     return Translation(vendor.translator, terms, pen, previous and previous.turn)
 
 

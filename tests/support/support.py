@@ -17,7 +17,7 @@ from shim.core.claude.pen import NO_USAGE, TERMINATORS, ClaudePen
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account
 from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
-from shim.core.turn.terms import SEEN_IDS, Conversation, Terms
+from shim.core.turn.terms import SEEN_IDS, Conversation, SessionTerms, Terms, VendorTerms
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translation import Translation, guarded
 from shim.process.exit_status import parse_exit
@@ -138,6 +138,17 @@ def bytewise(data: bytes) -> Iterator[bytes]:
     return (data[position : position + 1] for position in range(len(data)))
 
 
+def terms_of(vendor: str = "demo", **facts: Any) -> Terms:
+    """The terms of a turn from facts side by side, each put into the group that has it."""
+    groups: dict[str, Any] = {"vendor": VendorTerms(vendor), "session": SessionTerms(STABLE_SESSION)}
+    terms = Terms(**groups)
+    for name, value in facts.items():
+        group = next((it for it in ("vendor", "session", "limits") if hasattr(getattr(terms, it), name)), None)
+        value = value if group is None else getattr(terms, group)._replace(**{name: value})
+        terms = terms._replace(**{group or name: value})
+    return terms
+
+
 # -- a Turn without a vendor ------------------------------------------------------------------------------------
 
 
@@ -150,7 +161,7 @@ class Stage:
         self.pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
         self.account = Account()
         self.conversation = Conversation()
-        self.terms = Terms(**({"vendor": "demo", "fresh_id": STABLE_SESSION} | terms))
+        self.terms = terms_of(**terms)
         if room:
             self.pen.room = room
         self.turn = guarded(Turn(self.pen, self.terms, self.conversation, self.account))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from flat import FlatStage, short
-from support import SEEDS, Stage, check_turns, facts_of, fixture_cases, result_of
+from support import SEEDS, Stage, check_turns, facts_of, fixture_cases, result_of, terms_of
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
@@ -281,7 +281,7 @@ def vendor_floods() -> Iterator[tuple[str, str]]:
 def opened(vendor: str, *, partial: bool = False) -> Translation:
     """A translation with the smallest lines, in the middle of a turn."""
     pen = ClaudePen(STABLE_IDENTITY, partial=partial, terminator=TERMINATORS["message_stop"], limit=LINE_BYTES)
-    agreed = terms.Terms(vendor=vendor, fresh_id=STABLE_SESSION, retracts=find(vendor).abilities.retracts)
+    agreed = terms_of(vendor, retracts=find(vendor).abilities.retracts)
     return Translation(find(vendor).translator, agreed, pen)
 
 
@@ -297,7 +297,7 @@ def check_events(translation: Translation, *events: dict[str, Any]) -> None:
 
     check_flat(lambda: reachable(translation), step)
     said = translation.close(Exit(code=0), "")
-    if translation.turn.terms.vendor != "claude":  # its lines are its own
+    if translation.turn.terms.vendor.name != "claude":  # its lines are its own
         assert max(longest, *map(len, said.split(b"\n"))) <= LINE_BYTES
 
 

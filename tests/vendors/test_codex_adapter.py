@@ -8,12 +8,11 @@ import json
 
 import pytest
 from profiling import result_line
-from support import brief, parse
+from support import brief, parse, terms_of
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION, open_pen
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
 from shim.core.claude.policy import Policy
 from shim.core.turn.outcome import Exit
-from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.process.vendor_home import Home
 from shim.vendors import find, find_recorded
@@ -66,7 +65,7 @@ def records(tmp_path):
         text = "".join((one if isinstance(one, str) else dump(one)) + "\n" for one in lines)
         (folder / f"rollout-2026-11-22T04-12-18-{THREAD}.jsonl").write_text(text, encoding="utf-8")
         home = Home("CODEX_HOME", ".codex", {"HOME": str(tmp_path)})
-        return Terms(vendor="codex", fresh_id=STABLE_SESSION, home=home, **terms)
+        return terms_of("codex", home=home, **terms)
 
     return put
 
@@ -224,7 +223,7 @@ def test_a_warning_comes_before_the_turn_has_begun(records):
 
 
 def test_where_nothing_runs_no_record_is_read():
-    said = lines(Terms(vendor="codex", fresh_id=STABLE_SESSION), *began_and_ended("item_0", A), DONE)
+    said = lines(terms_of("codex"), *began_and_ended("item_0", A), DONE)
     assert calls(said) == [("Edit", {"file_path": A})]
 
 

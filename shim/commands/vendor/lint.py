@@ -17,7 +17,7 @@ from shim.core.reading.json_text import dump
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.secrets.redactor import Redactor
 from shim.core.turn.outcome import Exit
-from shim.core.turn.terms import Terms
+from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Vendor
 from shim.profiles.compile.tools import RuledTool
@@ -147,12 +147,14 @@ class Checker:
         self._runs += 1
         vendor = self._vendor
         terms = Terms(
-            vendor=vendor.name,
-            fresh_id=SESSION,
+            vendor=VendorTerms(
+                vendor.name,
+                unattended=vendor.unattended,
+                retracts=vendor.abilities.retracts,
+                clean_exits=vendor.exit.clean_exits,
+            ),
+            session=SessionTerms(SESSION),
             tools=vendor.listed,
-            unattended=vendor.unattended,
-            retracts=vendor.abilities.retracts,
-            clean_exits=vendor.exit.clean_exits,
         )
         pen = ClaudePen(IDENTITY, terminator=TERMINATORS["none"])
         self._translation = Translation(watched(vendor.translator, self._verb), terms, pen, inbound=INBOUND_BYTES)

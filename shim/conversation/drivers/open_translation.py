@@ -11,7 +11,7 @@ from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import Keep
 from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.turn.outcome import Exit
-from shim.core.turn.terms import Terms
+from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
 from shim.core.vendor.translation import Translation
 from shim.state.config import LINE_BYTES
 from shim.state.files import aside_for, write_all
@@ -73,18 +73,19 @@ def open_translation(
     started = time.monotonic()
     clock: Callable[[], int] = (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))
     terms = Terms(
-        vendor=vendor.name,
-        fresh_id=fresh,
-        session_id=session_id,
+        vendor=VendorTerms(
+            vendor.name,
+            unattended=vendor.unattended,
+            retracts=vendor.abilities.retracts or DIALECTS[dialect].retries,
+            worded=vendor.passthrough,
+            login=vendor.login,
+            clean_exits=vendor.exit.clean_exits,
+        ),
+        session=SessionTerms(fresh, session_id),
         cwd="" if stable else os.getcwd(),
         tools=vendor.listed,
-        unattended=vendor.unattended,
-        retracts=vendor.abilities.retracts or DIALECTS[dialect].retries,
         retries=DIALECTS[dialect].retries,
-        worded=vendor.passthrough,
-        login=vendor.login,
         keep=None if stable else _kept(fresh),
-        clean_exits=vendor.exit.clean_exits,
         redact=redact,
         clock=clock,
     )

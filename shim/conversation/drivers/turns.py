@@ -9,7 +9,7 @@ from shim.conversation.drivers.setup import AnswerSchema, Setup, Standing
 from shim.core.claude.facts import Facts
 from shim.core.ids import parse_uuid
 from shim.core.reading.limits import Keep
-from shim.core.turn.terms import NO_THREAD, Pen, Terms
+from shim.core.turn.terms import NO_THREAD, Pen, SessionTerms, Terms, TurnLimits, VendorTerms
 from shim.core.vendor.pump import Pump
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Request
@@ -81,32 +81,38 @@ class Turns:
         request = Request(invocation, "", vendor.modes.get(facts.mode, ()), facts.mode, removed=setup.removed())
         counts = vendor.abilities.limits_turns and not standing.listens
         return Terms(
-            vendor=vendor.shown,
-            replays=bool(vendor.program.plays),
-            fresh_id=facts.rules.session_id,
-            session_id=self._session_id(),
+            vendor=VendorTerms(
+                vendor.shown,
+                unattended=vendor.unattended,
+                retracts=vendor.abilities.retracts or self.retries,
+                worded=vendor.passthrough,
+                replays=bool(vendor.program.plays),
+                gate=vendor.surroundings.gate,
+                login=vendor.login,
+                clean_exits=vendor.exit.clean_exits,
+            ),
+            session=SessionTerms(
+                facts.rules.session_id,
+                chosen_id=self._session_id(),
+                thread=NO_THREAD if standing.known is None else standing.known.thread,
+            ),
+            limits=TurnLimits(
+                max_turns=None if counts else invocation.limits.max_turns,
+                turns_asked=invocation.limits.max_turns,
+                budget=None if vendor.passthrough else invocation.limits.max_budget_usd,
+            ),
             model=facts.model if vendor.abilities.takes_model else None,
             cwd=setup.cwd,
             tools=vendor.available(request),
             mode=facts.mode,
-            unattended=vendor.unattended,
-            max_turns=None if counts else invocation.limits.max_turns,
-            turns_asked=invocation.limits.max_turns,
-            budget=None if vendor.passthrough else invocation.limits.max_budget_usd,
             redact=setup.settings.redaction() == "all",
             questions=(lambda: facts.prompts) if setup.dialect.asks_by_line else None,
             policy=setup.policy() or None,
-            retracts=vendor.abilities.retracts or self.retries,
             retries=self.retries,
-            worded=vendor.passthrough,
-            gate=vendor.surroundings.gate,
-            login=vendor.login,
             read=self._schema.reader(listens=standing.listens),
             home=home_of(vendor, self._environment),
             keep=self._keep,
-            thread=NO_THREAD if standing.known is None else standing.known.thread,
             old_reader=old_sdk(setup.environment),
-            clean_exits=vendor.exit.clean_exits,
             tried=standing.tried,
             clock=lambda: int((time.monotonic() - began) * 1000),
         )

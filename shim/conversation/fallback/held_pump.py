@@ -102,7 +102,7 @@ class HeldPump(Pump):
 
     def refuse(self, error: Exception) -> bytes:
         if self._hold.holds and isinstance(error, VendorError | ModeError):
-            self._hold.drop(tried(self.turn.terms.vendor, error.cause, str(error)), started=False)
+            self._hold.drop(tried(self.turn.terms.vendor.name, error.cause, str(error)), started=False)
             return b""
         return self._hold.release(super().refuse(error))[0]
 

@@ -77,9 +77,9 @@ class Closing:
         """The end itself failed, our own mistake: a result all the same, with nothing in it that could fail again."""
         self._machine.go(CLOSED, True)
         terms, text = self._opening.terms, f"the shim failed: {reason}"
-        self.result = Result(bare(terms.vendor, text), True, "internal", text)
+        self.result = Result(bare(terms.vendor.name, text), True, "internal", text)
         if not self._end.began:
-            self._pen.init(self._conversation.session_id or terms.fresh_id, {})
+            self._pen.init(self._conversation.session_id or terms.session.fresh_id, {})
         self._pen.result(self.result.line)
 
     def seal(self) -> None:
@@ -123,7 +123,7 @@ class Closing:
                 stop_reason=reply.stop_reason,
                 last_text=reply.last_text,
                 model=reply.model,
-                vendor_version=opening.facts.get("vendor_version") or opening.terms.vendor_version,
+                vendor_version=opening.facts.get("vendor_version") or opening.terms.vendor.version,
                 denials=list(self._questions.denials.entries.values()),
                 spent=conversation.spend(outcome.facts, reply.usage, reply.cost, reply.model),
                 room=self._pen.room,

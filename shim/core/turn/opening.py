@@ -54,12 +54,12 @@ class Opening:
         terms, conversation, reply = self.terms, self._conversation, self._reply
         if conversation.session_id is None:
             conversation.session_id = (
-                terms.session_id or parse_uuid(conversation.vendor_session or "") or terms.fresh_id
+                terms.session.chosen_id or parse_uuid(conversation.vendor_session or "") or terms.session.fresh_id
             )
-        shim: dict[str, Any] = {"vendor": terms.vendor, "unattended": terms.unattended}
-        if version := self.facts.get("vendor_version") or terms.vendor_version:
+        shim: dict[str, Any] = {"vendor": terms.vendor.name, "unattended": terms.vendor.unattended}
+        if version := self.facts.get("vendor_version") or terms.vendor.version:
             shim["vendor_version"] = version
-        if terms.replays:
+        if terms.vendor.replays:
             shim["replay"] = True
         if terms.tried:
             shim["tried"] = [it.fact() for it in terms.tried]
@@ -74,7 +74,7 @@ class Opening:
         if self.message is not None:
             if self.replays:
                 self._pen.replay(self.message.message, self.message.uuid, self.message.timestamp)
-            if notice := self.message.notice(terms.vendor):
+            if notice := self.message.notice(terms.vendor.name):
                 self._pen.notice(notice)
 
     def _follow(self, session: str) -> None:

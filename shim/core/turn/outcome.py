@@ -151,15 +151,15 @@ class Standing(NamedTuple):
 def decide(standing: Standing, child_exit: Exit | None, stderr: str) -> Outcome:
     """The outcome, now that the child is gone. `child_exit` is None when we ended the child ourselves."""
     outcome, terms = standing.outcome, standing.terms
-    vendor = terms.vendor
+    vendor = terms.vendor.name
     if outcome is not None and outcome.kind != "ended":
         return outcome
     if outcome is not None:
-        if child_exit is None or (child_exit.signal is None and child_exit.code in terms.clean_exits):
+        if child_exit is None or (child_exit.signal is None and child_exit.code in terms.vendor.clean_exits):
             return _unfinished(standing, outcome) or outcome
         text = f"{vendor} said that it was done, but {child_exit}" + _reason(stderr)
         return Outcome("failed", text, "signal" if child_exit.signal else "exit_code", facts=outcome.facts)
-    if terms.gate and terms.gate in stderr:
+    if terms.vendor.gate and terms.vendor.gate in stderr:
         hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
         return Outcome("failed", message=_clean(stderr) + hint, cause="refused")
     failure = classify(stderr)
@@ -187,7 +187,7 @@ def unanswered(standing: Standing, child_exit: Exit | None, stderr: str) -> Trie
     unstarted = standing.state is NEW and child_exit is not None and standing.outcome is None
     if outcome.cause not in UNANSWERED_CAUSES and not (unstarted and outcome.cause in UNSTARTED_CAUSES):
         return None
-    return tried(standing.terms.vendor, outcome.cause, outcome.message)
+    return tried(standing.terms.vendor.name, outcome.cause, outcome.message)
 
 
 def broke_off(standing: Standing, child_exit: Exit | None, stderr: str) -> bool:
@@ -216,7 +216,7 @@ def _unfinished(standing: Standing, outcome: Outcome) -> Outcome | None:
         return None
     if outcome.facts.get("result") or outcome.facts.get("structured_output") is not None:
         return None
-    text = f"{standing.terms.vendor} said that it was done, but these calls of its last reply have no result"
+    text = f"{standing.terms.vendor.name} said that it was done, but these calls of its last reply have no result"
     return Outcome("failed", f"{text}: {standing.open_calls}", "truncated", facts=outcome.facts)
 
 

@@ -126,10 +126,10 @@ def _others(end: EndOfTurn) -> str:
 
 def _api_text(end: EndOfTurn) -> str:
     terms, outcome = end.terms, end.outcome
-    if terms.worded:
+    if terms.vendor.worded:
         return outcome.message
     model = terms.model or end.model
-    return api_text(outcome.failure, outcome.message, vendor=terms.vendor, login=terms.login, model=model)
+    return api_text(outcome.failure, outcome.message, vendor=terms.vendor.name, login=terms.vendor.login, model=model)
 
 
 def _limit_reached(end: EndOfTurn) -> list[str]:
@@ -137,7 +137,7 @@ def _limit_reached(end: EndOfTurn) -> list[str]:
     outcome = end.outcome
     if outcome.subtype != "error_max_turns" or outcome.message.startswith(MAX_TURNS):
         return []
-    asked = end.terms.turns_asked
+    asked = end.terms.limits.turns_asked
     return [MAX_TURNS if asked is None else f"{MAX_TURNS} ({asked})", *([outcome.message] if outcome.message else [])]
 
 
@@ -203,10 +203,10 @@ def _terminal_reason(end: EndOfTurn) -> str:
 def _shim(end: EndOfTurn) -> dict[str, Any]:
     """The member that is ours: who answered, why it ended, and what had to be mended."""
     account, ended = end.account, end.child_exit
-    shim: dict[str, Any] = {"vendor": end.terms.vendor}
+    shim: dict[str, Any] = {"vendor": end.terms.vendor.name}
     if end.vendor_version:
         shim["vendor_version"] = end.vendor_version
-    if end.terms.replays:
+    if end.terms.vendor.replays:
         shim["replay"] = True
     if end.terms.tried:
         shim["tried"] = [it.fact() for it in end.terms.tried]

@@ -27,7 +27,7 @@ class Speech:
         self._partial = pen.partial
         self.room = pen.room  # bytes of a block in a line
         self._sure = pen.room // ESCAPED  # bytes that fit a line whatever is escaped in them
-        self._retracts = terms.retracts
+        self._retracts = terms.vendor.retracts
         self._retries = terms.retries
         self.key: object = None  # the vendor's name for the open block
         self.parts: list[str] = []  # of the open block, as they came

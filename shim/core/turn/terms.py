@@ -108,38 +108,88 @@ class Structured(NamedTuple):
     fault: str = ""
 
 
-class Terms(NamedTuple):
-    """What is agreed before a turn begins."""
+class VendorTerms(NamedTuple):
+    """What the turn knows of its vendor.
 
-    vendor: str
-    fresh_id: str  # of the session, where neither frontend nor vendor has one
-    session_id: str | None = None  # the frontend's choice
-    vendor_version: str | None = None
-    model: str | None = None  # that was asked for
+    unattended   the vendor never asks before it runs a tool
+    retracts     it may take a reply back; if not, less need be remembered
+    worded       its errors are in Claude's words already
+    replays      nothing runs, a recording is played
+    gate         what its stderr says when its trust gate is closed
+    login        how a person logs in with it
+    clean_exits  exit codes that do not contradict its own "done"
+    """
+
+    name: str
+    version: str | None = None
+    unattended: bool = False
+    retracts: bool = True
+    worded: bool = False
+    replays: bool = False
+    gate: str = ""
+    login: str = ""
+    clean_exits: frozenset[int] = frozenset({0})
+
+
+class SessionTerms(NamedTuple):
+    """The session that the turn belongs to.
+
+    fresh_id   its id, where neither the frontend nor the vendor has one
+    chosen_id  the frontend's choice
+    thread     what the session that goes on had used
+    """
+
+    fresh_id: str
+    chosen_id: str | None = None
+    thread: Thread = NO_THREAD
+
+
+class TurnLimits(NamedTuple):
+    """How long the turn may go on.
+
+    max_turns    the limit that is counted here; None where the vendor counts for itself
+    turns_asked  the limit, whoever counts
+    budget       dollars that the session may cost
+    """
+
+    max_turns: int | None = None
+    turns_asked: int | None = None
+    budget: float | None = None
+
+
+class Terms(NamedTuple):
+    """What is agreed before a turn begins.
+
+    model       that was asked for
+    tools       that `init` lists where the vendor lists none
+    retries     a stream that broke off may be asked for again: what was said is remembered to the end
+    read        makes the structured answer that the vendor does not give
+    redact      no secret is said
+    questions   whether a call's own line, its input as it is, asks the frontend
+    home        what the vendor writes down beside its stream; None in a replay, where nothing runs
+    keep        stores a text that is too large for a line, and says where
+    old_reader  the frontend ends on a line of a kind that it does not know
+    tried       the vendors that were asked before this one, in their order
+    clock       milliseconds since the turn began
+    """
+
+    vendor: VendorTerms
+    session: SessionTerms
+    limits: TurnLimits = TurnLimits()
+    model: str | None = None
     cwd: str = ""
-    tools: tuple[str, ...] = ()  # that `init` lists where the vendor lists none
+    tools: tuple[str, ...] = ()
     mode: str = "default"
-    unattended: bool = False  # the vendor never asks before it runs a tool
-    max_turns: int | None = None  # only where the vendor cannot count for itself
-    turns_asked: int | None = None  # the limit, whoever counts
-    budget: float | None = None  # dollars that the session may cost
-    retracts: bool = True  # the vendor may take a reply back; if not, less need be remembered
-    retries: bool = False  # a stream that broke off may be asked for again: what was said is remembered to the end
-    worded: bool = False  # the vendor's errors are in Claude's words already
-    gate: str = ""  # what stderr says when the vendor's trust gate is closed
-    login: str = ""  # how a person logs in with the vendor
-    read: Callable[[str], Structured] | None = None  # makes the structured answer that the vendor does not give
-    redact: bool = False  # no secret is said
-    questions: Callable[[], bool] | None = None  # whether a call's own line, its input as it is, asks the frontend
     policy: Policy | None = None
-    home: Home | None = None  # what the vendor writes down beside its stream; None in a replay, where nothing runs
-    keep: Keep | None = None  # stores a text that is too large for a line, and says where
-    old_reader: bool = False  # the frontend ends on a line of a kind that it does not know
-    replays: bool = False  # nothing runs, a recording is played
-    tried: tuple[Tried, ...] = ()  # the vendors that this turn was asked of before, in their order
-    thread: Thread = NO_THREAD  # what the session that goes on had used
-    clean_exits: frozenset[int] = frozenset({0})  # exit codes that do not contradict a vendor's own "done"
-    clock: Callable[[], int] = lambda: 0  # milliseconds since the turn began
+    retries: bool = False
+    read: Callable[[str], Structured] | None = None
+    redact: bool = False
+    questions: Callable[[], bool] | None = None
+    home: Home | None = None
+    keep: Keep | None = None
+    old_reader: bool = False
+    tried: tuple[Tried, ...] = ()
+    clock: Callable[[], int] = lambda: 0
 
 
 class Pen(Protocol):

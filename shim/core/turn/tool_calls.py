@@ -150,8 +150,8 @@ class ToolCalls:
         content = self._answer(call, content, is_error)
         if self.observed is not None and not is_error:
             self.observed.append(Seen("PostToolUse", *call, content))
-        if self._terms.max_turns is not None:
-            self._count_turns(self._terms.max_turns)
+        if self._terms.limits.max_turns is not None:
+            self._count_turns(self._terms.limits.max_turns)
 
     def fill_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
@@ -160,8 +160,8 @@ class ToolCalls:
             self.open.clear()
             for call in calls:
                 self._answer(call, content, False)
-            if self._terms.max_turns is not None:
-                self._count_turns(self._terms.max_turns)
+            if self._terms.limits.max_turns is not None:
+                self._count_turns(self._terms.limits.max_turns)
 
     def forbid(self, call: str, reason: str) -> None:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""

@@ -75,7 +75,7 @@ class Turn:
         self.say = speech.say
         self.tool_use = calls.tool_use
         self.tool_result = calls.tool_result
-        self.message_end = reply.over if terms.budget is None else self._end_with_budget
+        self.message_end = reply.over if terms.limits.budget is None else self._end_with_budget
         machine.steps(
             init=opening.init,
             start=reply.start,
@@ -357,7 +357,7 @@ class Turn:
     def next(self, terms: Terms | None = None, account: Account | None = None) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
         turn = Turn(self.pen, terms or self.terms, self.conversation, account or self.account)
-        if terms is not None and terms.vendor != self.terms.vendor:
+        if terms is not None and terms.vendor.name != self.terms.vendor.name:
             return turn  # what another vendor said of itself is not this one's
         turn.opening.facts = dict(self.opening.facts)
         if terms is None or terms.model == self.terms.model:
@@ -368,4 +368,4 @@ class Turn:
 
     def _end_with_budget(self, *given: Any, **named: Any) -> None:
         self.reply.over(*given, **named)
-        self.calls.count_cost(self.terms.budget or 0.0)
+        self.calls.count_cost(self.terms.limits.budget or 0.0)

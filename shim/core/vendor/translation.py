@@ -59,7 +59,7 @@ class Translation:
         self._read: str | None = None
         self._skipped, self._skipped_first = 0, b""  # lines between two turns
         if previous is None:
-            turn = Turn(pen, terms, Conversation(terms.thread), self.account)
+            turn = Turn(pen, terms, Conversation(terms.session.thread), self.account)
         else:
             turn = previous.inner.next(terms, self.account)
         self._read_by(translator(guarded(turn), partial=pen.partial))

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 from box import END, START, ndjson, text
-from support import Stage, fixture_cases, translate_case
+from support import Stage, fixture_cases, terms_of, translate_case
 from sweeps import over
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -13,7 +13,6 @@ from shim.conversation.fallback.held_pump import HOLD_BYTES, HeldPump, Hold
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import REASON_CHARACTERS, FrontendError, VendorError, listed, read_tried, tried
 from shim.core.turn.outcome import Exit
-from shim.core.turn.terms import Terms
 from shim.core.vendor.commands import Observe, Remember, TellChild
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.translator import Translator
@@ -88,7 +87,7 @@ def test_what_another_vendor_said_of_itself_is_not_the_next_ones():
     stage = Stage()
     stage.turn.started(session_id="s", model="m1", tools=["Read"], vendor_version="1")
     stage.finish()
-    then = stage.turn.next(Terms(vendor="another", fresh_id="f"))
+    then = stage.turn.next(terms_of("another"))
     assert (then.facts, then.model) == ({}, "")
     assert stage.turn.next(stage.turn.terms).facts["model"] == "m1"
 
@@ -113,7 +112,7 @@ def held(pen=None):
     hold.begin()
     translation = open_translation("demo", partial=False, stable=True)
     if pen is not None:
-        terms = Terms(vendor="demo", fresh_id=f"{IDENTITY}000000000000")
+        terms = terms_of(fresh_id=f"{IDENTITY}000000000000")
         translation = Translation(Translator, terms, pen)
     return hold, HeldPump(hold, translation)
 

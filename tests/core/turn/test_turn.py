@@ -63,7 +63,7 @@ def test_init_is_said_before_anything_else(say):
 
 
 def test_the_frontends_session_id_goes_before_the_vendors():
-    stage = Stage(session_id=UUID)
+    stage = Stage(chosen_id=UUID)
     stage.turn.started(session_id=OTHER)
     (init,) = stage.lines()
     assert init["session_id"] == UUID
@@ -106,7 +106,7 @@ def test_the_session_id_does_not_change_in_the_middle():
 
 
 def test_facts_fall_back_to_what_was_agreed():
-    stage = Stage(model="asked", cwd="/here", tools=("Bash",), mode="acceptEdits", vendor_version="1.2.3")
+    stage = Stage(model="asked", cwd="/here", tools=("Bash",), mode="acceptEdits", version="1.2.3")
     init = init_of(stage)
     assert (init["model"], init["cwd"], init["permissionMode"]) == ("asked", "/here", "acceptEdits")
     assert init["tools"] == ["Bash"]

@@ -1,14 +1,13 @@
 """What the pump gives the shell beside the bytes: commands, each once, and nothing in the common case."""
 
 from box import ndjson
-from support import STABLE_SESSION, brief, parse
+from support import brief, parse, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.claude.hooks import Seen
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import VendorError
-from shim.core.turn.terms import Terms
 from shim.core.vendor.commands import NO_COMMANDS, Ask, Expect, Observe, Remember, Stage, TellChild
 from shim.core.vendor.pump import Pump
 from shim.core.vendor.translation import Translation
@@ -59,7 +58,7 @@ class Toy(Translator):
 
 def pumping(*, hooks=False, **facts):
     """A pump that answers a message."""
-    terms = Terms(vendor="toy", fresh_id=STABLE_SESSION)
+    terms = terms_of("toy")
     pump = Pump(Translation(Toy, terms, ClaudePen(STABLE_IDENTITY)), **facts)
     pump.answer(Message("hi"), echo=False, hooks=hooks)
     return pump
@@ -92,7 +91,7 @@ def test_a_new_message_says_the_allowed_silence_again():
     pump = pumping()
     fed(pump, "hello")
     pump.finish()
-    pump.begin(Terms(vendor="toy", fresh_id=STABLE_SESSION))
+    pump.begin(terms_of("toy"))
     pump.answer(Message("more"), echo=False, hooks=False)
     assert fed(pump, "say") == (Expect("idle_timeout"),)
 

@@ -291,7 +291,7 @@ def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):
 
 
 def test_r12_an_id_of_the_frontends_choice_stays():
-    stage = FlatStage(session_id=STABLE_SESSION)
+    stage = FlatStage(chosen_id=STABLE_SESSION)
     stage.turn.started(session_id=U)
     stage.turn.started(session_id=V)
     assert [line.get("subtype") for line in ended(stage)].count("session_id") == 0

@@ -9,14 +9,13 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FIXTURES, ROOT, check_turns
+from support import FIXTURES, ROOT, check_turns, terms_of
 from sweeps import examples
 
-from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
-from shim.core.turn.terms import Terms
 from shim.core.vendor.translation import Translation
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build
@@ -109,7 +108,7 @@ def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
             except ValueError:
                 continue
     pen = ClaudePen(STABLE_IDENTITY, terminator=b'{"type":"message_stop"}\n')
-    translation = Translation(vendor.translator, Terms(vendor=name, fresh_id=STABLE_SESSION), pen)
+    translation = Translation(vendor.translator, terms_of(name), pen)
     data = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     check_turns(translation.feed(data) + translation.close(Exit(code=0), "stderr\n"), False)
 
