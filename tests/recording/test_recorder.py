@@ -13,7 +13,7 @@ from fake_secrets import random
 
 from shim.core.reading.account import Account
 from shim.core.turn.outcome import Exit
-from shim.recording import recorder as recorders
+from shim.recording import cast_writer, moment_queue
 from shim.recording.recorder import Limits, Recorder
 from shim.recording.rewrite import StoppedError
 
@@ -23,7 +23,7 @@ SECRET = f"sk-ant-api03-{random(80)}"
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch):
     """A recorder into a file of the test's, and how to read what stands there. The disk of a busy machine may pause."""
-    monkeypatch.setattr(recorders, "STUCK_SECONDS", recorders.CLOSE_SECONDS)
+    monkeypatch.setattr(cast_writer, "STUCK_SECONDS", cast_writer.CLOSE_SECONDS)
     path = tmp_path / "one.cast"
 
     def make(write: Callable[[int, bytes], int] = os.write, *, clean: bool = False, **limits):
@@ -91,7 +91,7 @@ def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(record):
 
 
 def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, monkeypatch):
-    monkeypatch.setattr(recorders, "STUCK_SECONDS", 0.01)
+    monkeypatch.setattr(cast_writer, "STUCK_SECONDS", 0.01)
     hung = Hung()
     recorder = record(hung)
     assert hung.called.wait(10)
@@ -102,13 +102,13 @@ def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, mo
     assert not hung.free.is_set() and "the disk is too slow" in capfd.readouterr().err
     recorder.close()
     hung.free.set()
-    assert recorder._done.wait(10)
+    assert recorder._writer.done.wait(10)
     assert capfd.readouterr().err == ""
 
 
 def test_a_run_that_is_told_to_end_does_not_wait_for_the_disk(record, capfd, monkeypatch):
-    monkeypatch.setattr(recorders, "STUCK_SECONDS", 1000)
-    monkeypatch.setattr(recorders, "LEAVE_SECONDS", 0.01)
+    monkeypatch.setattr(cast_writer, "STUCK_SECONDS", 1000)
+    monkeypatch.setattr(cast_writer, "LEAVE_SECONDS", 0.01)
     hung = Hung()
     recorder = record(hung)
     assert hung.called.wait(10)
@@ -118,13 +118,13 @@ def test_a_run_that_is_told_to_end_does_not_wait_for_the_disk(record, capfd, mon
 
 
 def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, monkeypatch):
-    monkeypatch.setattr(recorders, "QUEUE_BYTES", 1000)
+    monkeypatch.setattr(moment_queue, "QUEUE_BYTES", 1000)
     hung = Hung()
     recorder = record(hung)
     assert hung.called.wait(10)
     for _ in range(1000):
         recorder.stream("o", b"line\n")
-    assert recorder._queue.qsize() < 300
+    assert len(recorder._queue) < 300
     said = capfd.readouterr().err
     assert said.count("\n") == 1 and "the disk is too slow; the turn goes on without it" in said
     hung.free.set()
@@ -133,7 +133,7 @@ def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, 
 
 
 def test_what_was_handed_over_before_the_disk_was_too_slow_is_a_whole_cast(record, monkeypatch):
-    monkeypatch.setattr(recorders, "QUEUE_MOMENTS", 10)
+    monkeypatch.setattr(moment_queue, "QUEUE_MOMENTS", 10)
     started = threading.Event()
 
     def slow(file, data):
@@ -155,13 +155,13 @@ def test_a_write_that_fails_ends_the_recording_and_says_so_once(record, capfd):
         raise OSError(28, "No space left on device")
 
     recorder = record(full)
-    assert recorder._done.wait(10)
+    assert recorder._writer.done.wait(10)
     for _ in range(10):
         recorder.stream("o", b"line\n")
     recorder.close()
     said = capfd.readouterr().err
     assert said == f"the recording {record.path} stopped: No space left on device; the turn goes on without it\n"
-    assert recorder._queue.qsize() <= 11
+    assert len(recorder._queue) <= 11
 
 
 def test_a_mistake_of_ours_ends_the_recording_and_nothing_else(record, capfd):
@@ -222,7 +222,7 @@ def test_a_sweep_that_cannot_be_made_says_what_to_do(record, capfd):
 @pytest.mark.parametrize("hangs", [b'"swept":true', b'"end"]'])
 def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(record, capfd, monkeypatch, hangs):
     free, begun = threading.Event(), threading.Event()
-    monkeypatch.setattr(recorders, "LEAVE_SECONDS", 0.01)
+    monkeypatch.setattr(cast_writer, "LEAVE_SECONDS", 0.01)
 
     def hung(*_):
         begun.set()
@@ -232,7 +232,7 @@ def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(recor
     def write(file, data):
         return hung() if hangs in data else os.write(file, data)
 
-    monkeypatch.setattr(recorders, "sweep", hung)
+    monkeypatch.setattr(cast_writer, "sweep", hung)
     recorder = record(write, clean=True)
     for part in (SECRET[:30], SECRET[30:]):
         recorder.stream("o", b'{"text":"%s"}\n' % part.encode())
@@ -241,7 +241,7 @@ def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(recor
     assert said.count("may still be in") == 1 and "shim cast redact" in said
     assert ("the disk is too slow" in said) is (hangs == b'"end"]')
     free.set()
-    assert recorder._done.wait(10)
+    assert recorder._writer.done.wait(10)
     assert "split" not in capfd.readouterr().err
 
 
@@ -292,7 +292,7 @@ def test_the_moments_are_those_of_their_arrival(record):
     recorder = record()
     began = time.monotonic()
     recorder.stream("o", b"x\n")
-    spent = time.monotonic() - recorder._began
+    spent = time.monotonic() - recorder._queue._began
     recorder.close()
     at = record.read()[1][0].at
-    assert began - recorder._began - 0.001 <= at <= spent + 0.001
+    assert began - recorder._queue._began - 0.001 <= at <= spent + 0.001

@@ -564,6 +564,8 @@ def test_nothing_is_blanked_where_nobody_wants_it(box, ask, casts):
 
 WRITES = (
     "recording.recorder",
+    "recording.cast_writer",
+    "recording.moment_queue",
     "recording.open_recorder",
     "recording.rewrite",
     "core.cast.records",
