@@ -7,7 +7,8 @@ from support import FIXTURES, fixture_cases
 from sweeps import each, over, smallest
 from torture_cases import cases as torture_cases
 
-from shim.core.cast.script import HEARD_LINES, NEVER_ENDED, Script
+from shim.core.cast.script import NEVER_ENDED, Script
+from shim.core.cast.script_sides import HEARD_LINES
 from shim.core.cast.words import of_child, of_frontend, read_word
 from shim.recording.replay import LINE_SECONDS, SIGNAL_SECONDS
 
@@ -341,7 +342,7 @@ def test_lines_that_nothing_waits_for_are_bounded():
     for number in range(3 * HEARD_LINES):
         script.hear(request(str(number), "set_model"))
         script.hear(request(str(number), "interrupt"))
-    assert len(script._heard) == len(script._answers) == HEARD_LINES
+    assert len(script._live.words) == len(script._live.answers) == HEARD_LINES
 
 
 @pytest.mark.parametrize(
