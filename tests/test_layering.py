@@ -27,6 +27,7 @@ DRAWS = ("story", "conform", "commands", "__main__")  # may use what draws for p
 
 LINES = 400  # of a module
 ENTRIES = 12  # of a folder; of the top two more
+ATTRIBUTES = 20  # of an object
 VENDORS = "vendors"  # one file a vendor, as many as there are
 
 
@@ -162,6 +163,27 @@ def test_no_module_is_too_long_to_read():
     for name, path in MODULES.items():
         length = len(path.read_text(encoding="utf-8").splitlines())
         assert length <= LINES, f"{name} has {length} lines"
+
+
+def attributes(node: ast.ClassDef) -> set[str]:
+    """The attributes that an object of a class owns; not its methods, not what another object holds for it."""
+    own: set[str] = set()
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            held = isinstance(each.value, ast.Call) and getattr(each.value.func, "id", "") in ("part", "property")
+            own |= set() if held else {each.target.id}
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+            own |= {each.attr} if getattr(each.value, "id", "") == "self" else set()
+    return own
+
+
+def test_an_object_has_few_attributes_of_its_own():
+    for name in MODULES:
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.ClassDef):
+                own = attributes(node)
+                assert len(own) <= ATTRIBUTES, f"{name}.{node.name} has {len(own)} attributes: {sorted(own)}"
 
 
 def test_every_module_says_what_it_is():
