@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from shim.conversation.wire import Run
     from shim.core.turn.terms import Pen
     from shim.core.vendor.vendor import Vendor
-    from shim.recording.choice import Takes
+    from shim.recording.choice import Recordings
     from shim.recording.recorder import Recorder
     from shim.state.store import Session
 
@@ -100,7 +100,7 @@ class Start:
         self.flat = DIALECTS[self.settings.dialect].flat
         if self.flat:
             invocation = yume_mode_of(invocation)
-        self.recordings: Takes | None = None
+        self.recordings: Recordings | None = None
         self._played = played(invocation, self.environment)
         self.resumed_id, self.resumed = self._resumed(invocation)
         names, model = self._vendor_names(invocation, installed)
@@ -158,9 +158,9 @@ class Start:
         return store.last(self.cwd, self.environment, vendor) or (None, None)
 
     def _stand_in(self, path: str, invocation: Invocation) -> "Vendor":
-        from shim.recording.choice import Takes
+        from shim.recording.choice import Recordings
 
-        self.recordings = Takes(path, self.cwd, self.environment)
+        self.recordings = Recordings(path, self.cwd, self.environment)
         place = self.resumed.vendor_session if self.resumed and self.resumed.vendor == REPLAY else ""
         return self.recordings.vendor(invocation.prompt, place, flat=self.flat)
 

@@ -158,8 +158,8 @@ def _beginning_with(line: bytes, wanted: Wanted) -> Iterator[Record] | None:
     """The records of the recording that begins with this message, from the message on."""
     from shim.recording.choice import like
 
-    take = like(line, wanted.path, wanted.folder)
-    return None if take is None else from_message(of_child(records_of(take.path), take.child), "I")
+    found = like(line, wanted.path, wanted.folder)
+    return None if found is None else from_message(of_child(records_of(found.path), found.number), "I")
 
 
 # -- the program ------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from replaying import START, end, line, request, response, user
 from support import case
 
 from shim.core.cast.records import Header
-from shim.recording.choice import Takes, invocation_of, read_sitting
+from shim.recording.choice import Recordings
+from shim.recording.recorded_run import invocation_of, read_run
 from tests.recording.test_replay import TALK, kept
 
 
@@ -120,16 +121,16 @@ LISTENS = ["--input-format", "stream-json", *STREAM]
 def test_each_child_has_the_prompt_of_its_turn(box):
     told = [(0.0, "i", user("one") + user("two"))]
     children = [START, end(1.0), SECOND, end(2.5, child=2), AGAIN, end(4.0, child=3)]
-    sitting = read_sitting(kept(box, cast_of([*told, *children], argv=LISTENS)))
-    assert [take.prompt for take in sitting.takes] == ["one", "two", "two"]
-    assert [take.child for take in sitting.takes] == [1, 2, 3]
+    run = read_run(kept(box, cast_of([*told, *children], argv=LISTENS)))
+    assert [child.prompt for child in run.children] == ["one", "two", "two"]
+    assert [child.number for child in run.children] == [1, 2, 3]
 
 
 def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
     data = cast_of([(0.0, "i", b"a file\nof lines\n"), START, end(1.0)], argv=["-p", *STREAM, "read it"])
-    assert read_sitting(kept(box, data)).takes[0].prompt == "read it\na file\nof lines\n"
+    assert read_run(kept(box, data)).children[0].prompt == "read it\na file\nof lines\n"
     answers = cast_of([START, (0.0, "i", b'{"type":"control_response"}\n'), end(1.0)], argv=["-p", *TALK[:3], "ask"])
-    assert read_sitting(kept(box, answers)).takes[0].prompt.startswith("ask")
+    assert read_run(kept(box, answers)).children[0].prompt.startswith("ask")
 
 
 def test_a_call_that_was_refused_then_is_no_call_now():
@@ -142,16 +143,16 @@ def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):
     children = [START, end(1.0), SECOND, end(2.5, child=2)]
     told = [(0.0, "i", user("one") + user("two"))]
     path = kept(box, cast_of([*told, *children], argv=LISTENS))
-    takes = Takes(path, "/", {"HOME": "/"})
-    first = takes.choose("anything", "")
-    assert first.child == 1 and takes.choose("more", first.identity).child == 2
-    assert takes.choose("two", "").child == 2
+    recordings = Recordings(path, "/", {"HOME": "/"})
+    first = recordings.choose("anything", "")
+    assert first.number == 1 and recordings.choose("more", first.identity).number == 2
+    assert recordings.choose("two", "").number == 2
 
 
 def test_an_instruction_of_ours_behind_the_prompt_is_none_of_it(box):
     path = folder(box, ("a", PLAIN), ("b", BASH))
-    takes = Takes(path, "/", {"HOME": "/"})
-    assert takes.choose("b\n\nAnswer with JSON", "", asked=True).prompt == "b"
+    recordings = Recordings(path, "/", {"HOME": "/"})
+    assert recordings.choose("b\n\nAnswer with JSON", "", asked=True).prompt == "b"
 
 
 # -- a child that is started before anybody said a word --------------------------------------------------------------
@@ -204,8 +205,8 @@ def test_a_recording_that_nobody_stopped_is_played_before_one_that_was(box):
         place = next(place for place, line in enumerate(lines) if b'"x"' in line)
         stop = b'[0,"n",{"kind":"signal","child":1,"signal":"SIGINT"}]\n'
         cast.write_bytes(b"".join([*lines[:place], stop, *lines[place:]]))
-    takes = Takes(path, str(box.path), {})
-    assert [takes.choose(prompt, "").cast[:8] for prompt in ("go", "stop")] == ["20261121", "20261122"]
+    recordings = Recordings(path, str(box.path), {})
+    assert [recordings.choose(prompt, "").cast[:8] for prompt in ("go", "stop")] == ["20261121", "20261122"]
     first = sorted((box.path / "casts").iterdir())[0]
-    assert Takes(str(first), str(box.path), {}).choose("go", "").stopped
+    assert Recordings(str(first), str(box.path), {}).choose("go", "").stopped
     assert said_by(box, path, "go").result["result"] == golden(BASH)

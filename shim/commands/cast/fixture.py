@@ -19,8 +19,8 @@ from shim.core.reading.account import printable
 from shim.core.reading.head_and_tail import Tail
 from shim.core.secrets.redactor import summary
 from shim.core.turn.outcome import Exit
-from shim.recording.choice import invocation_of
 from shim.recording.folders import verify_cast
+from shim.recording.recorded_run import invocation_of
 from shim.recording.rewrite import rewrite
 from shim.state.files import create, open_regular, remove
 from shim.story.reading import Cast, child_exit, header_of

@@ -1,0 +1,176 @@
+"""A recording as it is chosen from: its command line, and what each of its children was asked.
+
+A cast is read only as far as needed. Its content is trusted no more than the vendor's own output.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import orjson
+
+from shim.core.cast.records import SUFFIX, CastError, Header, Reader, Record
+from shim.core.cast.words import read_word
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import parse
+from shim.core.claude.messages import read_message
+from shim.core.dialects import dialect_called
+from shim.core.errors import PASSED_OVER, FrontendError, Tried, read_tried
+from shim.core.ids import parse_uuid, vendor_id
+from shim.core.reading.lines import LineSplitter
+from shim.core.yume.argv import parse as parse_yume
+from shim.recording.wanted import CHUNK_BYTES, open_cast
+
+MOST_PROMPTS = 1_000_000  # characters of a prompt that are compared
+
+
+class RecordedChild(NamedTuple):
+    """One child of a recording, and what it was asked.
+
+    number    its place among the children of the recording, from 1
+    identity  names it in a session
+    listens   it read lines from its stdin
+    stopped   it was ended by a signal, and playing it waits for that signal
+    tried     the vendors of a fallback list that did not answer before this one; their output is not played
+    """
+
+    path: str
+    number: int
+    identity: str
+    prompt: str | None = None
+    listens: bool = False
+    stopped: bool = False
+    vendor: str = ""
+    tried: tuple[Tried, ...] = ()
+
+    @property
+    def cast(self) -> str:
+        """The part of the identity that all children of the recording share."""
+        return self.identity.rpartition(":")[0]
+
+
+class RecordedRun(NamedTuple):
+    """A recording, and what each of its children was asked."""
+
+    header: Header
+    invocation: Invocation
+    children: tuple[RecordedChild, ...]
+
+    @property
+    def vendor(self) -> str:
+        """The vendor that answered first; where none answered, the vendor that was asked."""
+        return self.children[0].vendor if self.children else self.header.vendor
+
+
+def read_run(path: str) -> RecordedRun:
+    """A recording's header, and what each of its children was asked. CastError if it cannot be read."""
+    reader = Reader()
+    told = list[bytes]()
+    children, before, count = list[RecordedChild](), list[Tried](), 0
+    turns = list[object]()
+    for record in _asked(path, reader):
+        fact = record.fact
+        if record.letter == "i":
+            told.append(record.data)
+        elif record.letter == "s":
+            count += 1
+            vendor = fact.get("vendor")
+            vendor = vendor if isinstance(vendor, str) else reader.header.vendor if reader.header else ""
+            children.append(RecordedChild(path, count, _identity(path, count), vendor=vendor, tried=tuple(before)))
+            turns.append(fact.get("turn"))
+            before = []
+        elif record.letter == "n":
+            if fact.get("kind") == PASSED_OVER:
+                if fact.get("started") and children:
+                    before = [*children.pop().tried, *before]
+                    turns.pop()
+                before.append(read_tried(fact))
+            elif fact.get("kind") == "signal" and children and children[-1].number == fact.get("child"):
+                children[-1] = children[-1]._replace(stopped=True)
+        elif children and not children[-1].listens:
+            children[-1] = children[-1]._replace(listens=bool(read_word(record.data).kind))
+    header = reader.header
+    assert header is not None
+    invocation = invocation_of(header)
+    prompts = _prompts(invocation, header, b"".join(told))
+    for place, (child, turn) in enumerate(zip(children, turns, strict=True)):
+        at = turn if isinstance(turn, int) else child.number
+        at = 1 if len(prompts) == 1 else at
+        prompt = prompts[at - 1][:MOST_PROMPTS] if 1 <= at <= len(prompts) and prompts[at - 1] else None
+        children[place] = child._replace(prompt=prompt)
+    return RecordedRun(header, invocation, tuple(children))
+
+
+def _prompts(invocation: Invocation, header: Header, told: bytes) -> list[str]:
+    """The prompts in order: the messages from stdin, or the one of the command line with what was piped in."""
+    if invocation.streams.input_format == "stream-json" or (
+        dialect_called(header.dialect).frames and not invocation.prompt
+    ):
+        messages = [text for line in told.split(b"\n") if (text := message_of(line)) is not None]
+        if messages or invocation.streams.input_format == "stream-json":
+            return messages
+    asks = invocation.permissions.permission_prompt_tool == "stdio"
+    answers = asks and invocation.prompt  # then stdin has answers, not text
+    piped = "" if answers else told.decode("utf-8", "replace")
+    return ["\n".join(part for part in (invocation.prompt or "", piped) if part.strip())]
+
+
+_COUNTS = (b"i", b"I", b"s", b"n")  # letters
+
+
+def _asked(path: str, reader: Reader) -> Iterator[Record]:
+    """The records that say what was asked. The others are many, and are not parsed."""
+    descriptor = open_cast(path)
+    try:
+        lines = LineSplitter()
+        while chunk := os.read(descriptor, CHUNK_BYTES):
+            for raw in lines.feed(chunk):
+                if reader.header is None or raw[raw.find(b'"') + 1 : raw.find(b'"') + 2] in _COUNTS:
+                    yield from reader.feed(raw + b"\n")
+        reader.close()
+    except OSError as error:
+        raise CastError(f"{path!r} cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def program_of(header: Header) -> str:
+    """The program of ours that was called."""
+    return dialect_called(header.dialect).program_of(header.argv)
+
+
+def invocation_of(header: Header) -> Invocation:
+    """The recorded command line, of the drop-in or of yume-cli; an empty one if it was refused."""
+    if program_of(header) != "claude":
+        call = parse_yume(header.argv)
+        known = parse_uuid(call.session), parse_uuid(call.resume)
+        return call.invocation().with_flags(session_id=known[0], resume=known[1])
+    try:
+        return parse(header.argv)
+    except FrontendError:
+        return Invocation()
+
+
+def message_of(line: bytes) -> str | None:
+    """The text of a user's message; None for any other line."""
+    if b'"user"' not in line:
+        return None
+    try:
+        frame = orjson.loads(line)
+        if frame.get("type") != "user":
+            return None
+        message = frame.get("message")
+        if not isinstance(message, dict):
+            message = {"role": "user", "content": frame.get("content")}
+        return read_message({**frame, "message": message}, "").text
+    except (ValueError, AttributeError):
+        return None
+
+
+def _identity(path: str, child: int) -> str:
+    """A child's name in a session, made of the file's name without its folder, and of the child's number."""
+    name = os.path.basename(path).removesuffix(SUFFIX)
+    if len(name) > 100 or vendor_id(name) is None:
+        name = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return f"{name}:{child}"
