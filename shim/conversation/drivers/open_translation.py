@@ -60,13 +60,11 @@ def open_translation(
     session_id: str | None = None,
     stable: bool = False,
     limit: int = LINE_BYTES,
-    inbound: int = INBOUND_BYTES,
     redact: bool = False,
 ) -> Translation:
     """A translation outside of a turn: nothing is known of the invocation but the vendor.
 
-    `limit` are the bytes of a line of ours at most (what is cut is kept in a file, unless the output is `stable`),
-    `inbound` those of a line that comes in.
+    `limit` are the bytes of a line of ours at most; what is cut is kept in a file, unless the output is `stable`.
     """
     vendor = find(vendor_name, flat=DIALECTS[dialect].flat)
     fresh, identity = (STABLE_SESSION, STABLE_IDENTITY) if stable else fresh_identity()
@@ -90,7 +88,7 @@ def open_translation(
         clock=clock,
     )
     pen = open_pen(dialect, identity, partial=partial, terminator=terminator, limit=limit)
-    return Translation(vendor.translator, terms, pen, inbound=inbound, aside=aside_for(inbound))
+    return Translation(vendor.translator, terms, pen, inbound=INBOUND_BYTES, aside=aside_for(INBOUND_BYTES))
 
 
 def _kept(session: str) -> Keep:
