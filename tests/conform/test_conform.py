@@ -8,7 +8,9 @@ import sys
 
 import anyio
 import pytest
-from box import PATIENCE, SHIM, Box, stand_in
+import sweeps
+from box import PATIENCE, SHIM, Box, stand_in, start_shim
+from forking import Forked, possible
 
 from shim.conform import control as conform_control
 from shim.conform import doors as conform_doors
@@ -18,6 +20,7 @@ from shim.conform import runs as conform_runs
 from shim.conform import seen as conform_seen
 from shim.conform.runs import Options
 from shim.core.errors import ShimError
+from shim.process import spawn
 from tests.program.test_threats import ESCAPES, visible
 
 FAKE = stand_in("fake_claude")
@@ -189,6 +192,27 @@ def kept(tmp_path_factory):
     place.close()
 
 
+@pytest.fixture
+def forked(monkeypatch):
+    """What is judged is a fork of a process that has imported it already; all else, and in `make full`, is executed.
+
+    The runs of `kept` are always executed.
+    """
+    execute = spawn._start_by_subprocess
+
+    def start(command, environment, cwd, *, feed):
+        pipes = {"stdin": subprocess.PIPE if feed else subprocess.DEVNULL, "stdout": subprocess.PIPE}
+        options = pipes | {"stderr": subprocess.PIPE, "env": environment, "cwd": cwd, "start_new_session": True}
+        if command[: len(FAKE)] == FAKE:
+            return Forked(command[len(FAKE) :], program=FAKE[-1], **options)
+        if command[: len(OURS)] == OURS:
+            return start_shim(["claude", *command[len(OURS) :]], **options)
+        return execute(command, environment, cwd, feed=feed)
+
+    if possible and not sweeps.full:
+        monkeypatch.setattr(spawn, "_start_by_subprocess", start)
+
+
 class Watched(dict):
     """Runs that know which of them were looked at."""
 
@@ -238,7 +262,7 @@ def only(kept, monkeypatch):
 
 
 @pytest.fixture
-def see(inside, monkeypatch):
+def see(inside, forked, monkeypatch):
     """The verdict of every rule about the fake, by name, after the runs of some chains."""
 
     def seen(defect="", chains=None, patience=PATIENCE, **options):
@@ -403,6 +427,8 @@ def test_a_command_that_floods_is_cut_off(inside, monkeypatch):
 
 
 def test_a_flood_of_blank_lines_is_cut_off_too(inside, monkeypatch):
+    monkeypatch.setattr(conform, "CHAINS", [])
+    monkeypatch.setattr(spawn, "PIPE_BYTES", 4096)
     monkeypatch.setattr(conform_process, "STDOUT_LINES", 1000)
     assert judged(program(inside, "exec yes ''\n"), PATIENCE)["version"].verdict == "fail"
 
@@ -480,7 +506,7 @@ def test_a_file_that_the_command_names_is_found_from_the_other_folder(inside):
 
 
 @pytest.fixture
-def tried(shim, monkeypatch):
+def tried(shim, forked, monkeypatch):
     """`shim conform ARGUMENTS -- FAKE`, with a defect of the fake and the runs of a few chains."""
 
     def run(*arguments, defect="", command=FAKE, chains=SESSIONS):
@@ -595,7 +621,7 @@ def check_ours(inside, monkeypatch, vendor, record):
     assert unseen.keys() == UNSEEN_IN_DEMO, unseen
 
 
-def test_ours_passes_every_rule(inside, monkeypatch):
+def test_ours_passes_every_rule(inside, forked, monkeypatch):
     check_ours(inside, monkeypatch, "demo", "")
 
 

@@ -3,13 +3,16 @@
 Python and our imports are most of what a test of a process costs. A server, one for each pytest process, imports the
 package and waits; for each start it forks, and the fork runs `shim.__main__.main` with the arguments, the environment,
 the working directory and the descriptors that it was given. The fork is a child of pytest (CLONE_PARENT), so that it
-is waited for and signalled like any other.
+is waited for and signalled like any other. A stand-in that is started some hundred times has a server of its own,
+which has imported nothing of ours: its forks run that program.
 
 What is about starting itself, or about the interpreter, uses `subprocess` (`Box.exec`). `make full` does so everywhere.
 """
 
 import ctypes
+import gc
 import importlib
+import importlib.machinery
 import inspect
 import os
 import pkgutil
@@ -19,7 +22,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 CLONE_PARENT = 0x8000
@@ -34,9 +37,13 @@ EXTRAS = (
 
 
 class Forked(subprocess.Popen[bytes]):
-    """`shim WORDS` as a child of this process, with the options of `Popen`; some of its descriptors may be `closed`."""
+    """`shim WORDS` as a child of this process, with the options of `Popen`; some of its descriptors may be `closed`.
 
-    def __init__(self, words: Sequence[str], *, closed: Sequence[int] = (), **options: Any) -> None:
+    `program` is a compiled stand-in (`box.stand_in`) that is run in the place of the shim.
+    """
+
+    def __init__(self, words: Sequence[str], *, program: str = "", closed: Sequence[int] = (), **options: Any) -> None:
+        self._program = program
         self._closed = tuple(closed)
         super().__init__(words, **options)
 
@@ -50,7 +57,7 @@ class Forked(subprocess.Popen[bytes]):
             bool(names["start_new_session"]),
             self._closed,
         )
-        self.pid = server().fork(
+        self.pid = server(self._program).fork(
             repr(request).encode(), [own if file == -1 else file for own, file in enumerate(files)]
         )
         self._child_created = True
@@ -59,14 +66,14 @@ class Forked(subprocess.Popen[bytes]):
 
 
 class Server:
-    """The process that forks."""
+    """The process that forks: what runs `program`, or the shim where there is none."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str) -> None:
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._asking = threading.Lock()  # some tests start several from threads of theirs
         self.process = subprocess.Popen(
-            [sys.executable, "-P", __file__, str(theirs.fileno())],
+            [sys.executable, "-P", __file__, str(theirs.fileno()), program],
             pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, "LANG": "C.UTF-8"},
         )  # fmt: skip
         theirs.close()
@@ -81,17 +88,17 @@ class Server:
         return int.from_bytes(said, "big")
 
 
-_server: list[Server] = []
+_servers: dict[str, Server] = {}
 _starting = threading.Lock()
 
 
-def server() -> Server:
-    """The server of this process; another one where something ended it."""
+def server(program: str) -> Server:
+    """The server of this process for a program; another one where something ended it."""
     with _starting:
-        if not _server or _server[0].process.poll() is not None:
-            _server[:] = [Server()]
-            _spare(_server[0].process.pid)
-        return _server[0]
+        if program not in _servers or _servers[program].process.poll() is not None:
+            _servers[program] = Server(program)
+            _spare(_servers[program].process.pid)
+        return _servers[program]
 
 
 def _spare(pid: int) -> None:
@@ -111,21 +118,9 @@ def forkable(options: Mapping[str, Any]) -> bool:
 # -- the server ------------------------------------------------------------------------------------------------------
 
 
-def serve(descriptor: int) -> list[str]:
+def serve(descriptor: int, prepare: Callable[[], None]) -> list[str]:
     """Fork whenever that is asked for; comes back in each fork, with its arguments."""
-    import _posixsubprocess  # noqa: F401 - what the first child of each fork would import
-
-    import shim
-
-    for module in pkgutil.walk_packages(shim.__path__, "shim."):
-        _import(module.name)
-    for name in EXTRAS:
-        _import(name)
-    import gc
-
-    from shim.core.api_errors import classify
-
-    classify("")  # so that no fork compiles its patterns
+    prepare()
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=descriptor) as asked:
@@ -143,6 +138,26 @@ def serve(descriptor: int) -> list[str]:
             for file in files:
                 os.close(file)
     raise AssertionError
+
+
+def _prepare_shim() -> None:
+    """Import all that a command may, so that no fork does."""
+    import _posixsubprocess  # noqa: F401 - what the first child of each fork would import
+
+    import shim
+
+    for module in pkgutil.walk_packages(shim.__path__, "shim."):
+        _import(module.name)
+    for name in EXTRAS:
+        _import(name)
+    from shim.core.api_errors import classify
+
+    classify("")  # so that no fork compiles its patterns
+
+
+def _prepare_stand_in() -> None:
+    import json  # noqa: F401 - most of what a stand-in imports, and of what its start costs
+    import select  # noqa: F401
 
 
 def _import(name: str) -> None:
@@ -185,11 +200,16 @@ def _become(request: bytes, files: Sequence[int]) -> list[str]:
     return list(arguments)
 
 
-def _run(arguments: Sequence[str]) -> int:
-    """`python -m shim ARGUMENTS`; the exit status."""
+def _run_shim() -> None:
+    """`python -m shim`."""
     from shim.__main__ import main
 
-    sys.argv = [str(sys.modules["shim.__main__"].__file__), *arguments]
+    main()
+
+
+def _run(main: Callable[[], None], program: str, arguments: Sequence[str]) -> int:
+    """Run a program as the interpreter does; its exit status."""
+    sys.argv = [program, *arguments]
     try:
         main()
     except SystemExit as left:
@@ -222,5 +242,17 @@ def _leave(status: int) -> None:
     os._exit(status)
 
 
+def _main(descriptor: int, program: str) -> int:
+    """Serve forks of a program; in each of them, its exit status."""
+    if not program:
+        arguments = serve(descriptor, _prepare_shim)
+        return _run(_run_shim, str(sys.modules["shim.__main__"].__file__), arguments)
+    loader = importlib.machinery.SourcelessFileLoader("__main__", program)
+    code = loader.get_code("__main__")
+    assert code is not None
+    arguments = serve(descriptor, _prepare_stand_in)
+    return _run(lambda: exec(code, {"__name__": "__main__", "__file__": program}), program, arguments)
+
+
 if __name__ == "__main__":
-    _leave(_run(serve(int(sys.argv[1]))))
+    _leave(_main(int(sys.argv[1]), sys.argv[2]))

@@ -541,15 +541,16 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
 
 
 SHORT = """
-import runpy, select, sys, shim.process.child, shim.conversation.fallback.driver
-shim.conversation.fallback.driver.HOLD_SECONDS = 0.05
-begin = shim.process.child.Child.__init__
+import runpy, sys, anyio, shim.conversation.fallback.driver as fallback
+fallback.HOLD_SECONDS = 0.05
+expire = fallback.Fallback._expire
 
-def begin_with_the_first_word(child, started):
-    begin(child, started)
-    select.select([started.process.stdout, started.process.stderr], [], [], 60)
+async def expire_behind_the_first_word(self, driver):
+    while not (self._hold._heard or driver.complaint()):
+        await anyio.sleep(0.01)
+    await expire(self, driver)
 
-shim.process.child.Child.__init__ = begin_with_the_first_word
+fallback.Fallback._expire = expire_behind_the_first_word
 sys.argv[0] = "shim"
 runpy.run_module("shim", run_name="__main__", alter_sys=True)
 """
@@ -557,7 +558,7 @@ runpy.run_module("shim", run_name="__main__", alter_sys=True)
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Nobody is waited for as long as usual, once it has begun: however long a busy machine takes to start it."""
+    """No vendor is waited for as long as usual, once its first word was read, however busy the machine is."""
     monkeypatch.setattr("box.SHIM", [sys.executable, "-P", "-c", SHORT])
 
 
