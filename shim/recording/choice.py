@@ -9,7 +9,7 @@ from shim.core.errors import FrontendError, Tried, VendorError
 from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
 from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
-from shim.recording.recorded_run import MOST_PROMPTS, RecordedChild, RecordedRun, message_of, read_run
+from shim.recording.playable_run import MOST_PROMPTS, PlayableChild, PlayableRun, message_of, read_run
 from shim.recording.wanted import Wanted, words_of
 from shim.vendors import find_recorded
 
@@ -24,7 +24,7 @@ class Recordings:
 
     def __init__(self, path: str, cwd: str, environment: Mapping[str, str]) -> None:
         self._files, self._alone = _files(path, cwd, environment)
-        self._read: list[RecordedRun] = []
+        self._read: list[PlayableRun] = []
         self._used: set[str] = set()
         self._pace = _pace(environment)
         self.place = ""
@@ -36,7 +36,7 @@ class Recordings:
 
     def vendor(self, prompt: str | None, resumed: str, *, flat: bool) -> Vendor:
         """The stand-in for a recorded vendor: of the recording with this prompt or session, else of the first one."""
-        first: RecordedRun | None = None
+        first: PlayableRun | None = None
         for run in self._runs():
             first = first or run
             if any(child.identity == resumed or (prompt and child.prompt == prompt) for child in run.children):
@@ -70,13 +70,13 @@ class Recordings:
         wanted = Wanted(child.path, "vendor", child.number, speed, most, True, session, folder, report)
         return Launch(tuple(words_of(wanted)), b"" if request.listens else as_stdin(request.prompt))
 
-    def choose(self, prompt: str, resumed: str, *, asked: bool = False) -> RecordedChild:
+    def choose(self, prompt: str, resumed: str, *, asked: bool = False) -> PlayableChild:
         """The child that answers a prompt ("": not known yet). `asked`: the prompt may end in words that we added.
 
         VendorError when there is none. What follows the session's last child comes first, then recordings that were
         not stopped: one that was stopped waits for a signal, and would never end for a user who sends none.
         """
-        place, before, behind = resumed or self.place, list[RecordedChild](), list[RecordedChild]()
+        place, before, behind = resumed or self.place, list[PlayableChild](), list[PlayableChild]()
         for child in self._children():
             behind.append(child)
             if child.identity == place:
@@ -98,7 +98,7 @@ class Recordings:
             raise VendorError(*self._nothing(prompt, [*before, *behind]))
         if same[0].cast == place.rpartition(":")[0]:
             return same[0]
-        firsts = dict[str, RecordedChild]()
+        firsts = dict[str, PlayableChild]()
         for child in same:
             firsts.setdefault(child.path, child)
         return min(firsts.values(), key=lambda child: child.stopped)
@@ -116,7 +116,7 @@ class Recordings:
             for run in self._runs()
         )
 
-    def _nothing(self, prompt: str, children: list[RecordedChild]) -> tuple[str, str]:
+    def _nothing(self, prompt: str, children: list[PlayableChild]) -> tuple[str, str]:
         """The error for a message without a recording: why, and which prompts have one."""
         shown = repr(printable(prompt[:SHOWN_CHARACTERS]))
         if self._alone:
@@ -126,12 +126,12 @@ class Recordings:
         some = ", ".join(list(prompts)[:SHOWN]) + (f" and {len(prompts) - SHOWN} more" if len(prompts) > SHOWN else "")
         return f"no recording of {self._vendor} answers {shown}", f"there are, each once: {some or 'none'}"
 
-    def _children(self) -> Iterator[RecordedChild]:
+    def _children(self) -> Iterator[PlayableChild]:
         """The children of the recorded vendor, in the order of recording."""
         for run in self._runs():
             yield from (child for child in run.children if child.vendor == self._vendor or not self._vendor)
 
-    def _runs(self) -> Iterator[RecordedRun]:
+    def _runs(self) -> Iterator[PlayableRun]:
         """The recordings, each read when it is asked for. In a directory, files that are no casts are skipped."""
         yield from self._read
         while self._files:
@@ -148,7 +148,7 @@ class Recordings:
             yield run
 
 
-def like(line: bytes, path: str, folder: str) -> RecordedChild | None:
+def like(line: bytes, path: str, folder: str) -> PlayableChild | None:
     """The child in a folder whose first message was this line, of the same vendor as the recording at `path`.
 
     A stand-in that starts before the first message is known asks this.
@@ -162,7 +162,7 @@ def like(line: bytes, path: str, folder: str) -> RecordedChild | None:
         return None
 
 
-def _answers(child: RecordedChild, prompt: str, asked: bool) -> bool:
+def _answers(child: PlayableChild, prompt: str, asked: bool) -> bool:
     if child.prompt is None:
         return False
     return child.prompt == prompt[:MOST_PROMPTS] or (asked and prompt.startswith(child.prompt))

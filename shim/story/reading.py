@@ -15,7 +15,7 @@ from shim.core.reading.head_and_tail import Tail
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import Exit
 from shim.core.vendor.translation import Translation
-from shim.recording.recorded_run import invocation_of
+from shim.recording.playable_run import invocation_of
 from shim.story.story import Change, Story
 from shim.vendors import find
 

@@ -10,7 +10,7 @@ from support import case
 
 from shim.core.cast.records import Header
 from shim.recording.choice import Recordings
-from shim.recording.recorded_run import invocation_of, read_run
+from shim.recording.playable_run import invocation_of, read_run
 from tests.recording.test_replay import TALK, kept
 
 

@@ -24,7 +24,7 @@ from shim.core.cast.records import CastError, Header
 from shim.core.cast.words import read_word
 from shim.core.dialects import dialect_called
 from shim.core.errors import PASSED_OVER
-from shim.recording.recorded_run import invocation_of, program_of
+from shim.recording.playable_run import invocation_of, program_of
 from shim.recording.wanted import open_cast
 from shim.state import own_vendors
 from shim.state.config import CHOICES

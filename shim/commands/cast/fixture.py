@@ -20,7 +20,7 @@ from shim.core.reading.head_and_tail import Tail
 from shim.core.secrets.redactor import summary
 from shim.core.turn.outcome import Exit
 from shim.recording.folders import verify_cast
-from shim.recording.recorded_run import invocation_of
+from shim.recording.playable_run import invocation_of
 from shim.recording.rewrite import rewrite
 from shim.state.files import create, open_regular, remove
 from shim.story.reading import Cast, child_exit, header_of

@@ -9,7 +9,7 @@ from shim.conversation.drivers.setup import AnswerSchema, Setup, Standing
 from shim.core.claude.facts import Facts
 from shim.core.ids import parse_uuid
 from shim.core.reading.limits import Keep
-from shim.core.turn.terms import NO_THREAD, Pen, SessionTerms, Terms, TurnLimits, VendorTerms
+from shim.core.turn.terms import NO_THREAD, LimitTerms, Pen, SessionTerms, Terms, VendorTerms
 from shim.core.vendor.pump import Pump
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Request
@@ -96,7 +96,7 @@ class Turns:
                 chosen_id=self._session_id(),
                 thread=NO_THREAD if standing.known is None else standing.known.thread,
             ),
-            limits=TurnLimits(
+            limits=LimitTerms(
                 max_turns=None if counts else invocation.limits.max_turns,
                 turns_asked=invocation.limits.max_turns,
                 budget=None if vendor.passthrough else invocation.limits.max_budget_usd,

@@ -144,7 +144,7 @@ class SessionTerms(NamedTuple):
     thread: Thread = NO_THREAD
 
 
-class TurnLimits(NamedTuple):
+class LimitTerms(NamedTuple):
     """How long the turn may go on.
 
     max_turns    the limit that is counted here; None where the vendor counts for itself
@@ -175,7 +175,7 @@ class Terms(NamedTuple):
 
     vendor: VendorTerms
     session: SessionTerms
-    limits: TurnLimits = TurnLimits()
+    limits: LimitTerms = LimitTerms()
     model: str | None = None
     cwd: str = ""
     tools: tuple[str, ...] = ()

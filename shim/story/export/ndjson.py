@@ -15,7 +15,7 @@ from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.lines import RedactedLines
 from shim.core.secrets.redactor import Redactor
-from shim.recording.recorded_run import invocation_of
+from shim.recording.playable_run import invocation_of
 from shim.story.reading import Cast, Teller
 from shim.story.story import Change, Story
 from shim.vendors import find

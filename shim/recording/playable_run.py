@@ -1,4 +1,4 @@
-"""A recording as it is chosen from: its command line, and what each of its children was asked.
+"""A recording that can be played: its command line, and what each of its children was asked.
 
 A cast is read only as far as needed. Its content is trusted no more than the vendor's own output.
 """
@@ -25,7 +25,7 @@ from shim.recording.wanted import CHUNK_BYTES, open_cast
 MOST_PROMPTS = 1_000_000  # characters of a prompt that are compared
 
 
-class RecordedChild(NamedTuple):
+class PlayableChild(NamedTuple):
     """One child of a recording, and what it was asked.
 
     number    its place among the children of the recording, from 1
@@ -50,12 +50,12 @@ class RecordedChild(NamedTuple):
         return self.identity.rpartition(":")[0]
 
 
-class RecordedRun(NamedTuple):
+class PlayableRun(NamedTuple):
     """A recording, and what each of its children was asked."""
 
     header: Header
     invocation: Invocation
-    children: tuple[RecordedChild, ...]
+    children: tuple[PlayableChild, ...]
 
     @property
     def vendor(self) -> str:
@@ -63,11 +63,11 @@ class RecordedRun(NamedTuple):
         return self.children[0].vendor if self.children else self.header.vendor
 
 
-def read_run(path: str) -> RecordedRun:
+def read_run(path: str) -> PlayableRun:
     """A recording's header, and what each of its children was asked. CastError if it cannot be read."""
     reader = Reader()
     told = list[bytes]()
-    children, before, count = list[RecordedChild](), list[Tried](), 0
+    children, before, count = list[PlayableChild](), list[Tried](), 0
     turns = list[object]()
     for record in _asked(path, reader):
         fact = record.fact
@@ -77,7 +77,7 @@ def read_run(path: str) -> RecordedRun:
             count += 1
             vendor = fact.get("vendor")
             vendor = vendor if isinstance(vendor, str) else reader.header.vendor if reader.header else ""
-            children.append(RecordedChild(path, count, _identity(path, count), vendor=vendor, tried=tuple(before)))
+            children.append(PlayableChild(path, count, _identity(path, count), vendor=vendor, tried=tuple(before)))
             turns.append(fact.get("turn"))
             before = []
         elif record.letter == "n":
@@ -99,7 +99,7 @@ def read_run(path: str) -> RecordedRun:
         at = 1 if len(prompts) == 1 else at
         prompt = prompts[at - 1][:MOST_PROMPTS] if 1 <= at <= len(prompts) and prompts[at - 1] else None
         children[place] = child._replace(prompt=prompt)
-    return RecordedRun(header, invocation, tuple(children))
+    return PlayableRun(header, invocation, tuple(children))
 
 
 def _prompts(invocation: Invocation, header: Header, told: bytes) -> list[str]:
