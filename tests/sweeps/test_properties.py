@@ -4,6 +4,7 @@ Examples are the same in every run; `HYPOTHESIS_EXAMPLES=20` multiplies them for
 """
 
 import json
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -125,13 +126,16 @@ def _rfc_end(kind: object, event: dict[str, Any], ended: bool | None) -> bool | 
 
 
 def events_of(data: bytes) -> list[Any]:
-    found = []
-    for line in data.split(b"\n"):
-        try:
-            found.append(json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"), strict=False))
-        except (ValueError, RecursionError):
-            continue  # what nobody can read says nothing
-    return found
+    return [event for line in data.split(b"\n") for event in event_of(line)]
+
+
+@lru_cache(maxsize=1024)  # a fixture is cut at many places, and its lines are read for each of them
+def event_of(line: bytes) -> tuple[Any, ...]:
+    """The event on a line; none where nobody can read it."""
+    try:
+        return (json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"), strict=False),)
+    except (ValueError, RecursionError):
+        return ()
 
 
 def line_ends(data: bytes, at_most: int) -> list[int]:
