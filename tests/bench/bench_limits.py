@@ -114,6 +114,7 @@ def filled(blocks: Iterator[bytes], texts: Iterator[str]) -> Iterator[bytes]:
 
 def stand_in(kind: str, vendor: str, size: int, progress: str) -> None:
     """Be a vendor's program."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
     import fake_child
 
     blocks: Iterator[bytes] = iter(())
