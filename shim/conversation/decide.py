@@ -22,7 +22,7 @@ from shim.conversation.invocation import (
     prompts,
     state_events,
     terminator,
-    with_settings,
+    under,
     yume_mode_of,
 )
 from shim.core.claude.argv.invocation import Invocation
@@ -30,12 +30,14 @@ from shim.core.claude.facts import Facts, Serving, SessionRules
 from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.core.ids import parse_uuid
+from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.vendor.routing import check_model, chosen, listed, routed
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
 from shim.process.find_program import found_on_path
 from shim.state import config
+from shim.state.claude_settings import permissions
 from shim.state.own_vendors import learn, readable
 from shim.vendors import FLAT, VENDORS, find
 
@@ -112,8 +114,9 @@ class Start:
             flat=self.flat,
             interactive=self.flat and invocation.permissions.permission_prompt_tool == "stdio",
         )
+        self.settled = Settled()
         if self._listing.several:
-            invocation = with_settings(invocation)
+            invocation = self._settle(invocation)
         self.vendor = (
             self._listing.first(mode_of(invocation))
             if self._played is None
@@ -124,7 +127,7 @@ class Start:
         if self._listing.translated or not self.vendor.passthrough:  # a real claude reads its files itself
             invocation = read_file_option(invocation)
         if not (self._listing.several or self.vendor.passthrough):
-            invocation = with_settings(invocation)
+            invocation = self._settle(invocation)
         self.mode = mode_of(invocation)
         self.invocation = checked(invocation)
         if path := config.record_path(invocation, self.environment, installed, self.settings):
@@ -156,6 +159,11 @@ class Start:
             return named, store.look_up(named, self.environment)
         vendor = invocation.own.shim_vendor if self._played is None else REPLAY
         return store.last(self.cwd, self.environment, vendor) or (None, None)
+
+    def _settle(self, invocation: Invocation) -> Invocation:
+        """The invocation under Claude's settings files; a real claude reads them itself."""
+        self.settled = permissions(invocation, self.environment, self.cwd)
+        return under(invocation, self.settled)
 
     def _stand_in(self, path: str, invocation: Invocation) -> "Vendor":
         from shim.recording.choice import Recordings
@@ -267,12 +275,13 @@ class Start:
             if self.vendor.passthrough and not self._listing.translated:
                 return run.pass_through()
             return run.conversation()
-        if self.invocation.permissions.permission_prompt_tool == "stdio" and self._any_listens():
+        asked = self.invocation.permissions.permission_prompt_tool == "stdio"
+        if (asked or run.ruled) and self._any_listens():
             from shim.core.claude.messages import Message
 
             # stdin brings the answers, unless it is the prompt: then no question can be answered
             prompt = self.invocation.prompt
-            return run.conversation(Message(prompt or self._prompt()), answers=bool(prompt))
+            return run.conversation(Message(prompt or self._prompt()), answers=asked and bool(prompt))
         return run.one_message(self._prompt())
 
     def _serve_asked(self, run: "Run", asked: Asked) -> int:
@@ -346,6 +355,7 @@ class Start:
             self.log,
             self.recorder,
             flat=self._listing.translated,
+            settled=self.settled,
         )
         launcher = Launcher(setup, facts=facts, pen=lambda: self._pen(identity), known=self.resumed)
         if self.recordings is not None:

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 
 from shim.channels.raw_output import tell
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.policy import MODES, permission_mode
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, ModeError
 from shim.core.ids import vendor_id
+from shim.core.policy.policy import MODES, permission_mode
+from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
 from shim.core.vendor.routing import check_model
 
+BYPASS = "bypassPermissions"
 PLAYS = "replay:"  # in a vendor's place: the path behind it is a recording, or a folder of them
 
 
@@ -37,13 +39,24 @@ def mode_of(invocation: Invocation) -> str:
     return permission_mode(invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions)
 
 
-def with_settings(invocation: Invocation) -> Invocation:
-    """The invocation under what `--settings` has, if that was given."""
-    if not invocation.configuration.settings:
-        return invocation
-    from shim.state.claude_settings import obey_settings
+def under(invocation: Invocation, settled: Settled) -> Invocation:
+    """The invocation under what Claude's settings files say of the mode and of folders. A flag goes before them.
 
-    return obey_settings(invocation)
+    ModeError for a mode that a file forbids.
+    """
+    for unheeded in settled.unheeded:
+        tell(f"{unheeded} has no effect: only the real claude can honour it\n")
+    flags = invocation.permissions
+    if flags.permission_mode is None and not flags.skip_permissions and settled.mode is not None:
+        invocation = invocation.with_flags(permission_mode=settled.mode)
+    if settled.forbids:
+        if mode_of(invocation) == BYPASS:
+            raise ModeError(
+                f"the permission mode {BYPASS} is forbidden by {settled.forbids}",
+                hint="ask for another mode, or leave the file out with --setting-sources",
+            )
+        invocation = invocation.with_flags(allow_skip_permissions=False)
+    return invocation.with_flags(add_dirs=(*invocation.add_dirs, *settled.directories))
 
 
 def yume_mode_of(invocation: Invocation) -> Invocation:

@@ -50,6 +50,11 @@ class Run:
         self._keeps = transcript
         self._transcript: Transcript | None = None
 
+    @property
+    def ruled(self) -> bool:
+        """Whether rules say more than the mode, so that a vendor which asks has to be asked by."""
+        return self._launcher.policy.ruled
+
     def one_message(self, prompt: str) -> int:
         """One message. Its child starts first; then the loop is imported."""
         self._signals.started = True

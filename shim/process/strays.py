@@ -22,7 +22,7 @@ def adopt() -> None:
     if _adopting or not sys.platform.startswith("linux"):
         return
     _adopting = True
-    with contextlib.suppress(ImportError, OSError, AttributeError):
+    with contextlib.suppress(ImportError, OSError, AttributeError, TypeError, ValueError):
         import _ctypes  # what is below `ctypes`, which is imported five times as slowly, and a child waits for it
 
         prctl = _ctypes.dlsym(_ctypes.dlopen(None, os.RTLD_NOW), "prctl")  # type: ignore[arg-type]

@@ -1,62 +1,93 @@
-"""`--settings`: the part of Claude's own settings that binds every vendor.
-
-It is the part that narrows: deny rules and the mode. Allow rules spare questions. The rest is for a real claude.
-"""
+"""Claude's own settings files: found, and read as far as they give or take permissions."""
 
 import os
-from typing import Any
+from collections.abc import Mapping
 
-import orjson
-
-from shim.channels.raw_output import tell
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import ArgumentError
+from shim.core.errors import ArgumentError, FrontendError
+from shim.core.policy.sources import Settled, Source, settle
+from shim.core.reading.typed import Any
 
 SETTINGS_BYTES = 1024 * 1024
-MODES = ("acceptEdits", "auto", "default", "dontAsk", "manual", "plan")  # only a flag can ask for a bypass
+MANAGED = "/etc/claude-code/managed-settings.json"
+FLAG = "--settings"
+ALL = "user,project,local"
 
 
-def obey_settings(invocation: Invocation) -> Invocation:
-    """The invocation with the rules and the mode of `--settings`. A flag for the mode goes before them."""
-    if not invocation.configuration.settings:
-        return invocation
-    given = _read(invocation.configuration.settings)
-    permissions = given.get("permissions")
-    permissions = permissions if isinstance(permissions, dict) else {}
-    mode = permissions.get("defaultMode")
-    if isinstance(given.get("sandbox"), dict) and given["sandbox"].get("enabled"):
-        tell("--settings asks for a sandbox, which only the real claude has; it is ignored\n")
-    return invocation.with_flags(
-        disallowed_tools=(*invocation.rules.disallowed_tools, *_rules(permissions.get("deny"))),
-        allowed_tools=(*invocation.rules.allowed_tools, *_rules(permissions.get("allow"))),
-        permission_mode=invocation.permissions.permission_mode or (mode if mode in MODES else None),
+def permissions(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> Settled:
+    """What all settings files say together. FrontendError for one that cannot be read: it may have denied something."""
+    return settle(list(_sources(invocation, environment, cwd)))
+
+
+def _sources(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> "list[Source]":
+    """The settings files that are there, the one that goes before the others first (`--setting-sources` chooses)."""
+    said = ALL if invocation.configuration.setting_sources is None else invocation.configuration.setting_sources
+    wanted = [name.strip() for name in said.split(",")]
+    home = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(environment.get("HOME") or "/", ".claude")
+    found = [Source(MANAGED, _file(MANAGED))]
+    if invocation.configuration.settings:
+        found.append(Source(FLAG, _flag(invocation.configuration.settings)))
+    for name, path, base, own in (
+        ("local", os.path.join(cwd, ".claude", "settings.local.json"), cwd, False),
+        ("project", os.path.join(cwd, ".claude", "settings.json"), cwd, False),
+        ("user", os.path.join(home, "settings.json"), home, True),
+    ):
+        if name in wanted:
+            found.append(Source(path, _file(path), base, own))
+    return [source for source in found if source.given]
+
+
+def _file(path: str) -> Mapping[str, Any]:
+    """The object in a settings file; empty where there is no such file."""
+    if not os.path.lexists(path):  # as most of them, and nothing need be loaded to read them
+        return {}
+    try:
+        return _object(_read(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        reason = error.strerror or "it is not a regular file"
+    except ValueError:
+        reason = f"it is no JSON object of at most {SETTINGS_BYTES} bytes"
+    raise FrontendError(
+        f"Claude's settings file {path} cannot be read, and it may deny something: {reason}",
+        hint="mend it, or leave it out with --setting-sources",
     )
 
 
-def _read(text: str) -> dict[str, Any]:
-    """The object in the text itself, or in the file that the text names."""
+def _flag(text: str) -> Mapping[str, Any]:
+    """The object in the text itself, or in the file that the text names (contract 11)."""
+    import orjson
+
     try:
         given = orjson.loads(text)
     except orjson.JSONDecodeError:
-        given = _read_file(text)
+        path = os.path.abspath(text)
+        try:
+            given = orjson.loads(_read(text))
+        except OSError:
+            raise ArgumentError(f"Error: Settings file not found: {path}") from None
+        except ValueError:
+            raise ArgumentError(f"Error: the settings file {path} is not JSON, or too large") from None
     if not isinstance(given, dict):
         raise ArgumentError("Error: --settings is not a JSON object")
     return given
 
 
-def _read_file(path: str) -> Any:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(SETTINGS_BYTES + 1)
-    except (OSError, ValueError):
-        raise ArgumentError(f"Error: Settings file not found: {os.path.abspath(path)}") from None
-    try:
-        if len(data) > SETTINGS_BYTES:
-            raise ValueError
-        return orjson.loads(data)
-    except ValueError:
-        raise ArgumentError(f"Error: the settings file {os.path.abspath(path)} is not JSON, or too large") from None
+def _read(path: str) -> bytes:
+    from shim.state.files import open_regular
+
+    with open(open_regular(path), "rb") as file:
+        data = file.read(SETTINGS_BYTES + 1)
+    if len(data) > SETTINGS_BYTES:
+        raise ValueError("too large")
+    return data
 
 
-def _rules(given: object) -> list[str]:
-    return [rule for rule in given if isinstance(rule, str) and rule] if isinstance(given, list) else []
+def _object(data: bytes) -> Mapping[str, Any]:
+    import orjson
+
+    given = orjson.loads(data) if data.strip() else {}
+    if not isinstance(given, dict):
+        raise ValueError("no object")
+    return given

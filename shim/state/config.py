@@ -34,6 +34,7 @@ class VendorSettings(NamedTuple):
     driver: str | None = None
     variant: str = "auto"
     trust: bool = False
+    late_denials: bool = False
     timeouts: Mapping[str, float] = {}
 
 
@@ -110,6 +111,7 @@ VENDOR_KEYS = {
     "driver": _TEXT,
     "variant": _TEXT,
     "trust": _SWITCH,
+    "late_denials": _SWITCH,
     "timeouts": _TABLE,
 }
 CHOICES = {

@@ -2,7 +2,7 @@
 
 from shim.core.claude.argv.parse import FLAGS
 from shim.core.reading.typed import Any
-from shim.core.vendor.vendor import Abilities, Launch, Request, Surroundings, Vendor, as_stdin
+from shim.core.vendor.vendor import Abilities, Enforcement, Launch, Request, Surroundings, Vendor, as_stdin
 from shim.core.vendor.versions import VersionProbe
 
 # Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on stdin.
@@ -53,6 +53,7 @@ VENDOR = Vendor(
     modes=dict.fromkeys(_ANY, ()),
     passthrough=True,
     abilities=Abilities(limits_tools=True, limits_turns=True, streams=True, resumes=True, structures=True),
+    enforcement=Enforcement(own=True),
     surroundings=Surroundings(api_base="ANTHROPIC_BASE_URL"),
     login="run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY",
 )

@@ -33,7 +33,7 @@ class PassedTurn:
         self._calls = turn.calls
         self._nested = turn.nested
         self._end = turn.end
-        self._policy = turn.terms.policy
+        self._hidden = frozenset[str]() if turn.terms.judge is None else turn.terms.judge.policy.hidden
         self._hidden_block: int | None = None  # the index of a hidden call's block that is open
         self._owed = 0  # results of background work, each of an `init` of its own, that may come behind the first one
 
@@ -73,7 +73,7 @@ class PassedTurn:
     @property
     def _lenient(self) -> bool:
         """Whether the frontend can take all that a real claude says: it reads to no terminator, nothing is hidden."""
-        return not (self._pen.terminates or (self._policy is not None and self._policy.hidden))
+        return not (self._pen.terminates or self._hidden)
 
     def _live(self, raw: bytes, *, user: bool = False) -> bool:
         """Whether a line belongs to the turn; the first one says the `init` that did not come.
@@ -91,7 +91,6 @@ class PassedTurn:
         return self._machine.state is not NEW or self._machine.go(READY)
 
     def _adopt(self, raw: bytes, event: Line) -> None:
-        policy = self._policy
         if self._machine.state is not NEW:
             self._account.repaired("second_init")
             if self._lenient:
@@ -104,8 +103,8 @@ class PassedTurn:
         self._reply.model = str(event.get("model"))
         self._pen.adopt_session(session)
         tools = event.get("tools")
-        if policy is not None and policy.hidden and isinstance(tools, list):
-            raw = dump(event | {"tools": [name for name in tools if name not in policy.hidden]})
+        if self._hidden and isinstance(tools, list):
+            raw = dump(event | {"tools": [name for name in tools if name not in self._hidden]})
         self._pen.verbatim(raw)
         self._machine.go(READY, True)
 
@@ -138,8 +137,7 @@ class PassedTurn:
 
     def _hides(self, block: Line) -> bool:
         """Whether a block is a call that is hidden; its id is remembered for the result."""
-        policy = self._policy
-        if policy is None or block.get("type") != "tool_use" or block.get("name") not in policy.hidden:
+        if block.get("type") != "tool_use" or block.get("name") not in self._hidden:
             return False
         self._calls.hide(str(block.get("id")))
         return True

@@ -92,9 +92,9 @@ class CodexTranslator(ProfileTranslator):
 
     def _may_run(self, changes: list[tuple[str, str]]) -> bool:
         """Whether all changes are allowed. A denied change is said at once, so that the turn is stopped."""
-        policy = self.turn.terms.policy
-        return policy is None or all(
-            policy.verdict(NAMES.get(kind, "Edit"), {"file_path": path}) == "allow" for path, kind in changes
+        judge = self.turn.terms.judge
+        return judge is None or not any(
+            judge.denies(NAMES.get(kind, "Edit"), {"file_path": path}) for path, kind in changes
         )
 
 

@@ -3,7 +3,7 @@
 `shim.commands.demo_child` is that child, `demo_stream` translates its lines.
 """
 
-from shim.core.vendor.vendor import Abilities, Launch, ProgramFacts, Request, Vendor, as_stdin
+from shim.core.vendor.vendor import Abilities, Enforcement, Launch, ProgramFacts, Request, Vendor, as_stdin
 
 
 def launch(request: Request) -> Launch:
@@ -21,4 +21,5 @@ VENDOR = Vendor(
     modes=dict.fromkeys(("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()),
     listed=("Read", "Edit", "Bash"),
     abilities=Abilities(streams=True, resumes=True),
+    enforcement=Enforcement(own=True),  # it plays its calls and runs none
 )

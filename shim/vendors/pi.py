@@ -1,7 +1,8 @@
 """pi: `pi --mode json`, the prompt on stdin. Measured: 0.73.1, 0.87.1, 1.5.2 (`pi_stream` translates its lines)."""
 
+from shim.core.policy.rules import MCP
 from shim.core.vendor.tools import Tool, edits, milliseconds
-from shim.core.vendor.vendor import Abilities, ExitRules, Launch, Request, SessionFacts, Vendor, as_stdin
+from shim.core.vendor.vendor import Abilities, Enforcement, ExitRules, Launch, Request, SessionFacts, Vendor, as_stdin
 from shim.core.vendor.versions import VersionProbe
 
 # Its tools in Claude's words (pi page, section 6).
@@ -43,17 +44,16 @@ def launch(request: Request) -> Launch:
 def chosen(request: Request) -> tuple[list[str], bool]:
     """pi's names of the tools that a request leaves it, and whether that is fewer than it has anyway.
 
-    `--tools` is pi's one way to limit them; the mode, `--tools`, `--allowedTools` and what is denied come together.
+    `--tools` is pi's one way to limit them; the mode, `--tools` and what is denied come together. A rule that allows a
+    whole tool adds it to the mode, except to a plan; one about some calls of a tool cannot be told to pi.
     """
-    invocation = request.invocation
+    rules = request.invocation.rules
     names = request.mode[1].split(",") if request.mode else list(BUILT_IN)
+    if request.mode and request.permission_mode != "plan":
+        names += [name for name in VENDOR.own_names(rules.allowed_tools) if name not in names]
     pool, limited = tuple(names) if request.mode else ALL, bool(request.mode)
-    for rules in (invocation.rules.tools, invocation.rules.allowed_tools or None):
-        if rules is None:
-            continue
-        wanted = VENDOR.own_names(tuple(rule.partition("(")[0] for rule in rules))
-        if wanted or not rules or rules is invocation.rules.tools:
-            names, limited = [name for name in wanted if name in pool], True
+    if rules.tools is not None:
+        names, limited = [name for name in VENDOR.own_names(rules.tools) if name in pool], True
     removed = VENDOR.own_names(request.removed)
     limited = limited or any(name in names for name in removed)
     return [name for name in names if name not in removed], limited
@@ -93,6 +93,7 @@ VENDOR = Vendor(
     chooses=available,
     unattended=True,
     abilities=Abilities(limits_tools=True, streams=True, resumes=True, retracts=True, prices=True),
+    enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),  # it has no servers
     sessions=SessionFacts(saves_late=True),
     exit=ExitRules(interrupt="SIGTERM"),
     login="start `pi` once and use its /login, or set the API key of the model's provider",

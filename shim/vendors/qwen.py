@@ -3,7 +3,7 @@
 Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_speech` is what it is told.
 """
 
-from shim.core.vendor.vendor import Abilities, Launch, Request, Surroundings, Vendor, as_stdin
+from shim.core.vendor.vendor import Abilities, Enforcement, Launch, Request, Surroundings, Vendor, as_stdin
 from shim.core.vendor.versions import VersionProbe
 from shim.vendors.qwen_tools import TOOLS
 
@@ -15,7 +15,7 @@ SYSTEM_PROMPT_FILE = "QWEN_SYSTEM_MD"  # names a file that stands for --system-p
 def launch(request: Request) -> Launch:
     """Any flag that it does not know ends it, so only its own are passed (page, section 2)."""
     invocation = request.invocation
-    arguments = ["--output-format", "stream-json", *request.mode]
+    arguments = ["--output-format", "stream-json", *approval(request)]
     if request.listens:
         arguments += ["--input-format", "stream-json"]
     if invocation.streams.partial:
@@ -29,8 +29,6 @@ def launch(request: Request) -> Launch:
     turns = invocation.limits.max_turns
     if turns is not None and not request.listens:  # it counts for the process, Claude for the turn
         arguments += ["--max-session-turns", str(turns)]
-    for rule in invocation.rules.allowed_tools:
-        arguments.append(f"--allowed-tools={rule}")
     kept = VENDOR.own_names(invocation.rules.tools or ())
     arguments += [f"--core-tools={name}" for name in kept]
     # Without a name to keep, "only these" has to be said as "none of those": an empty list would mean all. The tool
@@ -45,6 +43,25 @@ def launch(request: Request) -> Launch:
         arguments += request.flag("--json-schema", invocation.json_schema)
     arguments += session(request)
     return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt), environment)
+
+
+# What it asks about in its mode `default`; what only reads runs unasked in all of its modes.
+ASKED = frozenset(("Bash", "Edit", "Write", "NotebookEdit", "WebFetch"))
+ASKING = ("--approval-mode", "default")
+
+
+def approval(request: Request) -> tuple[str, ...]:
+    """Its arguments for the mode. While it can ask, it asks before each call, and the policy answers.
+
+    Of its own modes only the plan and, where no rule stands against it, the widest say the same as Claude's.
+    """
+    ruled = request.policy is not None and request.policy.ruled
+    own = request.permission_mode in ("plan", "auto") or (request.permission_mode == "bypassPermissions" and not ruled)
+    return ASKING if request.listens and not own else request.mode
+
+
+def asks(request: Request) -> frozenset[str]:
+    return ASKED if request.listens and approval(request) == ASKING else frozenset()
 
 
 def session(request: Request) -> list[str]:
@@ -78,6 +95,7 @@ VENDOR = Vendor(
         limits_tools=True, limits_turns=True, streams=True, resumes=True, retracts=True, structures=True
     ),
     timeouts={"first_byte_timeout": SILENT_SECONDS, "idle_timeout": SILENT_SECONDS},
+    enforcement=Enforcement(asks=asks),
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.vendors.qwen_speech:QwenSpeech",
     surroundings=Surroundings(api_base="OPENAI_BASE_URL"),

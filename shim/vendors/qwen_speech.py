@@ -17,7 +17,7 @@ PATIENCE_MS = 24 * 60 * 60 * 1000
 MODES = {
     "default": "default",
     "plan": "plan",
-    "acceptEdits": "auto-edit",
+    "acceptEdits": "default",  # what the policy then lets run unasked, and no more
     "dontAsk": "default",
     "auto": "auto",
     "bypassPermissions": "yolo",

@@ -83,14 +83,14 @@ class QwenTranslator(StreamedTranslator):
         if self._fault is not None:
             self.turn.unknown("untyped", self._fault)
             self._fault = None
-        mode = event.get("permission_mode")
+        mode = event.get("permission_mode")  # its `default` stands for several of Claude's
         tools = [name for name in event.get("tools") or () if name not in NOT_LISTED]
         self.turn.started(
             session_id=event.get("session_id"),
             cwd=event.get("cwd"),
             model=event.get("model"),
             tools=claude_names(TOOLS, tools),
-            mode=PERMISSION_MODES.get(str(mode), "default") if mode else None,
+            mode=PERMISSION_MODES.get(str(mode), self.turn.terms.mode) if mode else None,
             mcp_servers=event.get("mcp_servers"),
             slash_commands=event.get("slash_commands"),
             agents=event.get("agents"),

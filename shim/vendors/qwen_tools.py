@@ -16,7 +16,7 @@ TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL} | {
     "read_file": Tool("Read", {"absolute_path": "file_path", "path": "file_path"}, convert={"offset": one_based}),
     "write_file": Tool("Write", drop=("record_as_artifact",)),
     "edit": Tool("Edit"),
-    "run_shell_command": Tool("Bash", {"is_background": "run_in_background"}, drop=("directory",)),
+    "run_shell_command": Tool("Bash", {"is_background": "run_in_background"}),  # its `directory` decides what runs
     "glob": Tool("Glob"),
     "grep_search": Tool("Grep", {"limit": "head_limit"}, extra={"output_mode": "content"}),
     "list_directory": Tool("LS", drop=("file_filtering_options",)),

@@ -437,7 +437,7 @@ def test_an_id_that_a_frontend_spells_in_capitals_is_the_same_session(box):
 # -- the rules of a turn ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("vendor", ["acai", "cake", "cursor", "pi", "qwen"])
+@pytest.mark.parametrize("vendor", ["pi", "qwen"])
 def test_a_denied_tool_is_never_listed(box, vendor):
     standin = box.prints("standin", STANDINS[vendor])
     done = box.claude(*ASK, "--disallowedTools=Bash,Write", SHIM_VENDOR=vendor, SHIM_BIN=standin)
@@ -445,9 +445,18 @@ def test_a_denied_tool_is_never_listed(box, vendor):
     assert done.init["tools"] and not {"Bash", "Write"} & set(done.init["tools"])
 
 
+@pytest.mark.parametrize("vendor", ["acai", "cake", "cursor"])
+def test_a_vendor_that_cannot_be_kept_from_a_denied_tool_is_refused(box, vendor):
+    standin = box.prints("standin", STANDINS[vendor])
+    done = box.claude(*ASK, "--disallowedTools=Bash,Write", SHIM_VENDOR=vendor, SHIM_BIN=standin)
+    assert (done.status, done.cause) == (1, "refused")
+    assert f"{vendor} cannot be kept to Bash (--disallowedTools)" in done.result["errors"][0]
+
+
 def test_a_denied_tool_of_the_settings_is_never_listed(box):
-    box.settings('[tools]\ndeny = ["Bash"]\nhide = ["Write"]\n')
-    done = box.claude(*ASK, SHIM_VENDOR="cursor", SHIM_BIN=box.prints("standin", STANDINS["cursor"]))
+    box.settings('[tools]\ndeny = ["Bash"]\nhide = ["Write"]\n[vendors.cursor]\nlate_denials = true\n')
+    words = (*ASK, "--permission-mode", "bypassPermissions")
+    done = box.claude(*words, SHIM_VENDOR="cursor", SHIM_BIN=box.prints("standin", STANDINS["cursor"]))
     assert "Read" in done.init["tools"] and not {"Bash", "Write"} & set(done.init["tools"])
 
 

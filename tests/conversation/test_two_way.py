@@ -471,7 +471,7 @@ def test_a_model_and_a_mode_are_told_in_the_vendors_words(box, talk):
     requests = [line["request"] for line in told(box) if line["type"] == "control_request"]
     assert requests[1:] == [
         {"subtype": "set_model", "model": "other"},
-        {"subtype": "set_permission_mode", "mode": "auto-edit"},
+        {"subtype": "set_permission_mode", "mode": "default"},
     ]
 
 

@@ -6,6 +6,7 @@ import tempfile
 from typing import Any
 
 import orjson
+from ruling import policy
 from support import SEPARATORS, facts_of
 
 from fuzzing.dialects import DIALECTS, dialect
@@ -15,7 +16,6 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.control import Control
 from shim.core.claude.permissions import Permission
-from shim.core.claude.policy import Policy
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.state import config
@@ -34,7 +34,7 @@ def run_control(run: Run) -> int:
         session_id=STABLE_SESSION,
         mode="default",
         prompts=True,
-        policy=Policy(),
+        policy=policy(),
         asks=bool(run.knob("terms", 2)),
         replays=bool(run.knob("limit", 2)),
         state_events=("", "visible", "host")[run.knob("exit", 3)],

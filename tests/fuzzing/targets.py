@@ -11,13 +11,13 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
+from ruling import judge
 from support import check_account, check_frames, check_memory, terms_of
 
 from fuzzing.dialects import DIALECTS, dialect, vendor
 from fuzzing.inputs import KNOBS, Run
 from fuzzing.outsiders import run_control, run_settings, run_words
 from shim.core.claude.permissions import Permission
-from shim.core.claude.policy import Policy
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Structured
 from shim.core.vendor.translation import Translation
@@ -38,8 +38,8 @@ def _read_answer(text: str) -> Structured:
 _TERMS: Sequence[dict[str, Any]] = (
     {},
     {},
-    {"policy": Policy(denied=["Bash(rm:*)", "Write"], hidden=["Read"])},
-    {"policy": Policy(only=["Bash", "Edit"])},
+    {"judge": judge(deny=["Bash(rm:*)", "Write"], hidden=["Read"])},
+    {"judge": judge(only=["Bash", "Edit"])},
     {"max_turns": 2, "turns_asked": 2},
     {"budget": 0.0001},
     {"read": _read_answer},
@@ -59,7 +59,7 @@ BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
 def _agreed(run: Run, read: Vendor) -> dict[str, Any]:
     """What is agreed on; a real claude counts and answers by itself."""
     terms = _TERMS[run.knob("terms", len(_TERMS))]
-    return {} if read.passthrough and not terms.keys() <= {"policy", "chosen_id"} else terms
+    return {} if read.passthrough and not terms.keys() <= {"judge", "chosen_id"} else terms
 
 
 def open_child(run: Run, previous: Translation | None = None) -> Translation:

@@ -1,50 +1,100 @@
 """`--settings` for a vendor that is not Claude: what narrows is obeyed."""
 
 import json
+import os
 
 import pytest
 from box import ANSWER, ASK, STREAM, ndjson
 
-from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
-from shim.core.errors import ArgumentError
-from shim.state.claude_settings import obey_settings
+from shim.core.errors import ArgumentError, FrontendError
+from shim.core.policy.sources import Settled
+from shim.state.claude_settings import permissions
 
 DENY = {"permissions": {"deny": ["Bash(rm *)", "Write"], "allow": ["Read"], "defaultMode": "plan"}}
+NOTHING = Settled()
 
 
-def obeyed(settings, *words):
-    return obey_settings(parse([*words, "--settings", settings if isinstance(settings, str) else json.dumps(settings)]))
+def settled(*words, root="/nowhere"):
+    return permissions(parse(list(words)), {"HOME": f"{root}/home"}, f"{root}/work")
 
 
-def test_rules_and_mode_are_those_of_the_flags():
-    invocation = obeyed(DENY, "--disallowedTools=Edit")
-    assert invocation.rules.disallowed_tools == ("Edit", "Bash(rm *)", "Write")
-    assert invocation.rules.allowed_tools == ("Read",)
-    assert invocation.permissions.permission_mode == "plan"
+def flag(settings):
+    return settled("--settings", settings if isinstance(settings, str) else json.dumps(settings))
 
 
-def test_a_file_says_the_same(tmp_path):
-    path = tmp_path / "settings.json"
-    path.write_text(json.dumps(DENY), encoding="utf-8")
-    assert obeyed(str(path)).rules.disallowed_tools == ("Bash(rm *)", "Write")
+def write(path, settings):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(settings if isinstance(settings, str) else json.dumps(settings), encoding="utf-8")
 
 
-def test_a_mode_that_is_a_flag_goes_first_and_none_is_wider_than_was_asked_for():
-    assert obeyed(DENY, "--permission-mode", "acceptEdits").permissions.permission_mode == "acceptEdits"
-    assert obeyed({"permissions": {"defaultMode": "bypassPermissions"}}).permissions.permission_mode is None
+def test_the_flag_has_the_settings_or_names_their_file(tmp_path):
+    write(tmp_path / "settings.json", DENY)
+    for said in (DENY, str(tmp_path / "settings.json")):
+        found = flag(said)
+        assert [str(rule) for rule in found.deny] == ["Bash(rm *)", "Write"]
+        assert ([str(rule) for rule in found.allow], found.mode) == (["Read"], "plan")
 
 
-@pytest.mark.parametrize("settings", [{}, {"permissions": 7}, {"permissions": {"deny": "Bash"}}, {"model": "m"}])
+@pytest.mark.parametrize("settings", [{}, {"permissions": 7}, {"model": "m"}])
 def test_what_says_nothing_to_us_changes_nothing(settings):
-    invocation = obeyed(settings)
-    assert (invocation.rules, invocation.permissions) == (Invocation().rules, Invocation().permissions)
+    assert flag(settings) == NOTHING
 
 
 @pytest.mark.parametrize("settings", ["{bad", "/nowhere.json", "a\0b", "[]", "7"])
 def test_what_cannot_be_read_is_refused(settings):
     with pytest.raises(ArgumentError, match="ettings"):
-        obeyed(settings)
+        flag(settings)
+
+
+FILES = {"user": "home/.claude/settings.json", "project": "work/.claude/settings.json"} | {
+    "local": "work/.claude/settings.local.json"
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ((), {"user", "project", "local"}),
+        (("--setting-sources", "user"), {"user"}),
+        (("--setting-sources", "project,local"), {"project", "local"}),
+        (("--setting-sources", ""), set()),
+    ],
+)
+def test_the_files_are_those_that_the_sources_name(tmp_path, said, read):
+    """Permission-parity W13"""
+    for name, place in FILES.items():
+        write(tmp_path / place, {"permissions": {"deny": [f"Bash({name})"]}})
+    found = settled(*said, root=tmp_path)
+    assert {rule.content for rule in found.deny} == read
+    assert {rule.source for rule in found.deny} == {str(tmp_path / FILES[name]) for name in read}
+
+
+def test_the_folder_of_the_users_file_may_be_chosen(tmp_path):
+    write(tmp_path / "settings.json", DENY)
+    found = permissions(parse([]), {"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path)}, "/nowhere")
+    assert {rule.base for rule in found.deny} == {str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "\xff", '"' + "x" * 2_000_000 + '"'], ids=["cut", "list", "text", "large"]
+)
+def test_a_file_that_may_deny_something_and_cannot_be_read_is_refused_by_its_name(tmp_path, content):
+    write(tmp_path / FILES["project"], content)
+    with pytest.raises(FrontendError, match=r"work/\.claude/settings\.json"):
+        settled(root=tmp_path)
+    assert settled("--setting-sources", "user", root=tmp_path) == NOTHING
+
+
+def test_a_fifo_in_a_files_place_is_refused_and_not_waited_for(tmp_path):
+    (tmp_path / "work/.claude").mkdir(parents=True)
+    os.mkfifo(tmp_path / FILES["project"])
+    with pytest.raises(FrontendError, match="regular"):
+        settled(root=tmp_path)
+
+
+def test_a_home_that_is_no_folder_has_no_settings():
+    assert permissions(parse([]), {"HOME": "/dev/null"}, "/dev/null") == NOTHING
 
 
 def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):

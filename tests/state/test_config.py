@@ -167,7 +167,17 @@ def test_the_folders_are_the_users_own():
 
 
 def test_the_tables_of_keys_are_those_of_the_surface():
-    assert set(VENDOR_KEYS) == {"bin", "args", "env", "launcher", "driver", "variant", "trust", "timeouts"}
+    assert set(VENDOR_KEYS) == {
+        "bin",
+        "args",
+        "env",
+        "launcher",
+        "driver",
+        "variant",
+        "trust",
+        "timeouts",
+        "late_denials",
+    }
     assert {"vendor", "record", "redact", "max_line_bytes", "end_grace", "transcripts", "log", "tools"} <= set(KEYS)
 
 

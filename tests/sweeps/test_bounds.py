@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from flat import FlatStage, short
+from ruling import judge
 from support import SEEDS, Stage, check_turns, facts_of, fixture_cases, result_of, terms_of
 from sweeps import each
 
@@ -24,7 +25,6 @@ from shim.core.claude.control import Control
 from shim.core.claude.hooks import Seen
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.permissions import Permission
-from shim.core.claude.policy import Policy
 from shim.core.reading import json_text
 from shim.core.reading.json_text import dump
 from shim.core.turn import nested, questions, reply, terms, tool_calls
@@ -197,7 +197,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @each("name", FLOODS)
 def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
-    stage = Stage(partial=partial, limit=LINE_BYTES, policy=Policy(hidden=["Hidden"]))
+    stage = Stage(partial=partial, limit=LINE_BYTES, judge=judge(hidden=["Hidden"]))
     stage.turn.started(session_id="s")
     said = []
 

@@ -6,11 +6,11 @@ import pytest
 from flat import SCENARIOS, FlatStage, check_flat, short, translate_flat
 from hypothesis import given
 from hypothesis import strategies as st
+from ruling import judge
 from support import FIXTURES, SEEDS, bytewise, fixture_cases, parse, translate_case
 from sweeps import examples, over, rounds, smallest
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.claude.policy import Policy
 from shim.core.turn.outcome import Exit
 from shim.core.yume import order
 from tests.sweeps.test_properties import CASES, EXITS, VERBS, flipped, line_ends, perform, shuffled
@@ -161,11 +161,11 @@ EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"
 @examples(150, full_count=400, shrink=True)
 @given(
     verbs=st.lists(st.one_of(VERBS, EXPOSED), max_size=30),
-    policy=st.sampled_from([None, Policy(denied=["Denied"], hidden=["Hidden"])]),
+    judged=st.sampled_from([None, judge(deny=["Denied"], hidden=["Hidden"])]),
     code=st.sampled_from([0, 1, None]),
 )
-def test_any_order_of_verbs_breaks_no_rule(verbs, policy, code):
-    stage = FlatStage(policy=policy)
+def test_any_order_of_verbs_breaks_no_rule(verbs, judged, code):
+    stage = FlatStage(judge=judged)
     for verb, arguments in verbs:
         if verb == "expose":
             stage.pen.expose(arguments)

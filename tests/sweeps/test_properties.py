@@ -12,12 +12,12 @@ import pytest
 import sweeps
 from hypothesis import given
 from hypothesis import strategies as st
+from ruling import judge
 from support import SEEDS, Stage, brief, bytewise, check_frames, check_turns, fixture_cases, result_of
 from support import translate_case as translate
 from sweeps import examples, over, pieces, rounds, smallest
 
 from shim.core.claude.pen import NO_USAGE
-from shim.core.claude.policy import Policy
 from shim.core.turn.outcome import Exit
 
 CASES = fixture_cases()
@@ -360,12 +360,12 @@ def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
 @given(
     verbs=st.lists(VERBS, max_size=30),
     limit=st.sampled_from([None, None, 2]),
-    policy=st.sampled_from([None, Policy(denied=["Denied"], hidden=["Hidden"])]),
+    judged=st.sampled_from([None, judge(deny=["Denied"], hidden=["Hidden"])]),
     code=st.sampled_from([0, 1, None]),
 )
-def test_any_order_of_verbs_breaks_no_rule(partial, verbs, limit, policy, code):
+def test_any_order_of_verbs_breaks_no_rule(partial, verbs, limit, judged, code):
 
-    stage = Stage(partial=partial, max_turns=limit, policy=policy)
+    stage = Stage(partial=partial, max_turns=limit, judge=judged)
     for verb, arguments in verbs:
         perform(stage, verb, arguments)
     stage.finish(code)

@@ -8,10 +8,10 @@ import json
 
 import pytest
 from profiling import result_line
+from ruling import judge
 from support import brief, parse, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
-from shim.core.claude.policy import Policy
 from shim.core.turn.outcome import Exit
 from shim.core.vendor.translation import Translation
 from shim.process.vendor_home import Home
@@ -169,7 +169,7 @@ def test_a_change_that_never_ended_is_said_at_the_end(records):
 
 
 def test_a_denied_change_is_stopped_when_it_begins(records):
-    terms = records(BEGUN, changed("c1", TWO), policy=Policy(denied=("Edit",)))
+    terms = records(BEGUN, changed("c1", TWO), judge=judge(deny=("Edit",)))
     translation = Translation(find("codex").translator, terms, open_pen("claude", STABLE_IDENTITY))
     said = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
     assert translation.finished, "before the change has ended"
@@ -177,7 +177,7 @@ def test_a_denied_change_is_stopped_when_it_begins(records):
 
 
 def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records):
-    terms = records(BEGUN, changed("c1", TWO), policy=Policy(denied=("Bash",)))
+    terms = records(BEGUN, changed("c1", TWO), judge=judge(deny=("Bash",)))
     assert calls(lines(terms, *began_and_ended("item_0", A, NEW), DONE)) == [EDIT, WRITE]
 
 

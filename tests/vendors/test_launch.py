@@ -4,10 +4,11 @@ import json
 from itertools import pairwise, product
 
 import pytest
+from ruling import policy
 
 from shim.core.claude.argv.parse import parse
-from shim.core.claude.policy import Policy, permission_mode
 from shim.core.errors import FrontendError
+from shim.core.policy.policy import permission_mode
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
 from shim.vendors import VENDORS, find
 
@@ -31,7 +32,7 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
         mode=vendor.mode_arguments(mode),
         permission_mode=mode,
         resume=resume or invocation.session.resume,
-        removed=tuple(sorted(Policy(denied=invocation.rules.disallowed_tools).denied)),
+        removed=tuple(sorted(policy(deny=invocation.rules.disallowed_tools).removed)),
         **facts,
     )
     return vendor.launch(request)
@@ -104,7 +105,6 @@ TABLE = [
     (("--append-system-prompt", "Be brief."), "pi", ("--append-system-prompt", "Be brief.")),
     (("--append-system-prompt", "Be brief."), "claude", ("--append-system-prompt=Be brief.",)),
     # tools
-    (("--allowedTools", "Bash(git *),Read"), "qwen", ("--allowed-tools=Bash(git *)", "--allowed-tools=Read")),
     (("--tools", "Read,Glob"), "qwen", ("--core-tools=read_file", "--core-tools=glob")),
     (("--disallowedTools", "Bash"), "qwen", ("--exclude-tools=run_shell_command",)),
     (("--disallowedTools", "Bash(rm *)"), "qwen", ()),
@@ -384,9 +384,11 @@ READ_ONLY = "read,grep,find,ls"
         (("--disallowedTools", "WebSearch"), None),
         (("--disallowedTools", "Edit", "--permission-mode", "acceptEdits"), f"{READ_ONLY},write"),
         (("--tools", "Read", "--disallowedTools", "Read"), ""),
-        (("--allowedTools", "Read"), "read"),
-        (("--allowedTools", "Bash(git *)"), "bash"),
-        (("--allowedTools", "Bash", "--permission-mode", "plan"), ""),
+        (("--allowedTools", "Read"), None),
+        (("--allowedTools", "Bash(git *)"), None),
+        (("--allowedTools", "Bash", "--permission-mode", "acceptEdits"), f"{READ_ONLY},edit,write,bash"),
+        (("--allowedTools", "Bash(git *)", "--permission-mode", "acceptEdits"), f"{READ_ONLY},edit,write"),
+        (("--allowedTools", "Bash", "--permission-mode", "plan"), READ_ONLY),
         (("--allowedTools", "mcp__server__tool"), None),
     ],
 )
@@ -413,7 +415,7 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     vendor = find(name)
     for denied in vendor.listed:
         request = Request(parse([f"--disallowedTools={denied}"]), "", removed=(denied,))
-        assert denied not in Policy(denied=(denied,)).listed(vendor.available(request))
+        assert denied not in policy(deny=(denied,)).listed(vendor.available(request))
 
 
 def test_no_choice_of_tools_takes_away_the_one_that_answers_a_schema():

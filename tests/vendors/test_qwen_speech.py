@@ -40,7 +40,7 @@ def test_each_request_has_a_number_of_its_own():
     [
         ("default", "default"),
         ("plan", "plan"),
-        ("acceptEdits", "auto-edit"),
+        ("acceptEdits", "default"),
         ("dontAsk", "default"),
         ("auto", "auto"),
         ("bypassPermissions", "yolo"),

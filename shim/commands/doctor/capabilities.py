@@ -6,8 +6,8 @@ from typing import Any
 from shim.channels.raw_output import tell
 from shim.commands.doctor.abilities import HELPED, NO, YES, abilities
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.policy import MODES
 from shim.core.errors import FrontendError, ShimError
+from shim.core.policy.policy import MODES
 from shim.core.reading.account import printable
 from shim.core.vendor.vendor import Vendor
 from shim.process.probe import open_probe

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.commands.doctor.capabilities import ASKS_NOBODY
-from shim.core.claude.policy import MODES
+from shim.core.policy.policy import MODES
 from shim.core.reading.account import printable
 from shim.story.terminal.console import table_console
 

@@ -304,7 +304,10 @@ class ChildPerConversation(ChildDriver):
 
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
         """Tell the child that runs; the next one is started with it."""
-        said = self._speech.model(model) if mode is None else self._speech.mode(mode)
+        if mode is None:
+            said = self._speech.model(model)
+        else:  # with rules, how a vendor is launched depends on the mode
+            said = None if self.launcher.policy.ruled else self._speech.mode(mode)
         if self._child is not None:
             self._outdated = self._outdated or said is None
             await self._tell(self._child, said or b"")

@@ -17,6 +17,7 @@ from shim.state.config import TIMEOUTS
 if TYPE_CHECKING:
     from shim.conversation.drivers.turns import Turns
     from shim.core.claude.facts import Facts
+    from shim.core.policy.policy import Policy
     from shim.core.turn.terms import Pen
     from shim.process.probe import Probe
     from shim.process.usage_file import ReportFile
@@ -162,7 +163,9 @@ class Launcher:
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
         try:
-            return self._start(self.vendor.launch(self._program.probed(self._request(prompt))))
+            request = self._request(prompt)
+            self._check(request)
+            return self._start(self.vendor.launch(self._program.probed(request)))
         except BaseException:
             if self.report is not None:
                 self.report.remove()
@@ -191,6 +194,7 @@ class Launcher:
 
     def _request(self, prompt: str) -> Request:
         facts, standing, invocation = self.facts, self.standing, self.setup.invocation
+        policy = self.policy
         invocation = invocation.with_flags(
             model=facts.model,
             system_prompt=facts.system_prompt or invocation.system.system_prompt,
@@ -203,12 +207,25 @@ class Launcher:
             permission_mode=facts.mode,
             resume=standing.resume,
             trust=self.setup.own.trust,
-            removed=self.setup.removed(),
+            removed=self.setup.removed(policy),
             listens=standing.listens,
+            policy=policy,
             keep=self._keep,
             report_folder=self._report_folder(),
             unheard=unheard(self.vendor, self._program.launcher),
         )
+
+    @property
+    def policy(self) -> "Policy":
+        """The rules, with those that a person gave in this conversation."""
+        return self.setup.policy() if self.facts.policy is None else self.facts.policy
+
+    def _check(self, request: Request) -> None:
+        """ModeError for rules that the vendor would not keep before a call runs."""
+        if self.policy.narrows:
+            from shim.core.vendor.binding import check
+
+            check(self.vendor, self.policy, request, late=self.setup.own.late_denials)
 
     def _report_folder(self) -> str | None:
         """Where the child may write about its run: not where it may be on another machine."""

@@ -1,12 +1,16 @@
 """What a vendor is started with, and what is known of its session by now: shared by its launcher and its turns."""
 
+import os
 from collections.abc import Mapping
 
 from shim.channels.log import Log
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.policy import Policy
 from shim.core.dialects import DIALECTS, Dialect
 from shim.core.errors import Tried
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
+from shim.core.policy.sources import Settled
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.vendor.vendor import Vendor
 from shim.state.config import Settings, VendorSettings
@@ -26,6 +30,7 @@ class Setup(NamedTuple):
     environment   what the drop-in was started with
     recorder      None where nothing is recorded
     flat          no line of a real claude passes as it is
+    settled       what Claude's settings files say
     """
 
     vendor: Vendor
@@ -36,6 +41,7 @@ class Setup(NamedTuple):
     log: Log
     recorder: "Recorder | None" = None
     flat: bool = False
+    settled: Settled = Settled()
 
     @property
     def own(self) -> VendorSettings:
@@ -47,16 +53,30 @@ class Setup(NamedTuple):
 
     def policy(self) -> Policy:
         """The rules of the invocation and of the settings."""
+        rules, settled = self.invocation.rules, self.settled
         return Policy(
-            only=self.invocation.rules.tools,
-            denied=(*self.invocation.rules.disallowed_tools, *self.settings.deny),
+            place=Place(self.cwd, self.environment.get("HOME", ""), self.invocation.add_dirs, _real),
+            only=rules.tools,
+            deny=(
+                *read_rules(rules.disallowed_tools, source="--disallowedTools"),
+                *read_rules(self.settings.deny, source="[tools] deny"),
+                *settled.deny,
+            ),
+            ask=settled.ask,
+            allow=(*read_rules(rules.allowed_tools, source="--allowedTools"), *settled.allow),
             hidden=self.settings.hide,
-            allowed=self.invocation.rules.allowed_tools,
+            hooks=settled.hooks,
+            # In a recording the questions are those of then.
+            asks_all=bool(self.vendor.program.plays) or self.vendor.enforcement.own,
         )
 
-    def removed(self) -> tuple[str, ...]:
-        """Claude's names of the tools that are denied as a whole."""
-        return tuple(sorted(self.policy().denied))
+    def removed(self, policy: Policy) -> tuple[str, ...]:
+        """Claude's names of the tools that the vendor is not to have."""
+        if not policy.narrows:
+            return ()
+        from shim.core.vendor.binding import removed
+
+        return removed(self.vendor, policy)
 
 
 class Standing:
@@ -153,3 +173,11 @@ class Keeper:
             return path
         except Exception:  # on a full disk not even an import is certain
             return None
+
+
+def _real(path: str) -> str:
+    """Where a path's links lead; the path itself where nobody can tell."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return path

@@ -12,13 +12,14 @@ from shim.core.reading.limits import Keep
 from shim.core.turn.terms import NO_THREAD, LimitTerms, Pen, SessionTerms, Terms, VendorTerms
 from shim.core.vendor.pump import Pump
 from shim.core.vendor.translation import Translation
-from shim.core.vendor.vendor import Request
+from shim.core.vendor.vendor import Request, Vendor
 from shim.process.environment import old_sdk
 from shim.process.vendor_home import home_of
 from shim.state import store
 from shim.state.files import aside_for
 
 if TYPE_CHECKING:
+    from shim.core.policy.judge import Judge
     from shim.core.turn.turn import Turn
 
 
@@ -78,7 +79,17 @@ class Turns:
         """What is agreed for the turn that begins now."""
         setup, facts, standing = self._setup, self._facts, self._standing
         vendor, invocation, began = setup.vendor, setup.invocation, time.monotonic()
-        request = Request(invocation, "", vendor.modes.get(facts.mode, ()), facts.mode, removed=setup.removed())
+        policy = setup.policy() if facts.policy is None else facts.policy
+        removed = setup.removed(policy)
+        request = Request(
+            invocation,
+            "",
+            vendor.modes.get(facts.mode, ()),
+            facts.mode,
+            removed=removed,
+            listens=standing.listens,
+            policy=policy,
+        )
         counts = vendor.abilities.limits_turns and not standing.listens
         return Terms(
             vendor=VendorTerms(
@@ -107,7 +118,7 @@ class Turns:
             mode=facts.mode,
             redact=setup.settings.redaction() == "all",
             questions=(lambda: facts.prompts) if setup.dialect.asks_by_line else None,
-            policy=setup.policy() or None,
+            judge=_judge(vendor, request),
             retries=self.retries,
             read=self._schema.reader(listens=standing.listens),
             home=home_of(vendor, self._environment),
@@ -173,3 +184,13 @@ class Turns:
 
             self._told = pump.turn
             tell(f"{self._setup.vendor.name}: {summary(counts)}\n")
+
+
+def _judge(vendor: Vendor, request: Request) -> "Judge | None":
+    """Who judges calls that the vendor makes without a question; None where no rule narrows."""
+    policy = request.policy
+    if not policy:
+        return None
+    from shim.core.policy.judge import Judge
+
+    return Judge(policy, questions=request.listens or vendor.enforcement.own)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import orjson
 
-from shim.core.bounded import Bounded
 from shim.core.cast.records import Record
 from shim.core.cast.words import ANSWERS, Word, read_word
+from shim.core.reading.bounded import Bounded
 
 HEARD_LINES = 1000  # of the other side that are kept until the script waits for them; more are dropped
 IDS = 1000  # that are replaced

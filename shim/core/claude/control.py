@@ -14,7 +14,15 @@ from shim.core.claude.control_answers import ANSWERS, RefusalError
 from shim.core.claude.facts import Facts
 from shim.core.claude.hooks import Seen, Verdict, described, read_verdict
 from shim.core.claude.messages import Message, read_message
-from shim.core.claude.permissions import CLOSED_STREAM, UNASKED, Decision, Permission, granted_rules, read_decision
+from shim.core.claude.permissions import (
+    CLOSED_STREAM,
+    RULED,
+    UNASKED,
+    Decision,
+    Permission,
+    added_rules,
+    read_decision,
+)
 from shim.core.reading.account import printable
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import fit_line
@@ -162,7 +170,7 @@ class Control:
             return []
         if not self._asked:
             self.state("running")
-        self.facts.allow(granted_rules(response))
+        self.facts.add(added_rules(response))
         return [Decided(asked, read_decision(response, asked))]
 
     def _give_up(self, message: str) -> list[Wish]:
@@ -190,11 +198,18 @@ class Control:
         if any(seen.call == permission.call for seen in self._hooked.values()):
             self._held[permission.call] = permission
             return None
-        verdict = self._verdicts.get(permission.call, Verdict())
-        if verdict.allow is not None:
-            changed = None if verdict.changed == permission.arguments else verdict.changed
-            return Decision(verdict.allow, changed=changed, message=verdict.reason, announced=False)
-        if self.facts.allows(permission.tool, permission.arguments):
+        ruled = self.facts.verdict(permission.tool, permission.arguments)
+        if ruled.decided == "deny":
+            return Decision(False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False)
+        hook = self._verdicts.get(permission.call, Verdict())
+        if hook.allow and hook.changed is not None:
+            ruled = self.facts.verdict(permission.tool, hook.changed)
+            if ruled.decided == "deny":
+                return Decision(False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False)
+        if hook.allow is False or (hook.allow and not (ruled.ruled and ruled.decided == "ask")):
+            changed = None if hook.changed == permission.arguments else hook.changed
+            return Decision(hook.allow, changed=changed, message=hook.reason, announced=False)
+        if ruled.decided == "allow":
             return Decision(True)
         if self.facts.prompts and self._deaf:
             return Decision(False, message=CLOSED_STREAM)

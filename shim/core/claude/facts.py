@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from shim.core.policy.policy import Policy, Verdict
+from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from shim.core.claude.hooks import Hooks
-    from shim.core.claude.policy import Policy
 
 MODE_NAMES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan")
 
@@ -92,14 +93,18 @@ class Facts:
         self.model, self.first_model = self._models.get(serving.vendor, (None, None))
         self.known_model = ""
 
-    def allows(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call was allowed beforehand (`--allowedTools`)."""
-        return self.policy is not None and self.policy.permits(tool, arguments)
+    def verdict(self, tool: str, arguments: Mapping[str, Any]) -> Verdict:
+        """What becomes of a call that the vendor asks about; without a policy, it is a question."""
+        if self.policy is None:
+            return Verdict("ask", self.mode, ruled=False)
+        from shim.core.policy.judge import Judge
 
-    def allow(self, rules: Iterable[str]) -> None:
-        """Calls that need no more question in this session: the frontend's user said so."""
+        return Judge(self.policy).verdict(tool, arguments, self.mode)
+
+    def add(self, rules: Mapping[str, Iterable[str]]) -> None:
+        """Rules for the rest of this session, "allow", "ask" and "deny": the frontend's user said so."""
         if self.policy is not None:
-            self.policy.allow(rules)
+            self.policy.add({kind: read_rules(said, source="an answer") for kind, said in rules.items()})
 
     def resolved_model(self) -> str:
         return self.model or self.known_model or "default"

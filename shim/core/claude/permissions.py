@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from shim.core.reading.typed import Any, NamedTuple
 
 UNASKED = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
+RULED = "{tool} was denied: {why}."
 FAILED = "Tool permission request failed: Error: {error}"
 CLOSED_STREAM = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
 TURN_OVER = "The turn is over."
@@ -43,18 +44,19 @@ class Decision(NamedTuple):
     announced: bool = True
 
 
-def granted_rules(response: Mapping[str, Any]) -> list[str]:
-    """The rules that an answer allows from now on, in the form of `--allowedTools` (`updatedPermissions`, 6.3)."""
+def added_rules(response: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The rules that an answer adds from now on, "allow", "ask" and "deny" (`updatedPermissions`, 6.3)."""
     answer = response.get("response")
     updates = (
         answer.get("updatedPermissions") if isinstance(answer, dict) and answer.get("behavior") == "allow" else None
     )
-    found = []
+    found: dict[str, list[str]] = {"allow": [], "ask": [], "deny": []}
     for update in updates if isinstance(updates, list) else ():
-        if isinstance(update, dict) and (update.get("type"), update.get("behavior")) == ("addRules", "allow"):
+        if isinstance(update, dict) and update.get("type") == "addRules" and update.get("behavior") in found:
             rules = update.get("rules")
-            found += [_rule(rule) for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
-    return [rule for rule in found if rule]
+            said = [_rule(rule) for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
+            found[update["behavior"]] += [rule for rule in said if rule]
+    return found
 
 
 def _rule(rule: Mapping[str, Any]) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.messages import Message
-from shim.core.claude.policy import STRUCTURED
 from shim.core.ids import parse_uuid
+from shim.core.policy.policy import STRUCTURED
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact
 from shim.core.turn.reply import SYNTHETIC, Reply
@@ -68,8 +68,8 @@ class Opening:
         facts |= {"model": terms.model or reply.model} | self.facts
         if terms.read is not None and STRUCTURED not in facts["tools"]:
             facts["tools"] = [*facts["tools"], STRUCTURED]
-        if terms.policy:
-            facts["tools"] = terms.policy.listed(facts["tools"])
+        if terms.judge is not None:
+            facts["tools"] = terms.judge.policy.listed(facts["tools"])
         self._pen.init(conversation.session_id, facts)
         if self.message is not None:
             if self.replays:

@@ -89,8 +89,8 @@ class Questions:
             return "This call was asked about before."
         if len(self._ids) >= QUESTIONS:
             return "Too many calls were asked about in this turn."
-        policy = self._terms.policy
-        if policy is not None and policy.verdict(name, arguments) == "hide":
+        judge = self._terms.judge
+        if judge is not None and judge.hides(name):
             return f"{name} is hidden in this session."
         self._calls.tool_use(identity, name, arguments)
         if self._machine.state is CLOSED or identity not in self._calls.open:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 
-from shim.core.claude.policy import Policy
 from shim.core.claude.usage import NO_USAGE, ORDER, Usage, dollars, known, place
 from shim.core.errors import Tried
 from shim.core.reading.account import Account
 from shim.core.reading.limits import Keep
-from shim.core.reading.typed import Any, NamedTuple, Protocol
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from shim.core.policy.judge import Judge
 
 Thread = tuple[str | None, Usage]  # a vendor's session, and all that it used, where the vendor counts that
 NO_THREAD: Thread = (None, NO_USAGE)
@@ -180,7 +182,7 @@ class Terms(NamedTuple):
     cwd: str = ""
     tools: tuple[str, ...] = ()
     mode: str = "default"
-    policy: Policy | None = None
+    judge: "Judge | None" = None
     retries: bool = False
     read: Callable[[str], Structured] | None = None
     redact: bool = False

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.claude.hooks import Seen
-from shim.core.claude.policy import STRUCTURED
+from shim.core.policy.policy import STRUCTURED
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import UNSURE, Exact, as_content, dump
 from shim.core.reading.limits import LONGEST_CHARACTER, fit
@@ -89,13 +89,12 @@ class ToolCalls:
             if value.__class__ in UNSURE:
                 arguments = self._exact.value(arguments)
                 break
-        denied, policy = False, self._terms.policy
-        if hidden or policy is not None:
-            verdict = "allow" if policy is None else policy.verdict(name, arguments)
-            if verdict == "hide" or (hidden and verdict == "allow"):
+        denied, judge = False, self._terms.judge
+        if hidden or judge is not None:
+            denied = judge is not None and judge.denies(name, arguments)
+            if (hidden and not denied) or (judge is not None and judge.hides(name)):
                 self.hide(identity)
                 return
-            denied = verdict == "deny"
         if self._machine.state is not MESSAGE and not self._machine.go(MESSAGE):
             return
         said_as = self._conversation.claim(identity, self._account)

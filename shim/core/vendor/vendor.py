@@ -11,6 +11,8 @@ from shim.core.vendor.versions import VersionProbe
 
 if TYPE_CHECKING:
     from shim.core.claude.permissions import Decision, Permission
+    from shim.core.policy.policy import Policy
+    from shim.core.policy.rules import Rule
     from shim.core.vendor.translator import Translator
 
 # Linux refuses a single argument of 128 KiB; the rest of the command line needs room too.
@@ -52,6 +54,7 @@ class Request(NamedTuple):
     `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speaks`).
     `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
     `unheard`: why the program may not obey a file of ours that lies beside the profiles, "" where it does.
+    `policy` has the rules that it is kept to.
     `report_folder` is where it may write its `Vendor.report`, None if it would not be read.
     """
 
@@ -68,6 +71,7 @@ class Request(NamedTuple):
     keep: Callable[[str], str | None] = lambda text: None
     report_folder: str | None = None
     unheard: str = ""
+    policy: "Policy | None" = None
 
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
@@ -140,6 +144,21 @@ class Abilities(NamedTuple):
     structures: bool = False
     prices: bool = False
     retracts: bool = False
+
+
+class Enforcement(NamedTuple):
+    """How a vendor is kept to rules before a call runs.
+
+    asks       Claude's names of the tools that a request lets it run only after its question was answered
+    binds      whether what a request launches it with keeps it to a rule
+    subagents  calls of its subagents are bound, and asked about, like its own
+    own        it keeps Claude's rules by itself, so that whatever it asks is asked
+    """
+
+    asks: "Callable[[Request], frozenset[str]]" = lambda request: frozenset()
+    binds: "Callable[[Rule, Request], bool]" = lambda rule, request: False
+    subagents: bool = False
+    own: bool = False
 
 
 class SessionFacts(NamedTuple):
@@ -238,6 +257,7 @@ class Vendor(NamedTuple):
     timeouts: Mapping[str, float] = MappingProxyType({})
     version: VersionProbe = VersionProbe()
     abilities: Abilities = Abilities()
+    enforcement: Enforcement = Enforcement()
     sessions: SessionFacts = SessionFacts()
     exit: ExitRules = ExitRules()
     program: ProgramFacts = ProgramFacts()

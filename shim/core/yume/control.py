@@ -13,13 +13,13 @@ of a message, is heard and means nothing. A frame that cannot be read is skipped
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.bounded import Bounded
 from shim.core.claude.control import KIND_CHARACTERS, Control, Decided, Interrupt, ModeChosen, Wish, read_line
 from shim.core.claude.facts import Facts
 from shim.core.claude.hooks import Seen
 from shim.core.claude.messages import read_message
-from shim.core.claude.permissions import CLOSED_STREAM, UNASKED, Decision, Permission
+from shim.core.claude.permissions import CLOSED_STREAM, RULED, UNASKED, Decision, Permission
 from shim.core.reading.account import printable
+from shim.core.reading.bounded import Bounded
 from shim.core.reading.json_text import dump
 from shim.core.yume.pen import YumePen
 from shim.core.yume.words import yume_mode
@@ -126,7 +126,10 @@ class YumeControl(Control):
         """Write the call and wait for its approval. Returns the decision if no approval is needed."""
         if permission.refusal:
             return Decision(False, message=permission.refusal)
-        if self.facts.allows(permission.tool, permission.arguments):
+        ruled = self.facts.verdict(permission.tool, permission.arguments)
+        if ruled.decided == "deny":
+            return Decision(False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False)
+        if ruled.decided == "allow" and (ruled.ruled or not self.facts.prompts):  # a person approves every other call
             return Decision(True)
         if not self.facts.prompts or self.facts.mode == "dontAsk":
             return Decision(False, message=UNASKED.format(tool=permission.tool), announced=False)

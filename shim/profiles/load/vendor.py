@@ -48,7 +48,7 @@ anything is started, so that a mistake in it is told of in time.
 
 from collections.abc import Callable, Mapping
 
-from shim.core.claude.policy import MODES
+from shim.core.policy.policy import MODES
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.tools import Tools
 from shim.core.vendor.vendor import Abilities, ExitRules, ProgramFacts, SessionFacts, Surroundings, Vendor

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from shim.core.bounded import Bounded
 from shim.core.reading.account import counted, printable
+from shim.core.reading.bounded import Bounded
 from shim.story.edits import DiffLine, edit_of
 from shim.story.remarks import remark
 from shim.story.steps import MAIN

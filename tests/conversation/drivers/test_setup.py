@@ -5,6 +5,7 @@ import pytest
 from shim import vendors
 from shim.conversation.drivers.setup import Setup
 from shim.core.claude.argv.parse import parse
+from shim.core.policy.judge import Judge
 from shim.state.config import Settings
 
 
@@ -22,9 +23,10 @@ def setup(*words, **settings):
     ],
 )
 def test_what_a_flag_or_the_settings_deny_is_removed(words, deny, removed):
-    assert setup(*words, deny=deny).removed() == removed
+    one = setup(*words, deny=deny)
+    assert one.removed(one.policy()) == removed
 
 
 def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
-    policy = setup("--allowedTools", "Bash,Read", deny=("Bash",)).policy()
-    assert [policy.verdict(name, {}) for name in ("Bash", "Read")] == ["deny", "allow"]
+    judge = Judge(setup("--allowedTools", "Bash,Read", deny=("Bash",)).policy())
+    assert [judge.verdict(name, {}, "default").decided for name in ("Bash", "Read")] == ["deny", "allow"]

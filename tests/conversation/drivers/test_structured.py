@@ -5,10 +5,10 @@ import sys
 
 import pytest
 from box import ANSWER, ASK, END, START, ndjson, text
+from ruling import judge
 from support import Stage, check_turns
 
 from shim.conversation.drivers.structured import answer, instruct, parsed, reader
-from shim.core.claude.policy import Policy
 from shim.core.errors import ArgumentError
 from shim.core.turn.outcome import Exit
 from shim.core.turn.terms import Structured
@@ -228,9 +228,9 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
 
 def test_a_choice_of_tools_does_not_take_the_answer_away():
     """`--tools Read --json-schema`: the real one lists and allows StructuredOutput all the same."""
-    policy = Policy(only=("Read",))
-    assert policy.verdict("StructuredOutput", {}) == "allow"
-    _, lines = turn([GOOD], policy=policy, tools=("Read", "Bash"))
+    only = judge(only=("Read",))
+    assert only.narrowed("StructuredOutput", {}) is None
+    _, lines = turn([GOOD], judge=only, tools=("Read", "Bash"))
     assert lines[0]["tools"] == ["Read", "StructuredOutput"]
 
 

@@ -4,12 +4,12 @@ import itertools
 import json
 
 import pytest
+from ruling import policy
 from support import facts_of
 
 from shim.core.claude.control import Control, Decided, Interrupt, ModeChosen, ModelChosen
 from shim.core.claude.control_answers import ANSWERS
 from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
-from shim.core.claude.policy import Policy
 from shim.core.reading.account import printable
 
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
@@ -264,15 +264,18 @@ def test_an_input_that_is_too_large_to_be_shown_is_denied():
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
+TOUCH = ASKED._replace(arguments={"command": "touch a"})
+
+
 def test_what_was_allowed_beforehand_is_allowed():
-    one = control(prompts=False, policy=Policy(allowed=["Bash(ls:*)"]))
-    assert one.ask(ASKED) == Decision(True)
-    for command in ("ls; rm -rf x", "lsof", "ls $(reboot)", "ls\nreboot", "ls && reboot"):
-        decision = one.ask(ASKED._replace(arguments={"command": command}))
+    one = control(prompts=False, policy=policy(allow=["Bash(touch:*)"]))
+    assert one.ask(TOUCH) == Decision(True)
+    for command in ("touch a; rm -rf x", "touchy", "touch $(reboot)", "touch a\nreboot", "touch a && reboot"):
+        decision = one.ask(TOUCH._replace(arguments={"command": command}))
         assert decision is not None and not decision.allow, command
 
 
-ALWAYS = {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "ls:*"}], "behavior": "allow"}
+ALWAYS = {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "touch:*"}], "behavior": "allow"}
 
 
 @pytest.mark.parametrize(
@@ -282,34 +285,57 @@ ALWAYS = {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "ls:
         (ALWAYS | {"rules": [{"toolName": "Bash"}]}, False),
         (ALWAYS | {"rules": [{"toolName": "Bash", "ruleContent": "rm:*"}]}, True),
         (ALWAYS | {"rules": [{"toolName": "Bash", "ruleContent": 7}]}, True),
-        (ALWAYS | {"rules": [7, {"ruleContent": "ls"}]}, True),
+        (ALWAYS | {"rules": [7, {"ruleContent": "touch a"}]}, True),
         (ALWAYS | {"rules": "Bash"}, True),
-        (ALWAYS | {"behavior": "deny"}, True),
         (ALWAYS | {"type": "removeRules"}, True),
         (7, True),
     ],
 )
 def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_again):
     """C9, contract 6.3: `updatedPermissions`"""
-    one = control(policy=Policy())
-    assert one.ask(ASKED) is None
+    one = control(policy=policy())
+    assert one.ask(TOUCH) is None
     give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
-    assert (one.ask(ASKED._replace(request="q2", call="call_2")) is None) is asked_again
+    assert (one.ask(TOUCH._replace(request="q2", call="call_2")) is None) is asked_again
+
+
+@pytest.mark.parametrize(("behavior", "became"), [("deny", False), ("ask", None)])
+def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
+    one = control(policy=policy(allow=["Bash"]), mode="bypassPermissions")
+    one.facts.add({"ask": ["Bash(touch b)"]})
+    assert one.ask(TOUCH._replace(arguments={"command": "touch b"})) is None
+    give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS | {"behavior": behavior}])
+    decision = one.ask(TOUCH._replace(request="q2", call="call_2"))
+    assert (decision and decision.allow) is became
 
 
 def test_a_denial_allows_nothing_for_good():
-    one = control(policy=Policy())
-    one.ask(ASKED)
+    one = control(policy=policy())
+    one.ask(TOUCH)
     give(one, "uuid-1", behavior="deny", message="no", updatedPermissions=[ALWAYS])
-    assert one.ask(ASKED) is None
+    assert one.ask(TOUCH) is None
 
 
 def test_a_call_that_is_forbidden_is_not_allowed_for_good():
-    one = control(policy=Policy(denied=["Bash(ls -a)"]))
-    one.ask(ASKED)
+    one = control(policy=policy(deny=["Bash(touch -a)"]))
+    one.ask(TOUCH)
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
-    assert one.ask(ASKED) == Decision(True)
-    assert one.ask(ASKED._replace(arguments={"command": "ls -a"})) is None
+    assert one.ask(TOUCH) == Decision(True)
+    denied = one.ask(TOUCH._replace(arguments={"command": "touch -a"}))
+    assert denied is not None and not denied.allow and "Bash(touch -a)" in denied.message
+
+
+@pytest.mark.parametrize("facts", [{}, {"mode": "plan"}, {"prompts": False}])
+def test_what_the_real_one_runs_unasked_is_not_asked_about(facts):
+    """Permission-parity N5"""
+    assert control(policy=policy(), **facts).ask(ASKED) == Decision(True)
+
+
+def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
+    """Permission-parity W4"""
+    one = control(policy=policy(ask=["Bash(touch:*)"], allow=["Bash"]), mode="bypassPermissions")
+    assert one.ask(TOUCH) is None
+    assert one.ask(ASKED._replace(request="q2", call="call_2", arguments={"command": "reboot"})) == Decision(True)
 
 
 def test_the_state_is_told_around_a_question():

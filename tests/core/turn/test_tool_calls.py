@@ -1,9 +1,9 @@
 """Tool calls: one result for each call, one call for each result, whatever order they come in (contract S7, S16c)."""
 
 import pytest
+from ruling import judge
 from support import Stage, check_turns
 
-from shim.core.claude.policy import Policy
 from shim.core.turn.questions import QUESTIONS
 from shim.core.turn.tool_calls import EARLY_RESULTS
 
@@ -268,7 +268,7 @@ def test_a_call_is_denied_once():
 @BOTH
 def test_a_hidden_call_is_left_out_with_its_result(partial):
     """Contract S16c: filtering drops both halves."""
-    stage = started(partial, policy=Policy(hidden=["Grep"]))
+    stage = started(partial, judge=judge(hidden=["Grep"]))
     stage.turn.tool_use("g", "Grep", {})
     stage.turn.tool_use("b", "Bash", {})
     stage.turn.tool_result("g", "hidden")
@@ -280,13 +280,13 @@ def test_a_hidden_call_is_left_out_with_its_result(partial):
 
 
 def test_a_hidden_call_without_a_result_says_nothing_at_the_end():
-    stage = started(policy=Policy(hidden=["Grep"]))
+    stage = started(judge=judge(hidden=["Grep"]))
     stage.turn.tool_use("g", "Grep", {})
     assert ended(stage) == ["end:success", "."]
 
 
 def test_a_hidden_call_that_its_result_names_stays_hidden():
-    stage = started(policy=Policy(hidden=["Grep"]))
+    stage = started(judge=judge(hidden=["Grep"]))
     stage.turn.tool_result("g", "hidden", False, "Grep", {})
     stage.turn.tool_result("g", "hidden", False, "Grep", {})
     assert ended(stage) == ["end:success", "."]
@@ -295,7 +295,7 @@ def test_a_hidden_call_that_its_result_names_stays_hidden():
 @BOTH
 def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     """The second line of defence: what is seen here may have begun to run, and the text says so."""
-    stage = started(partial, policy=Policy(denied=["Bash"]))
+    stage = started(partial, judge=judge(deny=["Bash"]))
     stage.turn.say("I will clean up.")
     stage.turn.tool_use("t", "Bash", {"command": "rm -rf /"})
     stage.turn.tool_result("t", "done")
@@ -314,20 +314,20 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
 
 
 def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
-    stage = started(policy=Policy(denied=["Bash"]))
+    stage = started(judge=judge(deny=["Bash"]))
     stage.turn.tool_use("t", "Bash", {}, hidden=True)
     assert stage.turn.state == "closed" and "call:t Bash" in stage.brief()
 
 
 def test_a_call_that_falls_under_no_rule_runs():
-    stage = started(policy=Policy(denied=["Bash(rm *)"]))
+    stage = started(judge=judge(deny=["Bash(rm *)"]))
     stage.turn.tool_use("t", "Bash", {"command": "ls"})
     stage.turn.tool_result("t", "a")
     assert ended(stage)[-2] == "end:success"
 
 
 def test_a_forbidden_call_stops_even_when_its_result_invents_it():
-    stage = started(policy=Policy(denied=["Bash"]))
+    stage = started(judge=judge(deny=["Bash"]))
     stage.turn.tool_result("t", "done", False, "Bash", {})
     words = stage.brief()
     assert words[-1] == "."
@@ -428,9 +428,9 @@ def test_a_question_that_waits_when_the_turn_ends_is_refused():
 
 
 def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
-    hidden = started(policy=Policy(hidden=["Bash"]))
+    hidden = started(judge=judge(hidden=["Bash"]))
     assert "hidden" in ask(hidden).refusal and hidden.brief() == []
-    forbidden = started(policy=Policy(denied=["Bash"]))
+    forbidden = started(judge=judge(deny=["Bash"]))
     assert ask(forbidden).refusal and forbidden.turn.cause == "denied"
 
 

@@ -1,9 +1,9 @@
 """One turn: who it is, what a reply is, what is said beside the conversation, and the turn after it."""
 
 import pytest
+from ruling import judge
 from support import STABLE_SESSION, Stage, brief, check_turns
 
-from shim.core.claude.policy import Policy
 from shim.core.claude.usage import MODELS, NO_USAGE, OTHER_MODELS, usage
 from shim.core.reading.account import Account
 from shim.core.turn.outcome import Exit
@@ -119,7 +119,7 @@ def test_init_says_when_a_vendor_asks_nobody():
 
 
 def test_only_the_tools_that_are_left_are_listed():
-    stage = Stage(policy=Policy(denied=["Bash"], hidden=["Grep"]))
+    stage = Stage(judge=judge(deny=["Bash"], hidden=["Grep"]))
     stage.turn.started(session_id=UUID, tools=["Bash", "Grep", "Read"])
     (init,) = stage.lines()
     assert init["tools"] == ["Read"]

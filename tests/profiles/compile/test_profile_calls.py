@@ -4,10 +4,10 @@ import json
 
 import pytest
 from profiling import lines_of, profiled, result_line, said, translation_of
+from ruling import judge
 from support import Stage, case, parse, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
-from shim.core.claude.policy import Policy
 from shim.core.turn.outcome import Exit
 from shim.core.vendor.translation import Translation
 from shim.profiles.check.toml_errors import Source
@@ -204,7 +204,7 @@ def test_a_name_by_a_pattern_comes_before_a_prefix_and_is_known():
 def test_hiding_a_call_never_hides_that_it_must_not_be_made():
     """Surface page: the first event of a forbidden call stops the turn."""
     vendor = named("hide")
-    terms = terms_of("own", policy=Policy(denied=["own"]))
+    terms = terms_of("own", judge=judge(deny=["own"]))
     translation = Translation(vendor.translator, terms, open_pen("claude", STABLE_IDENTITY, partial=False))
     data = "".join(json.dumps(event) + "\n" for event in UNNAMED[:3]).encode()
     result = result_line(parse(translation.feed(data)))

@@ -1,6 +1,6 @@
 """A dictionary that keeps the last keys."""
 
-from shim.core.bounded import Bounded
+from shim.core.reading.bounded import Bounded
 
 
 def test_a_further_key_takes_the_place_of_the_oldest():

@@ -1,0 +1,253 @@
+"""The verdict on a call: what the real claude would do with it under the same flags and settings.
+
+Deny goes before ask, ask before allow, allow before the mode. A rule binds what a call does, whatever its tool is.
+"""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELLS, Act, Doing, doing
+from shim.core.policy.commands import edits, harmless, operands, unwrapped
+from shim.core.policy.paths import allows, fits, reaches_below
+from shim.core.policy.policy import STRUCTURED, Policy, Verdict
+from shim.core.policy.rules import SAME, Rule, names
+from shim.core.policy.shell import Command, Redirect
+from shim.core.reading.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shim.core.policy.policy import Decided
+
+CONVERSATION = names("""
+    Task TodoWrite TaskOutput BashOutput KillShell KillBash TaskStop
+    EnterPlanMode ToolSearch ListMcpResourcesTool Skill
+""")
+TALKS = ("echo", "printf")  # their words are no paths
+DOMAIN = "domain:"
+_MOVES = frozenset(("cd", "pushd", "popd", "mv", "cp"))  # later paths of a line may mean something else behind them
+DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
+
+
+class Judge:
+    """Judges calls by the rules of a policy. Nothing of it is loaded before a call is judged."""
+
+    def __init__(self, policy: Policy, *, questions: bool = True) -> None:
+        """`questions`: the vendor asks about calls, so that a rule which asks is heard."""
+        self.policy = policy
+        self._questions = questions
+        self._place = policy.place
+
+    def verdict(self, tool: str, arguments: Mapping[str, Any], mode: str) -> Verdict:
+        """What becomes of a call that is asked about before it runs. Nobody is asked in the mode dontAsk."""
+        found = self.narrowed(tool, arguments) or self._widened(tool, arguments, mode)
+        return found._replace(decided="deny") if found.decided == "ask" and mode == "dontAsk" else found
+
+    def _widened(self, tool: str, arguments: Mapping[str, Any], mode: str) -> Verdict:
+        """The verdict of the rules that allow, and of the mode."""
+        does = doing(tool, arguments, self._place)
+        granted = self._granted(tool, arguments, does)
+        if granted is not None and (mode != "plan" or self._looks(tool, does)):
+            return Verdict("allow", str(granted))
+        edit = mode == "acceptEdits"
+        by_rules = mode != "plan" and self._line(does, changes=edit, rules=True)
+        if by_rules and not self._line(does, changes=edit, rules=False):
+            return Verdict("allow", "--allowedTools")
+        if self.policy.asks_all:
+            return Verdict("ask", mode, ruled=False)
+        return Verdict(self._by_mode(tool, does, mode), mode, ruled=False)
+
+    def narrowed(self, tool: str, arguments: Mapping[str, Any]) -> Verdict | None:
+        """The verdict of the rules that narrow; None where no such rule is about the call. No mode overrules them."""
+        tool = SAME.get(tool, tool)
+        if (
+            self.policy.only is not None
+            and tool not in self.policy.only
+            and tool != STRUCTURED
+            and not tool.startswith("mcp__")
+        ):
+            return Verdict("deny", "--tools")
+        does: Doing | None = None
+        kinds: tuple[tuple[Decided, tuple[Rule, ...]], ...] = (("deny", self.policy.deny), ("ask", self.policy.ask))
+        for decided, rules in kinds:
+            for rule in rules:
+                if rule.content is None:
+                    if rule.names(tool, narrows=True) or (rule.tool == SHELL and tool in SHELLS):
+                        return Verdict(decided, str(rule))
+                    continue
+                does = does or doing(tool, arguments, self._place)
+                if self._binds(rule, tool, arguments, does):
+                    return Verdict(decided, str(rule))
+        return None
+
+    def hides(self, tool: str) -> bool:
+        """Whether a tool's calls and results are left out of the stream."""
+        return tool in self.policy.hidden
+
+    def denies(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call breaks a rule, and nobody was asked or will be: the turn is stopped when it is seen."""
+        found = self.narrowed(tool, arguments)
+        return found is not None and (found.decided == "deny" or not self._questions)
+
+    def _binds(self, rule: Rule, tool: str, arguments: Mapping[str, Any], does: Doing) -> bool:
+        """Whether a rule that narrows is about a call. What cannot be told is taken for it."""
+        if rule.tool == "Edit" and any(act.changes and self._fits(rule, act) for act in does.acts):
+            return True
+        if rule.tool == "Read" and any(self._fits(rule, act) for act in does.acts):
+            return True
+        if not (rule.names(tool) or (rule.tool == SHELL and tool in SHELLS)):
+            return rule.tool in ("Edit", "Read") and does.line is not None and not does.line.whole
+        if tool in SHELLS:
+            return does.line is None or not does.line.whole or _about_line(rule, arguments, does)
+        if tool in CHANGERS or tool in READERS:
+            return any(self._fits(rule, act) for act in does.acts)
+        return _about_argument(rule, arguments)
+
+    def _fits(self, rule: Rule, act: Act) -> bool:
+        if act.path is None or fits(rule, act.path, self._place):
+            return True
+        return act.below and reaches_below(rule, act.path, self._place)
+
+    def _granted(self, tool: str, arguments: Mapping[str, Any], does: Doing) -> Rule | None:
+        """The rule that allows a call beforehand. A call that a rule only might mean is not allowed.
+
+        No rule allows a change of what makes programs run, as in the real one.
+        """
+        tool = SAME.get(tool, tool)
+        if tool in CHANGERS and any(act.path is None or self._place.protected(act.path) for act in does.acts):
+            return None
+        for rule in self.policy.allowed:
+            if rule.content is None:
+                allowed = rule.names(tool)
+            elif tool == SHELL:
+                same = rule.content == arguments.get("command") and not arguments.get("directory")
+                allowed = rule.names(tool) and same
+            elif (rule.tool == "Edit" and tool in CHANGERS) or (rule.tool == "Read" and tool in READERS):
+                allowed = all(act.path is not None and allows(rule, act.path, self._place) for act in does.acts)
+            else:
+                allowed = rule.names(tool) and _allows_address(rule, arguments)
+            if allowed:
+                return rule
+        return None
+
+    def _looks(self, tool: str, does: Doing) -> bool:
+        """Whether a call only looks at things, so that a plan may have it."""
+        if does.line is not None:
+            return self._line(does, changes=False, rules=False)
+        return tool not in CHANGERS and not tool.startswith("mcp__")
+
+    def _by_mode(self, tool: str, does: Doing, mode: str) -> "Decided":
+        tool = SAME.get(tool, tool)
+        if mode == "bypassPermissions" or tool in CONVERSATION:
+            return "allow"
+        edit = mode == "acceptEdits"
+        if does.line is not None:
+            looks = self._line(does, changes=edit, rules=False)
+            return "allow" if looks else "deny" if mode == "plan" else "ask"
+        if tool in READERS or (tool in CHANGERS and edit):
+            return "allow" if all(self._free(act) for act in does.acts) else "ask"
+        return "ask"
+
+    def _free(self, act: Act) -> bool:
+        """Whether a file is one that needs no question: it is inside, and a change of it gives nobody more."""
+        return (
+            act.path is not None
+            and self._place.inside(act.path)
+            and not (act.changes and self._place.protected(act.path))
+        )
+
+    def _line(self, does: Doing, *, changes: bool, rules: bool) -> bool:
+        """Whether all that a shell's line does needs no question."""
+        line = does.line
+        if line is None or not line.plain:
+            return False
+        commands = [part for part in line.parts if isinstance(part, Command)]
+        if len(commands) > 1 and any(not _MOVES.isdisjoint(command.words) for command in commands):
+            return False  # what follows means other paths
+        return all(
+            self._redirects(part, changes) if isinstance(part, Redirect) else self._command(part, changes, rules)
+            for part in line.parts
+        )
+
+    def _command(self, said: Command, changes: bool, rules: bool) -> bool:
+        command = unwrapped(said)
+        if command is None:
+            return False
+        if rules and any(
+            rule.tool == SHELL and rule.content and _says(rule.content, command.text) for rule in self.policy.allowed
+        ):
+            return True
+        looks = harmless(command)
+        if not (looks or (changes and edits(command))):
+            return False
+        return command.words[0] in TALKS or all(
+            operand is not None and self._free(Act(not looks, self._place.absolute(operand)))
+            for operand in operands(command)
+        )
+
+    def _redirects(self, redirect: Redirect, changes: bool) -> bool:
+        if redirect.path is None:
+            return False
+        if redirect.path in DEVICES:
+            return True
+        path = self._place.absolute(redirect.path)
+        if not redirect.writes or changes:
+            return self._free(Act(redirect.writes, path))
+        return self._free(Act(True, path)) and any(
+            rule.tool == "Edit" and rule.content is not None and allows(rule, path, self._place)
+            for rule in self.policy.allowed
+        )
+
+
+def _about_line(rule: Rule, arguments: Mapping[str, Any], does: Doing) -> bool:
+    content = rule.content or ""
+    return _says(content, str(arguments.get("command"))) or any(_about(content, one) for one in does.commands)
+
+
+def _about(content: str, command: Command) -> bool:
+    """Whether a rule that narrows is about a command: as it stands, by its bare name, or by words nobody can tell."""
+    words = [command.words[0].rpartition("/")[2] if command.words and command.words[0] else None, *command.words[1:]]
+    known = words[: words.index(None)] if None in words else words
+    text = " ".join(word for word in known if word is not None)
+    if _says(content, command.text) or _says(content, text):
+        return True
+    if len(known) == len(words):
+        return False
+    fixed = content.removesuffix(":*").partition("*")[0]
+    return fixed.startswith(text + " ") or (text + " ").startswith(fixed) or not text
+
+
+def _says(content: str, text: str) -> bool:
+    """Whether a rule's words are about a command: all of it, its beginning (`git push:*`), or a pattern with stars."""
+    if content.endswith(":*"):
+        return text == content[:-2] or text.startswith(content[:-2] + " ")
+    if content.endswith(" *") and "*" not in content[:-2]:
+        return text == content[:-2] or text.startswith(content[:-1])
+    if "*" in content:
+        return fnmatchcase(text, content.replace("[", "[[]").replace("?", "[?]"))
+    return text == content
+
+
+def _about_argument(rule: Rule, arguments: Mapping[str, Any]) -> bool:
+    """Whether a rule that narrows is about a call by its address or another argument. What cannot be told is."""
+    content = rule.content or ""
+    if content.startswith(DOMAIN):
+        host = _host(arguments.get("url"))
+        wanted = content[len(DOMAIN) :].lower()
+        return host is None or host == wanted or (wanted.startswith("*.") and host.endswith(wanted[1:]))
+    said = [value for value in arguments.values() if isinstance(value, str)]
+    return not said or any(_says(content, value) for value in said)
+
+
+def _allows_address(rule: Rule, arguments: Mapping[str, Any]) -> bool:
+    """Whether a rule allows a call by its address."""
+    content = rule.content or ""
+    return content.startswith(DOMAIN) and _host(arguments.get("url")) == content[len(DOMAIN) :].lower()
+
+
+def _host(url: object) -> str | None:
+    """The host of an address; None for an address that two programs may read differently."""
+    import re
+
+    found = (
+        re.match(r"https?://([a-z0-9.-]+)(:[0-9]+)?([/?#]|$)", url.lower(), re.ASCII) if isinstance(url, str) else None
+    )
+    return None if found is None else found[1].rstrip(".")

@@ -1,0 +1,93 @@
+"""Paths of rules: Git's patterns for ignored files, with Claude's four roots.
+
+`//x` is a path from the root, `~/x` one from home, `/x` one from the rule's own folder, `x` and `./x` one from the
+working directory (permission-parity page; each form was asked of the real claude).
+"""
+
+import posixpath
+from functools import lru_cache
+
+from shim.core.policy.place import Place, below
+from shim.core.policy.rules import Rule
+from shim.core.reading.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathspec import PathSpec
+
+PATTERNS = 1000  # compiled ones that are kept
+
+
+def fits(rule: Rule, path: str, place: Place) -> bool:
+    """Whether a rule that narrows is about an absolute path, or about where its links lead.
+
+    A pattern that cannot be read is about everything.
+    """
+    root, pattern = _rooted(rule, place)
+    spec = _spec(pattern)
+    return spec is None or any(
+        _matches(spec, pattern, name, base)
+        for base in place.names(root or "/")
+        for name in place.names(path)
+        if below(name, base)
+    )
+
+
+def allows(rule: Rule, path: str, place: Place) -> bool:
+    """Whether a rule that allows is about a path by its name, and also by where its links lead."""
+    root, pattern = _rooted(rule, place)
+    spec = _spec(pattern)
+    if spec is None or not root:
+        return False
+    return all(
+        any(below(name, base) and _matches(spec, pattern, name, base) for base in place.names(root))
+        for name in place.names(path)
+    )
+
+
+def _matches(spec: "PathSpec[Any]", pattern: str, name: str, base: str) -> bool:
+    if name == base:
+        return pattern in ("/", "/**", "**", "*")
+    return spec.match_file(name[len(base) :].lstrip("/"))
+
+
+def reaches_below(rule: Rule, folder: str, place: Place) -> bool:
+    """Whether a rule may be about something inside a folder: a search through the folder would show it."""
+    root, pattern = _rooted(rule, place)
+    before, star, _ = pattern.partition("*")
+    fixed = (posixpath.dirname(before) if star else before) if "/" in pattern.rstrip("/") else ""
+    start = posixpath.normpath(root + "/" + fixed)
+    return any(below(start, name) or below(name, start) for name in place.names(folder))
+
+
+def _rooted(rule: Rule, place: Place) -> tuple[str, str]:
+    """The folder that a rule's path begins in, "" for a home that is not known, and Git's pattern below that folder."""
+    said = (rule.content or "").strip()
+    if said.startswith("//"):
+        root, pattern = "/", "/" + said.lstrip("/")
+    elif said == "~" or said.startswith("~/"):
+        root, pattern = place.home, said[1:] or "/"
+    elif said.startswith("/"):
+        root, pattern = rule.base or place.cwd, said
+    else:
+        root, pattern = place.cwd, said.removeprefix("./")
+        if pattern.startswith("../"):
+            root, pattern = "/", posixpath.join(place.cwd, pattern)
+    fixed, star, rest = pattern.partition("*")
+    if "//" in fixed or "./" in fixed:
+        tail = "/" if fixed.endswith("/") else ""
+        pattern = posixpath.normpath(fixed) + tail + star + rest
+    # "secret/**" is the folder itself too, and then no slash holds it to the root any more, as in the real one.
+    return root, pattern.removesuffix("/**") or "/**"
+
+
+@lru_cache(PATTERNS)
+def _spec(pattern: str) -> "PathSpec[Any] | None":
+    """The pattern, compiled; None for one that cannot be read."""
+    import re
+
+    from pathspec import GitIgnoreSpec
+
+    try:
+        return GitIgnoreSpec.from_lines([pattern])
+    except (ValueError, re.error):
+        return None

@@ -1,0 +1,111 @@
+"""One policy for every vendor: the rules of a conversation, in Claude's meaning (permission-parity page)."""
+
+from collections.abc import Iterable, Mapping
+
+from shim.core.policy.place import Place
+from shim.core.policy.rules import EVERYTHING, SAME, Rule
+from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Decided = Literal["allow", "ask", "deny"]
+
+MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
+STRUCTURED = "StructuredOutput"  # the call that carries an answer to --json-schema; no rule takes it away
+ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a person's answer
+NARROWING_RULES = 10_000
+
+
+def permission_mode(asked: str | None, *, skip: bool) -> str:
+    """The mode of a turn: `--dangerously-skip-permissions` is bypassPermissions, `manual` another word for default."""
+    if skip:
+        return "bypassPermissions"
+    return "default" if asked in (None, "", "manual") else str(asked)
+
+
+class Verdict(NamedTuple):
+    """What becomes of a call, and why: a rule as it was written, or the mode where no rule is about the call."""
+
+    decided: "Decided"
+    why: str
+    ruled: bool = True
+
+
+class Policy:
+    """The rules of one conversation.
+
+    only      the tools that `--tools` left; None: all
+    hidden    those whose calls and results are left out of the stream
+    hooks     those of the settings that run before a call, as rules about its tool
+    place     where paths are
+    asks_all  no mode spares a question, only a rule does
+
+    A permission mode may change between two calls, so it is said with each.
+    """
+
+    def __init__(
+        self,
+        *,
+        place: Place,
+        only: Iterable[str] | None = None,
+        deny: Iterable[Rule] = (),
+        ask: Iterable[Rule] = (),
+        allow: Iterable[Rule] = (),
+        hidden: Iterable[str] = (),
+        hooks: Iterable[Rule] = (),
+        asks_all: bool = False,
+    ) -> None:
+        self.place = place
+        self.only = None if only is None else frozenset(SAME.get(name, name) for name in only)
+        self.deny = tuple(deny)
+        self.ask = tuple(ask)
+        self.allowed = tuple(allow)
+        self.hidden = frozenset(hidden)
+        self.hooks = tuple(hooks)
+        self.asks_all = asks_all
+
+    def __bool__(self) -> bool:
+        return self.narrows or bool(self.hidden)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether a call may be kept from running that the mode alone would let run."""
+        return bool(self.only is not None or self.deny or self.ask or self.hooks)
+
+    @property
+    def ruled(self) -> bool:
+        """Whether any rule says more of a call than the mode does."""
+        return self.narrows or bool(self.allowed)
+
+    @property
+    def narrowing(self) -> tuple[Rule, ...]:
+        """The rules that keep a call from running unasked."""
+        return self.deny + self.ask
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """The tools that are denied as a whole."""
+        return tuple(sorted({rule.tool for rule in self.deny if rule.content is None}))
+
+    def listed(self, tools: Iterable[str]) -> list[str]:
+        """The tools that `init` may name. A rule with a content leaves its tool in the list (contract F8)."""
+        denied = [rule for rule in self.deny if rule.content is None]
+        return [
+            name
+            for name in tools
+            if name not in self.hidden
+            and (name == STRUCTURED or not any(rule.names(name) for rule in denied))
+            and (self.only is None or SAME.get(name, name) in self.only or name == STRUCTURED)
+        ]
+
+    def add(self, rules: Mapping[str, Iterable[Rule]]) -> None:
+        """Add rules of a person's answer, "allow", "ask" and "deny". A denied call stays denied."""
+        self.allowed = (*self.allowed, *rules.get("allow", ()))[-ADDED_RULES:]
+        self.ask = _bounded((*self.ask, *rules.get("ask", ())))
+        self.deny = _bounded((*self.deny, *rules.get("deny", ())))
+
+
+def _bounded(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The same rules; where there are too many to look at for each call, one about everything."""
+    return rules if len(rules) <= NARROWING_RULES else (Rule(EVERYTHING, source="too many rules"),)

@@ -1,0 +1,63 @@
+"""Permission rules as Claude writes them: `Bash(git push:*)`, `Edit(./secret/**)`, `mcp__server__*`, `WebFetch`."""
+
+from collections.abc import Iterable
+
+from shim.core.reading.typed import NamedTuple
+
+# One tool, two names. The first is what the frontend reads.
+SAME = {"Agent": "Task"}
+WHOLE = (None, "", "*", ":*")
+MCP = "mcp__"
+SUBAGENT = "Task"
+EVERYTHING = "*"
+
+
+def names(words: str) -> frozenset[str]:
+    """The words of a text, for a table."""
+    return frozenset(words.split())
+
+
+class Rule(NamedTuple):
+    """One rule.
+
+    tool     a tool in Claude's words, or a server of MCP: `mcp__server`, `mcp__server__*`
+    content  what is between the brackets; None where a rule is about every call of the tool
+    base     the folder that a path beginning with one slash is relative to; "" for the working directory
+    source   the place that the rule comes from, for a sentence: "--disallowedTools", a file
+    """
+
+    tool: str
+    content: str | None = None
+    base: str = ""
+    source: str = ""
+
+    def __str__(self) -> str:
+        return self.tool if self.content is None else f"{self.tool}({self.content})"
+
+    def names(self, tool: str, *, narrows: bool = False) -> bool:
+        """Whether the rule is about a tool, whatever its content. In one that `narrows` a star stands for anything."""
+        tool = SAME.get(tool, tool)
+        if self.tool == EVERYTHING:
+            return narrows
+        if narrows and "*" in self.tool:
+            from fnmatch import fnmatchcase
+
+            if fnmatchcase(tool, self.tool):
+                return True
+        if self.tool.startswith(MCP):
+            server = self.tool.removesuffix("__*")
+            return tool == self.tool or (server.count("__") == 1 and tool.startswith(server + "__"))
+        return tool == self.tool
+
+
+def read_rule(said: str, base: str = "", source: str = "") -> Rule:
+    """The rule that a text says. A text with a broken bracket is a name that no tool has."""
+    name, bracket, rest = said.partition("(")
+    if not bracket or not rest.endswith(")"):
+        return Rule(SAME.get(said, said), None, base, source)
+    content = rest[:-1]
+    return Rule(SAME.get(name, name), None if content in WHOLE else content, base, source)
+
+
+def read_rules(said: Iterable[str], base: str = "", source: str = "") -> tuple[Rule, ...]:
+    return tuple(read_rule(one, base, source) for one in said)

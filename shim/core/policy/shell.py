@@ -1,0 +1,191 @@
+"""A shell's line, taken apart into its commands by the grammar of bash (tree-sitter, as the real claude does it)."""
+
+from collections.abc import Iterator
+from functools import cache
+
+from shim.core.policy.rules import names
+from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+LINE_BYTES = 100_000  # a longer line is not taken apart
+JOINED = "\\\n"
+NODES = 20_000
+DEPTH = 200  # of the tree; what is nested deeper is not taken apart
+
+# Lists, pipes and loops of plain commands: all that such a line does stands in its commands.
+_PLAIN = names("""
+    program list pipeline command command_name redirected_statement file_redirect word string raw_string
+    string_content number comment file_descriptor concatenation for_statement do_group if_statement
+    elif_clause else_clause while_statement test_command variable_name negated_command test_operator
+    unary_expression binary_expression herestring_redirect
+""")
+_LOOP_VARIABLES = names("a b c d e f g h i j k l m n x y z file dir name item")
+_GLOB = frozenset("*?[{")
+
+
+class Command(NamedTuple):
+    """One command of a line.
+
+    `words` are what it is given, without quotes; None for a word that only the shell knows. `text` is what stands in
+    the line, without the variables in front. `assigns`: variables stand in front.
+    """
+
+    text: str
+    words: tuple[str | None, ...]
+    assigns: bool = False
+
+
+class Redirect(NamedTuple):
+    """A file that is opened for a command: `writes`, or it is read. `path` is None where only the shell knows it."""
+
+    writes: bool
+    path: str | None
+
+
+class Line(NamedTuple):
+    """A line, taken apart in the order of its text.
+
+    `whole`: all of it was understood. `plain`: it has nothing but commands, their redirections, lists, pipes and
+    loops, so that its commands are all that it does.
+    """
+
+    parts: tuple[Command | Redirect, ...]
+    whole: bool
+    plain: bool
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Command))
+
+
+def take_apart(line: str) -> Line:
+    """The commands of a line, those of its substitutions, functions and here-documents included."""
+    if JOINED in line:  # the grammar does not join a word that goes on in the next line; the shell does
+        joined, apart = _take_apart(line.replace(JOINED, "")), _take_apart(line)
+        return Line(joined.parts + apart.parts, joined.whole and apart.whole, plain=False)
+    return _take_apart(line)
+
+
+def _take_apart(line: str) -> Line:
+    data = line.encode("utf-8", "surrogatepass")
+    if len(data) > LINE_BYTES or b"\0" in data:
+        return Line((), whole=False, plain=False)
+    root = _parser().parse(data).root_node
+    parts: list[Command | Redirect] = []
+    whole, plain, end = not root.has_error, True, 0
+    for count, (node, depth) in enumerate(_nodes(root)):
+        if count > NODES or depth > DEPTH:
+            return Line(tuple(parts), whole=False, plain=False)
+        if node.is_missing:
+            whole = False
+        if (
+            not node.children
+        ):  # the grammar passes over more than the shell does: bytes that it calls blank, or a comment
+            between = data[end : node.start_byte].replace(b"\\\n", b"")
+            if between.strip(b" \t\n") or (node.type == "comment" and not _begins_word(data, node.start_byte)):
+                whole = False
+            end = max(end, node.end_byte)
+        if node.is_named and (node.type not in _PLAIN or not _harmless(node)):
+            plain = False
+        if node.type in ("&", "|&", "&>", "&>>", "((", "{"):
+            plain = False
+        part = _part(node)
+        if part is not None:
+            parts.append(part)
+    whole = whole and not data[end:].strip(b" \t\n")
+    return Line(tuple(parts), whole, plain and whole)
+
+
+def _begins_word(data: bytes, start: int) -> bool:
+    """Whether a comment may begin here: at the start, or behind a blank or the end of a command."""
+    return start == 0 or data[start - 1 : start] in (b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")")
+
+
+def _harmless(node: "Node") -> bool:
+    """Whether a node does no more than its commands: a loop may assign a variable that decides what runs."""
+    if node.type == "for_statement":
+        variable, *words = (_text(child) for child in node.named_children)
+        return variable in _LOOP_VARIABLES and not any("[" in word or "$" in word for word in words[:-1])
+    return node.type != "test_command" or _text(node).startswith("[ ")
+
+
+@cache
+def _parser() -> "Parser":
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(tree_sitter_bash.language()))
+
+
+def _nodes(root: "Node") -> "Iterator[tuple[Node, int]]":
+    """The nodes of a tree from first to last, each with its depth. Without recursion: a line may be nested deeply."""
+    waiting = [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        yield node, depth
+        waiting += [(child, depth + 1) for child in reversed(node.children)]
+
+
+def _part(node: "Node") -> Command | Redirect | None:
+    if node.type == "command":
+        return _command(node)
+    if node.type in ("declaration_command", "unset_command", "test_command"):
+        if node.type == "test_command":
+            leaves = [child for child, _ in _nodes(node) if child.is_named and not child.named_children]
+            return Command(_text(node), ("test", *map(_word, leaves)))
+        return Command(_text(node), (_text(node.children[0]), *map(_word, node.named_children)))
+    if node.type == "file_redirect":
+        operator = next((_text(child) for child in node.children if not child.is_named), "")
+        path = node.child_by_field_name("destination")
+        if operator in ("<&", ">&") and path is not None and _text(path).rstrip("-").isdigit():
+            return None  # another descriptor
+        return Redirect(operator not in ("<", "<&"), None if path is None else _word(path))
+    return None
+
+
+def _command(node: "Node") -> Command:
+    words: list[str | None] = []
+    start, assigns = node.start_byte, False
+    for child in node.named_children:
+        if child.type == "variable_assignment" and not words:
+            assigns, start = True, child.end_byte
+        elif child.type == "command_name":
+            words.append(_word(child.named_children[0]) if child.named_children else _word(child))
+        elif not child.type.endswith("_redirect"):
+            words.append(_word(child))
+    text = (node.text or b"")[start - node.start_byte :].decode("utf-8", "replace").strip()
+    return Command(text, tuple(words), assigns)
+
+
+def _text(node: "Node") -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def _word(node: "Node") -> str | None:
+    """What a word is for the command, without its quotes; None where only the shell knows: variables, globs."""
+    said = _text(node)
+    if node.type == "test_operator":
+        return said
+    if node.type in ("word", "number"):
+        if node.children or not _GLOB.isdisjoint(said) or (said[:1] == "~" and said[1:2] not in ("", "/")):
+            return None
+        return _unescaped(said)
+    if node.type == "raw_string":
+        return said[1:-1]
+    if node.type == "string":
+        if any(child.type != "string_content" for child in node.named_children):
+            return None
+        return _unescaped(said[1:-1], quoted=True)
+    if node.type in ("concatenation", "command_name"):
+        parts = [_word(child) for child in node.children]
+        return None if None in parts else "".join(part for part in parts if part is not None)
+    return None
+
+
+def _unescaped(said: str, *, quoted: bool = False) -> str:
+    import re
+
+    said = said.replace("\\\n", "")
+    return re.sub(r'\\([$`"\\])' if quoted else r"\\(.)", r"\1", said, flags=re.DOTALL)

@@ -1,0 +1,120 @@
+"""Claude's settings files, as far as they give or take permissions: what each key means, and which file may widen.
+
+What narrows binds from every file. What widens counts from the user's files only: a repository that somebody cloned
+must not choose what runs (permission-parity page, "Rules to take from the real one").
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from shim.core.policy.rules import EVERYTHING, Rule, read_rule
+from shim.core.reading.typed import Any, NamedTuple
+
+# From the mode that lets least run to the one that lets most.
+NARROWEST_FIRST = ("plan", "dontAsk", "default", "auto", "acceptEdits", "bypassPermissions")
+BEFORE_A_CALL = "PreToolUse"
+# Keys that restrict, which only the real claude can honour.
+UNHEEDED = ("sandbox", "strictPluginOnlyCustomization", "allowManagedHooksOnly", "allowManagedPermissionRulesOnly")
+
+
+class Source(NamedTuple):
+    """One settings file.
+
+    name    what a person calls it: its path, or "--settings"
+    given   its JSON object
+    base    the folder that its paths with one slash begin in; "" for the working directory
+    widens  it is the user's own, so that it may also allow
+    """
+
+    name: str
+    given: Mapping[str, Any]
+    base: str = ""
+    widens: bool = True
+
+
+class Settled(NamedTuple):
+    """What the settings files say together.
+
+    mode         the mode that the files ask for; None for none
+    bypass       False where a file forbids bypassPermissions; `forbids` is its name
+    directories  folders that a turn may work in besides its own
+    hooks        "FILE: matcher" for each hook that is to run before a call
+    unheeded     keys that restrict and have no effect here, each with its file
+    """
+
+    deny: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    allow: tuple[Rule, ...] = ()
+    mode: str | None = None
+    forbids: str = ""
+    directories: tuple[str, ...] = ()
+    hooks: tuple[Rule, ...] = ()
+    unheeded: tuple[str, ...] = ()
+
+
+def settle(sources: Sequence[Source]) -> Settled:
+    """The permissions of all settings files; the first source goes before the later ones where one value is wanted."""
+    rules: dict[str, list[Rule]] = {"deny": [], "ask": [], "allow": []}
+    directories: list[str] = []
+    for source in sources:
+        permissions = _table(source.given.get("permissions"))
+        for kind, found in rules.items():
+            if kind != "allow" or source.widens:
+                found += [read_rule(said, source.base, source.name) for said in _texts(permissions.get(kind))]
+        if source.widens:
+            directories += _texts(permissions.get("additionalDirectories"))
+    disabled = any(source.widens and source.given.get("disableAllHooks") is True for source in sources)
+    return Settled(
+        deny=tuple(rules["deny"]),
+        ask=tuple(rules["ask"]),
+        allow=tuple(rules["allow"]),
+        mode=_mode(sources),
+        forbids=next((source.name for source in sources if _forbids_bypass(source)), ""),
+        directories=tuple(directories),
+        hooks=() if disabled else tuple(hook for source in sources for hook in _hooks(source)),
+        unheeded=tuple(
+            f"{key} in {source.name}" for source in sources for key in UNHEEDED if _asks(source.given.get(key))
+        ),
+    )
+
+
+def _mode(sources: Iterable[Source]) -> str | None:
+    """The mode of the first file that names one. A file that may not widen counts only for a narrower mode."""
+    named = [(source, _table(source.given.get("permissions")).get("defaultMode")) for source in sources]
+    known = [(source, "default" if mode == "manual" else mode) for source, mode in named]
+    own = next((mode for source, mode in known if source.widens and mode in NARROWEST_FIRST[:-1]), None)
+    limit = NARROWEST_FIRST.index(own or "default")
+    for source, mode in known:
+        if mode in NARROWEST_FIRST[:limit] and not source.widens:
+            return str(mode)
+    return own
+
+
+def _forbids_bypass(source: Source) -> bool:
+    return _table(source.given.get("permissions")).get("disableBypassPermissionsMode") == "disable"
+
+
+def _hooks(source: Source) -> list[Rule]:
+    """The tools before which a hook is to run, as rules: the matcher stands for the tool."""
+    groups = _table(source.given.get("hooks")).get(BEFORE_A_CALL)
+    return [
+        Rule(
+            matcher if isinstance(matcher, str) and matcher not in ("", EVERYTHING) else EVERYTHING, source=source.name
+        )
+        for group in (groups if isinstance(groups, list) else ())
+        if isinstance(group, dict) and group.get("hooks")
+        for matcher in (group.get("matcher"),)
+    ]
+
+
+def _asks(value: object) -> bool:
+    """Whether a key asks for something: a table may say that it is switched off."""
+    return bool(value) and not (isinstance(value, dict) and value.get("enabled") is False)
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: object) -> list[str]:
+    found = [value] if isinstance(value, str) else value
+    return [one for one in found if isinstance(one, str) and one] if isinstance(found, list) else []

@@ -1,0 +1,84 @@
+"""Whether a vendor keeps the rules before a call runs; a turn whose rules it would not keep is refused.
+
+A call that is stopped when it is seen may have run. So the vendor has to be told every rule that narrows, by its own
+flags and files, or it has to ask us before each call that the rule may be about.
+"""
+
+from shim.core.errors import ModeError
+from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELLS
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
+from shim.core.vendor.vendor import Request, Vendor
+
+BYPASS = "bypassPermissions"
+
+
+def check(vendor: Vendor, policy: Policy, request: Request, *, late: bool) -> None:
+    """ModeError for the first rule that the vendor would break.
+
+    `late`: a call that only breaks a rule of bypassPermissions may be stopped when it is seen
+    (`[vendors.X] late_denials`).
+    """
+    if vendor.enforcement.own or vendor.program.plays or (late and request.permission_mode == BYPASS):
+        return
+    for rule in policy.narrowing:
+        if not keeps(vendor, rule, request):
+            raise _refusal(vendor, str(rule), rule.source)
+    for hook in policy.hooks:
+        if not vendor.enforcement.binds(hook, request):
+            raise ModeError(
+                f"{vendor.name} runs no hook before a call, and {hook.source} has one for {hook.tool}",
+                hint="choose the real claude, leave the file out with --setting-sources, or set disableAllHooks in "
+                "your own settings",
+            )
+    chosen = Rule(EVERYTHING, source="--tools")
+    if policy.only is not None and not (vendor.abilities.limits_tools or vendor.enforcement.binds(chosen, request)):
+        raise _refusal(vendor, "a choice of tools", chosen.source)
+
+
+def keeps(vendor: Vendor, rule: Rule, request: Request) -> bool:
+    """Whether no call that a rule is about runs before it was judged."""
+    if vendor.enforcement.binds(rule, request):
+        return True
+    tools = concerned(vendor, rule)
+    if vendor.abilities.limits_tools:
+        tools -= {name for name in request.removed if vendor.own_names((name,))}
+    return tools <= vendor.enforcement.asks(request)
+
+
+def concerned(vendor: Vendor, rule: Rule) -> frozenset[str]:
+    """The tools of a vendor, in Claude's words, whose calls a rule may be about."""
+    own = frozenset(vendor.listed) | {tool.name for tool in vendor.tools.values()}
+    if rule.tool == EVERYTHING:
+        return own
+    if rule.content is None:
+        starred = rule.tool.startswith(MCP) or "*" in rule.tool
+        return frozenset((rule.tool,)) if starred else (SHELLS if rule.tool == SHELL else frozenset((rule.tool,))) & own
+    named = set(SHELLS) if rule.tool == SHELL else {rule.tool}
+    if rule.tool == "Edit":
+        named |= {*CHANGERS, *SHELLS}
+    elif rule.tool == "Read":
+        named |= {*CHANGERS, *READERS, *SHELLS}
+    return frozenset(named) & own | (frozenset((SUBAGENT,)) & own)
+
+
+def removed(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
+    """Claude's names of the tools that a vendor is not to have.
+
+    A rule that asks takes its tool away from a vendor that never asks, and any rule takes subagents away whose calls
+    nobody sees.
+    """
+    gone = set(policy.removed)
+    if not (vendor.speaks or vendor.enforcement.own):
+        gone |= {rule.tool for rule in policy.ask if rule.content is None}
+    if policy.narrows and not (vendor.enforcement.subagents or vendor.enforcement.own):
+        gone |= {SUBAGENT, *SHELLS} - {SHELL}  # a second shell is asked about by nobody
+    return tuple(sorted(gone))
+
+
+def _refusal(vendor: Vendor, rule: str, source: str) -> ModeError:
+    return ModeError(
+        f"{vendor.name} cannot be kept to {rule} ({source}) before a call runs",
+        hint="choose a vendor that asks before it runs a tool (`shim vendors`), a rule about the whole tool, or, with "
+        f"bypassPermissions, [vendors.{vendor.name}] late_denials = true: then a call is stopped once it is seen",
+    )

@@ -1,0 +1,205 @@
+"""What becomes of a call: as the real claude judges it, or stricter where a line cannot be told."""
+
+import judged
+import pytest
+from ruling import judge
+
+from shim.core.policy.judge import Judge
+from shim.core.policy.rules import read_rules
+
+BYPASS = "bypassPermissions"
+STRICTER = {"allow": 0, "ask": 1, "deny": 2}
+
+
+@pytest.mark.parametrize("case", judged.cases(), ids=str)
+def test_a_call_becomes_what_the_real_claude_makes_of_it(case, tmp_path):
+    case.furnish(tmp_path)
+    policy = case.policy(tmp_path)
+    became = {
+        f"{it.tool} {it.argument}": Judge(policy).verdict(*it.call(tmp_path), case.mode).decided for it in case.calls
+    }
+    assert became == {f"{it.tool} {it.argument}": it.ours for it in case.calls}
+
+
+def test_no_verdict_that_was_judged_is_wider_than_the_real_ones():
+    judged_calls = [it for case in judged.cases() for it in case.calls]
+    assert len(judged_calls) >= 150
+    assert [it for it in judged_calls if STRICTER[it.ours] < STRICTER[it.theirs]] == []
+
+
+def became(judge, tool, mode="default", **arguments):
+    return judge.verdict(tool, arguments, mode).decided
+
+
+@pytest.mark.parametrize("rule", ["mcp__srv", "mcp__srv__*", "mcp__srv__tool"])
+def test_a_server_is_denied_by_its_name_by_all_its_tools_and_by_one(rule):
+    assert became(judge(deny=[rule]), "mcp__srv__tool") == "deny"
+    assert became(judge(deny=[rule]), "mcp__srver__tool", "bypassPermissions") == "allow"
+
+
+@pytest.mark.parametrize("rule", ["Agent", "Task"])
+@pytest.mark.parametrize("tool", ["Agent", "Task"])
+def test_the_subagent_has_two_names_and_one_meaning(rule, tool):
+    assert became(judge(deny=[rule]), tool) == "deny"
+
+
+def test_a_rule_that_asks_is_obeyed_though_everything_is_allowed():
+    asks = judge(ask=["Bash(touch:*)"], allow=["Bash"])
+    assert became(asks, "Bash", command="touch a") == "ask"
+    assert became(asks, "Bash", command="ls") == "allow"
+
+
+def test_a_search_through_a_folder_is_denied_where_it_would_show_a_denied_file():
+    anywhere = judge(deny=["Read(key)"])
+    assert became(anywhere, "Grep", pattern="x") == "deny"
+    assert became(anywhere, "Grep", pattern="x", path="/work/sub") == "deny"
+    for rule in ("Read(//work/secret/**)", "Read(./secret/key)", "Read(/secret)"):
+        rooted = judge(deny=[rule])
+        assert became(rooted, "Grep", pattern="x", path="/work") == "deny"
+        assert became(rooted, "Grep", pattern="x", path="/work/sub") == "allow"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["touch 'a", "echo $((", "a" * 200_000, "\0touch", "((((((" * 100, "if", "cat <<E\ntouch"],
+    ids=["quote", "arithmetic", "long", "nul", "nested", "keyword", "here-document"],
+)
+def test_a_line_that_cannot_be_taken_apart_is_denied_by_any_rule_and_allowed_by_none(line):
+    assert became(judge(deny=["Bash(rm:*)"]), "Bash", command=line) == "deny"
+    assert became(judge(allow=["Bash(touch:*)", "Bash(a:*)"]), "Bash", command=line) == "ask"
+
+
+def test_a_command_in_another_folder_is_judged_there():
+    denied = judge(deny=["Read(./secret)"])
+    assert became(denied, "Bash", command="cat x", directory="/work/secret") == "deny"
+    for rule in ("Bash(touch m)", "Bash(touch:*)"):
+        assert became(judge(allow=[rule]), "Bash", command="touch m") == "allow"
+        assert became(judge(allow=[rule]), "Bash", command="touch m", directory="/elsewhere") == "ask"
+
+
+def test_a_call_without_its_path_is_denied_by_a_rule_about_paths():
+    assert became(judge(deny=["Edit(./x)"]), "Write") == "deny"
+
+
+def test_more_rules_than_can_be_looked_at_deny_everything():
+    one = judge()
+    one.policy.add({"deny": read_rules(f"Bash(x{number})" for number in range(10_001))})
+    assert became(one, "Read", "bypassPermissions", file_path="/work/a") == "deny"
+
+
+def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
+    one = judge(deny=["Bash(rm:*)"])
+    one.policy.add({"allow": read_rules(["Bash(touch:*)", "Bash(rm:*)"])})
+    assert became(one, "Bash", command="touch a") == "allow"
+    assert became(one, "Bash", command="rm a") == "deny"
+
+
+@pytest.mark.parametrize("rule", ["Bash()", "Bash(*)", "Bash(:*)"])
+def test_a_specifier_that_means_everything_denies_the_tool(rule):
+    one = judge(deny=[rule])
+    assert one.policy.listed(["Bash"]) == []
+    assert one.verdict("Bash", {}, BYPASS).decided == "deny"
+
+
+def test_only_the_named_tools_are_left():
+    one = judge(only=["Read"])
+    assert one.policy.listed(["Bash", "Read"]) == ["Read"]
+    assert one.verdict("Bash", {}, BYPASS).decided == "deny"
+    assert one.verdict("Read", {}, BYPASS).decided == "allow"
+
+
+def test_no_tool_at_all_may_be_left():
+    """`--tools ""` takes every tool away; that is not the same as no `--tools`."""
+    one = judge(only=[])
+    assert one.policy
+    assert one.policy.listed(["Bash"]) == []
+    assert one.verdict("Bash", {}, BYPASS).decided == "deny"
+
+
+def test_a_hidden_tool_is_not_listed():
+    one = judge(hidden=["Grep"], deny=["Grep"])
+    assert one.policy.listed(["Grep", "Bash"]) == ["Bash"]
+    assert one.hides("Grep")
+
+
+def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
+    """Contract F8."""
+    one = judge(deny=["Bash(rm *)"])
+    assert one.policy
+    assert one.policy.listed(["Bash"]) == ["Bash"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "arguments", "verdict"),
+    [
+        ("Bash(rm *)", "Bash", {"command": "rm -rf /"}, "deny"),
+        ("Bash(rm *)", "Bash", {"command": "ls"}, "allow"),
+        ("Bash(rm *)", "Read", {"file_path": "rm x"}, "allow"),
+        ("Bash(rm:*)", "Bash", {"command": "rm"}, "deny"),
+        ("Bash(rm:*)", "Bash", {"command": "rm -r x"}, "deny"),
+        ("Bash(rm:*)", "Bash", {"command": "rmdir x"}, "allow"),
+        ("Read(./secret/**)", "Read", {"file_path": "secret/a"}, "deny"),
+        ("Read(./secret/**)", "Read", {"file_path": "/work/secret/a"}, "deny"),
+        ("Read(./secret/**)", "Read", {"file_path": "/work/open/a"}, "allow"),
+        ("Read(~/.ssh/**)", "Read", {"file_path": "/home/ann/.ssh/id"}, "deny"),
+        ("Read(//etc/**)", "Read", {"file_path": "/etc/passwd"}, "deny"),
+        ("Read(/secret/**)", "Read", {"file_path": "/work/secret/a"}, "deny"),
+        ("Read(~/.ssh/**)", "Read", {"file_path": "/home/ann/ssh/id"}, "allow"),
+        ("Edit(*.lock)", "Edit", {"file_path": "/work/uv.lock"}, "deny"),
+        ("WebFetch(domain:evil.example)", "WebFetch", {"url": "https://evil.example/x"}, "deny"),
+        ("WebFetch(domain:evil.example)", "WebFetch", {"url": "https://good.example/"}, "allow"),
+        ("NotebookEdit(*.ipynb)", "NotebookEdit", {"notebook_path": "/work/a.ipynb"}, "deny"),
+    ],
+)
+def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, verdict):
+    assert judge(deny=[rule]).verdict(name, arguments, BYPASS).decided == verdict
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "arguments", "permitted"),
+    [
+        ("Bash", "Bash", {"command": "rm -rf /; ls"}, True),
+        ("Bash(git status)", "Bash", {"command": "git status"}, True),
+        ("Bash(git status)", "Bash", {"command": "rm -rf /home/git status"}, False),
+        ("Bash(git status)", "Bash", {"command": "./evil/git status"}, False),
+        ("Bash(git *)", "Bash", {"command": "git push"}, True),
+        ("Bash(git *)", "Bash", {"command": "rm -rf /x/git log"}, False),
+        ("Bash(git:*)", "Bash", {"command": "git push"}, True),
+        ("Bash(git:*)", "Bash", {"command": "gitk"}, False),
+        ("Read(/src/**)", "Read", {"file_path": "/work/src/a"}, True),
+        ("Read(./src/**)", "Read", {"file_path": "/other/src/a"}, False),
+        ("Read(/src/**)", "Read", {"file_path": "/work/src/../../etc/passwd"}, False),
+        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example/x"}, True),
+        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example"}, True),
+        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://evil.example/?good.example"}, False),
+        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example.evil.example/"}, False),
+        ("WebFetch(domain:good.example)", "WebFetch", {"url": "https://good.example@evil.example/"}, False),
+        ("WebFetch(domain:evil.example)", "WebFetch", {"url": "https://good.example?@evil.example/"}, False),
+        ("Read", "Read", {}, True),
+        ("Read(//work/**)", "Read", {}, False),
+    ],
+)
+def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(rule, name, arguments, permitted):
+    verdict = judge(allow=[rule]).verdict(name, arguments, "default")
+    assert (verdict.decided == "allow" and verdict.ruled) is permitted
+
+
+@pytest.mark.parametrize("arguments", [{}, {"command": None}, {"command": ["rm", "-rf"]}, {"raw": "rm -rf /"}])
+def test_a_call_that_cannot_be_read_falls_under_the_rule(arguments):
+    """Never wider than asked for: a rule that cannot be checked denies."""
+    assert judge(deny=["Bash(rm *)"]).verdict("Bash", arguments, BYPASS).decided == "deny"
+
+
+def test_the_names_of_mcp_tools_are_names_like_others():
+    one = judge(deny=["mcp__db__drop"])
+    assert one.verdict("mcp__db__drop", {}, BYPASS).decided == "deny"
+    assert one.verdict("mcp__db__read", {}, BYPASS).decided == "allow"
+
+
+@pytest.mark.parametrize(
+    "command", ["cd /x && rm -rf y", "  rm\t-rf y", "true\nrm -rf y", "echo $(rm -rf y)", "(rm -rf y)", "ls | rm y"]
+)
+def test_a_denied_command_is_found_among_others(command):
+    for rule in ("Bash(rm *)", "Bash(rm:*)"):
+        assert judge(deny=[rule]).verdict("Bash", {"command": command}, BYPASS).decided == "deny"
+    assert judge(deny=["Bash(mv:*)"]).verdict("Bash", {"command": command}, BYPASS).decided == "allow"

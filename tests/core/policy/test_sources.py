@@ -1,0 +1,80 @@
+"""What Claude's settings files say together: everything that narrows, and what the user's own files widen."""
+
+import pytest
+
+from shim.core.policy.rules import read_rule
+from shim.core.policy.sources import Source, settle
+
+
+def user(**given):
+    return Source("user", given)
+
+
+def project(**given):
+    return Source("project", given, "/work", widens=False)
+
+
+def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own():
+    rules = {"deny": ["Bash(rm:*)"], "ask": ["Write"], "allow": ["Bash"], "additionalDirectories": ["/out"]}
+    for source, widens in ((user, True), (project, False)):
+        settled = settle([source(permissions=rules)])
+        assert [str(rule) for rule in settled.deny] == ["Bash(rm:*)"]
+        assert [str(rule) for rule in settled.ask] == ["Write"]
+        assert [str(rule) for rule in settled.allow] == (["Bash"] if widens else [])
+        assert settled.directories == (("/out",) if widens else ())
+
+
+def test_a_rule_knows_its_file_and_the_folder_that_its_paths_begin_in():
+    assert settle([project(permissions={"deny": ["Edit(/x)"]})]).deny == (read_rule("Edit(/x)", "/work", "project"),)
+
+
+@pytest.mark.parametrize(
+    ("users", "projects", "mode"),
+    [
+        (None, None, None),
+        ("acceptEdits", None, "acceptEdits"),
+        ("acceptEdits", "plan", "plan"),
+        (None, "plan", "plan"),
+        (None, "acceptEdits", None),
+        ("plan", "acceptEdits", "plan"),
+        ("manual", None, "default"),
+        ("bypassPermissions", None, None),
+        ("nonsense", 7, None),
+    ],
+)
+def test_a_project_may_ask_for_a_narrower_mode_only_and_no_file_for_the_widest(users, projects, mode):
+    assert (
+        settle([project(permissions={"defaultMode": projects}), user(permissions={"defaultMode": users})]).mode == mode
+    )
+
+
+def test_a_file_may_forbid_the_widest_mode_and_is_named():
+    assert settle([user(), project(permissions={"disableBypassPermissionsMode": "disable"})]).forbids == "project"
+    assert settle([user(permissions={"disableBypassPermissionsMode": "no"})]).forbids == ""
+
+
+def test_one_rule_need_not_stand_in_a_list():
+    assert [str(rule) for rule in settle([user(permissions={"deny": "Bash"})]).deny] == ["Bash"]
+
+
+def test_a_hook_before_a_call_is_known_by_its_matcher_unless_the_users_file_switches_hooks_off():
+    hooks = {"PreToolUse": [{"matcher": "Bash", "hooks": [{}]}, {"hooks": [{}]}, {"matcher": "Edit", "hooks": []}]}
+    assert [(rule.tool, rule.source) for rule in settle([project(hooks=hooks)]).hooks] == [
+        ("Bash", "project"),
+        ("*", "project"),
+    ]
+    assert settle([user(disableAllHooks=True), project(hooks=hooks)]).hooks == ()
+    assert len(settle([project(hooks=hooks, disableAllHooks=True)]).hooks) == 2
+    assert settle([user(hooks={"PostToolUse": hooks["PreToolUse"]})]).hooks == ()
+
+
+def test_a_key_that_restricts_and_has_no_effect_here_is_named_with_its_file():
+    assert settle([user(sandbox={"enabled": True})]).unheeded == ("sandbox in user",)
+    assert settle([user(sandbox={"enabled": False}, model="m")]).unheeded == ()
+
+
+@pytest.mark.parametrize(
+    "broken", [{"permissions": 7}, {"permissions": {"deny": {"Bash": 1}}}, {"hooks": []}, {"hooks": {"PreToolUse": 1}}]
+)
+def test_what_has_another_form_says_nothing(broken):
+    assert settle([user(**broken)]) == settle([])

@@ -1,0 +1,80 @@
+"""Which vendors are started under which rules: those that keep them before a call runs."""
+
+import pytest
+from ruling import policy
+
+from shim.core.claude.argv.parse import parse
+from shim.core.errors import ModeError
+from shim.core.policy.rules import Rule, read_rule
+from shim.core.vendor import binding
+from shim.core.vendor.vendor import Request
+from shim.vendors import find
+
+
+def checked(name, rules, *, mode="default", listens=False, late=False):
+    vendor = find(name)
+    removed = binding.removed(vendor, rules)
+    request = Request(parse([]), "", permission_mode=mode, listens=listens, policy=rules, removed=removed)
+    binding.check(vendor, rules, request, late=late)
+
+
+@pytest.mark.parametrize(
+    ("name", "listens", "rules"),
+    [
+        ("pi", False, {"deny": ["Bash"]}),
+        ("pi", False, {"ask": ["Bash"]}),
+        ("pi", False, {"only": ["Read"]}),
+        ("pi", False, {"deny": ["NotebookEdit"]}),
+        ("qwen", False, {"deny": ["Bash", "Agent"]}),
+        ("qwen", True, {"deny": ["Bash(touch:*)", "Edit(./secret/**)"], "ask": ["WebFetch", "Write"]}),
+        ("claude", False, {"deny": ["Bash(touch:*)", "Read(./secret/**)"]}),
+    ],
+)
+def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, listens, rules):
+    checked(name, policy(**rules), listens=listens)
+
+
+@pytest.mark.parametrize(
+    ("name", "listens", "rules"),
+    [
+        ("pi", False, {"deny": ["Bash(touch:*)"]}),
+        ("pi", False, {"deny": ["Edit(./secret/**)"]}),
+        ("pi", True, {"ask": ["Bash(touch:*)"]}),
+        ("qwen", False, {"deny": ["Bash(touch:*)"]}),
+        ("qwen", True, {"deny": ["Read(./secret/**)"]}),
+        ("acai", False, {"deny": ["Bash"]}),
+        ("acai", False, {"only": ["Read"]}),
+    ],
+)
+def test_a_rule_that_a_vendor_would_break_is_refused_by_its_name(name, listens, rules):
+    with pytest.raises(ModeError, match=f"{name} cannot be kept to") as refused:
+        checked(name, policy(**rules), listens=listens)
+    assert "late_denials" in refused.value.hint
+
+
+def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_settings_say_so():
+    rules = policy(deny=["Bash(touch:*)"])
+    checked("pi", rules, mode="bypassPermissions", late=True)
+    for mode, late in (("bypassPermissions", False), ("acceptEdits", True), ("default", True)):
+        with pytest.raises(ModeError):
+            checked("pi", rules, mode=mode, late=late)
+
+
+def test_a_hook_that_is_to_run_before_a_call_is_refused_with_its_file():
+    """Permission-parity W8, W14"""
+    rules = policy(hooks=[Rule("Bash", source="/work/.claude/settings.json")])
+    with pytest.raises(ModeError, match=r"/work/.claude/settings.json has one for Bash"):
+        checked("qwen", rules, listens=True)
+    checked("demo", rules)
+
+
+def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():
+    assert binding.removed(find("qwen"), policy(deny=["Bash(touch:*)"])) == ("Monitor", "Task")
+    assert binding.removed(find("demo"), policy(deny=["Bash(touch:*)"])) == ()
+
+
+def test_a_rule_about_paths_concerns_every_tool_that_reads_or_changes_files():
+    pi = find("pi")
+    assert binding.concerned(pi, read_rule("Edit(./x)")) == {"Bash", "Edit", "MultiEdit", "Write"}
+    assert binding.concerned(pi, read_rule("Read(./x)")) >= {"Bash", "Edit", "Read", "Write"}
+    assert binding.concerned(pi, read_rule("Bash(x)")) == {"Bash"}

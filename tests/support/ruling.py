@@ -1,0 +1,43 @@
+"""Policies and judges from rules as they are written, in a working directory that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shim.core.policy.judge import Judge
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import Rule, read_rules
+
+PLACE = Place("/work", "/home/ann")
+
+
+def policy(
+    *,
+    only: Iterable[str] | None = None,
+    deny: Iterable[str] = (),
+    ask: Iterable[str] = (),
+    allow: Iterable[str] = (),
+    hidden: Iterable[str] = (),
+    hooks: Iterable[Rule] = (),
+) -> Policy:
+    return Policy(
+        place=PLACE,
+        only=only,
+        deny=read_rules(deny),
+        ask=read_rules(ask),
+        allow=read_rules(allow),
+        hidden=hidden,
+        hooks=hooks,
+    )
+
+
+def judge(
+    *,
+    only: Iterable[str] | None = None,
+    deny: Iterable[str] = (),
+    ask: Iterable[str] = (),
+    allow: Iterable[str] = (),
+    hidden: Iterable[str] = (),
+) -> Judge:
+    return Judge(policy(only=only, deny=deny, ask=ask, allow=allow, hidden=hidden))
