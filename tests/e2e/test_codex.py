@@ -126,12 +126,14 @@ def test_a_patch_is_said_in_full_for_a_conversation_too(frontend: Frontend, hell
     assert second.result["usage"].items() >= usage_of(2).items()
 
 
-def test_a_denied_edit_stops_the_turn(frontend: Frontend, hello: Path) -> None:
+def test_a_rule_that_codex_cannot_be_told_is_refused_before_it_starts(
+    frontend: Frontend, model: ScriptedServer, hello: Path
+) -> None:
     run = frontend.run(f"[[edit]] {hello}", BYPASS, "--disallowedTools", "Edit")
     check_contract(run)
-    assert run.exit == 1 and run.result["shim"]["cause"] == "denied"
-    (denial,) = run.result["permission_denials"]
-    assert denial["tool_name"] == "Edit"
+    assert run.exit == 1 and run.result["shim"]["cause"] == "refused"
+    assert "codex cannot be kept to Edit (--disallowedTools)" in run.result["errors"][0]
+    assert not model.requests
 
 
 # -- trust ------------------------------------------------------------------------------------------------------------

@@ -64,14 +64,16 @@ def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
 
 @pytest.mark.parametrize("cli", [Cli(QWEN)], ids=str)
 def test_ours_over_a_vendor_that_asks_keeps_every_rule(place: Place) -> None:
+    """A rule about one skill cannot be told to qwen, and it does not ask about skills: such a turn is refused."""
     found = findings(place, PROMPTS)
-    assert told(found, "fail") == {}, str(told(found, "fail"))
+    assert set(told(found, "fail")) == {"tools"}, str(told(found, "fail"))
+    assert "Skill(conform *)" in str(told(found, "fail"))
     assert set(told(found, "skipped")) == {"api-failures"}
 
 
 @pytest.mark.parametrize(
     ("cli", "cannot"),
-    [(Cli(PI), set()), pytest.param(Cli(GEMINI), {"forked-session"}, marks=pytest.mark.full)],
+    [(Cli(PI), {"tools"}), pytest.param(Cli(GEMINI), {"forked-session", "tools"}, marks=pytest.mark.full)],
     ids=str,
 )
 def test_ours_over_a_vendor_that_asks_nobody_keeps_every_rule_that_it_can(place: Place, cannot: set[str]) -> None:

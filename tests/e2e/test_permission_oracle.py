@@ -1,0 +1,91 @@
+"""Our policy and the real claude's, verdict for verdict: the same flags, the same files, the same calls.
+
+What the real one did is kept in `tests/core/policy/judged.toml`, where the policy is tested against it without a
+claude. Here the real one is asked again: another version may judge otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import judged
+import pytest
+from anthropic_server import AnthropicServer
+from clis import isolated_environment
+from place import LineProcess
+from programs import install
+from scripts import Call, Failure, Reply, Request
+from vendor_setups import CLAUDE_ITSELF
+
+DENIALS = ("has been denied", "is denied by your permission", "by a Read deny rule", "denied access to", "was blocked")
+ABSENT = ("No such tool available", "Auto mode is unavailable")
+
+
+class OneByOne(AnthropicServer):
+    """A model that makes the calls of a case, each when the one before has its result."""
+
+    def __init__(self, calls: list[tuple[str, dict[str, Any]]]) -> None:
+        super().__init__()
+        self._calls = calls
+
+    def answer(self, body: dict[str, Any], offered: Any) -> tuple[int, Request, Reply | Failure]:
+        request = self._read(body, offered)
+        self.requests.append(request)
+        contents = [message.get("content") for message in body.get("messages") or ()]
+        parts = [part for content in contents if isinstance(content, list) for part in content]
+        done = sum(part.get("type") == "tool_result" for part in parts)
+        number = len(self.requests)
+        if not offered or done >= len(self._calls):
+            return number, request, Reply("done")
+        return number, request, Reply("now", calls=(Call(f"toolu_{done:03}", *self._calls[done]),))
+
+
+CHOSEN = {  # the rest is asked in `make full`
+    "a prefix is denied", "denied: Edit(./secret/**)", "denied: Read(./secret/**)", "nothing is said",
+    "a project that allows",
+    "the user's rule from its own folder",
+}  # fmt: skip
+CASES = [
+    pytest.param(case, id=str(case), marks=[pytest.mark.full] * (case.name not in CHOSEN)) for case in judged.cases()
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_real_claude_judges_as_it_was_noted(case, tmp_path):
+    program = install(CLAUDE_ITSELF.package)
+    with OneByOne([it.call(tmp_path) for it in case.calls]) as server:
+        environment = isolated_environment(CLAUDE_ITSELF, program, server.url, tmp_path)
+        case.furnish(tmp_path)
+        became = asked_of(program.executable, case.words(tmp_path), tmp_path / "work", environment)
+    assert dict(zip(map(str, case.calls), became, strict=True)) == {str(it): it.theirs for it in case.calls}
+
+
+def asked_of(claude: Path, words: list[str], folder: Path, environment: Mapping[str, str]) -> list[str]:
+    """What became of each call: "allow", "ask" or "deny". Every question is answered with a denial."""
+    talk = ["--print", "--verbose", "--output-format", "stream-json", "--input-format", "stream-json"]
+    process = LineProcess([str(claude), *talk, "--permission-prompt-tool", "stdio", *words], folder, environment)
+    asked: set[str] = set()
+    became: list[str] = []
+    try:
+        process.send({"type": "user", "message": {"role": "user", "content": "[[text]] go"}})
+        while (line := process.read_until(lambda line: True))["type"] != "result":
+            if line["type"] == "control_request":
+                asked.add(line["request"]["tool_use_id"])
+                answer = {"behavior": "deny", "message": "no"}
+                response = {"subtype": "success", "request_id": line["request_id"], "response": answer}
+                process.send({"type": "control_response", "response": response})
+            elif line["type"] == "user":
+                became += [_verdict(part, asked) for part in line["message"]["content"]]
+    finally:
+        process.close()
+    return became
+
+
+def _verdict(part: Mapping[str, Any], asked: set[str]) -> str:
+    if part["tool_use_id"] in asked:
+        return "ask"
+    said = part["content"] if isinstance(part["content"], str) else json.dumps(part["content"])
+    return "deny" if part.get("is_error") and any(word in said for word in (*DENIALS, *ABSENT)) else "allow"
