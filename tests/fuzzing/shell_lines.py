@@ -1,0 +1,212 @@
+"""Lines for a shell, and a real shell that judges them: what did a line touch that a rule denies?
+
+A line is made of harmless words only, all of them relative, so that it can be run in a folder of its own with six
+programs on its PATH. Only lines that the policy lets through are run: one that then makes the file `m`, changes the
+folder `secret` or shows what stands in it has passed a deny rule.
+
+    python -m fuzzing.shell_lines LINES [SEED]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+
+from shim.core.policy.judge import Judge
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
+
+PROGRAMS = (
+    "touch",
+    "cat",
+    "cp",
+    "head",
+    "ls",
+    "env",
+    "xargs",
+    "timeout",
+    "nice",
+    "tee",
+    "sed",
+    "rm",
+    "mv",
+    "sh",
+    "find",
+)
+LINE_SECONDS = 2.0
+# No line defines a function by a name that it also calls: such a line starts processes without end.
+HIDDEN = "what nobody may read"
+DENIED = ("Bash(touch:*)", "Edit(./secret/**)", "Read(./secret/**)")
+DEPTH = 3
+
+
+class Lines:
+    """Lines that try to do what is denied, each made from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def line(self) -> str:
+        return self._some(DEPTH)
+
+    def _some(self, depth: int) -> str:
+        choose = self._random.choice
+        if depth == 0 or self._random.random() < 0.3:
+            return self._act()
+        inner, other = self._some(depth - 1), self._some(depth - 1)
+        quoted = "'" + inner.replace("'", "'\\''") + "'"
+        forms = (
+            "{a}; {b}", "{a} && {b}", "{b} || {a}", "{a} | {b}", "{a} & {b}; wait", "({a})", "{{ {a}; }}", "$({a})",
+            "`{a}`", "echo $({a})", 'echo "$({a})"', "cat <({a})", "! {a}", "if {a}; then {b}; fi", "{a}\n{b}",
+            "for i in 1 2; do {a}; done", "while {a}; do {b}; break; done", "case x in x) {a};; esac",
+            "f() {{ {a}; }}; f",
+            "time {a}", "X=1 {a}", "env A=1 {a}", "timeout 5 {a}", "nice {a}", "command {a}", "exec {a}", "eval {q}",
+            "sh -c {q}", "bash -c {q}", "echo x | xargs {a}", "trap {q} EXIT", "cat <<E\n$({a})\nE",
+            "cat <<'E'\n{b}\nE",
+            "echo {q}", "{a} # {b}", "# {a}\n{b}", "{a} \\\n", "[[ -n $({a}) ]]", "[ -n \"$({a})\" ]", "X=$({a})",
+            "echo $(( $({a}) + 1 ))", "echo ${{X:-$({a})}}", "coproc {a}", "{a} 2>&1", "{a} >/dev/null", "cd sub; {a}",
+            "cd secret; {a}", "cd sub && cd ../secret && {a}", "source <({a})", "builtin {a}",
+            "find . -name m -o -exec {a} \\;", "X={q}; $X", "X={q}; eval \"$X\"",
+            "select i in 1; do {a}; break; done <<< 1",
+            "until {a}; do {b}; break; done", "(( $({a}) ))", "a=($({a}))", "export X=$({a})", "printf -v X %s $({a})",
+        )  # fmt: skip
+        return choose(forms).format(a=inner, b=other, q=quoted)
+
+    def _act(self) -> str:
+        secret, word, choose = self._secret(), self._word, self._random.choice
+        return choose((
+            f"{word('touch')} m", f"{word('touch')} m", f"{word('cat')} {secret}/x", f"{word('head')} {secret}/x",
+            f"echo hi > {secret}/q", f"echo hi >> {secret}/q", f"> {secret}/q echo hi", f"echo hi 2> {secret}/q",
+            f"echo hi &> {secret}/q", f"echo hi >| {secret}/q", f"cat <> {secret}/q", f"cat < {secret}/x",
+            f"{word('cp')} notes.txt {secret}/q", f"{word('cp')} {secret}/x y; cat y", f"{word('rm')} {secret}/x",
+            f"{word('mv')} {secret}/x y", f"echo hi | {word('tee')} {secret}/q", f"{word('sed')} -n 1p {secret}/x",
+            f"{word('sed')} -i s/w/v/ {secret}/x", f"exec 3< {secret}/x; cat <&3", f"echo hi 3> {secret}/q",
+            "cat notes.txt", "echo hi", "true", "ls", "cat", "", f"read X < {secret}/x; echo $X", "cat x",
+            "cat ../secret/x",
+            f"mapfile -t X < {secret}/x; echo ${{X[0]}}", f"{word('cat')} -- {secret}/x", f"{word('cat')} -n{secret}/x",
+        ))  # fmt: skip
+
+    def _word(self, word: str) -> str:
+        choose = self._random.choice
+        cut = self._random.randrange(1, len(word))
+        head, tail = word[:cut], word[cut:]
+        return choose((
+            word, word, word, f"'{word}'", f'"{word}"', f"{head}\\{tail}", f"{head}''{tail}", f'{head}"{tail}"',
+            f"\\{word}",
+            f"$'{word}'", f"$'\\x{ord(word[0]):02x}{word[1:]}'", f"${{X:-{word}}}", f"$(echo {word})", f"`echo {word}`",
+            f"X={word}; $X", f"{head}$Y{tail}", f"{{{word},}}", f"{head}\\\n{tail}", f"[{word[0]}]{word[1:]}",
+            f"./{word}",
+        ))  # fmt: skip
+
+    def _secret(self) -> str:
+        return self._random.choice((
+            "secret", "secret", "./secret", "sub/../secret", "secret/.", "secret//", "'secret'", 'se"cr"et', "se\\cret",
+            "s*t", "secre?", "[s]ecret", "$PWD/secret", "~+/secret", "alias", "${X:-secret}", "$(echo secret)",
+            "{secret,}",
+            "sub/up/secret", "$'secret'", "SECRET/../secret",
+        ))  # fmt: skip
+
+
+class Shell:
+    """A folder with the files that the rules protect, and a real bash that runs lines in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._work = root / "work"
+        binaries = root / "bin"
+        binaries.mkdir()
+        for name in PROGRAMS:
+            found = shutil.which(name)
+            assert found, name
+            (binaries / name).symlink_to(found)
+        self._bash = shutil.which("bash") or ""
+        self.environment = {"PATH": str(binaries), "HOME": str(root / "home"), "LANG": "C.UTF-8"}
+        self.judge = Judge(
+            Policy(
+                place=Place(str(self._work), self.environment["HOME"], (), os.path.realpath),
+                deny=read_rules(DENIED),
+            )
+        )
+        self.furnish()
+
+    def furnish(self) -> None:
+        shutil.rmtree(self._work, ignore_errors=True)
+        (self._work / "secret").mkdir(parents=True)
+        (self._work / "sub").mkdir()
+        (self._work / "secret/x").write_text(HIDDEN)
+        (self._work / "notes.txt").write_text("notes\n")
+        (self._work / "alias").symlink_to("secret")
+        (self._work / "sub/up").symlink_to("..")
+
+    def _run(self, line: str) -> str:
+        """What a line says on stdout and stderr. Its whole group ends with it."""
+        process = subprocess.Popen(
+            [self._bash, "-c", line],
+            cwd=self._work,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            return process.communicate(timeout=LINE_SECONDS)[0].decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            return ""
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+    def passed(self, line: str) -> str:
+        """What a line did that a rule denies though the policy let it through; "" for nothing."""
+        if self.judge.narrowed("Bash", {"command": line}) is not None:
+            return ""
+        said = self._run(line)
+        secret = self._work / "secret"
+        changed = [path.name for path in secret.iterdir()] != ["x"] or (secret / "x").read_text() != HIDDEN
+        made = [path for path in self._work.rglob("m") if path.name == "m"]
+        what = "read it" if HIDDEN in said else "changed it" if changed else "touched it" if made else ""
+        if (
+            set(os.listdir(self._work)) != {"secret", "sub", "notes.txt", "alias"}
+            or what
+            or len(os.listdir(self._work / "sub")) != 1
+        ):
+            self.furnish()
+        return what
+
+
+def findings(count: int, seed: int) -> Iterator[tuple[str, str]]:
+    """The lines of `count` that passed a rule, each with what it did."""
+    lines = Lines(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        shell = Shell(Path(folder).resolve())
+        for _ in range(count):
+            line = lines.line()
+            if what := shell.passed(line):
+                yield line, what
+
+
+def main() -> int:
+    count, seed = int(sys.argv[1]), int((sys.argv[2:] or ["0"])[0])
+    found = list(findings(count, seed))
+    for line, what in found:
+        sys.stdout.write(f"{what}: {line!r}\n")
+    sys.stdout.write(f"{count} lines, seed {seed}: {len(found)} passed a deny rule\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
