@@ -11,7 +11,7 @@ from shim.channels.log import open_log
 from shim.channels.prompt import read_file_option, read_prompt
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_identity
-from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.launcher import Launcher, serving
 from shim.conversation.drivers.setup import Setup
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
@@ -26,7 +26,7 @@ from shim.conversation.invocation import (
     yume_mode_of,
 )
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.facts import Facts, Serving, SessionRules
+from shim.core.claude.facts import Facts, SessionRules
 from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.core.ids import parse_uuid
@@ -249,7 +249,7 @@ class Start:
         def prepare(name: str) -> "Candidate":
             candidate = made.get(name) or self._candidate(name, first.launcher)
             made[name], vendor = candidate, candidate.launcher.vendor
-            facts.serve(Serving(vendor.shown, tuple(vendor.modes), candidate.listens, vendor.unattended))
+            facts.serve(serving(vendor, listens=candidate.listens))
             return candidate
 
         return Candidates(self._listing.left, self._listing.skipped, prepare)
@@ -341,7 +341,7 @@ class Start:
         )
         facts = Facts(
             rules,
-            Serving(name, tuple(vendor.modes), self._listens(vendor), vendor.unattended),
+            serving(vendor, name=name, listens=self._listens(vendor)),
             mode=self.mode,
             model=invocation.model,
             prompts=prompts(invocation),

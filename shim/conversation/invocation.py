@@ -7,12 +7,11 @@ from shim.channels.raw_output import tell
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ModeError
 from shim.core.ids import vendor_id
-from shim.core.policy.policy import MODES, permission_mode
+from shim.core.policy.policy import BYPASS, MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
 from shim.core.vendor.routing import check_model
 
-BYPASS = "bypassPermissions"
 PLAYS = "replay:"  # in a vendor's place: the path behind it is a recording, or a folder of them
 
 

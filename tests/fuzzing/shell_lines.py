@@ -48,7 +48,11 @@ PROGRAMS = (
 LINE_SECONDS = 2.0
 # No line defines a function by a name that it also calls: such a line starts processes without end.
 HIDDEN = "what nobody may read"
-DENIED = ("Bash(touch:*)", "Edit(./secret/**)", "Read(./secret/**)")
+DENIED = {
+    "touched it": "Bash(touch:*)",
+    "changed it": "Edit(./secret/**)",
+    "read it": "Read(./secret/**)",
+}
 DEPTH = 3
 
 
@@ -80,6 +84,12 @@ class Lines:
             "cd secret; {a}", "cd sub && cd ../secret && {a}", "source <({a})", "builtin {a}",
             "find . -name m -o -exec {a} \\;", "X={q}; $X", "X={q}; eval \"$X\"",
             "select i in 1; do {a}; break; done <<< 1",
+            "ls\r#; {a}", "[ a ]#; {a}", "ls \\ #; {a}", "ls\\\t#; {a}", "for X in 'b[$({a})]'; do [[ X -eq 1 ]]; done",
+            "for i in 1 2; do {a}; cd secret; done", "f() {{ {a}; }}; cd secret; f", "trap {q} EXIT; cd secret",
+            "env -C secret {a}", "env --chdir=secret {a}", "env -S{q}", "cd secret\n{a}", "time cd secret; {a}",
+            "sed -n 1p -e {q} notes.txt", "X=secret; cd $X; {a}", "pushd secret; {a}", "mv sub z; {a}",
+            "echo {q} | sh", "sh <<< {q}", "sh <<'E'\n{a}\nE", "sed -n 1p -e {q} -e 2p notes.txt", "X={q}; (( X ))",
+            "a[{q}]=1", "let X={q}", "[ -v {q} ]", "unset {q}", "declare -i X={q}", "read {q} <<< 1",
             "until {a}; do {b}; break; done", "(( $({a}) ))", "a=($({a}))", "export X=$({a})", "printf -v X %s $({a})",
         )  # fmt: skip
         return choose(forms).format(a=inner, b=other, q=quoted)
@@ -133,12 +143,8 @@ class Shell:
             (binaries / name).symlink_to(found)
         self._bash = shutil.which("bash") or ""
         self.environment = {"PATH": str(binaries), "HOME": str(root / "home"), "LANG": "C.UTF-8"}
-        self.judge = Judge(
-            Policy(
-                place=Place(str(self._work), self.environment["HOME"], (), os.path.realpath),
-                deny=read_rules(DENIED),
-            )
-        )
+        place = Place(str(self._work), self.environment["HOME"], (), os.path.realpath)
+        self.judges = {what: Judge(Policy(place=place, deny=read_rules([rule]))) for what, rule in DENIED.items()}
         self.furnish()
 
     def furnish(self) -> None:
@@ -171,21 +177,21 @@ class Shell:
             process.communicate()
 
     def passed(self, line: str) -> str:
-        """What a line did that a rule denies though the policy let it through; "" for nothing."""
-        if self.judge.narrowed("Bash", {"command": line}) is not None:
+        """What a line did that a rule denies though that rule alone let it through; "" for nothing."""
+        let = {what for what, one in self.judges.items() if one.narrowed("Bash", {"command": line}) is None}
+        if not let:
             return ""
         said = self._run(line)
         secret = self._work / "secret"
-        changed = [path.name for path in secret.iterdir()] != ["x"] or (secret / "x").read_text() != HIDDEN
-        made = [path for path in self._work.rglob("m") if path.name == "m"]
-        what = "read it" if HIDDEN in said else "changed it" if changed else "touched it" if made else ""
-        if (
-            set(os.listdir(self._work)) != {"secret", "sub", "notes.txt", "alias"}
-            or what
-            or len(os.listdir(self._work / "sub")) != 1
-        ):
+        here = {"secret", "sub", "notes.txt", "alias"}
+        did = {
+            "read it": HIDDEN in said,
+            "changed it": [path.name for path in secret.iterdir()] != ["x"] or (secret / "x").read_text() != HIDDEN,
+            "touched it": any(path.name == "m" for path in self._work.rglob("m")),
+        }
+        if any(did.values()) or set(os.listdir(self._work)) != here or len(os.listdir(self._work / "sub")) != 1:
             self.furnish()
-        return what
+        return ", ".join(what for what in did if did[what] and what in let)
 
 
 def findings(count: int, seed: int) -> Iterator[tuple[str, str]]:

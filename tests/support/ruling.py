@@ -32,12 +32,6 @@ def policy(
     )
 
 
-def judge(
-    *,
-    only: Iterable[str] | None = None,
-    deny: Iterable[str] = (),
-    ask: Iterable[str] = (),
-    allow: Iterable[str] = (),
-    hidden: Iterable[str] = (),
-) -> Judge:
-    return Judge(policy(only=only, deny=deny, ask=ask, allow=allow, hidden=hidden))
+def judge(**rules: Iterable[str]) -> Judge:
+    """A judge of `policy(**rules)`."""
+    return Judge(policy(**rules))  # type: ignore[arg-type]

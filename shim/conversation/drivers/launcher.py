@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
 from shim.conversation.drivers.setup import AnswerSchema, Keeper, Setup, Standing
+from shim.core.claude.facts import Serving
 from shim.core.errors import FrontendError, ShimError, Tried
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.vendor.vendor import Launch, Request, Vendor
@@ -237,3 +238,14 @@ class Launcher:
             self.vendor.surroundings.report, self.setup.environment, self.facts.rules.session_id, self.recorder
         )
         return self.report.folder
+
+
+def serving(vendor: Vendor, *, name: str = "", listens: bool) -> Serving:
+    """What a frontend may know of a vendor. `listens`: one child of it stays for the conversation."""
+    return Serving(
+        name or vendor.shown,
+        tuple(vendor.modes),
+        asks=listens,
+        unattended=vendor.unattended,
+        asks_all=bool(vendor.program.plays) or vendor.enforcement.own,
+    )

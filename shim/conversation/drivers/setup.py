@@ -66,8 +66,6 @@ class Setup(NamedTuple):
             allow=(*read_rules(rules.allowed_tools, source="--allowedTools"), *settled.allow),
             hidden=self.settings.hide,
             hooks=settled.hooks,
-            # In a recording the questions are those of then.
-            asks_all=bool(self.vendor.program.plays) or self.vendor.enforcement.own,
         )
 
     def removed(self, policy: Policy) -> tuple[str, ...]:

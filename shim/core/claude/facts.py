@@ -40,12 +40,15 @@ class Serving(NamedTuple):
     modes       the permission modes that it can honour
     asks        it asks permissions
     unattended  it runs its tools and never asks
+    asks_all    no mode spares one of its questions, only a rule does: it asks by Claude's rules, or did so once, in a
+                recording
     """
 
     vendor: str
     modes: tuple[str, ...] = MODE_NAMES
     asks: bool = False
     unattended: bool = False
+    asks_all: bool = False
 
 
 class Facts:
@@ -99,7 +102,7 @@ class Facts:
             return Verdict("ask", self.mode, ruled=False)
         from shim.core.policy.judge import Judge
 
-        return Judge(self.policy).verdict(tool, arguments, self.mode)
+        return Judge(self.policy, asks_all=self.serving.asks_all).verdict(tool, arguments, self.mode)
 
     def add(self, rules: Mapping[str, Iterable[str]]) -> None:
         """Rules for the rest of this session, "allow", "ask" and "deny": the frontend's user said so."""

@@ -3,13 +3,13 @@
 import posixpath
 from collections.abc import Mapping
 
-from shim.core.policy.commands import behind, changes, elsewhere, operands, reads
+from shim.core.policy.commands import behind, changes, elsewhere, name_of, operands, reads
 from shim.core.policy.place import Place
 from shim.core.policy.shell import Command, Line, Redirect, take_apart
 from shim.core.reading.typed import Any, NamedTuple
 
 SHELL = "Bash"
-SHELLS = frozenset((SHELL, "Monitor"))  # whoever denies the first denies the other, in the real one too
+SHELL_TOOLS = frozenset((SHELL, "Monitor"))  # whoever denies the first denies the other, in the real one too
 # Claude's tools that look at files and that change them, with the argument that names the file.
 READERS = {"Read": "file_path", "Grep": "path", "Glob": "path", "LS": "path", "NotebookRead": "notebook_path"}
 CHANGERS = {"Edit": "file_path", "MultiEdit": "file_path", "Write": "file_path", "Delete": "file_path"} | {
@@ -46,7 +46,7 @@ class Doing(NamedTuple):
 
 def doing(tool: str, arguments: Mapping[str, Any], place: Place) -> Doing:
     """What a call of one of Claude's tools does."""
-    if tool in SHELLS:
+    if tool in SHELL_TOOLS:
         return _line(arguments, place)
     if tool in CHANGERS:
         return Doing((Act(True, _path(arguments.get(CHANGERS[tool]), place)),))
@@ -84,6 +84,8 @@ def _line(arguments: Mapping[str, Any], place: Place) -> Doing:
         if isinstance(part, Redirect):
             acts += _acts(part.path, part.writes, folders, place)
             continue
+        if name_of(part) is None:
+            acts += [Act(False, None), Act(True, None)]
         for changed, does in ((False, reads(part)), (True, changes(part))):
             for operand in operands(part) if does else ():
                 acts += _acts(operand, changed, folders, place)

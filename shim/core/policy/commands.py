@@ -6,28 +6,26 @@ command that is missing there is asked for, which is never wider.
 
 from collections.abc import Iterator, Sequence
 
-from shim.core.policy.rules import names
-from shim.core.policy.shell import Command, Redirect, take_apart
-
-SCRIPTS = 5  # shells inside of shells that are looked into
+from shim.core.policy.rules import word_set
+from shim.core.policy.shell import SCRIPTS, Command, Redirect, take_apart
 
 # They run what their later words say. Every rest of the line counts as a command: their own options need no grammar.
 # The shell's own words are among them: behind `time` or `!` the grammar takes them for names of commands.
-RUNNERS = names("""
+RUNNERS = word_set("""
     timeout nice nohup env xargs sudo doas command builtin exec time stdbuf setsid ionice chrt taskset flock
     watch parallel busybox find strace script su chroot unshare nsenter setarch coproc trap caffeinate
     ! if then elif else fi for while until do done case select function in {
 """)
 FROM_STDIN = ("xargs", "parallel")  # they add words that only their stdin knows
 # They run what a word of theirs says, as a script.
-SHELLS = names("sh bash dash zsh ksh ash fish eval source . watch su script trap")
+SHELLS = word_set("sh bash dash zsh ksh ash fish eval source . watch su script trap")
 
-READS = names("""
+READS = word_set("""
     cat tac head tail less more nl sed awk gawk grep egrep fgrep rg zcat zgrep wc sort uniq diff cmp comm cut
     paste join base64 base32 od xxd hexdump strings jq yq file stat ls tree du find rev fold fmt column bat
     md5sum sha1sum sha256sum cksum cp mv ln source . view pr expand split
 """)
-CHANGES = names("""
+CHANGES = word_set("""
     touch mkdir rmdir rm unlink mv cp ln tee truncate chmod chown install shred mkfifo mktemp sponge patch dd
     rsync split
 """)
@@ -44,9 +42,18 @@ _SAFE = {
     "find": "name iname type path maxdepth mindepth size newer mtime print empty not",
     "git": "p s b n oneline stat name-only name-status cached staged short porcelain graph all no-color",
 }  # fmt: skip
-_SAFE_GIT = names("status log diff show")
+_SAFE_GIT = word_set("status log diff show")
 _SAFE_JQ = r"\.[\w.\[\]]*"  # a path into the input and nothing that could look elsewhere
 _SAFE_SED = r"(\d+,)?\d+p"
+# Scripts for sed that neither run a command nor name a file: addresses, and s, y, p, d, q, = and their like.
+_PART = r"(?:[^\\\n{0}]|\\.)*"
+_ADDRESS = rf"(?:\d+|\$|/{_PART.format('/')}/)"
+_SUBSTITUTION = "|".join(
+    rf"[sy][{mark}]{_PART.format(mark)}[{mark}]{_PART.format(mark)}[{mark}][gpiIm0-9]*" for mark in "/|,#:@"
+)
+_STREAM_SED = rf"(?:{_ADDRESS}(?:,[+~]?{_ADDRESS})?\s*!?)?\s*(?:{_SUBSTITUTION}|[pdqPDxhHgGnN=]?)"
+_SED_OPTIONS = r"-[nErsiuz]+|--(quiet|silent|regexp-extended|in-place|separate|null-data|posix|debug)"
+_STREAM_SED = rf"{_STREAM_SED}(?:\s*[;\n]\s*{_STREAM_SED})*"
 # The commands that the mode for edits runs inside of its folders, likewise, and the only script for `sed -i`.
 _EDITS = {"touch": "c", "mkdir": "p v", "rmdir": "p v", "rm": "r f v d R", "mv": "f n v", "cp": "r R f n v a p"}
 _EDIT_SED = r"s/[^/\n]*/[^/\n]*/[gpiI0-9]*"
@@ -75,8 +82,30 @@ def behind(command: Command, depth: int = 0) -> Iterator[Command | Redirect]:
                 yield from _scripts(inner, depth)
     if name == "env" and any(word is None or word.startswith(("-S", "--split")) for word in command.words[1:]):
         yield UNKNOWN
+    if name == "sed" and not _edits_streams(command):
+        yield UNKNOWN
     if name in SHELLS:
         yield from _scripts(command, depth)
+
+
+def _edits_streams(command: Command) -> bool:
+    """Whether the scripts of a sed only edit its stream: others write files and run commands."""
+    scripts, operand, words = [], "", list(command.words[1:])
+    while words:
+        word = words.pop(0)
+        if word is None:
+            return False
+        if word in ("-e", "--expression"):
+            scripts.append(words.pop(0) if words else None)
+        elif word.startswith("-"):
+            if (
+                _is(r"-[nErsiuz]+|--(quiet|silent|regexp-extended|in-place|separate|null-data|posix|debug)", word)
+                is False
+            ):
+                return False
+        elif not operand:
+            operand = word
+    return all(script is not None and _is(_STREAM_SED, script) for script in scripts or [operand])
 
 
 def elsewhere(command: Command) -> bool:
@@ -91,7 +120,7 @@ def elsewhere(command: Command) -> bool:
 def _scripts(command: Command, depth: int) -> Iterator[Command | Redirect]:
     """What the scripts do that a shell is given as words; UNKNOWN for a script that cannot be told."""
     words = command.words[1:]
-    if None in words or depth >= SCRIPTS:
+    if None in words or depth >= SCRIPTS or _from_stdin(words):
         yield UNKNOWN
     for word in (*words, " ".join(word or "" for word in words)) if depth < SCRIPTS else ():
         line = take_apart(word or "")
@@ -99,6 +128,12 @@ def _scripts(command: Command, depth: int) -> Iterator[Command | Redirect]:
             yield UNKNOWN
         for part in line.parts:
             yield from behind(part, depth + 1) if isinstance(part, Command) else (part,)
+
+
+def _from_stdin(words: Sequence[str | None]) -> bool:
+    """Whether a shell may read its script from its stdin."""
+    given = [word for word in words if word and not word.startswith(("-", "+"))]
+    return not given or "-s" in words or given[0].startswith(("/dev/", "/proc/"))
 
 
 def operands(command: Command) -> Iterator[str | None]:

@@ -6,18 +6,18 @@ Deny goes before ask, ask before allow, allow before the mode. A rule binds what
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELLS, Act, Doing, doing
+from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELL_TOOLS, Act, Doing, doing
 from shim.core.policy.commands import edits, harmless, operands, unwrapped
 from shim.core.policy.paths import allows, fits, reaches_below
-from shim.core.policy.policy import STRUCTURED, Policy, Verdict
-from shim.core.policy.rules import SAME, Rule, names
+from shim.core.policy.policy import BYPASS, STRUCTURED, Policy, Verdict
+from shim.core.policy.rules import SAME, Rule, word_set
 from shim.core.policy.shell import Command, Redirect
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shim.core.policy.policy import Decided
 
-CONVERSATION = names("""
+CONVERSATION = word_set("""
     Task TodoWrite TaskOutput BashOutput KillShell KillBash TaskStop
     EnterPlanMode ToolSearch ListMcpResourcesTool Skill
 """)
@@ -28,11 +28,15 @@ DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
 class Judge:
-    """Judges calls by the rules of a policy. Nothing of it is loaded before a call is judged."""
+    """Judges calls by the rules of a policy. It is loaded behind the child's start, and only where it is needed.
 
-    def __init__(self, policy: Policy, *, questions: bool = True) -> None:
-        """`questions`: the vendor asks about calls, so that a rule which asks is heard."""
+    questions  the vendor asks about calls, so that a rule which asks is heard
+    asks_all   no mode spares a question, only a rule does
+    """
+
+    def __init__(self, policy: Policy, *, questions: bool = True, asks_all: bool = False) -> None:
         self.policy = policy
+        self._asks_all = asks_all
         self._questions = questions
         self._place = policy.place
 
@@ -51,7 +55,7 @@ class Judge:
         by_rules = mode != "plan" and self._line(does, changes=edit, rules=True)
         if by_rules and not self._line(does, changes=edit, rules=False):
             return Verdict("allow", "--allowedTools")
-        if self.policy.asks_all:
+        if self._asks_all:
             return Verdict("ask", mode, ruled=False)
         return Verdict(self._by_mode(tool, does, mode), mode, ruled=False)
 
@@ -70,7 +74,7 @@ class Judge:
         for decided, rules in kinds:
             for rule in rules:
                 if rule.content is None:
-                    if rule.names(tool, narrows=True) or (rule.tool == SHELL and tool in SHELLS):
+                    if rule.names(tool, narrows=True) or (rule.tool == SHELL and tool in SHELL_TOOLS):
                         return Verdict(decided, str(rule))
                     continue
                 does = does or doing(tool, arguments, self._place)
@@ -93,9 +97,9 @@ class Judge:
             return True
         if rule.tool == "Read" and any(self._fits(rule, act) for act in does.acts):
             return True
-        if not (rule.names(tool) or (rule.tool == SHELL and tool in SHELLS)):
+        if not (rule.names(tool) or (rule.tool == SHELL and tool in SHELL_TOOLS)):
             return rule.tool in ("Edit", "Read") and does.line is not None and not does.line.whole
-        if tool in SHELLS:
+        if tool in SHELL_TOOLS:
             return does.line is None or not does.line.whole or _about_line(rule, arguments, does)
         if tool in CHANGERS or tool in READERS:
             return any(self._fits(rule, act) for act in does.acts)
@@ -136,7 +140,7 @@ class Judge:
 
     def _by_mode(self, tool: str, does: Doing, mode: str) -> "Decided":
         tool = SAME.get(tool, tool)
-        if mode == "bypassPermissions" or tool in CONVERSATION:
+        if mode == BYPASS or tool in CONVERSATION:
             return "allow"
         edit = mode == "acceptEdits"
         if does.line is not None:
@@ -159,8 +163,7 @@ class Judge:
         line = does.line
         if line is None or not line.plain:
             return False
-        commands = [part for part in line.parts if isinstance(part, Command)]
-        if len(commands) > 1 and any(not _MOVES.isdisjoint(command.words) for command in commands):
+        if len(line.commands) > 1 and any(not _MOVES.isdisjoint(command.words) for command in line.commands):
             return False  # what follows means other paths
         return all(
             self._redirects(part, changes) if isinstance(part, Redirect) else self._command(part, changes, rules)
@@ -247,7 +250,6 @@ def _host(url: object) -> str | None:
     """The host of an address; None for an address that two programs may read differently."""
     import re
 
-    found = (
-        re.match(r"https?://([a-z0-9.-]+)(:[0-9]+)?([/?#]|$)", url.lower(), re.ASCII) if isinstance(url, str) else None
-    )
-    return None if found is None else found[1].rstrip(".")
+    said = url.lower() if isinstance(url, str) else ""
+    found = re.match(r"https?://([a-z0-9.-]+)(:[0-9]+)?([/?#]|$)", said, re.ASCII)
+    return found[1].rstrip(".") if found else None

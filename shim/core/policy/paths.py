@@ -26,8 +26,8 @@ def fits(rule: Rule, path: str, place: Place) -> bool:
     spec = _spec(pattern)
     return spec is None or any(
         _matches(spec, pattern, name, base)
-        for base in place.names(root or "/")
-        for name in place.names(path)
+        for base in place.spellings(root or "/")
+        for name in place.spellings(path)
         if below(name, base)
     )
 
@@ -39,8 +39,8 @@ def allows(rule: Rule, path: str, place: Place) -> bool:
     if spec is None or not root:
         return False
     return all(
-        any(below(name, base) and _matches(spec, pattern, name, base) for base in place.names(root))
-        for name in place.names(path)
+        any(below(name, base) and _matches(spec, pattern, name, base) for base in place.spellings(root))
+        for name in place.spellings(path)
     )
 
 
@@ -56,7 +56,7 @@ def reaches_below(rule: Rule, folder: str, place: Place) -> bool:
     before, star, _ = pattern.partition("*")
     fixed = (posixpath.dirname(before) if star else before) if "/" in pattern.rstrip("/") else ""
     start = posixpath.normpath(root + "/" + fixed)
-    return any(below(start, name) or below(name, start) for name in place.names(folder))
+    return any(below(start, name) or below(name, start) for name in place.spellings(folder))
 
 
 def _rooted(rule: Rule, place: Place) -> tuple[str, str]:

@@ -3,11 +3,11 @@
 import posixpath
 from collections.abc import Callable
 
-from shim.core.policy.rules import names
+from shim.core.policy.rules import word_set
 from shim.core.reading.typed import NamedTuple
 
 # A change of these is asked for in every mode but the widest: they make programs run, or give permissions.
-PROTECTED = names("""
+PROTECTED = word_set("""
     .git .claude .vscode .idea .husky .devcontainer .bashrc .bash_profile .bash_login .bash_aliases .profile .zshrc
     .zprofile .zshenv .zlogin .gitconfig .gitmodules .mcp.json .claude.json .ripgreprc .envrc .npmrc .yarnrc
     .pre-commit-config.yaml .qwen .gemini .codex .opencode opencode.json opencode.jsonc
@@ -17,8 +17,8 @@ PROTECTED = names("""
 class Place(NamedTuple):
     """Where a turn works: what paths are relative to.
 
-    `directories` are those that it may work in, the working directory among them. `real` resolves the links of a path;
-    the core itself looks at no file.
+    `directories` are those that it may work in besides the working directory. `real` resolves the links of a path; the
+    core itself looks at no file.
     """
 
     cwd: str
@@ -31,19 +31,21 @@ class Place(NamedTuple):
             path = self.home + path[1:]
         return posixpath.normpath(posixpath.join(cwd or self.cwd, path))
 
-    def names(self, path: str) -> tuple[str, ...]:
+    def spellings(self, path: str) -> tuple[str, ...]:
         """A path as it is said, and the path that it leads to."""
         real = self.real(path)
         return (path,) if real == path else (path, real)
 
     def inside(self, path: str) -> bool:
         """Whether a path is in a folder of this turn, also where its links lead."""
-        roots = [root for directory in (self.cwd, *self.directories) for root in self.names(self.absolute(directory))]
-        return all(any(below(name, root) for root in roots) for name in self.names(path))
+        roots = [
+            root for directory in (self.cwd, *self.directories) for root in self.spellings(self.absolute(directory))
+        ]
+        return all(any(below(name, root) for root in roots) for name in self.spellings(path))
 
     def protected(self, path: str) -> bool:
         """Whether a file makes programs run, or gives permissions."""
-        return any(not PROTECTED.isdisjoint(name.lower().split("/")) for name in self.names(path))
+        return any(not PROTECTED.isdisjoint(name.lower().split("/")) for name in self.spellings(path))
 
 
 def below(path: str, folder: str) -> bool:

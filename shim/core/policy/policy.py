@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     Decided = Literal["allow", "ask", "deny"]
 
-MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions")
+BYPASS = "bypassPermissions"
+MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", BYPASS)
 STRUCTURED = "StructuredOutput"  # the call that carries an answer to --json-schema; no rule takes it away
 ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a person's answer
 NARROWING_RULES = 10_000
@@ -20,7 +21,7 @@ NARROWING_RULES = 10_000
 def permission_mode(asked: str | None, *, skip: bool) -> str:
     """The mode of a turn: `--dangerously-skip-permissions` is bypassPermissions, `manual` another word for default."""
     if skip:
-        return "bypassPermissions"
+        return BYPASS
     return "default" if asked in (None, "", "manual") else str(asked)
 
 
@@ -35,11 +36,10 @@ class Verdict(NamedTuple):
 class Policy:
     """The rules of one conversation.
 
-    only      the tools that `--tools` left; None: all
-    hidden    those whose calls and results are left out of the stream
-    hooks     those of the settings that run before a call, as rules about its tool
-    place     where paths are
-    asks_all  no mode spares a question, only a rule does
+    only    the tools that `--tools` left; None: all
+    hidden  those whose calls and results are left out of the stream
+    hooks   those of the settings that run before a call, as rules about its tool
+    place   where paths are
 
     A permission mode may change between two calls, so it is said with each.
     """
@@ -54,7 +54,6 @@ class Policy:
         allow: Iterable[Rule] = (),
         hidden: Iterable[str] = (),
         hooks: Iterable[Rule] = (),
-        asks_all: bool = False,
     ) -> None:
         self.place = place
         self.only = None if only is None else frozenset(SAME.get(name, name) for name in only)
@@ -63,7 +62,6 @@ class Policy:
         self.allowed = tuple(allow)
         self.hidden = frozenset(hidden)
         self.hooks = tuple(hooks)
-        self.asks_all = asks_all
 
     def __bool__(self) -> bool:
         return self.narrows or bool(self.hidden)
@@ -95,7 +93,7 @@ class Policy:
             name
             for name in tools
             if name not in self.hidden
-            and (name == STRUCTURED or not any(rule.names(name) for rule in denied))
+            and (name == STRUCTURED or not any(rule.names(name, narrows=True) for rule in denied))
             and (self.only is None or SAME.get(name, name) in self.only or name == STRUCTURED)
         ]
 

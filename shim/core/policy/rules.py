@@ -12,7 +12,7 @@ SUBAGENT = "Task"
 EVERYTHING = "*"
 
 
-def names(words: str) -> frozenset[str]:
+def word_set(words: str) -> frozenset[str]:
     """The words of a text, for a table."""
     return frozenset(words.split())
 

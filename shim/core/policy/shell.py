@@ -3,26 +3,35 @@
 from collections.abc import Iterator
 from functools import cache
 
-from shim.core.policy.rules import names
+from shim.core.policy.rules import word_set
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 LINE_BYTES = 100_000  # a longer line is not taken apart
-JOINED = "\\\n"
 NODES = 20_000
 DEPTH = 200  # of the tree; what is nested deeper is not taken apart
+JOINED = "\\\n"  # a line that goes on in the next one
 
 # Lists, pipes and loops of plain commands: all that such a line does stands in its commands.
-_PLAIN = names("""
+_PLAIN = word_set("""
     program list pipeline command command_name redirected_statement file_redirect word string raw_string
     string_content number comment file_descriptor concatenation for_statement do_group if_statement
     elif_clause else_clause while_statement test_command variable_name negated_command test_operator
     unary_expression binary_expression herestring_redirect
 """)
-_LOOP_VARIABLES = names("a b c d e f g h i j k l m n x y z file dir name item")
+_LOOP_VARIABLES = word_set("a b c d e f g h i j k l m n x y z file dir name item")
 _GLOB = frozenset("*?[{")
+_ARITHMETIC = ("((", "$((", "$[", "[", "subscript", "arithmetic_expansion", "c_style_for_statement")
+_EVALUATES = word_set("let unset read mapfile readarray printf wait test [ declare typeset local export readonly")
+_QUOTED_SUBSTITUTIONS = {
+    "raw_string": ("$(", "`"),
+    "string": ("\\$(", "\\`"),
+    "word": ("\\$(", "\\$\\(", "\\`"),
+    "ansi_c_string": ("$(", "`", "\\x", "\\u", "\\U", *(f"\\{digit}" for digit in range(8))),
+}
+SCRIPTS = 5  # scripts in words of scripts that are looked into
 
 
 class Command(NamedTuple):
@@ -62,40 +71,69 @@ class Line(NamedTuple):
 
 def take_apart(line: str) -> Line:
     """The commands of a line, those of its substitutions, functions and here-documents included."""
-    if JOINED in line:  # the grammar does not join a word that goes on in the next line; the shell does
+    if JOINED in line:  # the shell joins a word over two lines, and the grammar does not
         joined, apart = _take_apart(line.replace(JOINED, "")), _take_apart(line)
         return Line(joined.parts + apart.parts, joined.whole and apart.whole, plain=False)
     return _take_apart(line)
 
 
-def _take_apart(line: str) -> Line:
+def _take_apart(line: str, depth_of_words: int = 0) -> Line:
+    """`depth_of_words`: the line stands in a word of a word of a line …."""
     data = line.encode("utf-8", "surrogatepass")
     if len(data) > LINE_BYTES or b"\0" in data:
         return Line((), whole=False, plain=False)
     root = _parser().parse(data).root_node
     parts: list[Command | Redirect] = []
-    whole, plain, end = not root.has_error, True, 0
+    hidden: list[str | None] = []  # words with a substitution behind quotes
+    whole, plain, end, calculates = not root.has_error, True, 0, False
     for count, (node, depth) in enumerate(_nodes(root)):
         if count > NODES or depth > DEPTH:
             return Line(tuple(parts), whole=False, plain=False)
         if node.is_missing:
             whole = False
-        if (
-            not node.children
-        ):  # the grammar passes over more than the shell does: bytes that it calls blank, or a comment
-            between = data[end : node.start_byte].replace(b"\\\n", b"")
+        if not node.children:  # the grammar takes more for blanks, and for a comment, than the shell does
+            between = data[end : node.start_byte].replace(JOINED.encode(), b"")
             if between.strip(b" \t\n") or (node.type == "comment" and not _begins_word(data, node.start_byte)):
                 whole = False
             end = max(end, node.end_byte)
+        if node.type == "word" and "\n" in _text(node).replace(JOINED, ""):
+            whole = False  # the grammar takes a line's end for a part of a word
         if node.is_named and (node.type not in _PLAIN or not _harmless(node)):
             plain = False
         if node.type in ("&", "|&", "&>", "&>>", "((", "{"):
             plain = False
+        calculates = calculates or _calculates(node)
+        if _substitutes(node):
+            hidden.append(_word(node))
         part = _part(node)
         if part is not None:
             parts.append(part)
     whole = whole and not data[end:].strip(b" \t\n")
+    for word in hidden if calculates else ():
+        if word is None or depth_of_words >= SCRIPTS:
+            whole = False
+        else:
+            inner = _take_apart(word, depth_of_words + 1)
+            parts += inner.parts
+            whole = whole and inner.whole
     return Line(tuple(parts), whole, plain and whole)
+
+
+def _calculates(node: "Node") -> bool:
+    """Whether bash evaluates words as arithmetic there, in which it runs substitutions that came from a quoted word."""
+    if node.type == "test_operator":
+        return _text(node) in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R")
+    if node.type in ("command_name", "declare", "typeset", "local", "export", "readonly", "unset"):
+        return _text(node) in _EVALUATES
+    return node.type in _ARITHMETIC
+
+
+def _substitutes(node: "Node") -> bool:
+    """Whether a word has a substitution behind its quotes, which bash runs where the word comes into arithmetic."""
+    if node.type == "concatenation":
+        return any(map(_substitutes, node.named_children))
+    said = _text(node)
+    return any(mark in said for mark in _QUOTED_SUBSTITUTIONS.get(node.type, ()))
 
 
 def _begins_word(data: bytes, start: int) -> bool:

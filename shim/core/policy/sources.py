@@ -35,9 +35,9 @@ class Settled(NamedTuple):
     """What the settings files say together.
 
     mode         the mode that the files ask for; None for none
-    bypass       False where a file forbids bypassPermissions; `forbids` is its name
+    forbids      the name of a file that forbids bypassPermissions; "" for none
     directories  folders that a turn may work in besides its own
-    hooks        "FILE: matcher" for each hook that is to run before a call
+    hooks        the hooks that are to run before a call, as rules about its tool
     unheeded     keys that restrict and have no effect here, each with its file
     """
 

@@ -5,25 +5,32 @@ flags and files, or it has to ask us before each call that the rule may be about
 """
 
 from shim.core.errors import ModeError
-from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELLS
-from shim.core.policy.policy import Policy
+from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELL_TOOLS
+from shim.core.policy.policy import BYPASS, Policy
 from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
 from shim.core.vendor.vendor import Request, Vendor
-
-BYPASS = "bypassPermissions"
 
 
 def check(vendor: Vendor, policy: Policy, request: Request, *, late: bool) -> None:
     """ModeError for the first rule that the vendor would break.
 
-    `late`: a call that only breaks a rule of bypassPermissions may be stopped when it is seen
-    (`[vendors.X] late_denials`).
+    `late`: in bypassPermissions a call that breaks a rule may be stopped when it is seen (`[vendors.X] late_denials`).
+    A hook is never run late.
     """
-    if vendor.enforcement.own or vendor.program.plays or (late and request.permission_mode == BYPASS):
+    if vendor.enforcement.own or vendor.program.plays:
+        return
+    _check_hooks(vendor, policy, request)
+    if late and request.permission_mode == BYPASS:
         return
     for rule in policy.narrowing:
         if not keeps(vendor, rule, request):
             raise _refusal(vendor, str(rule), rule.source)
+    chosen = Rule(EVERYTHING, source="--tools")
+    if policy.only is not None and not (vendor.abilities.limits_tools or vendor.enforcement.binds(chosen, request)):
+        raise _refusal(vendor, "a choice of tools", chosen.source)
+
+
+def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
     for hook in policy.hooks:
         if not vendor.enforcement.binds(hook, request):
             raise ModeError(
@@ -31,9 +38,6 @@ def check(vendor: Vendor, policy: Policy, request: Request, *, late: bool) -> No
                 hint="choose the real claude, leave the file out with --setting-sources, or set disableAllHooks in "
                 "your own settings",
             )
-    chosen = Rule(EVERYTHING, source="--tools")
-    if policy.only is not None and not (vendor.abilities.limits_tools or vendor.enforcement.binds(chosen, request)):
-        raise _refusal(vendor, "a choice of tools", chosen.source)
 
 
 def keeps(vendor: Vendor, rule: Rule, request: Request) -> bool:
@@ -53,12 +57,16 @@ def concerned(vendor: Vendor, rule: Rule) -> frozenset[str]:
         return own
     if rule.content is None:
         starred = rule.tool.startswith(MCP) or "*" in rule.tool
-        return frozenset((rule.tool,)) if starred else (SHELLS if rule.tool == SHELL else frozenset((rule.tool,))) & own
-    named = set(SHELLS) if rule.tool == SHELL else {rule.tool}
+        return (
+            frozenset((rule.tool,))
+            if starred
+            else (SHELL_TOOLS if rule.tool == SHELL else frozenset((rule.tool,))) & own
+        )
+    named = set(SHELL_TOOLS) if rule.tool == SHELL else {rule.tool}
     if rule.tool == "Edit":
-        named |= {*CHANGERS, *SHELLS}
+        named |= {*CHANGERS, *SHELL_TOOLS}
     elif rule.tool == "Read":
-        named |= {*CHANGERS, *READERS, *SHELLS}
+        named |= {*CHANGERS, *READERS, *SHELL_TOOLS}
     return frozenset(named) & own | (frozenset((SUBAGENT,)) & own)
 
 
@@ -72,7 +80,7 @@ def removed(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
     if not (vendor.speaks or vendor.enforcement.own):
         gone |= {rule.tool for rule in policy.ask if rule.content is None}
     if policy.narrows and not (vendor.enforcement.subagents or vendor.enforcement.own):
-        gone |= {SUBAGENT, *SHELLS} - {SHELL}  # a second shell is asked about by nobody
+        gone |= {SUBAGENT, *SHELL_TOOLS} - {SHELL}  # a second shell is asked about by nobody
     return tuple(sorted(gone))
 
 

@@ -1,0 +1,158 @@
+"""Calls that try to pass the rules: what a line seems to be, and what a shell or a vendor would do with it."""
+
+import pytest
+from ruling import judge
+
+BYPASS = "bypassPermissions"
+
+
+def became(one, tool, mode="default", **arguments):
+    return one.verdict(tool, arguments, mode).decided
+
+
+@pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sed -n 1p -e '1e touch m' notes.txt",
+        "sed -n 1p -i notes.txt",
+        "ls\r#; touch m",
+        "ls\v#; touch m",
+        "[ a ]#; touch m",
+        "ls \\ #; touch m",
+        "ls\\\t#; touch m",
+        "for PATH in ./sub; do ls; done",
+        "for a in 'x[$(touch m)]'; do [[ a -eq 1 ]]; done",
+        "jq -n env",
+        "jq -f f x",
+        "date 0101",
+        "ps auxe",
+        "time cd .git; echo x > config",
+        "grep -rf list .",
+        "wc --files0-from=l",
+    ],
+)
+def test_a_line_that_does_more_than_it_seems_is_asked_about(line, mode):
+    assert became(judge(), "Bash", mode, command=line) != "allow"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sed -i '1e touch m' notes.txt",
+        "sed -i -e 's/a/b/' n",
+        "sed -i 's/n/id/e' f",
+        "sed -i '1w ../out' f",
+        "cp -rt.. sub",
+        "cp -t.git f",
+        "mv -t.claude n",
+        "mv sub a2; touch a2/l/foo",
+    ],
+)
+def test_the_mode_for_edits_runs_no_command_that_may_write_elsewhere(line):
+    assert became(judge(), "Bash", "acceptEdits", command=line) == "ask"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls\r#; touch m",
+        "[ a ]#; touch m",
+        "ls \\ #; touch m",
+        "coproc ls x\n\\touch m",
+        "env -S'touch m'",
+        "echo 'touch m' | sh",
+        "sh <<< 'touch m'",
+        "bash -s x <<E\ntouch m\nE",
+        "X='b[$(touch m)]'; [[ X -eq 1 ]]",
+        'X="b[\\$(touch m)]"; (( X ))',
+        "X=$'b[\\x24(touch m)]'; echo $((X))",
+        "unset 'b[`touch m`]'",
+        "sed -n '1e touch m' notes.txt",
+        "sed -n -e p -e '1e touch m' notes.txt",
+        "sed s/a/b/e notes.txt",
+        "sed -f script notes.txt",
+    ],
+)
+def test_a_denied_command_is_found_where_only_the_shell_sees_it(line):
+    assert became(judge(deny=["Bash(touch:*)"]), "Bash", BYPASS, command=line) == "deny"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "for i in 1 2; do cat x; cd secret; done",
+        "f(){ cat x; }; cd secret; f",
+        "trap 'cat x' EXIT; cd secret",
+        "env -C secret cat x",
+        "env --chdir=secret cat x",
+        "$X secret/x",
+        "X='b[$(cat < secret/x)]'; [[ X -eq 1 ]]",
+    ],
+)
+def test_a_denied_file_is_found_in_whatever_folder_a_command_runs(line):
+    assert became(judge(deny=["Read(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
+
+
+@pytest.mark.parametrize("line", ["cp -tsecret notes.txt", "sed -n '1w secret/x' notes.txt", "$X secret/x"])
+def test_a_denied_change_is_found_in_the_words_of_a_program(line):
+    assert became(judge(deny=["Edit(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sed -n 1,5p notes.txt",
+        "sed -e 's/\"a\\/b|c\"/`/g; /x/,$d' -E notes.txt",
+        "git commit -m 'use `rm` (see $(notes))'",
+        "for i in 1 2; do echo $((i + 1)); done",
+        "sh script.sh",
+        "awk '{print $(NF)}' notes.txt",
+    ],
+)
+def test_an_everyday_line_passes_rules_about_other_things(line):
+    assert became(judge(deny=["Bash(touch:*)", "Edit(./secret/**)"]), "Bash", BYPASS, command=line) == "allow"
+
+
+@pytest.mark.parametrize("line", ["git x \\ #; touch m", "for PATH in sub:/usr/bin; do git x; done"])
+def test_a_rule_allows_no_line_that_does_more(line):
+    assert became(judge(allow=["Bash(git:*)"]), "Bash", command=line) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "arguments"),
+    [
+        ("Edit(\\)", "Write", {"file_path": "/work/z"}),
+        ("WebFetch(domain:example.com)", "WebFetch", {"url": "http://evil.com\\@example.com"}),
+        ("Monitor(ls:*)", "Monitor", {"command": "touch m", "description": "ls -l"}),
+        ("Edit", "Bash", {"command": "echo x > /etc/x"}),
+        ("Write", "Write", {"file_path": "/work/.claude/settings.json"}),
+        ("Edit(./sub/**)", "Bash", {"command": "echo x > sub/.git/config"}),
+        ("Edit(./sub/**)", "Write", {"file_path": "/work/sub/.git/config"}),
+        ("Read(./sub/**)", "Glob", {"pattern": "/etc/*"}),
+    ],
+)
+def test_a_rule_allows_no_call_that_it_only_might_mean(rule, tool, arguments):
+    assert became(judge(allow=[rule]), tool, **arguments) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "arguments"),
+    [
+        ("mcp__*", "mcp__srv__x", {}),
+        ("mcp__srv__get_*", "mcp__srv__get_a", {}),
+        ("*", "Read", {"file_path": "/work/a"}),
+        ("Bash", "Monitor", {"command": "x"}),
+        ("Bash(touch:*)", "Monitor", {"command": "touch m"}),
+        ("Read(./secret/**)", "Glob", {"pattern": "secret/*"}),
+        ("WebFetch(domain:example.com)", "WebFetch", {"url": "http://example.com./"}),
+        ("WebFetch(domain:example.com)", "WebFetch", {"url": "http:/example.com"}),
+        ("WebFetch(domain:example.com)", "WebFetch", {"url": "http://ex%61mple.com"}),
+        ("Edit(a[z-a])", "Write", {"file_path": "/work/q"}),
+        ("Edit(././secret/**)", "Write", {"file_path": "/work/secret/q"}),
+        ("Edit(../out/**)", "Write", {"file_path": "/out/q"}),
+        ("Edit(//a//b)", "Write", {"file_path": "/a/b"}),
+    ],
+)
+def test_a_rule_denies_every_call_that_it_might_mean(rule, tool, arguments):
+    assert became(judge(deny=[rule]), tool, BYPASS, **arguments) == "deny"
