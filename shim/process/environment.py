@@ -20,7 +20,10 @@ def depth(environment: Mapping[str, str]) -> int:
 
 
 def child_environment(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str]) -> dict[str, str]:
-    """What the child of `vendor` sees (surface page, Environment). No vendor sees the key of another one."""
+    """What the child of `vendor` sees (surface page, Environment). No vendor sees the key of another one.
+
+    PWD names the working directory: some vendors work where it says, and a frontend may pass on another program's.
+    """
     child = {}
     for name, value in environment.items():
         if name.startswith("SHIM_"):
@@ -31,6 +34,8 @@ def child_environment(vendor: Vendor, settings: VendorSettings, environment: Map
             continue
         child[name] = value
     child[DEPTH] = str(depth(environment) + 1)
+    if cwd := working_directory():
+        child["PWD"] = cwd
     return child | dict(settings.env)
 
 

@@ -7,6 +7,7 @@ beforehand. What a vendor cannot do is said by its traits (`vendor_setups`), and
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -453,3 +454,20 @@ def test_a_folder_is_trusted_where_the_settings_say_so_only(frontend: Frontend, 
     if not trusted:
         assert run.result["shim"]["cause"] == "refused"
         assert "trust = true under [vendors.gemini]" in run.result["errors"][0]
+
+
+@of(OPENCODE)
+@pytest.mark.full
+def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_says(frontend: Frontend) -> None:
+    """opencode works where PWD points to. No shell stands before the drop-in here, because a shell mends PWD."""
+    (frontend.folder.parent / "other").mkdir()
+    flags = ["--output-format", "stream-json", "--verbose", *frontend.arguments, BYPASS, "--shim-vendor", "opencode"]
+    process = Process(
+        [sys.executable, "-m", "shim", "claude", "-p", "[[shell]] touch made.txt", *flags],
+        frontend.folder,
+        {**frontend.environment, "PWD": str(frontend.folder.parent / "other")},
+    )
+    frontend.started.append(process)
+    run = process.finish()
+    assert (run.exit, run.init["cwd"]) == (0, str(frontend.folder))
+    assert (frontend.folder / "made.txt").exists()

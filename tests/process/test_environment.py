@@ -1,5 +1,7 @@
 """What a child sees of our environment."""
 
+import os
+
 import pytest
 
 from shim.core.vendor.vendor import Surroundings
@@ -30,11 +32,13 @@ def seen(name, **settings):
 def test_a_vendor_sees_what_is_neither_claudes_nor_ours(name):
     assert seen(name) == {
         "PATH": "/bin", "HOME": "/h", "OPENAI_API_KEY": "k", "CLAUDE_CONFIG_DIR": "/c", "SHIM_DEPTH": "2",
+        "PWD": os.getcwd(),
     }  # fmt: skip
 
 
 def test_a_real_claude_sees_all_but_ours():
-    assert seen("claude") == {key: value for key, value in OURS.items() if key != "SHIM_VENDOR"} | {"SHIM_DEPTH": "2"}
+    kept = {key: value for key, value in OURS.items() if key != "SHIM_VENDOR"}
+    assert seen("claude") == kept | {"SHIM_DEPTH": "2", "PWD": os.getcwd()}
 
 
 def test_a_key_that_a_vendor_lists_is_handed_over():

@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 
 import pytest
 from box import ANSWER, ASK, END, START, STREAM, ndjson, text
@@ -494,6 +495,16 @@ def test_a_real_claude_keeps_its_own(box):
     seen = box.record()["environment"]
     assert seen["ANTHROPIC_API_KEY"] == "k" and seen["CLAUDE_CODE_OAUTH_TOKEN"] == "t"
     assert [name for name in seen if name.startswith("SHIM_")] == ["SHIM_DEPTH"]
+
+
+@pytest.mark.parametrize("vendor", ["demo", "qwen", "pi", "claude"])
+def test_a_vendor_is_told_the_folder_that_it_is_started_in(box, vendor):
+    noted = box.path / "folders"
+    program = box.bin / "vendor"  # no shell script, because a shell mends a PWD that is wrong
+    program.write_text(f"#!{sys.executable} -I\nimport os\nprint(os.environ['PWD'], file=open({str(noted)!r}, 'a'))\n")
+    program.chmod(0o755)
+    box.claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=str(program), PWD="/usr")
+    assert set(noted.read_text().splitlines()) == {str(box.cwd)}  # of each start, also of one that only asks for help
 
 
 # -- recursion ----------------------------------------------------------------------------------------------------
