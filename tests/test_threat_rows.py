@@ -47,6 +47,8 @@ state is a link, somebody else's, or shared
     test_threats.py::test_what_is_kept_is_for_us_alone
     test_files.py::test_a_folder_of_somebody_else_is_refused
     test_files.py::test_a_pipe_in_the_place_of_a_file_does_not_hang_us
+    test_threats.py::test_a_pipe_in_the_place_of_a_file_of_settings_is_not_waited_for
+    test_cast_command.py::test_a_recording_that_is_a_pipe_or_a_device_is_not_waited_for
     test_transcript.py::test_a_link_in_the_place_of_the_file_is_not_followed
     test_install.py::test_a_link_is_never_written_through
     test_recording.py::test_a_link_in_the_place_of_the_cast_is_not_followed
@@ -56,6 +58,7 @@ state is a link, somebody else's, or shared
     test_cast_command.py::test_nothing_is_written_through_a_link_or_over_a_file
     test_cast_fixture.py::test_a_folder_that_is_there_is_left_alone
     test_threats.py::test_a_turn_goes_on_where_no_state_can_be_kept
+    test_threats.py::test_a_turn_goes_on_where_the_home_is_no_folder
     test_death.py::test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn
 an event is forged inside a line that had to be mended
     test_threats.py::test_a_line_glued_to_tool_output_is_not_believed

@@ -1,11 +1,15 @@
 """The log, by structlog, which is imported only if a log is asked for. It goes to stderr or a file, never to stdout."""
 
+import os
 from collections.abc import Callable
 
 from shim.channels.raw_output import tell
 from shim.core.errors import FrontendError
 from shim.core.reading.account import SAMPLE_CHARACTERS
-from shim.core.reading.typed import Any
+from shim.core.reading.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -27,7 +31,7 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
     import structlog
 
     try:
-        stream: Any = open(path, "a", encoding="utf-8", buffering=1) if path else _Stderr()  # noqa: SIM115
+        stream: Any = _file(path) if path else _Stderr()
     except OSError as error:
         raise FrontendError(f"the log {path} cannot be written: {error.strerror}") from None
     structlog.configure(
@@ -57,6 +61,12 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
         write(redactor.text(event), **redactor.value(facts))
 
     return write_clean
+
+
+def _file(path: str) -> "TextIO":
+    """A log file, which only its owner may read. A pipe that has no reader is an error; nothing waits for one."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o600), "a", encoding="utf-8", buffering=1)
 
 
 class _Stderr:

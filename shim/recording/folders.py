@@ -8,6 +8,7 @@ from shim.core.cast.records import DAMAGE, SUFFIX, CastError
 from shim.core.cast.verify import CastFinding, verify
 from shim.recording.rewrite import Rewritten, rewrite
 from shim.recording.search import Search
+from shim.state.files import open_regular
 
 CHUNK_BYTES = 256 * 1024
 
@@ -47,7 +48,7 @@ class VerifiedCast(NamedTuple):
 
 def verify_cast(path: str) -> VerifiedCast:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(path)
         try:
             verifier = verify(lambda: os.read(descriptor, CHUNK_BYTES))
         finally:

@@ -65,8 +65,10 @@ def _flag(text: str) -> Mapping[str, Any]:
         path = os.path.abspath(text)
         try:
             given = orjson.loads(_read(text))
-        except OSError:
+        except FileNotFoundError:
             raise ArgumentError(f"Error: Settings file not found: {path}") from None
+        except OSError as error:
+            raise ArgumentError(f"Error: the settings file {path} cannot be read: {error.strerror}") from None
         except ValueError:
             raise ArgumentError(f"Error: the settings file {path} is not JSON, or too large") from None
     if not isinstance(given, dict):

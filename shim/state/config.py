@@ -241,12 +241,12 @@ def state_directory(environment: Mapping[str, str]) -> str:
 
 
 def _read(path: str, *, must_exist: bool) -> Table:
+    if not (must_exist or os.path.lexists(path)):
+        return {}  # also below a home that is no folder
     try:
         data = _bytes(path)
     except FileNotFoundError:
-        if must_exist:
-            raise FrontendError(f"the settings file {path} does not exist") from None
-        return {}
+        raise FrontendError(f"the settings file {path} does not exist") from None
     except OSError as error:
         raise FrontendError(f"the settings file {path} cannot be read: {error.strerror}") from None
     if len(data) > CONFIG_BYTES:
@@ -260,7 +260,12 @@ def _read(path: str, *, must_exist: bool) -> Table:
 
 
 def _bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
+    """What is in the file. OSError for a pipe, which would be waited for, and for a device that is not the null one."""
+    if path == os.devnull:
+        return b""
+    from shim.state.files import open_regular
+
+    with open(open_regular(path), "rb") as file:
         return file.read(CONFIG_BYTES + 1)
 
 

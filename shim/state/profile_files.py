@@ -17,7 +17,7 @@ from shim.profiles.check.toml_errors import Source
 from shim.profiles.load import files
 from shim.profiles.load.files import PROFILE_BYTES, File, bundled_module, parsed
 from shim.state.config import state_directory
-from shim.state.files import read_file, write_file
+from shim.state.files import open_regular, read_file, write_file
 
 if TYPE_CHECKING:
     from shim.profiles.compile.rules import Trace
@@ -101,7 +101,7 @@ def _read_json(data: bytes) -> object:
 
 
 def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
+    with open(open_regular(path), "rb") as file:
         return file.read(PROFILE_BYTES + 1)
 
 

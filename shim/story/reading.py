@@ -16,6 +16,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import Exit
 from shim.core.vendor.translation import Translation
 from shim.recording.playable_run import invocation_of
+from shim.state.files import open_regular
 from shim.story.story import Change, Story
 from shim.vendors import find
 
@@ -38,7 +39,7 @@ class Cast:
         self.reader = Reader()
         self._more = more
         try:
-            self.file = os.open(path, os.O_RDONLY)
+            self.file = open_regular(path)
         except OSError as error:
             raise CastError(f"{path} cannot be read: {error.strerror}") from None
         try:

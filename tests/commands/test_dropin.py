@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import stat
 import subprocess
 from types import SimpleNamespace
 
@@ -583,6 +584,7 @@ def test_the_log_never_touches_stdout(box, demo, to_file):
     said = log.read_text(encoding="utf-8") if to_file else done.stderr
     assert [json.loads(line)["event"] for line in said.splitlines()] == ["child started", "turn ended"]
     assert done.stderr == "" or not to_file
+    assert not to_file or stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
 def test_two_turns_at_once_do_not_wait_for_each_other(box):

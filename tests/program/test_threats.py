@@ -217,6 +217,26 @@ def test_a_relative_settings_folder_is_not_the_working_directorys(box, demo):
     assert box.claude(*ASK, XDG_CONFIG_HOME="evil", **demo).status == 0
 
 
+@pytest.mark.parametrize("where", [
+    "--shim-config", "--settings", "SHIM_CONFIG", "SHIM_LOG", "config.toml", "vendors/own.toml", "settings.json",
+])  # fmt: skip
+def test_a_pipe_in_the_place_of_a_file_of_settings_is_not_waited_for(box, demo, where):
+    places = {"settings.json": box.home / ".claude", "config.toml": box.config.parent}
+    pipe = places.get(where, box.config.parent / "vendors") / os.path.basename(where).lstrip("-")
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    words = (where, str(pipe)) if where.startswith("--") else ()
+    variables = {where: str(pipe)} if where == "SHIM_CONFIG" else {where: f"info:{pipe}"} if where == "SHIM_LOG" else {}
+    vendor = {"SHIM_VENDOR": "own"} if where == "vendors/own.toml" else {}
+    done = box.claude(*ASK, *words, **demo | vendor | variables)
+    assert done.status == 1 and str(pipe) in done.stderr
+    assert not box.recording.exists()
+
+
+def test_the_null_device_is_a_file_without_settings(box, demo):
+    assert box.claude(*ASK, "--shim-config", os.devnull, **demo).status == 0
+
+
 def test_modules_in_the_working_directory_are_not_imported(box, demo):
     for name in ("anyio", "orjson", "sitecustomize", "shim"):
         (box.cwd / f"{name}.py").write_text(f"open({str(box.path / 'pwned')!r}, 'w')", encoding="utf-8")
@@ -305,6 +325,15 @@ def test_what_is_kept_is_for_us_alone(box):
     sessions = box.state / "sessions"
     assert stat.S_IMODE(sessions.stat().st_mode) == 0o700
     assert [stat.S_IMODE(path.stat().st_mode) for path in sessions.iterdir()] == [0o600]
+
+
+@pytest.mark.parametrize("home", ["/dev/null", "a file"])
+def test_a_turn_goes_on_where_the_home_is_no_folder(box, demo, home):
+    (box.path / "a file").touch()
+    done = box.claude(*ASK, **demo, HOME=str(box.path / home), XDG_CONFIG_HOME=None, SHIM_STATE=None)
+    check_turns(done.stdout, False)
+    assert done.status == 0
+    assert done.stderr.startswith("no transcript is written to ") and done.stderr.count("\n") == 1
 
 
 def test_a_turn_goes_on_where_no_state_can_be_kept(box):

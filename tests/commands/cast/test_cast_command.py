@@ -436,3 +436,20 @@ def test_who_has_read_enough_gets_no_traceback(words, tmp_path):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode in (0, 1)
+
+
+READERS = [
+    *(("cast", command) for command in COMMANDS if command != "fixture"),
+    ("cast", "fixture", "--to", "fixtures"), ("replay",), ("replay", "--check"), ("show",), ("show", "--raw"),
+    ("show", "--follow"), ("export", "--to", "markdown"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
+def test_a_recording_that_is_a_pipe_or_a_device_is_not_waited_for(box, words):
+    os.mkfifo(box.cwd / "pipe")
+    added = ("-o", "new.cast") if words[-1] == "redact" else ()
+    for path in ("pipe", "/dev/zero"):
+        done = box.shim(*words, path, *added)
+        assert done.status == (0 if words[-1] in ("list", "stats") else 1)
+        assert any(reason in done.stdout.decode() + done.stderr for reason in ("not a regular file", "unreadable"))
