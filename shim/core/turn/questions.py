@@ -1,44 +1,16 @@
-"""Calls that a vendor asks about before they run, and calls that were refused."""
+"""Calls that a vendor asks about before they run."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.permissions import TURN_OVER, Permission
 from shim.core.reading.account import Account
-from shim.core.reading.json_text import Exact, dump
+from shim.core.reading.json_text import Exact
 from shim.core.turn.machine import CLOSED, Machine
 from shim.core.turn.terms import NAME_CHARACTERS, Terms
-from shim.core.turn.tool_calls import ToolCalls
+from shim.core.turn.tool_calls import Denials, ToolCalls
 
-DENIALS = 100  # entries of `permission_denials`; all of them are in one line
 QUESTIONS = 1000  # calls that a vendor may ask about in one turn; more is no work but a flood
-
-
-class Denials:
-    """The calls that were refused, for the result's `permission_denials`. They share `room`, half of a line."""
-
-    def __init__(self, account: Account, exact: Exact, room: int) -> None:
-        self._account = account
-        self._exact = exact
-        self._room = room
-        self._bytes = 0
-        self.entries: dict[str, dict[str, Any]] = {}  # by id
-
-    def add(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """A call was refused; one whose arguments have no room is named without them."""
-        identity = identity[:NAME_CHARACTERS]
-        if identity in self.entries:
-            return
-        given = self._exact.value(arguments)
-        entry = {"tool_name": name[:NAME_CHARACTERS], "tool_use_id": identity, "tool_input": given}
-        room = self._room - self._bytes
-        if (size := len(dump(entry))) > room:
-            self._account.repaired("denial_cut", name)
-            entry["tool_input"] = {}
-            size = len(dump(entry))
-        if len(self.entries) < DENIALS and size <= room:
-            self.entries[identity] = entry
-            self._bytes += size + 1
 
 
 class Questions:

@@ -18,6 +18,7 @@ EARLY_RESULTS = 64  # results that came before their call
 # answered with an error, so that memory and the end of the turn stay small if a vendor forgets them.
 OPEN_CALLS = 1000
 OPEN_BYTES = 8 * 1024 * 1024
+DENIALS = 100  # entries of `permission_denials`; all of them are in one line
 REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say
 
 UNANSWERED = "No result was reported for this call."
@@ -25,7 +26,33 @@ UNANSWERED_INTERRUPTED = "Interrupted while this call was running; it may have r
 STRUCTURED_SAID = "Structured output provided successfully"  # contract 5.11
 
 Call = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
-Deny = Callable[[str, str, Mapping[str, Any]], None]  # notes a refused call: id, name, arguments
+
+
+class Denials:
+    """The calls that were refused, for the result's `permission_denials`. They share `room`, half of a line."""
+
+    def __init__(self, account: Account, exact: Exact, room: int) -> None:
+        self._account = account
+        self._exact = exact
+        self._room = room
+        self._bytes = 0
+        self.entries: dict[str, dict[str, Any]] = {}  # by id
+
+    def add(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """A call was refused; one whose arguments have no room is named without them."""
+        identity = identity[:NAME_CHARACTERS]
+        if identity in self.entries:
+            return
+        given = self._exact.value(arguments)
+        entry = {"tool_name": name[:NAME_CHARACTERS], "tool_use_id": identity, "tool_input": given}
+        room = self._room - self._bytes
+        if (size := len(dump(entry))) > room:
+            self._account.repaired("denial_cut", name)
+            entry["tool_input"] = {}
+            size = len(dump(entry))
+        if len(self.entries) < DENIALS and size <= room:
+            self.entries[identity] = entry
+            self._bytes += size + 1
 
 
 class ToolCalls:
@@ -41,7 +68,7 @@ class ToolCalls:
         exact: Exact,
         reply: Reply,
         end: End,
-        deny: Deny,
+        denials: Denials,
         finish: Callable[[], None],
     ) -> None:
         """`finish` says the result of the turn: a limit was reached, or a call that must not run has begun."""
@@ -53,7 +80,7 @@ class ToolCalls:
         self._exact = exact
         self._reply = reply
         self._end = end
-        self._deny = deny
+        self._denials = denials
         self._finish = finish
         self._room = pen.room // 2  # characters of a result: its text stands in a line twice for some tools
         self.redact: Callable[[Any], Any] | None = None  # what the arguments of a call are said as, where not as given
@@ -91,7 +118,8 @@ class ToolCalls:
                 break
         denied, judge = False, self._terms.judge
         if hidden or judge is not None:
-            denied = judge is not None and judge.denies(name, arguments)
+            refused = identity in self._denials.entries  # it never ran, so there is nothing to stop
+            denied = judge is not None and not refused and judge.denies(name, arguments)
             if (hidden and not denied) or (judge is not None and judge.hides(name)):
                 self.hide(identity)
                 return
@@ -297,6 +325,6 @@ class ToolCalls:
         text = f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun"
         if self.redact is not None:
             arguments, text = self.redact(arguments), self.redact(text)
-        self._deny(identity, name, arguments)
+        self._denials.add(identity, name, arguments)
         self._end.stopped(text, "denied")
         self._finish()

@@ -27,12 +27,12 @@ from shim.core.turn.machine import CLOSED, DONE, ECHO, NEW, READY, TEXT, THINKIN
 from shim.core.turn.nested import Nested, NestedAgents
 from shim.core.turn.opening import Opening
 from shim.core.turn.outcome import End, Exit, Outcome
-from shim.core.turn.questions import Denials, Questions
+from shim.core.turn.questions import Questions
 from shim.core.turn.reply import Reply
 from shim.core.turn.result import Result
 from shim.core.turn.speech import Speech
 from shim.core.turn.terms import Conversation, Pen, Terms
-from shim.core.turn.tool_calls import Call, ToolCalls
+from shim.core.turn.tool_calls import Call, Denials, ToolCalls
 
 Verbatim = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and as parsed
 
@@ -61,7 +61,7 @@ class Turn:
         self.speech = speech = Speech(machine, pen, terms, account, reply, end)
         denials = Denials(account, exact, pen.room // 2)
         self.calls = calls = ToolCalls(
-            machine, pen, terms, conversation, account, exact, reply, end, denials.add, self.finish
+            machine, pen, terms, conversation, account, exact, reply, end, denials, self.finish
         )
         self.nested = nested = NestedAgents(machine, pen, conversation, account, exact, reply)
         self.questions = questions = Questions(machine, terms, account, exact, calls, denials)
@@ -204,7 +204,10 @@ class Turn:
         self.calls.fill_results(content)
 
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """A call that was refused: an entry in the result's `permission_denials` (once per id)."""
+        """A call that was refused: an entry in the result's `permission_denials` (once per id).
+
+        One that is said behind this breaks no rule: it never ran.
+        """
         self.questions.denials.add(identity, name, arguments)
 
     def permission(

@@ -313,6 +313,15 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     assert stage.turn.state == "closed"
 
 
+def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
+    stage = started(judge=judge(deny=["Bash"]))
+    stage.turn.denied("t", "Bash", {"command": "rm"})
+    stage.turn.tool_use("t", "Bash", {"command": "rm"})
+    stage.turn.tool_result("t", "blocked", True)
+    assert "call:t Bash" in stage.brief() and stage.turn.state != "closed"
+    assert ended(stage)[-2] == "end:success"
+
+
 def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
     stage = started(judge=judge(deny=["Bash"]))
     stage.turn.tool_use("t", "Bash", {}, hidden=True)
