@@ -118,12 +118,15 @@ def found_on_path(vendors: Mapping[str, Vendor], environment: Mapping[str, str],
 
 
 def unheard(vendor: Vendor, launcher: Sequence[str]) -> str:
-    """Why a vendor's program may not obey a file of ours: it may not see the file, or other files go before it."""
+    """Why a vendor's program may not obey a file or a hook of ours: it may not see it, or files go before it."""
     if launcher:
         return "behind a launcher it may not see it"
-    folder = vendor.surroundings.overruled_by.get(sys.platform)
-    try:
-        overruled = folder is not None and any(name.endswith(".toml") for name in os.listdir(folder))
-    except OSError:
-        return ""  # a folder that the vendor cannot read either
-    return f"the files in {folder} go before it" if overruled else ""
+    for place in vendor.surroundings.overruled_by.get(sys.platform, ()):
+        try:
+            if any(name.endswith(".toml") for name in os.listdir(place)):
+                return f"the files in {place} go before it"
+        except NotADirectoryError:
+            return f"{place} goes before it"
+        except OSError:
+            continue  # it is not there, or the vendor cannot read it either
+    return ""

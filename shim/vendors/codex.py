@@ -70,18 +70,18 @@ class CodexTranslator(ProfileTranslator):
             self.turn.tool_result(call, text, failed)
         return True
 
-    def _say(self, identity: str, calls: list[Call]) -> list[str]:
+    def _say(self, identity: str, calls: list[Call], *, refused: bool = False) -> list[str]:
         """Say calls that the stream has as one item, or not at all. Gives their ids."""
         ids = [f"{self.mark}{identity}" + (f".{number}" if number else "") for number in range(len(calls))]
         for own, (name, arguments) in zip(ids, calls, strict=True):
+            if refused:
+                self.turn.denied(own, name, arguments)
             self.turn.tool_use(own, name, arguments)
         return ids
 
     def _say_unsaid(self, unsaid: Unsaid) -> None:
         calls = [(name, absolute(arguments, self.turn.terms.cwd)) for name, arguments in unsaid.calls]
-        for own, (name, arguments) in zip(self._say(unsaid.identity, calls), calls, strict=True):
-            if unsaid.rejected:
-                self.turn.denied(own, name, arguments)
+        for own in self._say(unsaid.identity, calls, refused=unsaid.rejected):
             self.turn.tool_result(own, unsaid.output, unsaid.failed)
 
     def _let_go(self) -> None:

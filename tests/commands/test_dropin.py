@@ -575,6 +575,26 @@ def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
     assert (str(policies) in done.result["errors"][0]) is (mode != "bypassPermissions")
 
 
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, mode):
+    """codex leaves our hook out, and says nothing, where its administrator allows managed hooks alone."""
+    codex, file = box.program("codex", f"echo started > {box.path}/started; exit 3\n"), box.path / "requirements.toml"
+    box.settings(f'[vendors.own]\nbin = "{codex}"\n')
+    vendors = box.config.parent / "vendors"
+    vendors.mkdir()
+    places = ", ".join(f'{system} = ["{file}"]' for system in ("linux", "darwin"))
+    profile = f'schema = 1\nid = "own"\nextends = "codex"\n[launch]\noverruled_by = {{ {places} }}\n'
+    (vendors / "own.toml").write_text(profile, encoding="utf-8")
+    words = (*ASK, "--permission-mode", mode)
+    box.claude(*words, SHIM_VENDOR="own")
+    assert (box.path / "started").exists()
+    (box.path / "started").unlink()
+    file.touch()
+    done = box.claude(*words, SHIM_VENDOR="own")
+    assert (box.path / "started").exists() is (mode == "bypassPermissions")
+    assert (f"{file} goes before it" in done.result["errors"][0]) is (mode != "bypassPermissions")
+
+
 @pytest.mark.parametrize("to_file", [False, True])
 def test_the_log_never_touches_stdout(box, demo, to_file):
     """P8"""

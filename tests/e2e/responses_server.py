@@ -75,7 +75,10 @@ class _Handler(ScriptedHandler):
             yield item, _deltas("response.output_text.delta", "content_index", words)
         for position, call in enumerate(reply.calls):
             name, given = _called(call, free)
-            known = {"id": f"fc_{number:04}_{position}", "call_id": call.id, "name": name}
+            space, _, own = name.rpartition(".")  # tools of a server, and those for subagents, have a space of names
+            known = {"id": f"fc_{number:04}_{position}", "call_id": call.id, "name": own}
+            if space:
+                known["namespace"] = space
             if name in free:
                 item = {**known, "type": "custom_tool_call", "input": ""}
                 event = "response.custom_tool_call_input.delta"

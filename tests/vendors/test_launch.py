@@ -331,7 +331,7 @@ NARROW = [
     ("cline", "plan", "--plan --auto-approve false"),
     ("codex", "default", '-c sandbox_mode="read-only"'),
     ("codex", "plan", '-c sandbox_mode="read-only"'),
-    ("codex", "acceptEdits", '-c sandbox_mode="workspace-write"'),
+    ("codex", "acceptEdits", '-c sandbox_mode="read-only"'),
     ("copilot", "plan", "--plan"),
     ("copilot", "acceptEdits", "--allow-tool=write"),
     ("cursor", "plan", "--mode plan"),

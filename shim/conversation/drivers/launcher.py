@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from shim.state.store import Session
 
 
+HOOK = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
+
+
 class Program:
     """Where a vendor's program is, and which dialect it speaks; `environment` is that of its children."""
 
@@ -211,6 +214,7 @@ class Launcher:
             removed=self.setup.removed(policy),
             listens=standing.listens,
             policy=policy,
+            judge=HOOK,
             keep=self._keep,
             report_folder=self._report_folder(),
             unheard=unheard(self.vendor, self._program.launcher),

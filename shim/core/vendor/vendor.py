@@ -53,8 +53,8 @@ class Request(NamedTuple):
     denied as a whole.
     `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speaks`).
     `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
-    `unheard`: why the program may not obey a file of ours that lies beside the profiles, "" where it does.
-    `policy` has the rules that it is kept to.
+    `unheard`: why the program may not obey what keeps it narrow, a file of ours or our hook; "" where it does.
+    `policy` has the rules that it is kept to; `judge` are the words that start our hook, which judges one call by them.
     `report_folder` is where it may write its `Vendor.report`, None if it would not be read.
     """
 
@@ -72,6 +72,7 @@ class Request(NamedTuple):
     report_folder: str | None = None
     unheard: str = ""
     policy: "Policy | None" = None
+    judge: tuple[str, ...] = ()
 
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
@@ -212,7 +213,7 @@ class Surroundings(NamedTuple):
     api_base      the variable in which it reads another address of its model's API
     home          its folder of records: the variable that names it, and where in the person's home it is without
     report        what it writes about its run into a folder of ours
-    overruled_by  system → the folder whose `.toml` files, where there are any, go before a file of ours
+    overruled_by  system → files, and folders with `.toml` files, that go before what we tell it
     gate          what its stderr says when its trust gate is closed; `trust = true` opens it
     """
 
@@ -220,7 +221,7 @@ class Surroundings(NamedTuple):
     api_base: str = ""
     home: tuple[str, str] | None = None
     report: Report | None = None
-    overruled_by: Mapping[str, str] = MappingProxyType({})
+    overruled_by: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     gate: str = ""
 
 

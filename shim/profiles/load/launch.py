@@ -42,13 +42,18 @@ stand before the prompt.
 
 `{bundled}` is the folder of the bundled profiles, for a file with rules that keep a mode narrow. Behind a launcher the
 program may not see that folder, so there such a profile is started in the widest mode only. The same holds where
-`overruled_by = { linux = "/a/folder" }` (also darwin) names a folder with `.toml` files, which go before ours.
+`overruled_by = { linux = "/a/folder" }` (also darwin) names what goes before ours: a folder with `.toml` files, or a
+list of files and such folders.
+
+`rules` names a bundled module that tells the program the rules of a conversation: `arguments(request)` gives the words
+of `{ when = "rules" }`, `binds(rule, request)` whether they keep the program to a rule, in its subagents too.
 
 A child whose stdin is not its prompt gets none, because many programs wait for its end. What a frontend gives was
 checked before. The id of a session is checked here, by its pattern. No other value begins a word with a dash.
 """
 
 from collections.abc import Callable
+from importlib import import_module
 
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import Any
@@ -58,7 +63,7 @@ from shim.core.vendor.versions import VersionProbe, conditions
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.tools import RuledTool
 from shim.profiles.load.prompt import Prompt, needs_space, place_of, system_prompts
-from shim.profiles.load.words import BUNDLED, BUNDLED_FOLDER, SWITCHES, TEXTS, part
+from shim.profiles.load.words import BUNDLED, BUNDLED_FOLDER, RULES, SWITCHES, TEXTS, part
 
 WORDS = 200  # of one template
 VARIANTS = 10
@@ -76,10 +81,12 @@ RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
     *("env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login"),
-    *("api_base", "variants", "version_probe", "home", "report", "overruled_by"),
+    *("api_base", "variants", "version_probe", "home", "report", "overruled_by", "rules"),
 )
 WIDEST = "bypassPermissions"
+RULE_MODULES = ("codex_rules",)  # that tell a program the rules
 STDINS = ("devnull", "pipe")
+Rules = Callable[[], Any]
 
 
 class Template:
@@ -90,14 +97,21 @@ class Template:
         uses: set[str] = set()
         command, self.programs = _programs(spot)
         self.variants, self.probe = _variants(spot.at("variants"))
-        self.start: Callable[[Request], Launch] = _start(spot, name, tools, command, self.variants, uses)
+        self.rules = _rules(spot.at("rules"))
+        self.start: Callable[[Request], Launch] = _start(spot, name, tools, command, self.variants, uses, self.rules)
         self.report: Report | None = _report(spot.at("report"), spot.at("argv"), uses)
         self.version = _version(spot.at("version_probe"))
         self.uses = frozenset(uses)
 
 
 def _start(
-    spot: Spot, name: str, tools: Tools, command: tuple[str, ...], variants: tuple[str, ...], uses: set[str]
+    spot: Spot,
+    name: str,
+    tools: Tools,
+    command: tuple[str, ...],
+    variants: tuple[str, ...],
+    uses: set[str],
+    rules: Rules | None,
 ) -> Callable[[Request], Launch]:
     """The template of arguments, compiled; what it depends on is added to `uses`."""
     prompt = Prompt(spot.at("prompt"))
@@ -109,6 +123,8 @@ def _start(
     modes = spot.at("permission_args").table()
     if "permission_args" not in uses and any(isinstance(words, list) and words for words in modes.values()):
         raise argv.refused('a list with { when = "permission_args" } in it, because modes have words', "a list without")
+    if (RULES in uses) is (rules is None):
+        raise argv.refused('a list with { when = "rules" } in it exactly if there are `rules`')
     models = {key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()}
     environment, unset = _environment(spot.at("env")), _unset(spot.at("env_unset"))
     by_mode = {mode: environment | _environment(own) for mode, own in of_modes(spot, "permission_env").items()}
@@ -131,6 +147,7 @@ def _start(
         filled: dict[str, Any] = {
             **dict.fromkeys(variants, False),
             "permission_args": request.mode,
+            RULES: () if rules is None else rules().arguments(request),
             "prompt": f" {text}" if needs_space(prompt.guard, text) else text,
             "prompt_file": path,
             "prompt_argument": inline,
@@ -165,6 +182,14 @@ def _start(
     return start
 
 
+def _rules(spot: Spot) -> Rules | None:
+    """What gives the module that tells the program the rules. It is imported at a turn."""
+    if not spot:
+        return None
+    named = spot.choice(RULE_MODULES)
+    return lambda: import_module(f"shim.vendors.{named}")
+
+
 def _report(spot: Spot, argv: Spot, uses: set[str]) -> Report | None:
     if not spot:
         if "report_folder" in uses:
@@ -196,9 +221,10 @@ def _version(spot: Spot) -> VersionProbe:
     return VersionProbe(spot.at("args").texts(10) or usual.args, regex, tested)
 
 
-def overruled_by(spot: Spot) -> dict[str, str]:
-    """`overruled_by`: system → the folder whose files go before ours."""
-    return {system: spot.at(system).text() for system in spot.table(SYSTEMS)}
+def overruled_by(spot: Spot) -> dict[str, tuple[str, ...]]:
+    """`overruled_by`: system → the folders and files that go before ours."""
+    places = {system: spot.at(system) for system in spot.table(SYSTEMS)}
+    return {system: one.texts(10) if isinstance(one.value, list) else (one.text(),) for system, one in places.items()}
 
 
 def of_modes(launch: Spot, key: str) -> dict[str, Spot]:

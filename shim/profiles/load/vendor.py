@@ -15,6 +15,7 @@
                               interrupt = { signal = "SIGINT", grace = 1.4 } (seconds until the child is killed),
                               env_keep (ANTHROPIC_* that it may see), resume_id_pattern, model_map (Claude's
                               name of a model → its own), gate (what stderr says when its trust gate is closed), login,
+                              rules (the module that tells the program the rules),
                               api_base (the variable with another address of its API),
                               version_probe = { args = ["--version"], regex = 'own ([0-9.]+)', tested = ">=1.2,<2" }:
                               how the program is asked for its version, where the version stands in the answer (the
@@ -51,10 +52,10 @@ from collections.abc import Callable, Mapping
 from shim.core.policy.policy import MODES
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.tools import Tools
-from shim.core.vendor.vendor import Abilities, ExitRules, ProgramFacts, SessionFacts, Surroundings, Vendor
+from shim.core.vendor.vendor import Abilities, Enforcement, ExitRules, ProgramFacts, SessionFacts, Surroundings, Vendor
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.compile.tools import tools
-from shim.profiles.load.launch import Template, of_modes, overruled_by
+from shim.profiles.load.launch import Rules, Template, of_modes, overruled_by
 
 if TYPE_CHECKING:
     from shim.core.vendor.translator import Translator
@@ -131,6 +132,7 @@ def build(
             prices=_prices(table),
             retracts=any(one["emit"] == "retract" for one in events),
         ),
+        enforcement=_enforcement(made.rules),
         sessions=SessionFacts(own.at("saves_late").switch(), own.at("given_id").switch()),
         exit=ExitRules(
             _interrupt(launch.at("interrupt")),
@@ -147,6 +149,12 @@ def build(
             gate=launch.at("gate").text(""),
         ),
     )
+
+
+def _enforcement(rules: Rules | None) -> Enforcement:
+    if rules is None:
+        return Enforcement()
+    return Enforcement(binds=lambda rule, request: bool(rules().binds(rule, request)), subagents=True)
 
 
 def _translates(spot: Spot, adapter: Adapter | None, stream: "Callable[[], Stream]") -> Adapter:

@@ -16,7 +16,8 @@ TEXTS = (
     *("prompt", "prompt_file", "model", "resume", "session_id"),
     *(*SYSTEM, "max_turns", "report_folder", "item", *LISTS),
 )
-SWITCHES = ("permission_args", "prompt_argument", "prompt_stdin", "fork", "new_session", "trust", "partial")
+RULES = "rules"
+SWITCHES = ("permission_args", RULES, "prompt_argument", "prompt_stdin", "fork", "new_session", "trust", "partial")
 ASKED = (*SWITCHES, *(name for name in TEXTS if name not in ("prompt", "item")))
 BUNDLED = "bundled"
 BUNDLED_FOLDER = f"{shim.__path__[0]}/vendors"  # the bundled profiles, and what lies beside them
@@ -36,10 +37,11 @@ def part(spot: Spot, uses: set[str], prompt: Prompt, variants: tuple[str, ...]) 
     if not (wanted or unwanted or spot.at("each")):
         raise spot.refused("a string, or a table with one of when, unless, each")
     uses.update(wanted, unwanted)
-    if "permission_args" in wanted:
-        if len(wanted) > 1 or set(spot.value) != {"when"}:
-            raise spot.refused('{ when = "permission_args" } and nothing else: a mode is never left out')
-        return lambda filled: list(filled["permission_args"])
+    for key in ("permission_args", RULES):
+        if key in wanted:
+            if len(wanted) > 1 or set(spot.value) != {"when"}:
+                raise spot.refused(f'{{ when = "{key}" }} and nothing else: what keeps it narrow is never left out')
+            return lambda filled, key=key: list(filled[key])  # type: ignore[misc]
     words = _many(spot, uses, prompt, wanted)
     if not (wanted or unwanted):
         return words

@@ -1,0 +1,80 @@
+"""What codex's hook is told of a call, as Claude's calls: an event of `hooks.PreToolUse`, measured with 0.169.0.
+
+    {"hook_event_name":"PreToolUse","cwd":FOLDER,"tool_name":"Bash","tool_input":{"command":…},…}
+
+`cwd` is the folder that the call runs in: the model may name another one with each command. A patch comes as the input
+of `apply_patch`, or as a command that codex takes for one: `apply_patch <<'EOF'`.
+"""
+
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shim.core.policy.place import Place
+
+Call = tuple[str, dict[str, Any]]
+
+# A patch that is a whole command: its words stand between quoted marks, so that the shell reads nothing in them.
+PATCH = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1[ \t]*\n(.*\n)?\2\s*", re.DOTALL)
+# What a line of a patch says of a file. codex reads such a line with spaces around it too.
+CHANGES = {
+    "*** Add File:": "Write",
+    "*** Update File:": "Edit",
+    "*** Move to:": "Write",
+    "*** Delete File:": "Delete",
+}
+# Claude's names of what only talks, plans or waits.
+TALKS = {
+    **dict.fromkeys(("spawn_agent", "send_input", "wait_agent", "close_agent", "resume_agent"), "Task"),
+    **dict.fromkeys(("followup_task", "interrupt_agent", "list_agents", "send_message"), "Task"),
+    **dict.fromkeys(("update_plan", "get_goal", "create_goal", "update_goal", "request_user_input"), "TodoWrite"),
+    **dict.fromkeys(("list_mcp_resources", "list_mcp_resource_templates"), "ListMcpResourcesTool"),
+    **dict.fromkeys(("exec", "wait", "sleep", "write_stdin"), "TaskOutput"),  # a script's own calls are asked about
+    "tool_search": "ToolSearch",
+    "read_mcp_resource": "ReadMcpResourceTool",
+    "web_search": "WebSearch",
+}
+
+
+def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
+    """The calls of an event; each has to be allowed. ValueError for an event that cannot be understood."""
+    name, given, folder = event.get("tool_name"), event.get("tool_input"), event.get("cwd")
+    if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
+        raise ValueError("the event names no tool or no folder")
+    arguments = given if isinstance(given, dict) else {"input": given}
+    if name == "Bash":
+        return _command(_text(arguments.get("command")), folder, place)
+    if name == "apply_patch":
+        return _patch(_text(arguments.get("command")), folder)
+    if name == "view_image":
+        return [("Read", {"file_path": posixpath.join(folder, _text(arguments.get("path")))})]
+    return [(TALKS.get(name, name), arguments)]
+
+
+def _command(command: str, folder: str, place: Place) -> list[Call]:
+    whole = PATCH.fullmatch(command)
+    body = "" if whole is None else whole[3] or ""
+    if whole is not None and whole[2] not in body.split("\n"):
+        return _patch(body, folder)
+    elsewhere = {} if folder in place.spellings(place.cwd) else {"directory": folder}
+    return [("Bash", {"command": command, **elsewhere})]
+
+
+def _patch(patch: str, folder: str) -> list[Call]:
+    """A call for each file that a patch changes. A line too many that is taken for one refuses more, never less."""
+    found = [
+        (name, {"file_path": posixpath.join(folder, line.strip()[len(mark) :].strip())})
+        for line in patch.split("\n")
+        for mark, name in CHANGES.items()
+        if line.strip().startswith(mark)
+    ]
+    if not found:
+        raise ValueError("the patch names no file")
+    return found
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("the call does not say what it does")
+    return value

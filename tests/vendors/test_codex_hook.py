@@ -1,0 +1,93 @@
+"""What codex's hook is told of a call, in Claude's words."""
+
+import pytest
+
+from shim.core.policy.place import Place
+from shim.vendors.codex_hook import calls
+
+HERE = Place("/work")
+
+
+def told(name, given, folder="/work"):
+    return calls({"hook_event_name": "PreToolUse", "cwd": folder, "tool_name": name, "tool_input": given}, HERE)
+
+
+def patch(*lines):
+    return "\n".join(["*** Begin Patch", *lines, "*** End Patch", ""])
+
+
+def test_a_command_is_a_call_of_the_shell():
+    assert told("Bash", {"command": "touch x"}) == [("Bash", {"command": "touch x"})]
+
+
+def test_a_command_in_another_folder_says_the_folder():
+    assert told("Bash", {"command": "touch x"}, "/other") == [("Bash", {"command": "touch x", "directory": "/other"})]
+
+
+def test_each_file_of_a_patch_is_a_call():
+    whole = patch(
+        *("*** Add File: a", "+x", "*** Update File: sub/b", "*** Move to: ../c", "@@", "-1", "+2"),
+        *("*** Delete File: /d", "*** End of File"),
+    )
+    assert told("apply_patch", {"command": whole}) == [
+        ("Write", {"file_path": "/work/a"}),
+        ("Edit", {"file_path": "/work/sub/b"}),
+        ("Write", {"file_path": "/work/../c"}),
+        ("Delete", {"file_path": "/d"}),
+    ]
+
+
+@pytest.mark.parametrize("line", ["  *** Add File: a", "*** Add File:a", "\t*** Add File: a \r"])
+def test_a_file_is_found_in_a_line_that_codex_reads_kindly(line):
+    assert told("apply_patch", {"command": patch(line, "+x")}) == [("Write", {"file_path": "/work/a"})]
+
+
+def test_what_a_patch_writes_is_no_file_of_its():
+    assert told("apply_patch", {"command": patch("*** Add File: a", "+*** Add File: b")}) == [
+        ("Write", {"file_path": "/work/a"})
+    ]
+
+
+@pytest.mark.parametrize("mark", ["'EOF'", '"EOF"'])
+def test_a_patch_that_is_a_whole_command_is_a_patch(mark):
+    command = f"apply_patch <<{mark}\n{patch('*** Add File: a', '+x')}EOF\n"
+    assert told("Bash", {"command": command}, "/other") == [("Write", {"file_path": "/other/a"})]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "apply_patch <<EOF\n*** Add File: a\n+$(touch b)\nEOF",
+        "apply_patch <<'EOF'\n*** Add File: a\n+x\nEOF\ntouch b",
+        "apply_patch <<'EOF'\n*** Add File: a\nEOF\ntouch b\nEOF",
+        "apply_patch <<'EOF' && touch b\n*** Add File: a\n+x\nEOF",
+        "touch b; apply_patch <<'EOF'\n*** Add File: a\n+x\nEOF",
+        "./apply_patch <<'EOF'\n*** Add File: a\n+x\nEOF",
+    ],
+)
+def test_a_command_that_does_more_than_a_patch_is_a_command(command):
+    assert told("Bash", {"command": command}) == [("Bash", {"command": command})]
+
+
+def test_other_tools_have_claudes_names_or_their_own():
+    assert told("spawn_agent", {"message": "hi"}) == [("Task", {"message": "hi"})]
+    assert told("view_image", {"path": "a.png"}) == [("Read", {"file_path": "/work/a.png"})]
+    assert told("mcp__srv__tool", {"a": 1}) == [("mcp__srv__tool", {"a": 1})]
+    assert told("something_new", {"a": 1}) == [("something_new", {"a": 1})]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "folder"),
+    [
+        ("Bash", {"cmd": "touch x"}, "/work"),
+        ("Bash", "touch x", "/work"),
+        ("apply_patch", {"command": "no patch"}, "/work"),
+        ("Bash", {"command": "touch x"}, "relative"),
+        ("Bash", {"command": "touch x"}, None),
+        (None, {"command": "touch x"}, "/work"),
+        ("view_image", {}, "/work"),
+    ],
+)
+def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, given, folder):
+    with pytest.raises(ValueError, match=r"the (event|call|patch)"):
+        told(name, given, folder)
