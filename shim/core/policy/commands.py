@@ -71,18 +71,20 @@ UNKNOWN = Command("", (None,))  # a command that cannot be told
 
 def behind(command: Command, depth: int = 0) -> Iterator[Command | Redirect]:
     """A command and all that it may do in its turn: what a rule about any of these has to bind."""
-    yield command
+    yield from _itself(command, depth)
     name = name_of(command)
     if name in RUNNERS:
         for start in range(1, len(command.words)):
             rest = command.words[start:] + ((None,) if name in FROM_STDIN else ())
-            inner = Command(" ".join(word or "" for word in rest), rest)
-            yield inner
-            if name_of(inner) in SHELLS:
-                yield from _scripts(inner, depth)
-    if name == "env" and any(word is None or word.startswith(("-S", "--split")) for word in command.words[1:]):
-        yield UNKNOWN
-    if name == "sed" and not _edits_streams(command):
+            yield from _itself(Command(" ".join(word or "" for word in rest), rest), depth)
+
+
+def _itself(command: Command, depth: int) -> Iterator[Command | Redirect]:
+    """A command and what the scripts in its words do; UNKNOWN where a word says it in a language of its own."""
+    yield command
+    name = name_of(command)
+    splits = any(word is None or word.startswith(("-S", "--split")) for word in command.words[1:])
+    if (name == "env" and splits) or (name == "sed" and not _edits_streams(command)):
         yield UNKNOWN
     if name in SHELLS:
         yield from _scripts(command, depth)

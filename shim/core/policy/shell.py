@@ -96,6 +96,8 @@ def _take_apart(line: str, depth_of_words: int = 0) -> Line:
             if between.strip(b" \t\n") or (node.type == "comment" and not _begins_word(data, node.start_byte)):
                 whole = False
             end = max(end, node.end_byte)
+        if node.type == "heredoc_end" and data[node.end_byte : node.end_byte + 1] not in (b"", b"\n"):
+            whole = False  # for the shell the text goes on: the word that ends it stands alone on its line
         if node.type == "word" and "\n" in _text(node).replace(JOINED, ""):
             whole = False  # the grammar takes a line's end for a part of a word
         if node.is_named and (node.type not in _PLAIN or not _harmless(node)):

@@ -72,6 +72,9 @@ def test_the_mode_for_edits_runs_no_command_that_may_write_elsewhere(line):
         "sed -n -e p -e '1e touch m' notes.txt",
         "sed s/a/b/e notes.txt",
         "sed -f script notes.txt",
+        "nice sed -n '1e touch m' notes.txt",
+        "nice env -S'touch m'",
+        "cat <<E\nE # $(touch m)\nE",
     ],
 )
 def test_a_denied_command_is_found_where_only_the_shell_sees_it(line):
