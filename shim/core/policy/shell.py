@@ -22,6 +22,7 @@ _PLAIN = word_set("""
     unary_expression binary_expression herestring_redirect
 """)
 _LOOP_VARIABLES = word_set("a b c d e f g h i j k l m n x y z file dir name item")
+_BEFORE_COMPOUND = (("time",), ("coproc",))  # the grammar knows no compound command behind them
 _GLOB = frozenset("*?[{")
 _ARITHMETIC = ("((", "$((", "$[", "[", "subscript", "arithmetic_expansion", "c_style_for_statement")
 _EVALUATES = word_set("let unset read mapfile readarray printf wait test [ declare typeset local export readonly")
@@ -110,6 +111,8 @@ def _take_apart(line: str, depth_of_words: int = 0) -> Line:
         part = _part(node)
         if part is not None:
             parts.append(part)
+        if isinstance(part, Command) and part.words[:1] in _BEFORE_COMPOUND and "case" in part.words:
+            whole = False  # the grammar takes the end of its first pattern for the end of what is around
     whole = whole and not data[end:].strip(b" \t\n")
     for word in hidden if calculates else ():
         if word is None or depth_of_words >= SCRIPTS:

@@ -75,6 +75,7 @@ def test_the_mode_for_edits_runs_no_command_that_may_write_elsewhere(line):
         "nice sed -n '1e touch m' notes.txt",
         "nice env -S'touch m'",
         "cat <<E\nE # $(touch m)\nE",
+        "cat <<E\n$(coproc case x in x) touch m;; esac)\nE",
     ],
 )
 def test_a_denied_command_is_found_where_only_the_shell_sees_it(line):
