@@ -1,5 +1,6 @@
 """pi: `pi --mode json`, the prompt on stdin. Measured: 0.73.1, 0.87.1, 1.5.2 (`pi_stream` translates its lines)."""
 
+from shim.core.errors import ModeError
 from shim.core.policy.rules import MCP
 from shim.core.vendor.tools import Tool, edits, milliseconds
 from shim.core.vendor.vendor import Abilities, Enforcement, ExitRules, Launch, Request, SessionFacts, Vendor, as_stdin
@@ -34,11 +35,29 @@ def launch(request: Request) -> Launch:
     ):
         arguments += [name, request.kept(text) or text] if text else []  # the path of a file is as good
     arguments += selection(request)
+    environment: dict[str, str] = {}
+    if request.permission_mode == "acceptEdits":
+        arguments += ["-e", GATE]
+        environment["PI_GATE"] = gate(request)
     if request.resume:
         arguments += ["--fork" if invocation.session.fork_session else "--session", request.resume]
     elif invocation.session.session_id and request.knows("--session-id"):
         arguments += ["--session-id", invocation.session.session_id]
-    return Launch(tuple(arguments), as_stdin(request.prompt))
+    return Launch(tuple(arguments), as_stdin(request.prompt), environment)
+
+
+def gate(request: Request) -> str:
+    """What our extension is told: the folders that pi's tools stay in while edits need no question."""
+    if request.unheard:
+        raise ModeError(
+            f"pi may not load the file that keeps its edits in the folder: {request.unheard}",
+            hint="start it without a launcher, or choose default or bypassPermissions",
+        )
+    import json
+
+    from shim.core.policy.place import PROTECTED
+
+    return json.dumps({"folders": [".", *request.invocation.add_dirs], "names": sorted(PROTECTED)})
 
 
 def chosen(request: Request) -> tuple[list[str], bool]:
@@ -74,6 +93,8 @@ def available(request: Request) -> tuple[str, ...]:
     return tuple(listed)
 
 
+# An extension of ours: where edits need no question, its tools do not leave the folders of the turn.
+GATE = __file__.rpartition("/")[0] + "/pi_gate.js"
 READ_ONLY = ("--tools", "read,grep,find,ls")
 
 VENDOR = Vendor(

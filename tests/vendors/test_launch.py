@@ -444,3 +444,17 @@ def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(liste
     arguments = find("claude", flat=True).launch(Request(parse([]), "hi", listens=listens)).arguments
     assert pairs(arguments, "--permission-prompt-tool") == ["stdio"] * listens
     assert "--include-partial-messages" in arguments
+
+
+def test_pi_is_kept_in_its_folders_where_edits_need_no_question():
+    started = launch("pi", "--permission-mode", "acceptEdits", "--add-dir", "/elsewhere")
+    assert pairs(started.arguments, "-e")[0].endswith("/vendors/pi_gate.js")
+    told = json.loads(started.environment["PI_GATE"])
+    assert told["folders"] == [".", "/elsewhere"]
+    assert ".git" in told["names"]
+    assert "-e" not in launch("pi").arguments
+
+
+def test_pi_that_may_not_find_our_file_gets_no_mode_that_needs_it():
+    with pytest.raises(FrontendError, match="its edits in the folder: it runs in a container"):
+        launch("pi", "--permission-mode", "acceptEdits", unheard="it runs in a container")

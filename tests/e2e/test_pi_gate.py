@@ -1,0 +1,66 @@
+"""pi's gate in a real Node: which files its tools may look at and change where edits need no question."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from programs import node_folder
+
+from shim.vendors.pi import GATE
+
+pytestmark = pytest.mark.e2e
+
+ASKS = """
+const [gate, calls] = process.argv.slice(1);
+let handler;
+(await import(gate)).default({ on: (name, given) => { handler = given; } });
+console.log(JSON.stringify(JSON.parse(calls).map(([toolName, input]) => !handler({ toolName, input })?.block)));
+"""
+SECONDS = 30.0
+
+
+def allowed(work: Path, calls: list[tuple[str, object]]) -> list[bool]:
+    told = json.dumps({"folders": [".", "../more"], "names": [".git"]})
+    said = subprocess.run(
+        [str(node_folder() / "node"), "--input-type=module", "-e", ASKS, GATE, json.dumps(calls)],
+        cwd=work,
+        env={**os.environ, "PI_GATE": told},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        timeout=SECONDS,
+        check=True,
+    )
+    found: list[bool] = json.loads(said.stdout)
+    return found
+
+
+def test_tools_stay_inside_of_the_folders_whatever_the_path_looks_like(tmp_path: Path) -> None:
+    work, more, out = tmp_path / "work", tmp_path / "more", tmp_path / "workshop"
+    for folder in (work / "sub", more, out, work / ".git"):
+        folder.mkdir(parents=True)
+    (work / "away").symlink_to(out)
+    (work / "nothing").symlink_to(out / "new")
+    (work / "near").symlink_to(work / "sub")
+    inside = [str(work / "new"), "new", "sub/deep/new", "near/new", "sub/../new", "../more/new", str(more / "new")]
+    outside = [
+        str(out / "new"),
+        "../workshop/new",
+        "away/new",
+        "nothing",
+        "sub/../../new",
+        "~/new",
+        "@../new",
+        "a\u00a0b",
+    ]
+    hidden = [".git/config", "sub/../.GIT/config"]
+    for tool in ("write", "edit"):
+        assert allowed(work, [(tool, {"path": path}) for path in inside]) == [True] * len(inside)
+        denied = [*outside, *hidden, None, 7]
+        assert allowed(work, [(tool, {"path": path}) for path in denied]) == [False] * len(denied)
+    assert allowed(work, [("read", {"path": path}) for path in (*inside, *hidden)]) == [True] * (len(inside) + 2)
+    assert allowed(work, [("read", {"path": path}) for path in outside]) == [False] * len(outside)
+    assert allowed(work, [("grep", {}), ("ls", {"path": ".."}), ("bash", {"command": "x"})]) == [True, False, True]
