@@ -52,8 +52,8 @@ class Run:
 
     @property
     def ruled(self) -> bool:
-        """Whether rules say more than the mode, so that a vendor which asks has to be asked by."""
-        return self._launcher.policy.ruled
+        """Whether a vendor that asks has to be asked by: there are rules, or its edits have to stay in a folder."""
+        return self._launcher.policy.ruled or self._launcher.facts.mode == "acceptEdits"
 
     def one_message(self, prompt: str) -> int:
         """One message. Its child starts first; then the loop is imported."""
