@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from scripts import ScriptedServer
 from table import Table
 from vendor_setups import VENDORS, Vendor
 
-TABLES: list[Table] = []  # the one that is printed; a list, because pytest's hooks of a report know no configuration
+TABLES: dict[str, Table] = {}  # those that are printed: pytest's hooks of a report know no configuration
 SHARED = ("test_torture_clients.py", "test_export_browser.py", "test_exports.py")
 
 
@@ -72,7 +72,8 @@ def place(cli: Cli, service: ScriptedServer, hello: Path, tmp_path: Path) -> Ite
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "scenario(title): a row of the table of clients")
     config.addinivalue_line("markers", "xdist_group(name): tests that one worker runs")
-    TABLES.append(Table())
+    TABLES["clients and vendors"] = Table(("client", "scenario"))
+    TABLES["permissions"] = Table(("rules; call",))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -83,16 +84,21 @@ def pytest_runtest_makereport(
     scenario = item.get_closest_marker("scenario")
     if scenario is not None:
         parameters = item.callspec.params
-        report.cell = [str(parameters["client"]), scenario.args[0], str(parameters["cli"])]  # type: ignore[attr-defined]
+        rows = (str(parameters["client"]), scenario.args[0])
+        report.cell = ("clients and vendors", rows, str(parameters["cli"]))  # type: ignore[attr-defined]
+    if "row" in item.fixturenames:
+        parameters = item.callspec.params
+        report.cell = ("permissions", (f"`{parameters['row']}`",), parameters["vendor"].name)  # type: ignore[attr-defined]
     return report
 
 
 @pytest.hookimpl
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """In the process that prints the table, whichever worker ran the test."""
-    cell: Sequence[str] = getattr(report, "cell", ())
-    if cell:
-        TABLES[-1].note(*cell, report)
+    cell: tuple[str, tuple[str, ...], str] | None = getattr(report, "cell", None)
+    if cell is not None:
+        table, row, column = cell
+        TABLES[table].note(tuple(row), column, report)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -105,6 +111,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if table := TABLES[-1]:
-        terminalreporter.section("clients and vendors")
-        terminalreporter.write_line(table.markdown())
+    for title, table in TABLES.items():
+        if table:
+            terminalreporter.section(title)
+            terminalreporter.write_line(table.markdown())

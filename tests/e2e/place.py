@@ -102,6 +102,11 @@ class LineProcess:
         for thread in self._threads:
             thread.start()
 
+    @property
+    def number(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def _read_stdout(self) -> None:
         for line in _pipe(self._process.stdout):
             self._queue.put(line)

@@ -1,4 +1,4 @@
-"""The table of what was tried: clients and scenarios down, every claude across, as Markdown."""
+"""A table of what was tried, every claude or vendor across, as Markdown."""
 
 from __future__ import annotations
 
@@ -8,34 +8,41 @@ NOT_TRIED = "–"
 
 
 class Table:
-    """Fills itself from the reports of the tests."""
+    """Fills itself from the reports of the tests. `heads` are the titles of what names a row."""
 
-    def __init__(self) -> None:
-        self._cells: dict[tuple[str, str], dict[str, str]] = {}
+    def __init__(self, heads: tuple[str, ...]) -> None:
+        self._heads = heads
+        self._cells: dict[tuple[str, ...], dict[str, str]] = {}
         self._columns: list[str] = []
 
     def __bool__(self) -> bool:
         return bool(self._cells)
 
-    def note(self, client: str, scenario: str, column: str, report: pytest.TestReport) -> None:
-        """Takes a report in; of a test's several, a failure beats everything, wherever it happened."""
-        row = self._cells.setdefault((client, scenario), {})
+    def note(self, row: tuple[str, ...], column: str, report: pytest.TestReport) -> None:
+        """Takes a report in; of a test's several, a failure beats everything, wherever it happened.
+
+        A test that has recorded its `outcome` is said by it.
+        """
+        cells = self._cells.setdefault(row, {})
         if column not in self._columns:
             self._columns.append(column)
-        if report.failed:
-            row[column] = "failed"
+        outcome = dict(report.user_properties).get("outcome")
+        if outcome is not None:
+            cells[column] = str(outcome)
+        elif report.failed:
+            cells[column] = "failed"
         elif report.skipped:
-            row[column] = _reason(report)
+            cells[column] = _reason(report)
         elif report.when == "call":
-            row.setdefault(column, "passed")
+            cells.setdefault(column, "passed")
 
     def markdown(self) -> str:
-        """The rows, each client's together."""
-        header = ["client", "scenario", *self._columns]
+        """The rows, those together that begin alike."""
+        header = [*self._heads, *self._columns]
         lines = [_line(header), _line(["---"] * len(header))]
-        clients = list(dict.fromkeys(client for client, _ in self._cells))
-        for (client, scenario), row in sorted(self._cells.items(), key=lambda cell: clients.index(cell[0][0])):
-            lines.append(_line([client, scenario, *(row.get(column, NOT_TRIED) for column in self._columns)]))
+        firsts = list(dict.fromkeys(row[0] for row in self._cells))
+        for row, cells in sorted(self._cells.items(), key=lambda cell: firsts.index(cell[0][0])):
+            lines.append(_line([*row, *(cells.get(column, NOT_TRIED) for column in self._columns)]))
         return "\n".join([*lines, "", f"{NOT_TRIED}: not tried, another version or client stands for it"])
 
 

@@ -1,124 +1,115 @@
-"""Nothing runs below the drop-in that the real claude would not have run: the same flags, real vendors.
+"""Nothing runs below the drop-in that the real claude would not have run: the same flags and calls, real vendors.
 
-Each row has rules and a call that the scripted model makes. What the real claude does with it is known
-(`tests/core/policy/judged.toml`, permission-parity page); here the call's file tells whether the vendor ran it. A
-vendor that cannot be kept to a rule is refused before it starts, with the rule's name.
+Each call makes a file, and the file tells whether it ran. When the scripted model makes a call, the drop-in is held:
+whoever only stops a call that it sees comes too late. What happens in each cell is the manual's table.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from frontend import Frontend, Run
-from scripts import ScriptedServer
-from vendor_setups import PI, QWEN, VENDORS, Vendor
+from permission_rows import MADE, NOT_RUN, RAN, REFUSED, ROWS, SECRET, Row, told
+from programs import install
+from scripts import Reply, Request, ScriptedServer
+from vendor_setups import CLAUDE_ITSELF, PI, PI_CUMULATIVE, QWEN, VENDORS, Vendor
 
 pytestmark = pytest.mark.e2e
 
-MADE = "made"
-HIDDEN = "what nobody may read"
-BYPASS = ("--dangerously-skip-permissions",)
-ALLOWS = {"permissions": {"allow": ["Bash", "Write", "Edit", "Read"]}}
+HELD_SECONDS = 2.5
+COLUMNS = (CLAUDE_ITSELF, *(vendor for vendor in VENDORS if vendor is not PI_CUMULATIVE))
+# The rows that `make e2e` tries with the vendors that stand for all; `make full` tries each row with each vendor.
+CHOSEN = {
+    "allow Bash; touch", "allow Bash(touch:*); touch", "acceptEdits; Write elsewhere", "deny Bash(touch:*); touch",
+    "deny Bash(touch:*); timeout 5 touch", "deny Edit(./secret/**); Write there", "deny Edit; Write",
+    "bypass, ask Bash(touch:*); touch", "bypass is disabled; touch", "the project denies Bash; touch",
+    "a hook of the project; touch", "--tools Read; touch", "bypass; Write",
+}  # fmt: skip
+EVERYWHERE = {"bypass; touch", "deny Bash; touch"}
 
 
-@dataclass(frozen=True)
-class Row:
-    """Rules and a call, which has "@" in front of a path below the folder.
+def cells() -> list[Any]:
+    def short(vendor: Vendor, row: Row) -> bool:
+        return row.name in EVERYWHERE or (row.name in CHOSEN and vendor in (QWEN, PI))
 
-    `runs`: the real claude runs it. `files` are settings files below home ("~") or the folder.
-    """
-
-    name: str
-    call: str
-    flags: tuple[str, ...] = ()
-    settings: Mapping[str, Any] | None = None
-    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    runs: bool = False
-
-    def __str__(self) -> str:
-        return self.name
+    return [
+        pytest.param(vendor, row, id=f"{vendor}-{row}", marks=() if short(vendor, row) else pytest.mark.full)
+        for vendor in COLUMNS
+        for row in ROWS
+    ]
 
 
-def denied(rule: str) -> tuple[str, ...]:
-    return (*BYPASS, "--disallowedTools", rule)
+@contextmanager
+def held(model: ScriptedServer, process: int) -> Iterator[None]:
+    """The drop-in stands still for a while when the model makes its first call, and the vendor does not."""
+    reply, timers = model._reply, list[threading.Timer]()
+
+    def with_a_call(request: Request, number: int) -> Reply:
+        said = reply(request, number)
+        if said.calls and not timers:
+            os.kill(process, signal.SIGSTOP)
+            timers.append(threading.Timer(HELD_SECONDS, os.kill, (process, signal.SIGCONT)))
+            timers[0].start()
+        return said
+
+    model._reply = with_a_call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.join()
 
 
-def permissions(**rules: Any) -> dict[str, Any]:
-    return {"permissions": rules}
-
-
-TOUCH = "[[shell]] touch made"
-FORBIDDEN = (
-    Row("a whole tool", TOUCH, denied("Bash")),
-    Row("W4 a rule that asks", TOUCH, BYPASS, permissions(ask=["Bash(touch:*)"], allow=["Bash"])),
-    Row("W5 a change by another tool", "[[write]] @secret/made", denied("Edit(./secret/**)")),
-    Row("W6 behind a variable", "[[shell]] A=1 touch made", denied("Bash(touch:*)")),
-    Row("W6 behind a wrapper", "[[shell]] timeout 5 touch made", denied("Bash(touch:*)")),
-    Row("W7 a forbidden mode", TOUCH, BYPASS, permissions(disableBypassPermissionsMode="disable")),
-    Row("W13 the user's file", TOUCH, BYPASS, files={"~/.claude/settings.json": permissions(deny=["Bash"])}),
-    Row("W13 the project's file", TOUCH, BYPASS, files={".claude/settings.json": permissions(deny=["Bash(touch:*)"])}),
-    Row("W14 a project's hook", TOUCH, BYPASS, files={
-        ".claude/settings.json": {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "exit 2"}]}]}},
-    }),
-    Row("W16 a redirection", "[[shell]] echo x > secret/made", denied("Edit(./secret/**)")),
-    Row("a choice of tools", TOUCH, (*BYPASS, "--tools", "Read")),
-)  # fmt: skip
-
-
-def run(frontend: Frontend, vendor: Vendor, row: Row) -> Run:
+def furnish(frontend: Frontend, row: Row) -> None:
     (frontend.folder / "secret").mkdir()
+    (frontend.folder.parent / "out").mkdir()
+    for folder in (frontend.folder / "secret", frontend.folder.parent / "out"):
+        (folder / "x").write_text(f"{SECRET}\n")
     for place, settings in row.files.items():
         home = Path(frontend.environment["HOME"])
         path = home / place[2:] if place.startswith("~/") else frontend.folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(settings))
-    given = [] if row.settings is None else ["--settings", json.dumps(row.settings)]
+
+
+def run(frontend: Frontend, vendor: Vendor, model: ScriptedServer, row: Row) -> Run:
     script, at, path = row.call.partition("@")
-    named = path if vendor.relative_paths else str(frontend.folder / path)
-    return frontend.run(script + (named if at else ""), *row.flags, *given)
+    named = path if vendor.relative_paths else os.path.normpath(frontend.folder / path)
+    given = [] if row.settings is None else ["--settings", json.dumps(row.settings)]
+    process = frontend.start(script + (named if at else ""), *row.flags, *given)
+    with held(model, process.number):
+        return process.finish()
 
 
-def made(frontend: Frontend) -> list[Path]:
-    return list(frontend.folder.rglob(MADE))
+def outcome(frontend: Frontend, model: ScriptedServer, done: Run) -> str:
+    made = [*frontend.folder.rglob(MADE), *(frontend.folder.parent / "out").rglob(MADE)]
+    if made or any(SECRET in json.dumps(block) for block in done.tool_results):
+        return RAN
+    return NOT_RUN if model.requests else REFUSED
 
 
-def cells(rows: Sequence[Row]) -> pytest.MarkDecorator:
-    """Each row with each vendor; two vendors stand for all, and for each other vendor its first row."""
-    found = [
-        pytest.param(
-            vendor, row, id=f"{vendor}-{row}", marks=[pytest.mark.full] * (vendor not in (QWEN, PI) and row != rows[0])
-        )
-        for vendor in VENDORS
-        for row in rows
-    ]
-    return pytest.mark.parametrize(("vendor", "row"), found, indirect=["vendor"])
-
-
-@cells(FORBIDDEN)
-def test_what_the_real_claude_would_not_have_run_does_not_run(
-    frontend: Frontend, model: ScriptedServer, vendor: Vendor, row: Row
+@pytest.mark.parametrize(("vendor", "row"), cells(), indirect=["vendor"])
+def test_a_call_runs_only_where_the_real_claude_runs_it(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor, row: Row, record_property: pytest.RecordProperty
 ) -> None:
-    done = run(frontend, vendor, row)
-    assert made(frontend) == []
-    if done.exit != 0 and done.result["shim"]["cause"] == "refused":
-        assert not model.requests, "a vendor that is refused is never started"
-        assert any(word in done.result["errors"][0] for word in ("cannot", "runs no hook", "forbidden"))
-
-
-WANTED = (
-    Row("N1 an allowed tool", TOUCH, ("--allowedTools", "Bash"), runs=True),
-    Row("N1 an allowed command", TOUCH, ("--allowedTools", "Bash(touch:*)"), runs=True),
-)
-
-
-@pytest.mark.parametrize("row", WANTED, ids=str)
-@pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
-def test_what_the_rules_allow_runs(frontend: Frontend, model: ScriptedServer, vendor: Vendor, row: Row) -> None:
-    done = run(frontend, vendor, row)
-    assert done.exit == 0, done.result
-    assert made(frontend) != [], done.tool_results
+    if vendor is CLAUDE_ITSELF:
+        frontend.claude = install(vendor.package).executable
+        frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}  # root may not bypass elsewhere
+    furnish(frontend, row)
+    done = run(frontend, vendor, model, row)
+    became = outcome(frontend, model, done)
+    record_property("outcome", became)
+    unattended = row.plain and done.init.get("shim", {}).get("unattended")
+    assert became != RAN or row.runs or unattended, "wider than the real claude"
+    assert became != REFUSED or done.result["shim"]["cause"] == "refused"
+    if vendor is CLAUDE_ITSELF:
+        assert (became == RAN) == row.runs
+    assert told().get((row.name, vendor.name)) == became
