@@ -10,6 +10,8 @@ from shim.state.config import VendorSettings
 DEPTH = "SHIM_DEPTH"
 DEPTH_LIMIT = 3  # a vendor's tool may call `claude`, whose vendor may call it again; a fourth level is a mistake
 
+# In front of a variable that the installed file keeps from our Python; a child gets it back.
+PUT_ASIDE = "SHIM_PUT_ASIDE_"
 _CLAUDE = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
 
 
@@ -26,6 +28,8 @@ def child_environment(vendor: Vendor, settings: VendorSettings, environment: Map
     """
     child = {}
     for name, value in environment.items():
+        if name.startswith(PUT_ASIDE) and not vendor.program.bundled:  # a bundled program runs in our Python
+            name = name.removeprefix(PUT_ASIDE)
         if name.startswith("SHIM_"):
             continue
         if not vendor.passthrough and (name == "CLAUDECODE" or name.startswith(_CLAUDE)):

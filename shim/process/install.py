@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import shim
 from shim.core.errors import FrontendError
+from shim.process.environment import PUT_ASIDE
 from shim.process.find_program import BACKUP_SUFFIX, MARKER, is_ours
 from shim.state.files import replace, write_all
 
@@ -15,15 +16,20 @@ NAMES = ("claude", "yume-cli")
 ENTRY = "from shim.__main__ import main; main()"
 DEFAULT_DIRECTORY = "~/.local/bin"
 PACKAGE = os.path.dirname(os.path.abspath(shim.__file__))
+# What moves an isolated Python to other folders all the same. Our Python must not see it; a vendor does, as before us.
+MISLEADING = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
 SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
 
 
 def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
     """The file: one exec of this installation, isolated, with these settings. `name` is what it imitates."""
+    aside = "".join(
+        f'[ -z "${{{one}+x}}" ] || {{ export {PUT_ASIDE}{one}="${one}"; unset {one}; }}\n' for one in MISLEADING
+    )
     baked = [word for name, value in installed.items() for word in ("--installed", f"{name}={value}")]
     # `-c` and not `-m shim`: finding the module to run costs a fifth of what `--version` may cost.
     command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY, *baked, name]))
-    return b"#!/bin/sh\n# " + MARKER + b"; `shim uninstall` removes it\n" + f'exec {command} "$@"\n'.encode()
+    return b"#!/bin/sh\n# " + MARKER + b"; `shim uninstall` removes it\n" + f'{aside}exec {command} "$@"\n'.encode()
 
 
 def install(directory: str, name: str, installed: Mapping[str, str], *, force: bool) -> tuple[str, str | None]:

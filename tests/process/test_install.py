@@ -24,8 +24,8 @@ def test_it_is_a_short_shell_script_with_our_mark(box):
     assert (path, kept) == (str(box.bin / "claude"), None)
     assert said[0] == "#!/bin/sh"
     assert "claude-shim drop-in" in said[1]
-    assert said[2].startswith("exec ") and said[2].endswith('claude "$@"') and " -I " in said[2]
-    assert len(said) == 3
+    assert said[-1].startswith("exec ") and said[-1].endswith('claude "$@"') and " -I " in said[-1]
+    assert len(said) == 5
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o755
     assert is_ours(path)
     assert os.listdir(box.bin) == ["claude"]
@@ -44,6 +44,24 @@ def test_the_installed_file_answers_as_the_vendor_that_was_baked_in(box):
     )
     assert done.returncode == 0, done.stderr
     assert b'"vendor":"demo"' in done.stdout
+
+
+@pytest.mark.parametrize("misleading", ["PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__", "PYTHONHOME", "PYTHONPATH"])
+def test_a_variable_that_misleads_python_is_the_vendors_alone(box, misleading):
+    path, _ = put(box, installed={"vendor": "qwen"})
+    noted = box.path / "noted"
+    environment = box.environment(SHIM_BIN=box.program("vendor", f"env > {noted}\n"), PYTHONPATH=None)
+    for said in ({misleading: "/elsewhere"}, {}):
+        subprocess.run([path, *ASK], env=environment | said, cwd=box.cwd, timeout=20, check=False)
+        assert (f"{misleading}=/elsewhere\n" in noted.read_text(encoding="utf-8")) is bool(said)
+        noted.unlink()
+
+
+def test_a_bundled_program_runs_in_our_python_where_a_variable_would_mislead_it(box):
+    path, _ = put(box)
+    environment = box.environment(PYTHONEXECUTABLE="/elsewhere")
+    done = subprocess.run([path, *ASK], env=environment, cwd=box.cwd, timeout=20, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_folder_that_is_not_there_is_made(box):
