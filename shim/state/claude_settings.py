@@ -1,6 +1,7 @@
 """Claude's own settings files: found, and read as far as they give or take permissions."""
 
 import os
+import sys
 from collections.abc import Mapping
 
 from shim.core.claude.argv.invocation import Invocation
@@ -9,8 +10,9 @@ from shim.core.policy.sources import Settled, Source, settle
 from shim.core.reading.typed import Any
 
 SETTINGS_BYTES = 1024 * 1024
-MANAGED = "/etc/claude-code/managed-settings.json"
-FLAG = "--settings"
+MANAGED = "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
+FLAG, MANAGED_FLAG = "--settings", "--managed-settings"
+LOCAL = "settings.local.json"
 ALL = "user,project,local"
 
 
@@ -24,17 +26,53 @@ def _sources(invocation: Invocation, environment: Mapping[str, str], cwd: str) -
     said = ALL if invocation.configuration.setting_sources is None else invocation.configuration.setting_sources
     wanted = [name.strip() for name in said.split(",")]
     home = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(environment.get("HOME") or "/", ".claude")
-    found = [Source(MANAGED, _file(MANAGED))]
+    found = _managed(invocation)
     if invocation.configuration.settings:
         found.append(Source(FLAG, _flag(invocation.configuration.settings)))
-    for name, path, base, own in (
-        ("local", os.path.join(cwd, ".claude", "settings.local.json"), cwd, False),
-        ("project", os.path.join(cwd, ".claude", "settings.json"), cwd, False),
-        ("user", os.path.join(home, "settings.json"), home, True),
+    for name, folder, file, base, own in (
+        ("local", os.path.join(_repository(cwd), ".claude"), LOCAL, cwd, False),
+        ("local", os.path.join(cwd, ".claude"), LOCAL, cwd, False),
+        ("project", os.path.join(cwd, ".claude"), "settings.json", cwd, False),
+        ("user", home, "settings.json", home, True),
     ):
-        if name in wanted:
+        path = os.path.join(folder, file)
+        if name in wanted and path not in (source.name for source in found):
             found.append(Source(path, _file(path), base, own))
     return [source for source in found if source.given]
+
+
+def _managed(invocation: Invocation) -> "list[Source]":
+    """The machine's own settings: the file and those that are dropped in beside it, of which the last goes first.
+
+    A frontend's `--managed-settings`, always JSON, counts where the machine has none (as the real one does it).
+    """
+    places = [os.path.join(MANAGED, "managed-settings.json")]
+    folder = os.path.join(MANAGED, "managed-settings.d")
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    except OSError as error:
+        raise _unreadable(folder, error.strerror) from None
+    places += [os.path.join(folder, name) for name in names if name.endswith(".json") and name[0] != "."]
+    found = [Source(path, _file(path)) for path in reversed(places)]
+    given = dict(invocation.leftovers.other).get(MANAGED_FLAG)
+    if given and not any(source.given for source in found):
+        try:
+            found.append(Source(MANAGED_FLAG, _object(given.encode("utf-8", "replace"))))
+        except ValueError:
+            raise ArgumentError(f"Error: {MANAGED_FLAG} is not a JSON object") from None
+    return found
+
+
+def _repository(cwd: str) -> str:
+    """The folder of the repository that `cwd` is in, which is `cwd` where it is in none."""
+    folder = cwd
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        if folder == os.path.dirname(folder):
+            return cwd
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def _file(path: str) -> Mapping[str, Any]:
@@ -49,7 +87,11 @@ def _file(path: str) -> Mapping[str, Any]:
         reason = error.strerror or "it is not a regular file"
     except ValueError:
         reason = f"it is no JSON object of at most {SETTINGS_BYTES} bytes"
-    raise FrontendError(
+    raise _unreadable(path, reason)
+
+
+def _unreadable(path: str, reason: str | None) -> FrontendError:
+    return FrontendError(
         f"Claude's settings file {path} cannot be read, and it may deny something: {reason}",
         hint="mend it, or leave it out with --setting-sources",
     )

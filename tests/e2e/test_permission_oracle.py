@@ -20,6 +20,8 @@ from programs import install
 from scripts import Call, Failure, Reply, Request
 from vendor_setups import CLAUDE_ITSELF
 
+pytestmark = pytest.mark.e2e
+
 DENIALS = ("has been denied", "is denied by your permission", "by a Read deny rule", "denied access to", "was blocked")
 ABSENT = ("No such tool available", "Auto mode is unavailable")
 

@@ -9,6 +9,7 @@ from box import ANSWER, ASK, STREAM, ndjson
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.policy.sources import Settled
+from shim.state import claude_settings
 from shim.state.claude_settings import permissions
 
 DENY = {"permissions": {"deny": ["Bash(rm *)", "Write"], "allow": ["Read"], "defaultMode": "plan"}}
@@ -91,6 +92,46 @@ def test_a_fifo_in_a_files_place_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / FILES["project"])
     with pytest.raises(FrontendError, match="regular"):
         settled(root=tmp_path)
+
+
+@pytest.fixture
+def managed(tmp_path, monkeypatch):
+    """The folder of the machine's own settings."""
+    folder = tmp_path / "managed"
+    monkeypatch.setattr(claude_settings, "MANAGED", str(folder))
+    return folder
+
+
+def test_the_machines_settings_are_a_file_and_those_that_are_dropped_in_beside_it(managed):
+    """The real one at 2.1.329: neither a hidden file nor one of another kind is read."""
+    write(managed / "managed-settings.json", {"permissions": {"deny": ["Bash(a)"], "defaultMode": "acceptEdits"}})
+    write(managed / "managed-settings.d/10.json", {"permissions": {"deny": ["Bash(b)"], "defaultMode": "dontAsk"}})
+    write(managed / "managed-settings.d/20.json", {"permissions": {"deny": ["Bash(c)"], "defaultMode": "plan"}})
+    for name in (".30.json", "40.txt"):
+        write(managed / "managed-settings.d" / name, {"permissions": {"deny": ["Bash(d)"]}})
+    found = settled("--setting-sources", "")
+    assert sorted(map(str, found.deny)) == ["Bash(a)", "Bash(b)", "Bash(c)"]
+    assert found.mode == "plan"
+
+
+def test_settings_that_a_frontend_manages_count_where_the_machine_has_none(managed):
+    words = ("--managed-settings", json.dumps(DENY))
+    assert [rule.source for rule in settled(*words).deny] == ["--managed-settings"] * 2
+    write(managed / "managed-settings.json", {"permissions": {"deny": ["Read"]}})
+    assert list(map(str, settled(*words).deny)) == ["Read"]
+    with pytest.raises(ArgumentError, match="--managed-settings"):
+        (managed / "managed-settings.json").unlink()
+        settled("--managed-settings", "settings.json")
+
+
+def test_the_local_file_at_the_top_of_a_repository_narrows_its_folders(tmp_path):
+    (tmp_path / ".git").mkdir()
+    top = tmp_path / ".claude/settings.local.json"
+    write(top, {"permissions": {"deny": ["Read(/a)"], "allow": ["Bash"]}})
+    write(tmp_path / ".claude/settings.json", {"permissions": {"deny": ["Bash"]}})
+    found = settled(root=tmp_path)
+    assert [(str(rule), rule.source, rule.base) for rule in found.deny] == [("Read(/a)", str(top), f"{tmp_path}/work")]
+    assert found.allow == ()
 
 
 def test_a_home_that_is_no_folder_has_no_settings():

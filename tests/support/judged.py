@@ -46,7 +46,10 @@ class Judged:
 
 @dataclass(frozen=True)
 class Case:
-    """Rules, as flags and settings files, and calls under them."""
+    """Rules, as flags and settings files, and calls under them.
+
+    `top` and `top_local` are the project's and the local file of the repository whose sub folder is worked in.
+    """
 
     name: str
     calls: tuple[Judged, ...]
@@ -56,6 +59,8 @@ class Case:
     user: Mapping[str, Any] | None = None
     project: Mapping[str, Any] | None = None
     local: Mapping[str, Any] | None = None
+    top: Mapping[str, Any] | None = None
+    top_local: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -74,7 +79,11 @@ class Case:
             "home/.claude/settings.json": self.user,
             "work/.claude/settings.json": self.project,
             "work/.claude/settings.local.json": self.local,
+            ".claude/settings.json": self.top,
+            ".claude/settings.local.json": self.top_local,
         }
+        if self.top_local is not None:
+            files[".git"] = "gitdir: elsewhere\n"
         files |= {name: json.dumps(given) for name, given in settings.items() if given is not None}
         (root / "home").mkdir(exist_ok=True)
         for name, text in files.items():

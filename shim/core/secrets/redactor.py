@@ -351,7 +351,10 @@ def marks(text: str, counts: dict[str, int]) -> None:
 
 
 # Options whose values are secrets, or may hold secrets, whatever they look like (surface page).
-SECRET_OPTIONS = ("--mcp-config", "--settings", "--api-key", "--openai-api-key", "-H", "--header", "--auth-token")
+SECRET_OPTIONS = (
+    *("--mcp-config", "--settings", "--managed-settings", "--api-key", "--openai-api-key", "-H", "--header"),
+    "--auth-token",
+)
 ARGUMENT = "[REDACTED:argument]"
 
 
