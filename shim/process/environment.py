@@ -44,9 +44,9 @@ def child_environment(vendor: Vendor, settings: VendorSettings, environment: Map
 
 
 def launch_environment(child: Mapping[str, str], launch: Launch, settings: VendorSettings) -> dict[str, str]:
-    """The environment of one launch, with its own changes. Settings of the user go before these."""
+    """The environment of one launch, with its own changes. Settings of the user go before all but those with rules."""
     found = {name: value for name, value in {**child, **launch.environment}.items() if name not in launch.unset}
-    return found | dict(settings.env)
+    return found | dict(settings.env) | dict(launch.enforced)
 
 
 LAST_OLD_SDK = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know

@@ -23,8 +23,8 @@ class Spill:
         self._directory = os.path.join(self._root, session_id)
         self._number = 0
 
-    def keep(self, text: str) -> str | None:
-        """Write a text. Returns its path, or None if it cannot be kept."""
+    def keep(self, text: str, suffix: str = ".txt") -> str | None:
+        """Write a text into a file whose name ends with `suffix`. Returns its path, or None if it cannot be kept."""
         if not private_directory(self._root):
             return None
         data = text.encode("utf-8", "surrogatepass")
@@ -32,7 +32,7 @@ class Spill:
             return None
         _prune(self._root, KEPT_BYTES - len(data), keep=self._directory)
         self._number += 1
-        name = f"{self._number}-{token_hex(4)}.txt"
+        name = f"{self._number}-{token_hex(4)}{suffix}"
         return os.path.join(self._directory, name) if write_file(self._directory, name, data) else None
 
     def folder(self) -> str | None:

@@ -9,6 +9,8 @@ follows the tag on its line is the script's argument.
     [[write]] PATH        the same with a new file of one line
     [[edit]] PATH         the same with a word of that file (codex only)
     [[shell]] COMMAND     the same with the program's shell
+    [[task]] SCRIPT       the same with a subagent, which is given a script of its own: `[[task]] [[shell]] COMMAND`
+    [[call]] NAME JSON    the same with the tool of this name, for tools of MCP
     [[parallel]] A B      two files read by two calls of one reply
     [[unplan]] COMMAND    a plan made and approved by the model itself, step by step, then the shell
     [[error]] STATUS      an HTTP error that comes every time (401 if none is named)
@@ -51,7 +53,7 @@ SLOW_WORDS = 150
 SLOW_INTERVAL = 0.2
 PIECE = 9  # characters per chunk: small enough that a reply and a tool's arguments are both split
 
-TAG = re.compile(r"\[\[(text|think|read|write|edit|shell|parallel|unplan|error|once|slow)\]\] ?([^\n]*)")
+TAG = re.compile(r"\[\[(text|think|read|write|edit|shell|task|call|parallel|unplan|error|once|slow)\]\] ?([^\n]*)")
 
 Json = dict[str, Any]
 
@@ -93,6 +95,11 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
         ("bash.shellId", lambda command: {"command": command, "description": "What the test asked for"}),
         ("Shell", lambda command: {"command": command}),
     ),
+    "task": (
+        ("invoke_agent", lambda script: {"agent_name": "generalist", "prompt": script}),
+        ("task.subagent_type", lambda script: {"description": "x", "prompt": script, "subagent_type": "general"}),
+    ),
+    "call": (),
 }
 
 
@@ -259,7 +266,7 @@ class ScriptedServer:
 
 def _calls(request: Request, number: int) -> Iterator[Call]:
     """The calls the script makes, in the words of the tools this request offers; none when they are answered."""
-    tools = _TOOLS[request.script]
+    tools = _TOOLS[request.script] or _READERS
     # What was taken away is asked for all the same, by the program's own name: the tables have one order.
     program = next((place for place, reader in enumerate(_READERS) if reader[0] in request.offered), 1)
     name, arguments = next((tool for tool in tools if tool[0] in request.offered), tools[min(program, len(tools) - 1)])
@@ -268,6 +275,10 @@ def _calls(request: Request, number: int) -> Iterator[Call]:
         _, again, wanted = request.told.partition(AGAIN)
         if again:
             yield Call(f"call_{number}", called, json.JSONDecoder().raw_decode(wanted)[0])
+        return
+    if request.script == "call":
+        called, _, given = request.argument.partition(" ")
+        yield Call(f"call_{number}_0", called, json.loads(given or "{}"))
         return
     values = request.argument.split() if request.script == "parallel" else [request.argument]
     for position, value in enumerate(values):

@@ -264,13 +264,15 @@ def test_a_thread_of_codex_has_ids_that_no_other_process_has():
 S = "11111111-2222-4333-8444-555555555555"
 OPENCODE = ("run", "--format", "json", "--thinking")
 POLICY = f"--admin-policy={vendors.__path__[0]}/gemini_policy.toml"
+DENIALS = "--admin-policy=/kept.toml"
+GEMINI = ("--output-format", "stream-json", POLICY, "--approval-mode", "default", "--prompt=say hi", DENIALS)
 LAUNCHES = {
     "amp": (("--stream-json-thinking", "-x", "say hi"), b""),
     "cline": (("--json", "--auto-approve", "false", "say hi"), b""),
     "codex": (("exec", "--json", "-c", 'sandbox_mode="read-only"', "say hi"), b""),
     "copilot": (("--output-format", "json", "--prompt=say hi"), b""),
     "droid": (("exec", "-o", "stream-json", "say hi"), b""),
-    "gemini": (("--output-format", "stream-json", POLICY, "--approval-mode", "default", "--prompt=say hi"), b""),
+    "gemini": (GEMINI, b""),
     "kilo": (OPENCODE, b"say hi"),
     "kimi": (("--print", "--output-format", "stream-json", "--prompt=say hi"), b""),
     "opencode": (OPENCODE, b"say hi"),
@@ -349,12 +351,20 @@ def test_the_policy_that_gemini_is_given_is_there():
 
 @pytest.mark.parametrize(
     ("vendor", "mode", "denied"),
-    [("opencode", "plan", {"bash*", "edit*"}), ("kilo", "acceptEdits", {"bash*"}), ("opencode", "default", set())],
+    [
+        ("opencode", "plan", {"bash*", "edit*", "task*", "webfetch*"}),
+        ("opencode", "acceptEdits", {"bash*", "task*", "webfetch*"}),
+        ("kilo", "acceptEdits", {"bash*"}),
+        ("opencode", "default", set()),
+    ],
 )
 def test_what_a_mode_forbids_is_said_in_the_environment(vendor, mode, denied):
     """opencode's plan agent runs commands, and edits are accepted together with them."""
-    said = launch(vendor, "--permission-mode", mode).environment.get(f"{vendor.upper()}_PERMISSION", "{}")
-    assert json.loads(said) == dict.fromkeys(denied, "deny")
+    started = launch(vendor, "--permission-mode", mode)
+    said = json.loads({**started.environment, **started.enforced}.get(f"{vendor.upper()}_PERMISSION", "{}"))
+    unnamed = {"*_*", "codesearch*", "lsp*", "question*", "websearch*"}  # what Claude has no name for
+    assert said.keys() - unnamed == denied
+    assert set(said.values()) <= {"deny"}
 
 
 @pytest.mark.parametrize("vendor", PROFILES)

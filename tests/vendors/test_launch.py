@@ -26,6 +26,7 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
     """What a vendor gives for a command line, with the request that the start makes of it."""
     vendor, invocation = find(name), parse(words)
     mode = permission_mode(invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions)
+    facts.setdefault("keep", lambda text, suffix=".txt": f"/kept{suffix}")
     request = Request(
         invocation=invocation,
         prompt=prompt,

@@ -215,6 +215,7 @@ class Launcher:
             listens=standing.listens,
             policy=policy,
             judge=HOOK,
+            environment={**self._child_environment, **self.setup.own.env},
             keep=self._keep,
             report_folder=self._report_folder(),
             unheard=unheard(self.vendor, self._program.launcher),

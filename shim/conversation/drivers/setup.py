@@ -159,13 +159,13 @@ class Keeper:
         self._session = session
         self._spill: Spill | None = None
 
-    def __call__(self, text: str) -> str | None:
+    def __call__(self, text: str, suffix: str = ".txt") -> str | None:
         """The path of the file; None where it cannot be written: a copy must not cost the original."""
         try:
             from shim.state.spill import Spill
 
             self._spill = self._spill or Spill(self._setup.environment, self._session)
-            path = self._spill.keep(text)
+            path = self._spill.keep(text, suffix)
             if self._setup.recorder is not None:
                 self._setup.recorder.note("spill", path=path, characters=len(text))
             return path

@@ -193,4 +193,5 @@ def _judge(vendor: Vendor, request: Request) -> "Judge | None":
         return None
     from shim.core.policy.judge import Judge
 
-    return Judge(policy, questions=request.listens or vendor.enforcement.own)
+    own, told = vendor.enforcement.own, vendor.enforcement.told
+    return Judge(policy, questions=request.listens or own, told=told)

@@ -32,12 +32,14 @@ class Judge:
 
     questions  the vendor asks about calls, so that a rule which asks is heard
     asks_all   no mode spares a question, only a rule does
+    told       the vendor was told which tools it does not have, and answers a call of such a tool itself
     """
 
-    def __init__(self, policy: Policy, *, questions: bool = True, asks_all: bool = False) -> None:
+    def __init__(self, policy: Policy, *, questions: bool = True, asks_all: bool = False, told: bool = False) -> None:
         self.policy = policy
         self._asks_all = asks_all
         self._questions = questions
+        self._told = told
         self._place = policy.place
 
     def verdict(self, tool: str, arguments: Mapping[str, Any], mode: str) -> Verdict:
@@ -90,6 +92,16 @@ class Judge:
         """Whether a call breaks a rule, and nobody was asked or will be: the turn is stopped when it is seen."""
         found = self.narrowed(tool, arguments)
         return found is not None and (found.decided == "deny" or not self._questions)
+
+    def waits(self, tool: str) -> bool:
+        """Whether the result of a denied call is waited for, as the vendor knows that it does not have this tool."""
+        if not self._told:
+            return False
+        tool, only = SAME.get(tool, tool), self.policy.only
+        return (only is not None and tool not in only) or any(
+            rule.content is None and (rule.names(tool, narrows=True) or (rule.tool == SHELL and tool in SHELL_TOOLS))
+            for rule in self.policy.narrowing
+        )
 
     def _binds(self, rule: Rule, tool: str, arguments: Mapping[str, Any], does: Doing) -> bool:
         """Whether a rule that narrows is about a call. What cannot be told is taken for it."""

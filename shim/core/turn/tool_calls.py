@@ -140,7 +140,7 @@ class ToolCalls:
             self._bound_open(identity)
         if self.observed is not None:
             self.observed.append(Seen("PreToolUse", said_as, name, whole))
-        if denied:
+        if denied and not (judge is not None and judge.waits(name)):
             self._forbidden(identity, name, arguments)
         elif self._early and identity in self._early:
             content, is_error = self._early.pop(identity)
@@ -170,6 +170,11 @@ class ToolCalls:
         if self._machine.state is not READY and not self._machine.go(READY):
             if self._machine.state is DONE:  # it is answered with the end, as every call is
                 self.open[identity] = call
+            return
+        judge = self._terms.judge
+        if not is_error and judge is not None and judge.waits(call[1]) and judge.denies(call[1], call[2]):
+            self.open[identity] = call  # the vendor knew that it may not, and it ran
+            self._forbidden(*call)
             return
         if self._refusals:
             refusal = self._refusals.pop(call[0], "")

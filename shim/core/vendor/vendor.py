@@ -22,8 +22,9 @@ ARGUMENT_BYTES = 100_000
 class Launch(NamedTuple):
     """How to start a child: its arguments (without the program) and the bytes of its stdin, closed behind them.
 
-    `environment` are variables that are added, `unset` those that it must not see. `pipe`: a stdin with nothing in it
-    is a pipe all the same. `files` are paths of ours that its arguments name, removed when it has ended.
+    `environment` are variables that are added, `unset` those that it must not see, `enforced` those that carry rules,
+    so that no setting goes before them. `pipe`: a stdin with nothing in it is a pipe all the same. `files` are paths of
+    ours that its arguments name, removed when it has ended.
     """
 
     arguments: tuple[str, ...]
@@ -32,6 +33,7 @@ class Launch(NamedTuple):
     unset: tuple[str, ...] = ()
     pipe: bool = False
     files: tuple[str, ...] = ()
+    enforced: Mapping[str, str] = {}
 
 
 class Report(NamedTuple):
@@ -52,9 +54,10 @@ class Request(NamedTuple):
     opened, `knows` tells whether the installed program has a flag, `removed` are Claude's names of the tools that are
     denied as a whole.
     `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speaks`).
-    `keep` writes a text that is too long for an argument to a file of ours; its path, None when that cannot be.
     `unheard`: why the program may not obey what keeps it narrow, a file of ours or our hook; "" where it does.
     `policy` has the rules that it is kept to; `judge` are the words that start our hook, which judges one call by them.
+    `environment` is what its child would see.
+    `keep` writes a text to a file of ours, whose name has the given end; its path, None when that cannot be.
     `report_folder` is where it may write its `Vendor.report`, None if it would not be read.
     """
 
@@ -68,7 +71,8 @@ class Request(NamedTuple):
     knows: Callable[[str], bool] = lambda flag: True
     removed: tuple[str, ...] = ()
     listens: bool = False
-    keep: Callable[[str], str | None] = lambda text: None
+    environment: Mapping[str, str] = {}
+    keep: Callable[..., str | None] = lambda text, suffix=".txt": None
     report_folder: str | None = None
     unheard: str = ""
     policy: "Policy | None" = None
@@ -152,12 +156,16 @@ class Enforcement(NamedTuple):
 
     asks       Claude's names of the tools that a request lets it run only after its question was answered
     binds      whether what a request launches it with keeps it to a rule
+    told       it hears beforehand which tools it does not have, and a call of such a tool does not end its turn
+    servers    whether it is told beforehand of a rule about MCP, which names a server or a tool as a whole
     subagents  calls of its subagents are bound, and asked about, like its own
     own        it keeps Claude's rules by itself, so that whatever it asks is asked
     """
 
     asks: "Callable[[Request], frozenset[str]]" = lambda request: frozenset()
     binds: "Callable[[Rule, Request], bool]" = lambda rule, request: False
+    servers: "Callable[[Rule], bool]" = lambda rule: False
+    told: bool = False
     subagents: bool = False
     own: bool = False
 

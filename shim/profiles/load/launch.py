@@ -22,6 +22,8 @@
     old = { has = ["run"], lacks = ["--json"] }                    `when = "old"` asks for this one
     new = {}
 
+    [launch.denials]                 `denials`: how the program is told what it is not to run
+
 Placeholders: prompt, prompt_file, model, resume, session_id, max_turns, report_folder, bundled, system_prompt and
 append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools, allowed_tools (the tools that are left, where
 some are denied or chosen). Without append_system_prompt both system prompts are system_prompt; without either they
@@ -56,7 +58,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from shim.core.errors import FrontendError
-from shim.core.reading.typed import Any
+from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.tools import Tools, vendor_names
 from shim.core.vendor.vendor import Launch, Report, Request, as_stdin
 from shim.core.vendor.versions import VersionProbe, conditions
@@ -64,6 +66,9 @@ from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.tools import RuledTool
 from shim.profiles.load.prompt import Prompt, needs_space, place_of, system_prompts
 from shim.profiles.load.words import BUNDLED, BUNDLED_FOLDER, RULES, SWITCHES, TEXTS, part
+
+if TYPE_CHECKING:
+    from shim.profiles.load.denials import Denials
 
 WORDS = 200  # of one template
 VARIANTS = 10
@@ -81,7 +86,7 @@ RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
     *("env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login"),
-    *("api_base", "variants", "version_probe", "home", "report", "overruled_by", "rules"),
+    *("api_base", "variants", "version_probe", "home", "report", "overruled_by", "rules", "denials"),
 )
 WIDEST = "bypassPermissions"
 RULE_MODULES = ("codex_rules",)  # that tell a program the rules
@@ -98,7 +103,9 @@ class Template:
         command, self.programs = _programs(spot)
         self.variants, self.probe = _variants(spot.at("variants"))
         self.rules = _rules(spot.at("rules"))
-        self.start: Callable[[Request], Launch] = _start(spot, name, tools, command, self.variants, uses, self.rules)
+        self.denials = _denials(spot, name, tools)
+        told = self.rules, self.denials
+        self.start: Callable[[Request], Launch] = _start(spot, name, tools, command, self.variants, uses, *told)
         self.report: Report | None = _report(spot.at("report"), spot.at("argv"), uses)
         self.version = _version(spot.at("version_probe"))
         self.uses = frozenset(uses)
@@ -112,6 +119,7 @@ def _start(
     variants: tuple[str, ...],
     uses: set[str],
     rules: Rules | None,
+    denials: "Denials | None",
 ) -> Callable[[Request], Launch]:
     """The template of arguments, compiled; what it depends on is added to `uses`."""
     prompt = Prompt(spot.at("prompt"))
@@ -175,9 +183,13 @@ def _start(
         if resume and not any(resume in word for word in words):
             raise FrontendError(f"this {name} keeps no sessions, so none can go on", hint="start a new session")
         stdin = b"" if inline or path is not None else as_stdin(text)
-        files = () if path is None else (path,)
+        told = None if denials is None else denials.tell(request)
+        files = (*(() if path is None else (path,)), *(() if told is None else told.files))
         given = by_mode.get(request.permission_mode, environment)
-        return Launch((*first, *words), stdin, given, unset=unset, pipe=pipe, files=files)
+        launch = Launch((*first, *words), stdin, given, unset=unset, pipe=pipe, files=files)
+        if told is None:
+            return launch
+        return launch._replace(arguments=(*launch.arguments, *told.arguments), enforced=told.environment)
 
     return start
 
@@ -188,6 +200,16 @@ def _rules(spot: Spot) -> Rules | None:
         return None
     named = spot.choice(RULE_MODULES)
     return lambda: import_module(f"shim.vendors.{named}")
+
+
+def _denials(spot: Spot, name: str, tools: Tools) -> "Denials | None":
+    """How the program is told what it is not to run. A profile that extends another one takes it back with `false`."""
+    if not spot.at("denials").value:
+        return None
+    from shim.profiles.load.denials import Denials
+
+    left = {mode: one.texts() for mode, one in of_modes(spot, "permission_tools").items()}
+    return Denials(spot.at("denials"), name, tools, left)
 
 
 def _report(spot: Spot, argv: Spot, uses: set[str]) -> Report | None:

@@ -10,7 +10,7 @@
     other_tools = { … }, unknown_tools = "pass"    `tools`
     adapter = "module:Class"  a class for what rules cannot say; see below
     [launch]                  `launch`, and permission_args (mode → words), permission_env (mode → variables),
-                              permission_tools (mode → `listed`, where that is less),
+                              permission_tools (mode → `listed`, where that is less), `denials`,
                               timeouts = { first_byte, idle, tool } in seconds,
                               interrupt = { signal = "SIGINT", grace = 1.4 } (seconds until the child is killed),
                               env_keep (ANTHROPIC_* that it may see), resume_id_pattern, model_map (Claude's
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from shim.core.vendor.translator import Translator
     from shim.profiles.compile.rules import Trace
     from shim.profiles.compile.stream import Stream
+    from shim.profiles.load.denials import Denials
 
 SCHEMA = 1
 KEYS = (
@@ -127,12 +128,12 @@ def build(
             streams=own.at("text").value in _STREAMED or any(one.get("mode") in _STREAMED for one in events),
             resumes="resume" in made.uses,
             takes_model="model" in made.uses,
-            limits_tools=not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
+            limits_tools=made.denials is not None or not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
             limits_turns="max_turns" in made.uses,
             prices=_prices(table),
             retracts=any(one["emit"] == "retract" for one in events),
         ),
-        enforcement=_enforcement(made.rules),
+        enforcement=_enforcement(made.rules, made.denials),
         sessions=SessionFacts(own.at("saves_late").switch(), own.at("given_id").switch()),
         exit=ExitRules(
             _interrupt(launch.at("interrupt")),
@@ -151,7 +152,9 @@ def build(
     )
 
 
-def _enforcement(rules: Rules | None) -> Enforcement:
+def _enforcement(rules: Rules | None, denials: "Denials | None") -> Enforcement:
+    if denials is not None:
+        return Enforcement(servers=denials.names, told=True, subagents=denials.subagents)
     if rules is None:
         return Enforcement()
     return Enforcement(binds=lambda rule, request: bool(rules().binds(rule, request)), subagents=True)

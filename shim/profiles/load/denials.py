@@ -1,0 +1,159 @@
+"""`[launch.denials]`: how a program is told beforehand which tools it does not have.
+
+    tool = '"{tool}":"deny"'           what denies one of its own tools
+    server = '"{server}_*":"deny"'     what denies all tools of a server of MCP; without it such a rule refuses the turn
+    server_tool = '…{server}…{tool}…'  what denies one tool of a server
+    servers = '"*_*":"deny"'           what denies the tools of all servers
+    between = ","                      stands between two of these
+    text = "{{denials}}"               what stands around all of them
+    renamed = { write = "edit" }       its tools that go by another name there
+    also = ["activate_skill"]          tools without a name of Claude's; a mode or a choice of tools leaves them out
+    subagents = true                   its subagents are bound as well; otherwise they are taken away under any rule
+    args = ["--agent", "build"]        words of the command line behind `argv`; {file} is a file of ours with the text
+    suffix = ".toml"                   how the name of this file ends
+    plain = { A = "1" }                variables that are set as they are
+    json = { B = '{"x":{denials}}' }   variables with a JSON object, merged over what the variable says already
+
+All of it is left out where nothing is denied. A mode denies what its `permission_tools` do not name, and all servers.
+These variables go before any other, those of the user's settings included.
+"""
+
+from collections.abc import Mapping
+
+from shim.core.errors import FrontendError, ModeError
+from shim.core.policy.policy import BYPASS
+from shim.core.policy.rules import MCP, SUBAGENT, Rule
+from shim.core.reading.typed import Any, NamedTuple
+from shim.core.vendor.tools import Tools
+from shim.core.vendor.vendor import Request
+from shim.profiles.check.toml_errors import Spot
+from shim.profiles.compile.tools import RuledTool
+
+KEYS = (
+    *("tool", "server", "server_tool", "servers", "between", "text", "renamed", "also", "subagents"),
+    *("args", "suffix", "plain", "json"),
+)
+LONGEST_NAME = 60  # of a server and its tool together: a longer one may be cut by the program
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
+
+
+class Told(NamedTuple):
+    """What a program is told: words of its command line, variables, and a file of ours that goes with its child."""
+
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    files: tuple[str, ...] = ()
+
+
+class Denials:
+    """A checked `[launch.denials]`. `left` are the tools of each mode that does not have all, in Claude's words."""
+
+    def __init__(self, spot: Spot, name: str, tools: Tools, left: Mapping[str, tuple[str, ...]]) -> None:
+        spot.table(KEYS)
+        self._name, self._tools, self._left = name, tools, left
+        self._said = {
+            key: spot.at(key).text("") for key in ("tool", "server", "server_tool", "servers", "between", "text")
+        }
+        self._renamed = {own: spot.at("renamed").at(own).text() for own in spot.at("renamed").table()}
+        self._also = spot.at("also").texts()
+        self._arguments, self._suffix = spot.at("args").texts(20), spot.at("suffix").text("")
+        self._plain = {key: spot.at("plain").at(key).text() for key in spot.at("plain").table()}
+        self._json = {key: spot.at("json").at(key).text() for key in spot.at("json").table()}
+        self.subagents = spot.at("subagents").switch()
+
+    def names(self, rule: Rule) -> bool:
+        """Whether the program can be told that it does not have what a rule about MCP names."""
+        server, tool = _server_of(rule)
+        return bool(server and self._said["server_tool" if tool else "server"])
+
+    def tell(self, request: Request) -> Told:
+        """What the program is told under a request. ModeError where the program might not hear it."""
+        denied = self._denied(request)
+        if not denied:
+            return Told()
+        if request.unheard:
+            raise ModeError(
+                f"{self._name} may not hear what it is not to run: {request.unheard}",
+                hint=f"take that away, or ask for {BYPASS} without a rule",
+            )
+        said = self._said["text"].replace("{denials}", self._said["between"].join(denied))
+        files: tuple[str, ...] = ()
+        if any("{file}" in word for word in self._arguments):
+            path = request.keep(said, self._suffix)
+            if path is None or "," in path:  # a comma may end the path there
+                raise FrontendError(
+                    f"the rules for {self._name} could not be written to a file of ours",
+                    hint="is the disk full, or has the path of our state folder a comma in it?",
+                )
+            files = (path,)
+        words = tuple(word.replace("{file}", "".join(files)) for word in self._arguments)
+        return Told(words, {**self._plain, **self._merged(said, request.environment)}, files)
+
+    def _denied(self, request: Request) -> list[str]:
+        """What denies each thing that is denied, in the program's words."""
+        policy, mode = request.policy, request.permission_mode
+        removed, only = set(request.removed), None if policy is None else policy.only
+        left: set[str] | None = set(self._left[mode]) if mode in self._left else None
+        if left is not None and policy is not None and mode != "plan":
+            left |= {rule.tool for rule in policy.allowed if rule.content is None}
+        if left is not None and not self.subagents:
+            left.discard(SUBAGENT)
+        own = {
+            self._renamed.get(name, name): None
+            for name, tool in self._tools.items()
+            for names in ({tool.name, *(tool.others if isinstance(tool, RuledTool) else ())},)
+            if not names.isdisjoint(removed)
+            or (only is not None and not names <= only)
+            or (left is not None and not names <= left)
+        }
+        if left is not None or only is not None:
+            own |= dict.fromkeys(self._also)
+        denied = [self._said["tool"].replace("{tool}", name) for name in own]
+        if left is not None and self._said["servers"]:
+            denied.append(self._said["servers"])
+        for rule in () if policy is None else policy.narrowing:
+            server, tool = _server_of(rule)
+            if server:
+                said = self._said["server_tool" if tool else "server"]
+                denied.append(said.replace("{server}", server).replace("{tool}", tool))
+        return denied
+
+    def _merged(self, said: str, environment: Mapping[str, str]) -> dict[str, str]:
+        """The variables with a JSON object: ours behind what each has already, so that ours counts."""
+        import orjson
+
+        found = {}
+        for key, template in self._json.items():
+            try:
+                before = orjson.loads(environment.get(key) or "{}")
+            except orjson.JSONDecodeError:
+                before = None
+            if not isinstance(before, dict):
+                raise ModeError(
+                    f"{self._name} cannot be told its rules: {key} is set, and it is no JSON object",
+                    hint=f"unset {key}, or write it as JSON without comments",
+                )
+            ours = orjson.loads(template.replace("{denials}", said))
+            found[key] = orjson.dumps(_over(before, ours)).decode()
+        return found
+
+
+def _over(before: Any, ours: Any) -> Any:
+    """One JSON value over another. A key of ours stands last, because the last rule that matches counts."""
+    if not (isinstance(before, dict) and isinstance(ours, dict)):
+        return ours
+    kept = {key: value for key, value in before.items() if key not in ours}
+    return kept | {key: _over(before.get(key), value) for key, value in ours.items()}
+
+
+def _server_of(rule: Rule) -> tuple[str, str]:
+    """The server of MCP, and its tool or "" for all, that a rule names as a whole; "" twice for any other rule.
+
+    Only names that no program spells differently.
+    """
+    if rule.content is not None or not rule.tool.startswith(MCP) or len(rule.tool) > LONGEST_NAME:
+        return "", ""
+    server, _, tool = rule.tool[len(MCP) :].partition("__")
+    tool = "" if tool == "*" else tool
+    plain = bool(server) and _LETTERS.issuperset(server) and _LETTERS.issuperset(tool.replace("_", ""))
+    return (server, tool) if plain and not tool.startswith("_") else ("", "")

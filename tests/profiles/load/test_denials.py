@@ -1,0 +1,156 @@
+"""What a vendor in TOML is told before it starts: which tools it does not have."""
+
+import json
+import tomllib
+
+import pytest
+from ruling import policy
+
+from shim.core.claude.argv.parse import parse
+from shim.core.errors import FrontendError, ModeError
+from shim.core.policy.rules import read_rule
+from shim.core.vendor.binding import check, removed
+from shim.core.vendor.vendor import Request
+from shim.vendors import find
+
+
+def told(name, mode="bypassPermissions", *, environment=None, unheard="", **rules):
+    """The launch of a turn, and the texts of the files that were written for it."""
+    vendor, kept, rules = find(name), [], policy(**rules)
+
+    def keep(text, suffix=".txt"):
+        kept.append(text)
+        return f"/kept{suffix}"
+
+    request = Request(
+        invocation=parse([]),
+        prompt="say hi",
+        mode=vendor.mode_arguments(mode),
+        permission_mode=mode,
+        removed=removed(vendor, rules) if rules.narrows else (),
+        environment=environment or {},
+        unheard=unheard,
+        keep=keep,
+        policy=rules,
+    )
+    check(vendor, rules, request, late=False)
+    return vendor.launch(request), kept
+
+
+def gemini_rules(*given, **named):
+    _, (text,) = told("gemini", *given, **named)
+    rules = tomllib.loads(text)["rule"]
+    assert all(rule["decision"] == "deny" and rule["priority"] == 999 for rule in rules)
+    return {(rule.get("mcpName", ""), rule["toolName"]) for rule in rules}
+
+
+def opencode_permission(*given, **named):
+    launch, _ = told("opencode", *given, **named)
+    return json.loads(launch.enforced["OPENCODE_PERMISSION"])
+
+
+def test_gemini_is_told_of_a_whole_tool_by_its_own_name():
+    assert gemini_rules(deny=["Bash"]) == {("", "run_shell_command")}
+
+
+def test_a_rule_that_asks_takes_its_tool_away():
+    assert gemini_rules(ask=["Write"]) == {("", "write_file")}
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("mcp__srv", ("srv", "*")), ("mcp__srv__*", ("srv", "*")), ("mcp__srv__a_tool", ("srv", "a_tool"))],
+)
+def test_gemini_is_told_of_a_server_and_of_its_tools(rule, expected):
+    assert gemini_rules(deny=[rule]) == {expected}
+
+
+@pytest.mark.parametrize("rule", ["mcp__*", "mcp__a_server", "mcp__srv__get_*", 'mcp__s"rv', "mcp__" + "s" * 60])
+def test_a_name_that_a_program_may_spell_otherwise_refuses_the_turn(rule):
+    with pytest.raises(ModeError, match="cannot be kept to"):
+        told("gemini", deny=[rule])
+
+
+def test_a_choice_of_tools_denies_all_others():
+    names = {tool for _, tool in gemini_rules(only=["Read", "Edit"])}
+    assert {"run_shell_command", "write_file", "invoke_agent", "activate_skill"} <= names
+    assert names.isdisjoint({"read_file", "replace"})
+
+
+@pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits"])
+def test_a_mode_denies_what_only_a_file_of_the_project_could_allow(mode):
+    denied = gemini_rules(mode)
+    assert ("*", "*") in denied and ("", "run_shell_command") in denied
+    assert (("", "write_file") in denied) is (mode != "acceptEdits")
+
+
+def test_nothing_is_said_where_nothing_is_denied():
+    for name in ("gemini", "opencode"):
+        launch, kept = told(name)
+        assert not (launch.enforced or launch.files or kept)
+
+
+def test_the_file_goes_with_the_child():
+    launch, _ = told("gemini", deny=["Bash"])
+    assert launch.files == ("/kept.toml",) and launch.arguments[-1] == "--admin-policy=/kept.toml"
+
+
+def test_opencode_is_told_in_front_of_every_agent_that_a_turn_can_begin_with():
+    launch, _ = told("opencode", deny=["Bash"])
+    rules = {"bash*": "deny", "task*": "deny"}
+    assert json.loads(launch.enforced["OPENCODE_PERMISSION"]) == rules
+    agents = json.loads(launch.enforced["OPENCODE_CONFIG_CONTENT"])["agent"]
+    assert [agents[name]["permission"] for name in ("build", "plan")] == [rules, rules]
+    assert launch.enforced["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
+
+
+def test_writing_and_editing_are_one_permission_of_opencode():
+    assert "edit*" in opencode_permission(deny=["Write"])
+
+
+def test_a_rule_that_allows_a_tool_adds_to_a_mode_but_not_to_a_plan():
+    assert "bash*" not in opencode_permission("acceptEdits", allow=["Bash"])
+    assert "bash*" in opencode_permission("plan", allow=["Bash"])
+    assert "task*" in opencode_permission("acceptEdits", allow=["Task"])
+
+
+def test_ours_stands_behind_what_the_user_has_set():
+    before = {"OPENCODE_PERMISSION": '{"bash*": "allow", "read": "deny", "*": "allow"}'}
+    said = opencode_permission(deny=["Bash"], environment=before)
+    assert said["read"] == "deny" and list(said)[-2:] == ["bash*", "task*"] and said["bash*"] == "deny"
+
+
+@pytest.mark.parametrize("value", ["{} // mine", "[]", "{"])
+def test_a_variable_that_cannot_be_added_to_refuses_the_turn(value):
+    with pytest.raises(ModeError, match="OPENCODE_CONFIG_CONTENT is set"):
+        told("opencode", deny=["Bash"], environment={"OPENCODE_CONFIG_CONTENT": value})
+
+
+@pytest.mark.parametrize("name", ["gemini", "opencode"])
+def test_a_program_that_might_not_hear_is_not_started(name):
+    with pytest.raises(ModeError, match=r"may not hear .* behind a launcher"):
+        told(name, deny=["Bash"], unheard="behind a launcher it may not see it")
+    assert told(name, unheard="behind a launcher it may not see it")
+
+
+def test_a_file_that_cannot_be_written_refuses_the_turn():
+    rules = policy(deny=["Bash"])
+    request = Request(parse([]), "hi", permission_mode="bypassPermissions", removed=("Bash",), policy=rules)
+    with pytest.raises(FrontendError, match="could not be written"):
+        find("gemini").launch(request)
+
+
+@pytest.mark.parametrize("rule", ["Edit(./secret/**)", "Bash(touch:*)"])
+@pytest.mark.parametrize("name", ["gemini", "opencode"])
+def test_what_it_cannot_be_told_exactly_is_refused(name, rule):
+    with pytest.raises(ModeError, match="cannot be kept to"):
+        told(name, deny=[rule])
+
+
+def test_a_vendor_that_takes_its_denials_back_is_refused():
+    with pytest.raises(ModeError, match="kilo cannot be kept to Bash"):
+        told("kilo", deny=["Bash"])
+
+
+def test_a_content_is_no_whole_rule():
+    assert not find("gemini").enforcement.servers(read_rule("mcp__srv__make(x)"))
