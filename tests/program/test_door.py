@@ -46,8 +46,8 @@ OF_THE_VENDOR = {
     "claude": {"shim.vendors.claude"},
     "demo": {"shim.vendors.demo"},
     "codex": OF_A_PROFILE | {"shim.core.policy.carried", "shim.vendors.codex_rules"},
-    "gemini": OF_A_PROFILE,
-    "opencode": OF_A_PROFILE,
+    "gemini": OF_A_PROFILE | {"shim.profiles.load.denials"},
+    "opencode": OF_A_PROFILE | {"shim.profiles.load.denials"},
 }
 LATE = {"anyio", "asyncio", "ctypes", "dataclasses", "inspect", "json", "orjson", "re", "subprocess", "tomllib"}
 LATE |= {"typing", "uuid"}

@@ -264,7 +264,7 @@ def test_a_thread_of_codex_has_ids_that_no_other_process_has():
 S = "11111111-2222-4333-8444-555555555555"
 OPENCODE = ("run", "--format", "json", "--thinking")
 POLICY = f"--admin-policy={vendors.__path__[0]}/gemini_policy.toml"
-DENIALS = "--admin-policy=/kept.toml"
+DENIALS = f"--admin-policy={vendors.__path__[0]}/gemini_modes.toml"
 GEMINI = ("--output-format", "stream-json", POLICY, "--approval-mode", "default", "--prompt=say hi", DENIALS)
 LAUNCHES = {
     "amp": (("--stream-json-thinking", "-x", "say hi"), b""),

@@ -11,6 +11,7 @@
     subagents = true                   its subagents are bound as well; otherwise they are taken away under any rule
     args = ["--agent", "build"]        words of the command line behind `argv`; {file} is a file of ours with the text
     suffix = ".toml"                   how the name of this file ends
+    of_modes = "modes.toml"            a file beside the profile with what the modes alone deny, so that none is written
     plain = { A = "1" }                variables that are set as they are
     json = { B = '{"x":{denials}}' }   variables with a JSON object, merged over what the variable says already
 
@@ -28,10 +29,11 @@ from shim.core.vendor.tools import Tools
 from shim.core.vendor.vendor import Request
 from shim.profiles.check.toml_errors import Spot
 from shim.profiles.compile.tools import RuledTool
+from shim.profiles.load.words import BUNDLED_FOLDER
 
 KEYS = (
     *("tool", "server", "server_tool", "servers", "between", "text", "renamed", "also", "subagents"),
-    *("args", "suffix", "plain", "json"),
+    *("args", "suffix", "of_modes", "plain", "json"),
 )
 LONGEST_NAME = 60  # of a server and its tool together: a longer one may be cut by the program
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
@@ -57,6 +59,7 @@ class Denials:
         self._renamed = {own: spot.at("renamed").at(own).text() for own in spot.at("renamed").table()}
         self._also = spot.at("also").texts()
         self._arguments, self._suffix = spot.at("args").texts(20), spot.at("suffix").text("")
+        self._of_modes = spot.at("of_modes").text("")
         self._plain = {key: spot.at("plain").at(key).text() for key in spot.at("plain").table()}
         self._json = {key: spot.at("json").at(key).text() for key in spot.at("json").table()}
         self.subagents = spot.at("subagents").switch()
@@ -76,6 +79,8 @@ class Denials:
                 f"{self._name} may not hear what it is not to run: {request.unheard}",
                 hint=f"take that away, or ask for {BYPASS} without a rule",
             )
+        if self._of_modes and not (request.policy is not None and request.policy.ruled):
+            return Told(tuple(word.replace("{file}", f"{BUNDLED_FOLDER}/{self._of_modes}") for word in self._arguments))
         said = self._said["text"].replace("{denials}", self._said["between"].join(denied))
         files: tuple[str, ...] = ()
         if any("{file}" in word for word in self._arguments):

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 from ruling import policy
@@ -79,9 +80,22 @@ def test_a_choice_of_tools_denies_all_others():
 
 @pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits"])
 def test_a_mode_denies_what_only_a_file_of_the_project_could_allow(mode):
-    denied = gemini_rules(mode)
+    denied = gemini_rules(mode, allow=["Nothing"])
     assert ("*", "*") in denied and ("", "run_shell_command") in denied
     assert (("", "write_file") in denied) is (mode != "acceptEdits")
+
+
+@pytest.mark.parametrize(("mode", "named"), [("default", "default"), ("plan", "plan"), ("acceptEdits", "autoEdit")])
+def test_what_a_mode_alone_denies_stands_in_a_file_already(mode, named):
+    launch, kept = told("gemini", mode)
+    path = launch.arguments[-1].removeprefix("--admin-policy=")
+    found = set()
+    for rule in tomllib.loads(Path(path).read_text())["rule"]:
+        assert rule["decision"] == "deny" and rule["priority"] == 999
+        names = rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
+        found |= {(rule.get("mcpName", ""), name) for name in names if named in rule["modes"]}
+    assert found == gemini_rules(mode, allow=["Nothing"])
+    assert not (kept or launch.files)
 
 
 def test_nothing_is_said_where_nothing_is_denied():
