@@ -1,0 +1,85 @@
+"""What is changed in the middle of a conversation binds the next call: a mode, or a rule that a person's answer brings.
+
+The real claude is asked the same, so that the tests are known to say what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontend import Frontend
+from place import Line, LineProcess
+from programs import install
+from vendor_setups import CLAUDE_ITSELF, OPENCODE, PI, QWEN, Vendor
+
+pytestmark = pytest.mark.e2e
+
+TALK = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
+ASKING = ("--permission-prompt-tool", "stdio")
+BYPASS = ("--permission-mode", "bypassPermissions", "--allow-dangerously-skip-permissions")
+
+
+class Conversation:
+    """A frontend that talks with a claude, and answers its questions with `answer`."""
+
+    def __init__(self, frontend: Frontend, *flags: str) -> None:
+        argv = [str(frontend.claude), *TALK, *frontend.arguments, *flags]
+        self._process = LineProcess(argv, frontend.folder, frontend.environment)
+        frontend.started.append(self._process)
+        self.answer: Line = {"behavior": "deny", "message": "no"}
+        self.asked: list[str] = []
+
+    def order(self, **request: Any) -> Line:
+        self._process.send({"type": "control_request", "request_id": "order", "request": request})
+        return self._process.read_until(lambda line: line["type"] == "control_response")
+
+    def say(self, text: str) -> Line:
+        """The result of a message."""
+        self._process.send({"type": "user", "message": {"role": "user", "content": text}})
+        while (line := self._process.read_until(lambda line: True))["type"] != "result":
+            if line["type"] == "control_request" and line["request"]["subtype"] == "can_use_tool":
+                self.asked.append(line["request"]["input"]["command"])
+                answer = {"updatedInput": line["request"]["input"], **self.answer}
+                response = {"subtype": "success", "request_id": line["request_id"], "response": answer}
+                self._process.send({"type": "control_response", "response": response})
+        return line
+
+
+@pytest.fixture
+def claude(frontend: Frontend, vendor: Vendor) -> Iterator[Frontend]:
+    if vendor is CLAUDE_ITSELF:
+        frontend.claude = install(vendor.package).executable
+        frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
+    yield frontend
+
+
+def made(frontend: Frontend) -> set[str]:
+    return {path.name for path in Path(frontend.folder).iterdir()} - {"hello.txt"}
+
+
+@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, PI, pytest.param(OPENCODE, marks=pytest.mark.full)],
+                         ids=str, indirect=True)  # fmt: skip
+def test_a_mode_binds_the_next_call(claude: Frontend) -> None:
+    conversation = Conversation(claude, *BYPASS)
+    conversation.say("[[shell]] touch one")
+    conversation.order(subtype="set_permission_mode", mode="plan")
+    conversation.say("[[shell]] touch two")
+    conversation.order(subtype="set_permission_mode", mode="bypassPermissions")
+    conversation.say("[[shell]] touch three")
+    assert made(claude) == {"one", "three"}
+
+
+@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN], ids=str, indirect=True)
+@pytest.mark.parametrize("kind", ["deny", "allow"])
+def test_a_rule_of_an_answer_binds_the_next_call(claude: Frontend, kind: str) -> None:
+    conversation = Conversation(claude, *ASKING)
+    rules = [{"toolName": "Bash", "ruleContent": "python3:*"}]
+    change = {"type": "addRules", "rules": rules, "behavior": kind, "destination": "session"}
+    conversation.answer = {"behavior": "allow", "updatedPermissions": [change]}
+    conversation.say("[[shell]] python3 -c \"open('one','w')\"")
+    conversation.say("[[shell]] python3 -c \"open('two','w')\"")
+    assert len(conversation.asked) == 1
+    assert made(claude) == ({"one"} if kind == "deny" else {"one", "two"})
