@@ -77,7 +77,7 @@ LIMITS = [
     (tool_calls, "EARLY_RESULTS"),
     (questions, "QUESTIONS"),
     (tool_calls, "OPEN_CALLS"),
-    (questions, "DENIALS"),
+    (tool_calls, "DENIALS"),
     (usage, "MODELS"),
     (reply, "SPOKEN_BLOCKS"),
     (nested, "NESTED_CALLS"),
@@ -448,7 +448,7 @@ def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
     stage = Stage(limit=LINE_BYTES)
     for number in range(tool_calls.EARLY_RESULTS):
         stage.turn.tool_result(f"e{number}", f"{number}" * 200_000)
-    for number in range(questions.DENIALS):
+    for number in range(tool_calls.DENIALS):
         stage.turn.denied(f"d{number}", "Write", {"content": f"{number}" * 200_000})
     assert reachable(stage.turn) < 1_500_000
     assert len(stage.result()["permission_denials"]) > 10
