@@ -471,3 +471,13 @@ def test_a_vendor_works_where_it_was_started_whatever_the_frontends_environment_
     run = process.finish()
     assert (run.exit, run.init["cwd"]) == (0, str(frontend.folder))
     assert (frontend.folder / "made.txt").exists()
+
+
+@only_gemini
+@pytest.mark.full
+def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call_was_denied(frontend: Frontend) -> None:
+    run = frontend.run("[[shell]] touch made.txt", "--allowedTools", "Bash(touch:*)")
+    assert not (frontend.folder / "made.txt").exists()
+    for line in (run.init, run.result):
+        (unhonoured,) = line["shim"]["not_honoured"]
+        assert (unhonoured["what"], unhonoured["source"]) == ("Bash(touch:*)", "--allowedTools")

@@ -20,6 +20,7 @@ from shim.state.files import aside_for
 
 if TYPE_CHECKING:
     from shim.core.policy.judge import Judge
+    from shim.core.policy.rules import Unhonoured
     from shim.core.turn.turn import Turn
 
 
@@ -125,6 +126,7 @@ class Turns:
             keep=self._keep,
             old_reader=old_sdk(setup.environment),
             tried=standing.tried,
+            unhonoured=_unhonoured(vendor, request, setup.settled.unheeded),
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
 
@@ -184,6 +186,16 @@ class Turns:
 
             self._told = pump.turn
             tell(f"{self._setup.vendor.name}: {summary(counts)}\n")
+
+
+def _unhonoured(vendor: Vendor, request: Request, unheeded: tuple[str, ...]) -> "tuple[Unhonoured, ...]":
+    """What of the rules and settings has no effect; nothing is loaded where there are none."""
+    policy = request.policy
+    if policy is None or not (policy.allowed or unheeded):
+        return ()
+    from shim.core.vendor.allowances import not_honoured
+
+    return not_honoured(vendor, policy, request, unheeded)
 
 
 def _judge(vendor: Vendor, request: Request) -> "Judge | None":

@@ -50,6 +50,18 @@ class Rule(NamedTuple):
         return tool == self.tool
 
 
+class Unhonoured(NamedTuple):
+    """A rule that allows, or a key of the settings, which has no effect; where it comes from, and why it has none."""
+
+    what: str
+    source: str
+    reason: str
+
+    def fact(self) -> dict[str, str]:
+        """The same for `init.shim.not_honoured`."""
+        return self._asdict()
+
+
 def read_rule(said: str, base: str = "", source: str = "") -> Rule:
     """The rule that a text says. A text with a broken bracket is a name that no tool has."""
     name, bracket, rest = said.partition("(")

@@ -63,6 +63,8 @@ class Opening:
             shim["replay"] = True
         if terms.tried:
             shim["tried"] = [it.fact() for it in terms.tried]
+        if terms.unhonoured:
+            shim["not_honoured"] = [it.fact() for it in terms.unhonoured]
         facts: dict[str, Any] = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
         reply.model = (reply.model or self.facts.get("model") or terms.model or "unknown")[:NAME_CHARACTERS]
         facts |= {"model": terms.model or reply.model} | self.facts

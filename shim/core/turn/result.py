@@ -3,6 +3,7 @@
 from shim.core.api_errors import Cause, api_text
 from shim.core.claude.usage import NO_USAGE, count
 from shim.core.errors import listed
+from shim.core.policy.rules import read_rule
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import cut
@@ -210,6 +211,8 @@ def _shim(end: EndOfTurn) -> dict[str, Any]:
         shim["replay"] = True
     if end.terms.tried:
         shim["tried"] = [it.fact() for it in end.terms.tried]
+    if end.terms.unhonoured and (wanted := _allowed_in_vain(end)):
+        shim["not_honoured"] = wanted
     shim["cause"] = end.outcome.cause
     if ended is not None and ended.signal:
         shim["signal"] = ended.signal
@@ -219,3 +222,9 @@ def _shim(end: EndOfTurn) -> dict[str, Any]:
     if account.redacted:
         shim["redacted"] = account.redacted
     return shim
+
+
+def _allowed_in_vain(end: EndOfTurn) -> list[dict[str, str]]:
+    """The rules that allow a tool of which a call was denied, because the vendor could not be told them."""
+    denied = {denial["tool_name"] for denial in end.denials}
+    return [it.fact() for it in end.terms.unhonoured if any(read_rule(it.what).names(str(name)) for name in denied)]

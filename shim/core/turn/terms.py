@@ -10,6 +10,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from shim.core.policy.judge import Judge
+    from shim.core.policy.rules import Unhonoured
 
 Thread = tuple[str | None, Usage]  # a vendor's session, and all that it used, where the vendor counts that
 NO_THREAD: Thread = (None, NO_USAGE)
@@ -172,6 +173,7 @@ class Terms(NamedTuple):
     keep        stores a text that is too large for a line, and says where
     old_reader  the frontend ends on a line of a kind that it does not know
     tried       the vendors that were asked before this one, in their order
+    unhonoured  rules that allow, and keys of settings, which have no effect
     clock       milliseconds since the turn began
     """
 
@@ -191,6 +193,7 @@ class Terms(NamedTuple):
     keep: Keep | None = None
     old_reader: bool = False
     tried: tuple[Tried, ...] = ()
+    unhonoured: "tuple[Unhonoured, ...]" = ()
     clock: Callable[[], int] = lambda: 0
 
 

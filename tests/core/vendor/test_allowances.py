@@ -1,0 +1,70 @@
+"""What of the rules that allow has no effect with a vendor, and how that is said."""
+
+import json
+
+import pytest
+from box import ASK
+
+from shim.core.claude.argv.parse import parse
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
+from shim.core.vendor.allowances import not_honoured
+from shim.core.vendor.vendor import Request
+from shim.vendors import find
+
+
+def unhonoured(name, mode, *rules, listens=False, unheeded=()):
+    vendor = find(name)
+    request = Request(parse([]), "", vendor.modes[mode], mode, listens=listens)
+    policy = Policy(place=Place("/work"), allow=read_rules(rules, source="--allowedTools"))
+    return [it.what for it in not_honoured(vendor, policy, request, unheeded)]
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "rule", "has_effect"),
+    [
+        ("gemini", "default", "Bash(git:*)", False),
+        ("gemini", "default", "Read", True),
+        ("gemini", "default", "mcp__server", False),
+        ("gemini", "acceptEdits", "Edit(./src/**)", True),
+        ("gemini", "default", "Edit(./src/**)", False),
+        ("gemini", "bypassPermissions", "Bash(git:*)", True),
+        ("gemini", "plan", "Bash(git:*)", True),  # the real one runs no more there
+        ("codex", "default", "Bash(git:*)", False),
+        ("pi", "default", "Bash(git:*)", True),
+        ("pi", "acceptEdits", "Bash(git:*)", False),
+        ("demo", "default", "Bash(git:*)", True),
+        ("pi", "acceptEdits", "Bash(git", False),
+    ],
+)
+def test_a_rule_has_an_effect_where_the_vendor_runs_unasked_what_it_allows(name, mode, rule, has_effect):
+    assert unhonoured(name, mode, rule) == ([] if has_effect else [rule])
+
+
+def test_every_rule_has_an_effect_where_the_vendor_asks():
+    assert unhonoured("qwen", "default", "Bash(git:*)", "mcp__server", listens=True) == []
+    assert unhonoured("qwen", "default", "Bash(git", listens=True) == ["Bash(git"]
+
+
+def test_a_key_that_restricts_is_said_with_its_file():
+    assert unhonoured("pi", "default", unheeded=("sandbox in /x in y.json",)) == ["sandbox"]
+
+
+def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
+    events = [
+        {"type": "init", "session_id": "s", "model": "m"},
+        {"type": "tool_use", "tool_name": "run_shell_command", "tool_id": "c", "parameters": {"command": "git log"}},
+        {"type": "tool_result", "tool_id": "c", "status": "error", "output": 'Tool execution for "x" denied by policy.',
+         "error": {"type": "policy_violation", "message": "denied by policy"}},
+        {"type": "result", "status": "success", "stats": {}},
+    ]  # fmt: skip
+    child = box.fake(["out", "".join(json.dumps(event) + "\n" for event in events)])
+    settings = json.dumps({"sandbox": {"enabled": True}})
+    words = ("--allowedTools", "Bash(git:*)", "WebFetch", "--settings", settings)
+    done = box.claude(*ASK, *words, SHIM_VENDOR="gemini", SHIM_BIN=child)
+    said = {it["what"]: it for it in done.init["shim"]["not_honoured"]}
+    assert said.keys() == {"Bash(git:*)", "WebFetch", "sandbox"}
+    assert said["Bash(git:*)"]["source"] == "--allowedTools" and "gemini" in said["Bash(git:*)"]["reason"]
+    assert [it["what"] for it in done.result["shim"]["not_honoured"]] == ["Bash(git:*)"]
+    assert "not_honoured" not in box.claude(*ASK, SHIM_VENDOR="gemini", SHIM_BIN=child).init["shim"]
