@@ -47,8 +47,7 @@ for line in sys.stdin:
 
 @dataclass(frozen=True)
 class Cell:
-    """`files` are files below home ("~") or the folder: an object is written as JSON. `goes_on`: the vendor lets its
-    model speak after the denial."""
+    """`files` are files below home ("~") or the folder; an object is written as JSON. `server`: one of MCP is there."""
 
     vendor: Vendor
     name: str
@@ -116,7 +115,7 @@ CELLS = (
     Cell(OPENCODE, "W1 the user's agent, plan", TOUCH, mode("plan"), {
         "~/.config/opencode/opencode.json": {"agent": {"plan": {"permission": {"bash": "allow"}}}},
     }),
-    Cell(OPENCODE, "W1 a subagent of the project, plan", SUBAGENT.replace("[[task]]", "[[task]]"), mode("plan"), {
+    Cell(OPENCODE, "W1 a subagent of the project, acceptEdits", SUBAGENT, mode("acceptEdits"), {
         ".opencode/agent/general.md": AGENT.format(mode="subagent"),
     }),
     Cell(OPENCODE, "W2 a subagent", SUBAGENT, denied("Bash")),

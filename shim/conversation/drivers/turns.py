@@ -205,5 +205,5 @@ def _judge(vendor: Vendor, request: Request) -> "Judge | None":
         return None
     from shim.core.policy.judge import Judge
 
-    own, told = vendor.enforcement.own, vendor.enforcement.told
-    return Judge(policy, questions=request.listens or own, told=told)
+    questions = request.listens or vendor.enforcement.own
+    return Judge(policy, questions=questions, told=vendor.enforcement.told)

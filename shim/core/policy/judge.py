@@ -3,7 +3,7 @@
 Deny goes before ask, ask before allow, allow before the mode. A rule binds what a call does, whatever its tool is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
 from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELL_TOOLS, Act, Doing, doing
@@ -32,10 +32,17 @@ class Judge:
 
     questions  the vendor asks about calls, so that a rule which asks is heard
     asks_all   no mode spares a question, only a rule does
-    told       the vendor was told which tools it does not have, and answers a call of such a tool itself
+    told       whether the vendor was told of a rule about a whole tool, so that it answers such a call itself
     """
 
-    def __init__(self, policy: Policy, *, questions: bool = True, asks_all: bool = False, told: bool = False) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        questions: bool = True,
+        asks_all: bool = False,
+        told: "Callable[[Rule], bool]" = lambda rule: False,
+    ) -> None:
         self.policy = policy
         self._asks_all = asks_all
         self._questions = questions
@@ -95,11 +102,13 @@ class Judge:
 
     def waits(self, tool: str) -> bool:
         """Whether the result of a denied call is waited for, as the vendor knows that it does not have this tool."""
-        if not self._told:
-            return False
         tool, only = SAME.get(tool, tool), self.policy.only
-        return (only is not None and tool not in only) or any(
-            rule.content is None and (rule.names(tool, narrows=True) or (rule.tool == SHELL and tool in SHELL_TOOLS))
+        if only is not None and tool not in only and self._told(Rule(tool)):
+            return True
+        return any(
+            rule.content is None
+            and (rule.names(tool, narrows=True) or (rule.tool == SHELL and tool in SHELL_TOOLS))
+            and self._told(rule)
             for rule in self.policy.narrowing
         )
 

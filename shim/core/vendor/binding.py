@@ -42,7 +42,7 @@ def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
 
 def keeps(vendor: Vendor, rule: Rule, request: Request) -> bool:
     """Whether no call that a rule is about runs before it was judged."""
-    if vendor.enforcement.binds(rule, request) or vendor.enforcement.servers(rule):
+    if vendor.enforcement.binds(rule, request) or vendor.enforcement.told(rule):
         return True
     tools = concerned(vendor, rule)
     if vendor.abilities.limits_tools:

@@ -156,16 +156,14 @@ class Enforcement(NamedTuple):
 
     asks       Claude's names of the tools that a request lets it run only after its question was answered
     binds      whether what a request launches it with keeps it to a rule
-    told       it hears beforehand which tools it does not have, and a call of such a tool does not end its turn
-    servers    whether it is told beforehand of a rule about MCP, which names a server or a tool as a whole
+    told       whether it hears beforehand of a rule about a whole tool, so that such a call does not end its turn
     subagents  calls of its subagents are bound, and asked about, like its own
     own        it keeps Claude's rules by itself, so that whatever it asks is asked
     """
 
     asks: "Callable[[Request], frozenset[str]]" = lambda request: frozenset()
     binds: "Callable[[Rule, Request], bool]" = lambda rule, request: False
-    servers: "Callable[[Rule], bool]" = lambda rule: False
-    told: bool = False
+    told: "Callable[[Rule], bool]" = lambda rule: False
     subagents: bool = False
     own: bool = False
 

@@ -64,10 +64,12 @@ class Denials:
         self._json = {key: spot.at("json").at(key).text() for key in spot.at("json").table()}
         self.subagents = spot.at("subagents").switch()
 
-    def names(self, rule: Rule) -> bool:
-        """Whether the program can be told that it does not have what a rule about MCP names."""
+    def hears(self, rule: Rule) -> bool:
+        """Whether the program can be told of a rule: about a whole tool, a server of MCP, or a tool of a server."""
         server, tool = _server_of(rule)
-        return bool(server and self._said["server_tool" if tool else "server"])
+        if server:
+            return bool(self._said["server_tool" if tool else "server"])
+        return rule.content is None and rule.tool in {one.name for one in self._tools.values()}
 
     def tell(self, request: Request) -> Told:
         """What the program is told under a request. ModeError where the program might not hear it."""

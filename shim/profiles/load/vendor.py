@@ -154,7 +154,7 @@ def build(
 
 def _enforcement(rules: Rules | None, denials: "Denials | None") -> Enforcement:
     if denials is not None:
-        return Enforcement(servers=denials.names, told=True, subagents=denials.subagents)
+        return Enforcement(told=denials.hears, subagents=denials.subagents)
     if rules is None:
         return Enforcement()
     return Enforcement(binds=lambda rule, request: bool(rules().binds(rule, request)), subagents=True)

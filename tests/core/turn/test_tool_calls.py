@@ -4,6 +4,7 @@ import pytest
 from ruling import judge
 from support import Stage, check_turns
 
+from shim.core.policy.judge import Judge
 from shim.core.turn.questions import QUESTIONS
 from shim.core.turn.tool_calls import EARLY_RESULTS
 
@@ -320,6 +321,34 @@ def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
     stage.turn.tool_result("t", "blocked", True)
     assert "call:t Bash" in stage.brief() and stage.turn.state != "closed"
     assert ended(stage)[-2] == "end:success"
+
+
+def told(**rules):
+    """The judge of a vendor that was told beforehand of every rule about a whole tool."""
+    return Judge(judge(**rules).policy, told=lambda rule: True)
+
+
+def test_a_forbidden_call_of_a_tool_that_the_vendor_knows_it_has_not_leaves_the_turn_its_answer():
+    stage = started(judge=told(deny=["Bash"], only=["Bash", "Read"]))
+    for identity, name in (("t", "Bash"), ("u", "Grep")):
+        stage.turn.tool_use(identity, name, {})
+        stage.turn.tool_result(identity, "no such tool", True)
+    assert ended(stage)[-2] == "end:success"
+
+
+def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn():
+    stage = started(judge=told(deny=["Bash"]))
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.tool_result("t", "a.txt")
+    assert stage.turn.cause == "denied"
+    stage.lines()
+    check_turns(stage.bytes, stage.pen.partial)
+
+
+def test_a_call_against_a_rule_that_no_vendor_can_be_told_of_stops_the_turn_at_once():
+    stage = started(judge=told(deny=["Bash(ls:*)"]))
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    assert stage.turn.cause == "denied"
 
 
 def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
