@@ -47,7 +47,7 @@ class Transcript:
         version: str,
         clean: Callable[[object], object] | None = None,
     ) -> None:
-        """`clean` blanks the secrets of a prompt. Lines of the stream come here blanked."""
+        """`clean` blanks the secrets of a prompt, and of the folder's name. Lines of the stream come here blanked."""
         self._clean = clean
         self._projects = projects_directory(environment, cwd)
         self._cwd = cwd
@@ -77,7 +77,7 @@ class Transcript:
             b',"isSidechain":false,"shim":true,"userType":"external","entrypoint":'
             + dump(self._entrypoint[:ENTRYPOINT_CHARACTERS])
             + b',"cwd":'
-            + dump(self._cwd)
+            + dump(self._cwd if self._clean is None else self._clean(self._cwd))
             + b',"sessionId":'
             + dump(canonical)
             + b',"version":'

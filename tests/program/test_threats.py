@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, END, START, STREAM, ndjson, text
+from box import ANSWER, ASK, END, START, STREAM, ndjson, run_shim, text
 from fake_secrets import random
 from hostile import told
 from support import case, check_turns, parse, result_of, translate_case
@@ -641,6 +641,25 @@ def test_a_secret_never_reaches_a_transcript_where_all_is_redacted(box):
     said = written.read_text(encoding="utf-8")
     assert not secret_in(said)
     assert f"use {MARK}" in said and f"got {MARK}" in said
+
+
+@pytest.mark.parametrize("words", [STREAM, (*STREAM, "--include-partial-messages")])
+def test_a_secret_in_a_name_an_id_or_a_folder_is_said_nowhere_where_all_is_redacted(box, words):
+    start = START | {"cwd": f"/work/{GITHUB}", "model": GITHUB, "tools": ["Read", GITHUB]}
+    call = {"type": "call", "id": GITHUB, "name": GITHUB, "input": {}}
+    result = {"type": "result", "id": GITHUB, "output": "done"}
+    said = ndjson(start, call, result, call, result, text("done"), END)
+    folder = box.cwd / GITHUB
+    folder.mkdir()
+    environment = box.environment(SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", said]))
+    done = run_shim(["claude", "-p", "hi", "--model", GITHUB, *words], env=environment, cwd=folder)
+    assert done.status == 0 and not secret_in(done.stdout)
+    assert (done.init["model"], done.init["tools"]) == (MARK, ["Read", MARK])
+    blocks = [block for line in done.lines if "message" in line for block in line["message"]["content"]]
+    called, answered = ([block[key] for block in blocks if key in block] for key in ("id", "tool_use_id"))
+    assert called == answered and len(set(called)) == 2  # each call has an id of its own
+    (written,) = (box.home / ".claude" / "projects").glob("*/*.jsonl")
+    assert not secret_in(written.read_text(encoding="utf-8"))
 
 
 def test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted(box):

@@ -1,9 +1,9 @@
 """A turn that says no secrets (`redact = "all"`): they are left out of the verbs before the Turn hears them.
 
 What is redacted before the Turn remembers it is redacted wherever it is said: deltas and the block's own line, the
-result, transcripts, spilled files, every dialect. Two things are left as they are: what a vendor asks permission for,
-because an answer may hand it back (where the call's line is the question, that is the call's input), and what the
-frontend itself said, which is no news to it.
+result, transcripts, spilled files, every dialect; the ids and names of tools, the model and the folder too. Two things
+are left as they are: what a vendor asks permission for, because an answer may hand it back (where the call's line is
+the question, that is the whole call), and what the frontend itself said, which is no news to it.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from typing import Any
 from shim.core.api_errors import Cause
 from shim.core.claude.complete_lines import Passing
 from shim.core.claude.permissions import Permission
+from shim.core.claude.usage import Usage
 from shim.core.errors import Tried
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import as_content
@@ -139,7 +140,7 @@ class TurnWithoutSecrets:
         self.text = speech.text
         self.say = speech.say
         turn.machine.before_going = speech.flush
-        turn.calls.redact = redactor.value
+        turn.opening.redact = turn.calls.redact = redactor.value
         turn.nested.redact = self._nested
 
     def __getattr__(self, name: str) -> Any:
@@ -171,6 +172,14 @@ class TurnWithoutSecrets:
         self._speech.forget_unsaid()
         self.turn.again()
 
+    # -- who says it --------------------------------------------------------------------------------------
+
+    def message(self, model: str | None = None, usage: Usage | None = None) -> None:
+        self.turn.message(self._redactor.value(model), usage)
+
+    def message_facts(self, model: str | None = None, usage: Usage | None = None) -> None:
+        self.turn.message_facts(self._redactor.value(model), usage)
+
     # -- calls --------------------------------------------------------------------------------------------
 
     def tool_result(
@@ -188,7 +197,7 @@ class TurnWithoutSecrets:
         self.turn.fill_results(self._redactor.text(content))
 
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        self.turn.denied(identity, name, self._redactor.value(arguments))
+        self.turn.denied(*map(self._redactor.value, (identity, name, arguments)))
 
     def refused(self, permission: Permission, message: str, *, announced: bool) -> None:
         clean = permission._replace(arguments=self._redactor.value(permission.arguments))

@@ -1,6 +1,6 @@
 """Who answers in a turn, and its first line, `init`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.claude.messages import Message
@@ -30,6 +30,7 @@ class Opening:
         self.terms = terms
         self.facts: dict[str, Any] = {}
         self.message: Message | None = None
+        self.redact: Callable[[Any], Any] | None = None  # what the facts of the init line are said as
         self.replays = False  # the message is said again behind the init line
 
     def session(self, session: str, account: Account, *, closed: bool) -> None:
@@ -68,6 +69,9 @@ class Opening:
         facts: dict[str, Any] = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
         reply.model = (reply.model or self.facts.get("model") or terms.model or "unknown")[:NAME_CHARACTERS]
         facts |= {"model": terms.model or reply.model} | self.facts
+        if self.redact is not None:
+            reply.model = self.redact(reply.model)
+            facts |= {name: self.redact(value) for name, value in facts.items() if name in FACTS}
         if terms.read is not None and STRUCTURED not in facts["tools"]:
             facts["tools"] = [*facts["tools"], STRUCTURED]
         if terms.judge is not None:

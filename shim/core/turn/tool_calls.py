@@ -83,7 +83,7 @@ class ToolCalls:
         self._denials = denials
         self._finish = finish
         self._room = pen.room // 2  # characters of a result: its text stands in a line twice for some tools
-        self.redact: Callable[[Any], Any] | None = None  # what the arguments of a call are said as, where not as given
+        self.redact: Callable[[Any], Any] | None = None  # what a call's id, name and arguments are said as
         self.open: dict[str, Call] = {}  # the vendor's id → the call
         self.hidden: set[str] = set()  # ids of calls that were left out of the stream
         self.results = 0  # that were said
@@ -125,11 +125,13 @@ class ToolCalls:
                 return
         if self._machine.state is not MESSAGE and not self._machine.go(MESSAGE):
             return
-        said_as = self._conversation.claim(identity, self._account)
-        self._reply.asks_tools = True
         whole = arguments  # a hook's answer may hand them back to the vendor, so it is asked about these
-        if self.redact is not None and not self.asks_by_line:
-            arguments = self.redact(arguments)
+        if self.redact is None or self.asks_by_line:
+            said_as = self._conversation.claim(identity, self._account)
+        else:
+            said_as = self._conversation.claim(self.redact(identity), self._account)
+            name, arguments = self.redact(name), self.redact(arguments)
+        self._reply.asks_tools = True
         said = self._pen.tool_use(said_as, name, arguments)
         if said is not None:
             self._account.repaired("input_cut", name)
@@ -329,7 +331,7 @@ class ToolCalls:
         """The second line of defence: a call that must not run has begun, so the turn is stopped (surface page)."""
         text = f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun"
         if self.redact is not None:
-            arguments, text = self.redact(arguments), self.redact(text)
+            identity, name, arguments, text = map(self.redact, (identity, name, arguments, text))
         self._denials.add(identity, name, arguments)
         self._end.stopped(text, "denied")
         self._finish()
