@@ -1,45 +1,56 @@
 """The program that judges one call, where a vendor runs a hook before each: `python -I -m … MODULE POLICY`.
 
-MODULE reads the event on stdin as calls, POLICY is a text of `core.policy.carried`. Exit code 0 lets the call run; 2
-refuses it, with a sentence for the model on stderr. Every other end is a failure, which the vendor's line has to take
-for a refusal.
+MODULE reads the event on stdin as calls and gives the vendor's words for the answer; POLICY is a text of
+`core.policy.carried`. Exit code 0 lets the call run; 2 refuses it, with a sentence for the model on stderr. Every other
+end is a failure, which the line that starts this takes for a refusal (`core.vendor.hook`).
 """
 
 import json
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 from shim.core.policy.carried import read
 from shim.core.policy.judge import Judge
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
 
 EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
 REFUSED = 2
 
+Calls = Callable[[Any, Place], list[tuple[str, dict[str, Any]]]]
+
 
 def main() -> int:
     """Judge the event on stdin."""
-    module, text = sys.argv[1:]
-    policy, mode = read(text, _real)
+    module = import_module(sys.argv[1])
+    policy, mode = read(sys.argv[2], _real)
+    reason = _refusal(module.calls, policy, mode)
+    sys.stdout.write(module.answer(reason))
+    if not reason:
+        return 0
+    sys.stderr.write(f"{reason}\n")
+    return REFUSED
+
+
+def _refusal(calls: Calls, policy: Policy, mode: str) -> str:
+    """Why the event's call may not run; "" where it may."""
     data = sys.stdin.buffer.read(EVENT_BYTES + 1)
     if len(data) > EVENT_BYTES:
-        return _refuse("the call is too large to be judged")
+        return "the call is too large to be judged"
     try:
-        calls = import_module(module).calls(json.loads(data), policy.place)
+        found = calls(json.loads(data), policy.place)
     except (ValueError, RecursionError) as error:
-        return _refuse(f"the call cannot be judged: {error}")
+        return f"the call cannot be judged: {error}"
     judge = Judge(policy)
-    for name, arguments in calls:
+    for name, arguments in found:
         verdict = judge.verdict(name, arguments, mode)
         if verdict.decided != "allow":
             nobody = " and nobody can be asked" if verdict.decided == "ask" else ""
-            return _refuse(f"{name} is not allowed{nobody} ({verdict.why})")
-    return 0
-
-
-def _refuse(reason: str) -> int:
-    sys.stderr.write(f"{reason}\n")
-    return REFUSED
+            return f"{name} is not allowed{nobody} ({verdict.why})"
+    return ""
 
 
 def _real(path: str) -> str:

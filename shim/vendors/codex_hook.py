@@ -46,22 +46,27 @@ def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
     if name == "Bash":
         return _command(_text(arguments.get("command")), folder, place)
     if name == "apply_patch":
-        return _patch(_text(arguments.get("command")), folder)
+        return changed(_text(arguments.get("command")), folder)
     if name == "view_image":
         return [("Read", {"file_path": posixpath.join(folder, _text(arguments.get("path")))})]
     return [(TALKS.get(name, name), arguments)]
+
+
+def answer(reason: str) -> str:
+    """What the hook prints: nothing, because codex takes its exit code and its stderr."""
+    return ""
 
 
 def _command(command: str, folder: str, place: Place) -> list[Call]:
     whole = PATCH.fullmatch(command)
     body = "" if whole is None else whole[3] or ""
     if whole is not None and whole[2] not in body.split("\n"):
-        return _patch(body, folder)
+        return changed(body, folder)
     elsewhere = {} if folder in place.spellings(place.cwd) else {"directory": folder}
     return [("Bash", {"command": command, **elsewhere})]
 
 
-def _patch(patch: str, folder: str) -> list[Call]:
+def changed(patch: str, folder: str) -> list[Call]:
     """A call for each file that a patch changes. A line too many that is taken for one refuses more, never less."""
     found = [
         (name, {"file_path": posixpath.join(folder, line.strip()[len(mark) :].strip())})

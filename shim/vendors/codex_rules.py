@@ -11,20 +11,16 @@ and all that the working directory says (`.codex/config.toml`: servers, roles, f
 The web is searched by the model's service, which no hook sees, so that tool is taken away.
 """
 
-from shim.core.errors import ModeError
-from shim.core.policy.carried import written
 from shim.core.policy.policy import BYPASS, Policy
-from shim.core.policy.rules import Rule
-from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
+from shim.core.policy.rules import MCP, Rule
+from shim.core.vendor.hook import SECONDS, binds, command, needed
+from shim.core.vendor.vendor import Request
+
+__all__ = ("SAYS_FIRST", "arguments", "binds", "environment", "heeds")
 
 HOOK = "shim.vendors.codex_hook"  # what reads an event of the hook
-HOOK_SECONDS = (
-    600  # that codex waits for a hook; a call whose hook takes longer runs, so this is far from what it takes
-)
 WEB = "WebSearch"
-# Any failure of the hook is a refusal, and a refusal needs a reason.
-UNASKED = "the permission rules could not be asked about this call"
-CLOSED = f'"$@"; s=$?; [ $s = 0 ] && exit 0; [ $s = 2 ] || echo "{UNASKED}" >&2; exit 2'
+SAYS_FIRST = False  # what it says of a call is that the call runs
 
 
 def arguments(request: Request) -> list[str]:
@@ -32,26 +28,24 @@ def arguments(request: Request) -> list[str]:
     policy, mode = request.policy, request.permission_mode
     if policy is None:
         return []
-    words: list[str] = []
-    if not usable(policy, WEB, mode):
-        words += _set("web_search", '"disabled"')
-    if mode == BYPASS and not policy.narrows:
+    words = [] if usable(policy, WEB, mode) else _set("web_search", '"disabled"')
+    if not needed(request):
         return words
     words += _untrusted(policy)
     if mode != BYPASS:
         words += ["--ignore-rules", *_sandbox(policy, mode)]
-    if request.unheard:
-        raise ModeError(
-            f"codex may not start the hook that keeps it to the permission rules: {request.unheard}",
-            hint=f"take that away, or ask for {BYPASS} without rules",
-        )
-    hook = _hook(request.judge, written(policy, mode))
-    return [*words, "--dangerously-bypass-hook-trust", *_set("features.hooks", "true"), *hook]
+    handler = f'{{type="command",command={_text(command(request, "codex", HOOK))},timeout={SECONDS}}}'
+    words += ["--dangerously-bypass-hook-trust", *_set("features.hooks", "true")]
+    return words + _set("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
 
 
-def binds(rule: Rule, request: Request) -> bool:
-    """Whether our hook judges by a rule. It runs no hooks of Claude's settings."""
-    return request.policy is None or rule not in request.policy.hooks
+def environment(request: Request) -> dict[str, str]:
+    return {}
+
+
+def heeds(rule: Rule) -> bool:
+    """Whether codex runs what a rule allows. Of a server's tools it runs those alone that say they only read."""
+    return not rule.tool.startswith(MCP)
 
 
 def usable(policy: Policy, tool: str, mode: str) -> bool:
@@ -90,16 +84,6 @@ def _untrusted(policy: Policy) -> list[str]:
     return _set("projects", "{" + ",".join(f'{_text(one)}={{trust_level="untrusted"}}' for one in named) + "}")
 
 
-def _hook(judge: tuple[str, ...], policy: str) -> list[str]:
-    command = " ".join(map(_quoted, ("/bin/sh", "-c", CLOSED, "sh", *judge, HOOK, policy)))
-    if len(command) > ARGUMENT_BYTES:
-        raise ModeError(
-            "codex cannot be told so many permission rules", hint="take rules away, or choose another vendor"
-        )
-    handler = f'{{type="command",command={_text(command)},timeout={HOOK_SECONDS}}}'
-    return _set("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
-
-
 def _set(key: str, value: str) -> list[str]:
     return ["-c", f"{key}={value}"]
 
@@ -108,8 +92,3 @@ def _text(value: str) -> str:
     """A string of TOML."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(one if one >= " " and one != "\x7f" else f"\\u{ord(one):04x}" for one in escaped) + '"'
-
-
-def _quoted(word: str) -> str:
-    """A word of a shell's line."""
-    return "'" + word.replace("'", "'\"'\"'") + "'"

@@ -36,7 +36,8 @@ def test_a_prompt_is_never_a_flag_a_file_or_too_long(frontend: Frontend, model: 
 
 
 def test_leave_for_edits_is_none_for_commands(frontend: Frontend) -> None:
-    run = frontend.run("[[shell]] touch made.txt", "--permission-mode", "acceptEdits")
+    command = "python3 -c \"open('made.txt', 'w')\""
+    run = frontend.run(f"[[shell]] {command}", "--permission-mode", "acceptEdits")
     check_contract(run)
     assert not made(frontend).exists()
     (denial,) = run.result["permission_denials"]

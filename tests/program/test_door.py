@@ -45,7 +45,7 @@ OF_THE_VENDOR = {
     "cursor": {"shim.vendors.cursor", "shim.vendors.cursor_tools"},
     "claude": {"shim.vendors.claude"},
     "demo": {"shim.vendors.demo"},
-    "codex": OF_A_PROFILE | {"shim.core.policy.carried", "shim.vendors.codex_rules"},
+    "codex": OF_A_PROFILE | {"shim.core.policy.carried", "shim.core.vendor.hook", "shim.vendors.codex_rules"},
     "gemini": OF_A_PROFILE | {"shim.profiles.load.denials"},
     "opencode": OF_A_PROFILE | {"shim.profiles.load.denials"},
 }

@@ -16,9 +16,9 @@ from shim.core.policy.carried import read
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule, read_rules
+from shim.core.vendor.hook import binds
 from shim.core.vendor.vendor import Request
 from shim.vendors import find
-from shim.vendors.codex_rules import binds
 
 HERE = Place('/work/it\'s "här"', "/home")
 BYPASS = "bypassPermissions"

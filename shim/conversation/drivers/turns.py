@@ -205,5 +205,6 @@ def _judge(vendor: Vendor, request: Request) -> "Judge | None":
         return None
     from shim.core.policy.judge import Judge
 
-    questions = request.listens or vendor.enforcement.own
-    return Judge(policy, questions=questions, told=vendor.enforcement.told)
+    bound = vendor.enforcement
+    questions = request.listens or bound.own
+    return Judge(policy, questions=questions, told=bound.told, says_first=bound.says_first)

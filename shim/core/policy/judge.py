@@ -33,6 +33,7 @@ class Judge:
     questions  the vendor asks about calls, so that a rule which asks is heard
     asks_all   no mode spares a question, only a rule does
     told       whether the vendor was told of a rule about a whole tool, so that it answers such a call itself
+    says_first  the vendor says a call before our hook has judged it
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class Judge:
         questions: bool = True,
         asks_all: bool = False,
         told: "Callable[[Rule], bool]" = lambda rule: False,
+        says_first: bool = False,
     ) -> None:
         self.policy = policy
         self._asks_all = asks_all
         self._questions = questions
         self._told = told
+        self._says_first = says_first
         self._place = policy.place
 
     def verdict(self, tool: str, arguments: Mapping[str, Any], mode: str) -> Verdict:
@@ -101,7 +104,9 @@ class Judge:
         return found is not None and (found.decided == "deny" or not self._questions)
 
     def waits(self, tool: str) -> bool:
-        """Whether the result of a denied call is waited for, as the vendor knows that it does not have this tool."""
+        """Whether the result of a denied call is waited for: the vendor answers it, and does not run it."""
+        if self._says_first:
+            return True
         tool, only = SAME.get(tool, tool), self.policy.only
         if only is not None and tool not in only and self._told(Rule(tool)):
             return True

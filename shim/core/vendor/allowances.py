@@ -31,8 +31,8 @@ def _why(vendor: Vendor, rule: Rule, request: Request) -> str:
         return ""
     if "(" in rule.tool:
         return "it cannot be read as a rule"
-    if request.listens or vendor.enforcement.asks(request):
-        return ""  # the policy answers its questions
+    if request.listens or vendor.enforcement.asks(request) or vendor.enforcement.heeds(rule):
+        return ""  # the policy answers its questions, or its hook
     unasked = vendor.available(request)
     if rule.tool in unasked and (
         vendor.unattended

@@ -159,6 +159,8 @@ class Enforcement(NamedTuple):
     told       whether it hears beforehand of a rule about a whole tool, so that such a call does not end its turn
     subagents  calls of its subagents are bound, and asked about, like its own
     own        it keeps Claude's rules by itself, so that whatever it asks is asked
+    heeds      whether our hook lets it run what a rule allows
+    says_first  it says a call before our hook has judged it
     """
 
     asks: "Callable[[Request], frozenset[str]]" = lambda request: frozenset()
@@ -166,6 +168,8 @@ class Enforcement(NamedTuple):
     told: "Callable[[Rule], bool]" = lambda rule: False
     subagents: bool = False
     own: bool = False
+    heeds: "Callable[[Rule], bool]" = lambda rule: False
+    says_first: bool = False
 
 
 class SessionFacts(NamedTuple):

@@ -48,7 +48,9 @@ program may not see that folder, so there such a profile is started in the wides
 list of files and such folders.
 
 `rules` names a bundled module that tells the program the rules of a conversation: `arguments(request)` gives the words
-of `{ when = "rules" }`, `binds(rule, request)` whether they keep the program to a rule, in its subagents too.
+of `{ when = "rules" }`, `environment(request)` more variables, `binds(rule, request)` whether both keep the program and
+its subagents to a rule, `heeds(rule)` whether it runs what a rule allows; `SAYS_FIRST` is whether it says a call before
+the call was judged.
 
 A child whose stdin is not its prompt gets none, because many programs wait for its end. What a frontend gives was
 checked before. The id of a session is checked here, by its pattern. No other value begins a word with a dash.
@@ -89,7 +91,7 @@ KEYS = (
     *("api_base", "variants", "version_probe", "home", "report", "overruled_by", "rules", "denials"),
 )
 WIDEST = "bypassPermissions"
-RULE_MODULES = ("codex_rules",)  # that tell a program the rules
+RULE_MODULES = ("codex_rules", "copilot_rules")  # that tell a program the rules
 STDINS = ("devnull", "pipe")
 Rules = Callable[[], Any]
 
@@ -187,6 +189,8 @@ def _start(
         files = (*(() if path is None else (path,)), *(() if told is None else told.files))
         given = by_mode.get(request.permission_mode, environment)
         launch = Launch((*first, *words), stdin, given, unset=unset, pipe=pipe, files=files)
+        if rules is not None:
+            launch = launch._replace(enforced=rules().environment(request))
         if told is None:
             return launch
         return launch._replace(arguments=(*launch.arguments, *told.arguments), enforced=told.environment)

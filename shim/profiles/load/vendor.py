@@ -157,7 +157,12 @@ def _enforcement(rules: Rules | None, denials: "Denials | None") -> Enforcement:
         return Enforcement(told=denials.hears, subagents=denials.subagents)
     if rules is None:
         return Enforcement()
-    return Enforcement(binds=lambda rule, request: bool(rules().binds(rule, request)), subagents=True)
+    return Enforcement(
+        binds=lambda rule, request: bool(rules().binds(rule, request)),
+        subagents=True,
+        heeds=lambda rule: bool(rules().heeds(rule)),
+        says_first=bool(rules().SAYS_FIRST),
+    )
 
 
 def _translates(spot: Spot, adapter: Adapter | None, stream: "Callable[[], Stream]") -> Adapter:

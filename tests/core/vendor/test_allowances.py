@@ -31,7 +31,9 @@ def unhonoured(name, mode, *rules, listens=False, unheeded=()):
         ("gemini", "default", "Edit(./src/**)", False),
         ("gemini", "bypassPermissions", "Bash(git:*)", True),
         ("gemini", "plan", "Bash(git:*)", True),  # the real one runs no more there
-        ("codex", "default", "Bash(git:*)", False),
+        ("codex", "default", "Bash(git:*)", True),
+        ("codex", "default", "mcp__server", False),
+        ("copilot", "default", "mcp__server", True),
         ("pi", "default", "Bash(git:*)", True),
         ("pi", "acceptEdits", "Bash(git:*)", False),
         ("demo", "default", "Bash(git:*)", True),

@@ -1,6 +1,6 @@
-"""codex below the drop-in runs what the real claude would run under the same rules, and nothing more.
+"""codex and copilot below the drop-in run what the real claude would run under the same rules, and nothing more.
 
-Its hook is asked before each call: of a command, a patch, a tool of MCP, a subagent. The file that a call would make
+Our hook is asked before each call: of a command, a patch, a tool of MCP, a subagent. The file that a call would make
 tells whether the call ran.
 """
 
@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 from frontend import Frontend, Run, check_contract
+from model_server import ModelServer
 from responses_server import ResponsesServer
 from scripts import PATCHING, REPLY_AFTER_TOOL, Call, Reply, Request, ScriptedServer
-from vendor_setups import CODEX
+from vendor_setups import CODEX, COPILOT, Vendor
 
 STEP = "step by step"  # what the script of a prompt without a tag is told
 
 
-class Stepping(ResponsesServer):
+class Stepping(ScriptedServer):
     """A model that makes the calls of `steps`, one a reply, and in a subagent those of `below`."""
 
     steps: list[tuple[str, dict[str, Any]]]
@@ -35,7 +36,9 @@ class Stepping(ResponsesServer):
     def _reply(self, request: Request, number: int) -> Reply:
         if request.script != "hidden":
             return super()._reply(request, number)
-        told = [item for item in request.messages if str(item.get("type")).endswith("_output")]
+        told = [
+            one for one in request.messages if str(one.get("type")).endswith("_output") or one.get("role") == "tool"
+        ]
         asked = json.dumps([item for item in request.messages if item.get("role") == "user"])
         steps = self.below if "do what is below" in asked else self.steps
         for name, arguments in steps[len(told) : len(told) + 1]:
@@ -46,8 +49,18 @@ class Stepping(ResponsesServer):
         return Reply(REPLY_AFTER_TOOL)
 
 
-VENDOR = replace(CODEX, server=Stepping)
-pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [VENDOR], indirect=True, ids=str)]
+class SteppingResponses(Stepping, ResponsesServer):
+    """The same behind codex."""
+
+
+class SteppingCompletions(Stepping, ModelServer):
+    """The same behind copilot."""
+
+
+pytestmark = pytest.mark.e2e
+STEPPING_CODEX = replace(CODEX, server=SteppingResponses)
+STEPPING_COPILOT = replace(COPILOT, server=SteppingCompletions)
+of_codex = pytest.mark.parametrize("vendor", [STEPPING_CODEX], indirect=True, ids=str)
 
 BYPASS = ("--dangerously-skip-permissions",)
 EDITS = ("--permission-mode", "acceptEdits")
@@ -56,12 +69,18 @@ MADE = "made"
 HIDDEN = "what nobody may read"
 TOUCH = f"[[shell]] touch {MADE}"
 LET_OUT = 'prefix_rule(pattern=["touch"], decision="allow")\n'
+PROGRAM = f"[[shell]] python3 -c \"open('{MADE}','w')\""
+ALLOW = json.dumps({"permissionDecision": "allow"})
+ALLOWING = json.dumps({"version": 1, "hooks": {"preToolUse": [{"type": "command", "bash": f"echo '{ALLOW}'"}]}})
 OF_THE_PROJECT = {".codex/rules/default.rules": LET_OUT, ".codex/config.toml": 'sandbox_mode = "danger-full-access"\n'}
 
 
 @dataclass(frozen=True)
-class Row:
-    """Flags, files below home ("~") or the folder, and a call. `runs`: the real claude runs it."""
+class Case:
+    """Flags, files below home ("~") or the folder, and a call, which has "@" in front of a path.
+
+    `runs`: the real claude runs it. `of` is the only vendor that knows such files.
+    """
 
     name: str
     call: str
@@ -70,6 +89,7 @@ class Row:
     trusted: bool = False  # the person trusts the folder, as codex asks for it
     runs: bool = False
     brief: bool = False  # tried in the short run too
+    of: Vendor | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -79,49 +99,50 @@ def denied(rule: str) -> tuple[str, ...]:
     return (*BYPASS, "--disallowedTools", rule)
 
 
-ROWS = (
-    Row("W15 a program in acceptEdits", f"[[shell]] python3 -c \"open('{MADE}','w')\"", EDITS, brief=True),
-    Row("W15 a file beside the folder", f"[[shell]] touch ../{MADE}", EDITS),
-    Row("W15 a file in the temporary folder", f"[[shell]] touch $TMPDIR/{MADE}", EDITS),
-    Row("acceptEdits and a command that edits", TOUCH, EDITS, runs=True),
-    Row("acceptEdits and a patch", f"[[write]] {MADE}", EDITS, runs=True, brief=True),
-    Row("acceptEdits and a patch elsewhere", f"[[write]] ../{MADE}", EDITS),
-    Row("acceptEdits and a patch of what gives permissions", f"[[write]] .claude/{MADE}", EDITS),
-    Row("W10 rules of the user's, default", TOUCH, (), {"~/.codex/rules/default.rules": LET_OUT}, brief=True),
-    Row("W10 rules of the user's, plan", TOUCH, PLAN, {"~/.codex/rules/default.rules": LET_OUT}),
-    Row("W10 files of a trusted project, default", TOUCH, (), OF_THE_PROJECT, trusted=True),
-    Row("W10 files of a trusted project, plan", TOUCH, PLAN, OF_THE_PROJECT, trusted=True),
-    Row("a whole tool", TOUCH, denied("Bash"), brief=True),
-    Row("a whole tool, and another that does the same", f"[[write]] {MADE}", denied("Bash"), runs=True),
-    Row("a bare Edit, and a new file", f"[[write]] {MADE}", denied("Edit"), runs=True),
-    Row("a bare Write", f"[[write]] {MADE}", denied("Write")),
-    Row("W5 a path, and a patch", f"[[write]] secret/{MADE}", denied("Edit(./secret/**)"), brief=True),
-    Row("a path, and a patch elsewhere", f"[[write]] {MADE}", denied("Edit(./secret/**)"), runs=True),
-    Row("W6 behind a variable", f"[[shell]] A=1 touch {MADE}", denied("Bash(touch:*)")),
-    Row("W6 behind a wrapper", f"[[shell]] timeout 5 touch {MADE}", denied("Bash(touch:*)")),
-    Row("behind another command", f"[[shell]] true && touch {MADE}", denied("Bash(touch:*)")),
-    Row("another command", f"[[shell]] cp hello.txt {MADE}", denied("Bash(touch:*)"), runs=True),
-    Row("W16 a redirection", f"[[shell]] echo x > secret/{MADE}", denied("Edit(./secret/**)")),
-    Row("a choice of tools", TOUCH, (*BYPASS, "--tools", "Read")),
-    Row("W4 a rule that asks", TOUCH, (*BYPASS, "--settings", '{"permissions":{"ask":["Bash(touch:*)"]}}')),
-    Row("W13 the user's file", TOUCH, BYPASS, {"~/.claude/settings.json": '{"permissions":{"deny":["Bash"]}}'}),
-    Row("N1 an allowed tool", TOUCH, ("--allowedTools", "Bash"), runs=True),
-    Row("N1 an allowed command", TOUCH, ("--allowedTools", "Bash(touch:*)"), runs=True, brief=True),
-    Row("another than the allowed command", f"[[shell]] cp hello.txt {MADE}", ("--allowedTools", "Bash(touch:*)")),
-    Row("N2 an allowed tool in acceptEdits", f"[[shell]] tee {MADE}", (*EDITS, "--allowedTools", "Bash"), runs=True),
-    Row("plan and an allowed tool", TOUCH, (*PLAN, "--allowedTools", "Bash")),
+CASES = (
+    Case("W15 a program in acceptEdits", f"[[shell]] python3 -c \"open('{MADE}','w')\"", EDITS, brief=True),
+    Case("W15 a file beside the folder", f"[[shell]] touch ../{MADE}", EDITS),
+    Case("W15 a file in the temporary folder", f"[[shell]] touch $TMPDIR/{MADE}", EDITS),
+    Case("acceptEdits and a command that edits", TOUCH, EDITS, runs=True),
+    Case("acceptEdits and a patch", f"[[write]] @{MADE}", EDITS, runs=True, brief=True),
+    Case("acceptEdits and a patch elsewhere", f"[[write]] @../{MADE}", EDITS),
+    Case("acceptEdits and a patch of what gives permissions", f"[[write]] @.claude/{MADE}", EDITS),
+    Case("W10 rules of the user's", TOUCH, (), {"~/.codex/rules/default.rules": LET_OUT}, of=CODEX, brief=True),
+    Case("W10 rules of the user's, plan", TOUCH, PLAN, {"~/.codex/rules/default.rules": LET_OUT}, of=CODEX),
+    Case("W10 files of a trusted project, default", TOUCH, (), OF_THE_PROJECT, of=CODEX, trusted=True),
+    Case("W10 files of a trusted project, plan", TOUCH, PLAN, OF_THE_PROJECT, of=CODEX, trusted=True),
+    Case("W10 a hook of the user's", PROGRAM, (), {"~/.copilot/hooks/a.json": ALLOWING}, of=COPILOT),
+    Case("a whole tool", TOUCH, denied("Bash"), brief=True),
+    Case("a whole tool, and another that does the same", f"[[write]] @{MADE}", denied("Bash"), runs=True),
+    Case("a bare Edit, and a new file", f"[[write]] @{MADE}", denied("Edit"), runs=True),
+    Case("a bare Write", f"[[write]] @{MADE}", denied("Write")),
+    Case("W5 a path, and a patch", f"[[write]] @secret/{MADE}", denied("Edit(./secret/**)"), brief=True),
+    Case("a path, and a patch elsewhere", f"[[write]] @{MADE}", denied("Edit(./secret/**)"), runs=True),
+    Case("W6 behind a variable", f"[[shell]] A=1 touch {MADE}", denied("Bash(touch:*)")),
+    Case("W6 behind a wrapper", f"[[shell]] timeout 5 touch {MADE}", denied("Bash(touch:*)")),
+    Case("behind another command", f"[[shell]] true && touch {MADE}", denied("Bash(touch:*)")),
+    Case("another command", f"[[shell]] cp hello.txt {MADE}", denied("Bash(touch:*)"), runs=True),
+    Case("W16 a redirection", f"[[shell]] echo x > secret/{MADE}", denied("Edit(./secret/**)")),
+    Case("a choice of tools", TOUCH, (*BYPASS, "--tools", "Read")),
+    Case("W4 a rule that asks", TOUCH, (*BYPASS, "--settings", '{"permissions":{"ask":["Bash(touch:*)"]}}')),
+    Case("W13 the user's file", TOUCH, BYPASS, {"~/.claude/settings.json": '{"permissions":{"deny":["Bash"]}}'}),
+    Case("N1 an allowed tool", TOUCH, ("--allowedTools", "Bash"), runs=True),
+    Case("N1 an allowed command", TOUCH, ("--allowedTools", "Bash(touch:*)"), runs=True, brief=True),
+    Case("another than the allowed command", f"[[shell]] cp hello.txt {MADE}", ("--allowedTools", "Bash(touch:*)")),
+    Case("N2 an allowed tool in acceptEdits", f"[[shell]] tee {MADE}", (*EDITS, "--allowedTools", "Bash"), runs=True),
+    Case("plan and an allowed tool", TOUCH, (*PLAN, "--allowedTools", "Bash")),
 )  # fmt: skip
 
 
-def prepared(frontend: Frontend, row: Row) -> None:
+def prepared(frontend: Frontend, case: Case) -> None:
     home = Path(frontend.environment["HOME"])
     (frontend.folder / "secret").mkdir()
     (frontend.folder / "secret" / "kept.txt").write_text(HIDDEN)
-    for place, text in row.files.items():
+    for place, text in case.files.items():
         path = home / place[2:] if place.startswith("~/") else frontend.folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    if row.trusted:
+    if case.trusted:
         with (home / ".codex" / "config.toml").open("a") as config:
             config.write(f'\n[projects."{frontend.folder}"]\ntrust_level = "trusted"\n')
 
@@ -130,22 +151,35 @@ def made(frontend: Frontend) -> list[Path]:
     return list(frontend.folder.parent.rglob(MADE))
 
 
-@pytest.mark.parametrize(
-    "row", [pytest.param(row, id=row.name, marks=[] if row.brief else [pytest.mark.full]) for row in ROWS]
-)
-def test_a_call_runs_if_the_real_claude_would_have_run_it(frontend: Frontend, model: ScriptedServer, row: Row) -> None:
-    prepared(frontend, row)
-    run = frontend.run(row.call, *row.flags)
+CELLS = [
+    pytest.param(vendor, case, id=f"{vendor}-{case}", marks=[pytest.mark.full] * (not case.brief))
+    for vendor in (CODEX, COPILOT)
+    for case in CASES
+    if case.of in (None, vendor)
+]
+
+
+@pytest.mark.parametrize(("vendor", "case"), CELLS, indirect=["vendor"])
+def test_a_call_runs_if_the_real_claude_would_have_run_it(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor, case: Case
+) -> None:
+    prepared(frontend, case)
+    script, at, path = case.call.partition("@")
+    named = path if vendor is CODEX else str(frontend.folder / path)
+    run = frontend.run(script + (named if at else ""), *case.flags)
     check_contract(run)
     assert run.exit == 0 and len(model.requests) == 2, run.result
-    assert bool(made(frontend)) is row.runs, run.tool_results
-    assert bool(run.result["permission_denials"]) is not row.runs
+    assert bool(made(frontend)) is case.runs, run.tool_results
+    assert bool(run.result["permission_denials"]) is not case.runs
 
 
 @pytest.mark.full
-def test_a_file_that_may_not_be_read_is_not_shown_to_the_model(frontend: Frontend, model: ScriptedServer) -> None:
+@pytest.mark.parametrize("vendor", [CODEX, COPILOT], indirect=True, ids=str)
+def test_a_file_that_may_not_be_read_is_not_shown_to_the_model(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
     """W17: codex reads by commands."""
-    prepared(frontend, ROWS[0])
+    prepared(frontend, CASES[0])
     check_contract(frontend.run("[[shell]] cat secret/kept.txt", *denied("Read(./secret/**)")))
     assert HIDDEN not in json.dumps(model.requests[-1].body)
 
@@ -157,6 +191,7 @@ def stepped(frontend: Frontend, model: Stepping, *steps: tuple[str, dict[str, An
     return run
 
 
+@of_codex
 def test_the_folder_of_a_command_counts(frontend: Frontend, model: Stepping) -> None:
     (frontend.folder / "secret").mkdir()
     there = ("exec_command", {"cmd": f"touch {MADE}", "workdir": str(frontend.folder / "secret")})
@@ -167,16 +202,37 @@ def test_the_folder_of_a_command_counts(frontend: Frontend, model: Stepping) -> 
     assert made(frontend) == [] and len(run.result["permission_denials"]) == 2
 
 
-SUBAGENT = (
-    ("multi_agent_v1.spawn_agent", {"message": "do what is below"}),
-    ("multi_agent_v1.wait_agent", {"targets": "agent", "timeout_ms": 20_000}),
+SUBAGENTS = {
+    STEPPING_CODEX: (
+        ("multi_agent_v1.spawn_agent", {"message": "do what is below"}),
+        ("multi_agent_v1.wait_agent", {"targets": "agent", "timeout_ms": 20_000}),
+    ),
+    STEPPING_COPILOT: (
+        (
+            "task",
+            {"description": "a part", "prompt": "do what is below", "agent_type": "general-purpose", "name": "part"},
+        ),
+    ),
+}
+SHELLS = {
+    STEPPING_CODEX: ("exec_command", {"cmd": f"touch {MADE}"}),
+    STEPPING_COPILOT: ("bash", {"command": f"touch {MADE}", "description": "make a file"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "rule"),
+    [
+        pytest.param(vendor, rule, id=f"{vendor}-{rule}", marks=[pytest.mark.full] * (rule != "Bash"))
+        for vendor in SUBAGENTS
+        for rule in ("Bash", "Bash(touch:*)", None)
+    ],
+    indirect=["vendor"],
 )
-
-
-@pytest.mark.parametrize("rule", ["Bash", pytest.param("Bash(touch:*)", marks=pytest.mark.full), None])
-def test_a_subagent_keeps_the_same_rules(frontend: Frontend, model: Stepping, rule: str | None) -> None:
-    model.below = [("exec_command", {"cmd": f"touch {MADE}"})]
-    stepped(frontend, model, *SUBAGENT, flags=BYPASS if rule is None else denied(rule))
+def test_a_subagent_keeps_the_same_rules(frontend: Frontend, model: Stepping, vendor: Vendor, rule: str | None) -> None:
+    """W2."""
+    model.below = [SHELLS[vendor]]
+    stepped(frontend, model, *SUBAGENTS[vendor], flags=BYPASS if rule is None else denied(rule))
     assert bool(made(frontend)) is (rule is None), [request.messages[-1] for request in model.requests]
     assert any("do what is below" in json.dumps(request.messages) for request in model.requests)
 
@@ -201,6 +257,7 @@ for line in sys.stdin:
 """
 
 
+@of_codex
 @pytest.mark.parametrize(
     ("flags", "runs"),
     [
@@ -227,6 +284,7 @@ def test_a_tool_of_a_server_runs_if_claude_would_run_it(
     assert run.exit == 0
 
 
+@of_codex
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("flags", "offered"),

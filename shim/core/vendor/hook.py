@@ -1,0 +1,47 @@
+"""Our hook: what a vendor runs before each call, so that the policy judges the call (`conversation.tool_hook`)."""
+
+from shim.core.errors import ModeError
+from shim.core.policy.carried import written
+from shim.core.policy.policy import BYPASS
+from shim.core.policy.rules import Rule
+from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
+
+SECONDS = 600  # that a vendor waits for it, far more than it takes: a vendor may run a call whose hook is late
+# Any failure of the hook is a refusal, and a refusal needs a reason.
+UNASKED = "the permission rules could not be asked about this call"
+CLOSED = f'"$@"; s=$?; [ $s = 0 ] && exit 0; [ $s = 2 ] || echo "{UNASKED}" >&2; exit 2'
+
+
+def needed(request: Request) -> bool:
+    """Whether any call may have to be kept from running."""
+    return request.permission_mode != BYPASS or (request.policy is not None and request.policy.narrows)
+
+
+def binds(rule: Rule, request: Request) -> bool:
+    """Whether the hook judges by a rule. It runs no hooks of Claude's settings."""
+    return request.policy is None or rule not in request.policy.hooks
+
+
+def command(request: Request, name: str, module: str) -> str:
+    """The line of a shell that judges the call on its stdin, for the vendor called `name`.
+
+    `module` reads the vendor's events. ModeError where the vendor may not run the line as it is.
+    """
+    assert request.policy is not None, "a turn has a policy"
+    if request.unheard:
+        raise ModeError(
+            f"{name} may not start the hook that keeps it to the permission rules: {request.unheard}",
+            hint=f"take that away, or ask for {BYPASS} without rules",
+        )
+    policy = written(request.policy, request.permission_mode)
+    line = " ".join(map(_quoted, ("/bin/sh", "-c", CLOSED, "sh", *request.judge, module, policy)))
+    if len(line) > ARGUMENT_BYTES:
+        raise ModeError(
+            f"{name} cannot be told so many permission rules", hint="take rules away, or choose another vendor"
+        )
+    return line
+
+
+def _quoted(word: str) -> str:
+    """A word of a shell's line."""
+    return "'" + word.replace("'", "'\"'\"'") + "'"
