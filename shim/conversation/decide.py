@@ -276,26 +276,20 @@ class Start:
                 return run.pass_through()
             return run.conversation()
         asked = self.invocation.permissions.permission_prompt_tool == "stdio"
-        if (asked or run.ruled) and self._any_listens():
-            from shim.core.claude.messages import Message
-
+        names = self._listing.left[1:] if self._listing.several else ()
+        vendors = [self.vendor, *(find(name, flat=True) for name in names)]
+        by_schema = self.invocation.json_schema is not None  # only a child of one message keeps to it itself
+        judged = run.ruled or (not by_schema and any(vendor.judged(self.mode) for vendor in vendors))
+        if (asked or judged) and any(map(self._listens, vendors)):
             # stdin brings the answers, unless it is the prompt: then no question can be answered
             prompt = self.invocation.prompt
-            return run.conversation(Message(prompt or self._prompt()), answers=asked and bool(prompt))
+            return run.conversation(prompt or self._prompt(), answers=asked and bool(prompt))
         return run.one_message(self._prompt())
 
     def _serve_asked(self, run: "Run", asked: Asked) -> int:
         if not (asked.source or asked.talks):  # then the child need not wait for what reads frames
             return run.one_message(asked.text)
-        from shim.core.claude.messages import Message
-
-        first = None if asked.source is not None else Message(asked.text)
-        return run.conversation(first, source=asked.source)
-
-    def _any_listens(self) -> bool:
-        """Whether any of the candidates can ask its questions through its stdin."""
-        names = self._listing.left[1:] if self._listing.several else ()
-        return self._listens(self.vendor) or any(self._listens(find(name, flat=True)) for name in names)
+        return run.conversation(None if asked.source is not None else asked.text, source=asked.source)
 
     def _prompt(self) -> str:
         return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from shim.conversation.fallback.driver import Fallback
     from shim.core.claude.argv.invocation import Invocation
     from shim.core.claude.control import Control
-    from shim.core.claude.messages import Message
     from shim.process.spawn import Started
     from shim.recording.recorder import Recorder
 
@@ -52,8 +51,8 @@ class Run:
 
     @property
     def ruled(self) -> bool:
-        """Whether a vendor that asks has to be asked by: there are rules, or its edits have to stay in a folder."""
-        return self._launcher.policy.ruled or self._launcher.facts.mode == "acceptEdits"
+        """Whether rules say more than the mode, so that a vendor which asks has to be asked by."""
+        return self._launcher.policy.ruled
 
     def one_message(self, prompt: str) -> int:
         """One message. Its child starts first; then the loop is imported."""
@@ -81,28 +80,41 @@ class Run:
         finally:
             self._close()
 
-    def conversation(
-        self, first: "Message | None" = None, *, answers: bool = True, source: "Source | None" = None
-    ) -> int:
-        """Many messages, or one with questions in between; without `answers` the frontend cannot answer.
+    def conversation(self, prompt: str | None = None, *, answers: bool = True, source: "Source | None" = None) -> int:
+        """Many messages, or only `prompt` with questions in between; without `answers` the frontend cannot answer.
 
         `source` is our stdin when something of it was read already.
         """
-        from shim.channels.stdin import Source
-
         self._signals.started = True
-        control = self._control()
-        if not answers:
-            control.closed()
-        elif source is None:
-            recorder = self._launcher.recorder
-            source = Source(limit=self._launcher.setup.settings.max_inbound_bytes, recorder=recorder)
-            _answer_at_once(control, source, recorder)
+        if prompt is not None and self._first.listens and not answers:  # nothing can change how it is started
+            self._launcher.ahead = self._start(prompt, listens=True)
+        try:
+            control = self._control()
+            if not answers:
+                control.closed()
+            elif source is None:
+                from shim.channels.stdin import Source
+
+                recorder = self._launcher.recorder
+                source = Source(limit=self._launcher.setup.settings.max_inbound_bytes, recorder=recorder)
+                _answer_at_once(control, source, recorder)
+            return self._converse(control, prompt, source)
+        except BaseException:
+            if self._launcher.ahead is not None:
+                abandon(self._launcher.ahead.process)
+            raise
+        finally:
+            self._close()
+
+    def _converse(self, control: "Control", prompt: str | None, source: "Source | None") -> int:
         import anyio
 
         from shim.conversation.drivers.child_per_conversation import ChildPerConversation
         from shim.conversation.drivers.child_per_turn import ChildPerTurn
         from shim.conversation.message_loop import MessageLoop
+        from shim.core.claude.messages import Message
+
+        first = None if prompt is None else Message(prompt)
 
         async def conversation() -> int:
             async with anyio.create_task_group() as tasks:
@@ -120,15 +132,12 @@ class Run:
                 tasks.cancel_scope.cancel()
             return status
 
-        try:
-            return anyio.run(conversation)
-        finally:
-            self._close()
+        return anyio.run(conversation)
 
-    def _start(self, prompt: str) -> "Started | None":
+    def _start(self, prompt: str, *, listens: bool = False) -> "Started | None":
         """The first child; None if it cannot be started and another vendor may answer, which the loop asks then."""
         try:
-            return self._launcher.start(prompt)
+            return self._launcher.start(prompt, listens=listens)
         except (VendorError, ModeError):
             if self._candidates is None:
                 raise

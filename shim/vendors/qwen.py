@@ -3,6 +3,8 @@
 Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_speech` is what it is told.
 """
 
+from shim.core.policy.policy import BYPASS
+from shim.core.policy.rules import MCP, Rule, word_set
 from shim.core.vendor.vendor import Abilities, Enforcement, Launch, Request, Surroundings, Vendor, as_stdin
 from shim.core.vendor.versions import VersionProbe
 from shim.vendors.qwen_tools import TOOLS
@@ -10,6 +12,12 @@ from shim.vendors.qwen_tools import TOOLS
 # The warning about unattended runs is ours to give.
 ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
 SYSTEM_PROMPT_FILE = "QWEN_SYSTEM_MD"  # names a file that stands for --system-prompt
+# Its settings of the highest precedence are ours: it asks about calls whatever its own files and the project's allow,
+# and runs no hook or command of theirs. While nobody answers, what it would ask is denied, so reading is left out. An
+# administrator's file becomes the defaults, so that what it denies is denied still.
+SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
+ADMINISTRATOR = {"QWEN_CODE_SYSTEM_DEFAULTS_PATH": "/etc/qwen-code/settings.json"}
+ASKS_ALL, ASKS_CHANGES = "qwen_asks_all.json", "qwen_asks_changes.json"
 
 
 def launch(request: Request) -> Launch:
@@ -23,7 +31,10 @@ def launch(request: Request) -> Launch:
     arguments += request.flag("--model", invocation.model)
     arguments += request.flag("--fallback-model", invocation.fallback_model)
     kept_prompt = request.kept(invocation.system.system_prompt)
-    environment = ENVIRONMENT | {SYSTEM_PROMPT_FILE: kept_prompt} if kept_prompt else ENVIRONMENT
+    environment = ENVIRONMENT | ({SYSTEM_PROMPT_FILE: kept_prompt} if kept_prompt else {})
+    if guarded(request):
+        name = ASKS_ALL if request.listens else ASKS_CHANGES
+        environment |= {SETTINGS: f"{__file__.rpartition('/')[0]}/{name}", **ADMINISTRATOR}
     arguments += request.flag("--system-prompt", None if kept_prompt else invocation.system.system_prompt)
     arguments += request.flag("--append-system-prompt", invocation.system.append_system_prompt)
     turns = invocation.limits.max_turns
@@ -34,7 +45,7 @@ def launch(request: Request) -> Launch:
     # Without a name to keep, "only these" has to be said as "none of those": an empty list would mean all. The tool
     # of --json-schema is none to choose, and `--core-tools` leaves it alone: it is how the answer is given.
     none = [name for name in TOOLS if name != "structured_output"]
-    removed = none if invocation.rules.tools is not None and not kept else VENDOR.own_names(request.removed)
+    removed = none if invocation.rules.tools is not None and not kept else excluded(request)
     arguments += [f"--exclude-tools={name}" for name in removed]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
@@ -45,9 +56,14 @@ def launch(request: Request) -> Launch:
     return Launch(tuple(arguments), b"" if request.listens else as_stdin(request.prompt), environment)
 
 
-# What it asks about in its mode `default`; what only reads runs unasked in all of its modes.
+# What it asks about in its mode `default` by itself; what only reads runs unasked in all of its modes.
 ASKED = frozenset(("Bash", "Edit", "Write", "NotebookEdit", "WebFetch"))
+# What it asks about with our settings. They take subagents away, which change files unasked in every mode of theirs.
+ASKED_GUARDED = ASKED | word_set("""
+    mcp__ Read Grep Glob LS Monitor WebSearch Skill SendMessage CronCreate ScheduleWakeup EnterWorktree ExitWorktree
+""")
 ASKING = ("--approval-mode", "default")
+FAMILIES = ("edit", "read_file")  # to exclude one of these excludes all tools that change files, that read
 
 
 def approval(request: Request) -> tuple[str, ...]:
@@ -55,13 +71,42 @@ def approval(request: Request) -> tuple[str, ...]:
 
     Of its own modes only the plan and, where no rule stands against it, the widest say the same as Claude's.
     """
-    ruled = request.policy is not None and request.policy.ruled
-    own = request.permission_mode in ("plan", "auto") or (request.permission_mode == "bypassPermissions" and not ruled)
+    own = request.permission_mode in ("plan", "auto") or _open(request)
     return ASKING if request.listens and not own else request.mode
 
 
+def _open(request: Request) -> bool:
+    """Whether everything may run."""
+    return request.permission_mode == BYPASS and not (request.policy is not None and request.policy.ruled)
+
+
+def guarded(request: Request) -> bool:
+    """Whether it is started with our settings."""
+    return not (request.unheard or request.permission_mode == "auto" or _open(request))
+
+
 def asks(request: Request) -> frozenset[str]:
+    if request.listens and guarded(request):
+        return ASKED_GUARDED
     return ASKED if request.listens and approval(request) == ASKING else frozenset()
+
+
+def binds(rule: Rule, request: Request) -> bool:
+    """Whether a rule about MCP is kept: it asks about each such call, or the tools are taken away by the same name."""
+    if not rule.tool.startswith(MCP):
+        return False
+    return MCP in asks(request) or (rule.tool in request.removed and "*" not in rule.tool[:-1])
+
+
+def excluded(request: Request) -> list[str]:
+    """Its names of the tools that it is not to have.
+
+    A tool that stands for its family stays where each call is asked about.
+    """
+    own = VENDOR.own_names(request.removed)
+    servers = [name for name in request.removed if name.startswith(MCP)]
+    spared = FAMILIES if MCP in asks(request) else ()
+    return [name for name in dict.fromkeys(own + servers) if name not in spared]
 
 
 def session(request: Request) -> list[str]:
@@ -95,7 +140,7 @@ VENDOR = Vendor(
         limits_tools=True, limits_turns=True, streams=True, resumes=True, retracts=True, structures=True
     ),
     timeouts={"first_byte_timeout": SILENT_SECONDS, "idle_timeout": SILENT_SECONDS},
-    enforcement=Enforcement(asks=asks),
+    enforcement=Enforcement(asks=asks, binds=binds, judged=True, plain=lambda prompt: prompt.replace("@", "\\@")),
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.vendors.qwen_speech:QwenSpeech",
     surroundings=Surroundings(api_base="OPENAI_BASE_URL"),

@@ -491,10 +491,30 @@ def test_a_question_that_is_none_of_ours_is_answered_with_an_error(box, talk):
     assert told(box)[-1]["response"]["subtype"] == "error"
 
 
-def test_a_forbidden_call_ends_the_turn_whatever_the_vendor_asks(box, talk):
+def test_a_forbidden_call_is_refused_where_the_vendor_asks_and_the_turn_goes_on(box, talk):
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", '"deny"'],
+        ["out", ndjson(returns("cancelled", failed=True), says("Then not."), result("Then not."))],
+    )
+    with talk(child, *ASKING, "--disallowedTools=Bash") as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    assert done.result["result"] == "Then not." and done.result["is_error"] is False
+    assert len(done.result["permission_denials"]) == 1
+    assert not [line for line in done.lines if line["type"] == "control_request"]
+
+
+def test_a_forbidden_call_that_ran_unasked_ends_the_turn(box, talk):
     lifeline = box.lifeline()
     child = box.fake(
-        ["say", lifeline.path, "child"], HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hang"]
+        ["say", lifeline.path, "child"],
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), returns("done"))],
+        ["hang"],
     )
     with talk(child, *ASKING, "--disallowedTools=Bash") as running:
         running.say(user("go"))
@@ -502,7 +522,6 @@ def test_a_forbidden_call_ends_the_turn_whatever_the_vendor_asks(box, talk):
         assert lifeline.gone()
     assert done.cause == "denied"
     assert len(done.result["permission_denials"]) == 1
-    assert not [line for line in done.lines if line["type"] == "control_request"]
 
 
 def test_a_limit_of_turns_counts_for_the_message_and_not_for_the_process(box, talk):
@@ -953,7 +972,7 @@ def test_a_question_between_two_turns_is_refused(box, talk):
 
 def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
     """S16b: nothing follows the result."""
-    use = {"type": "tool_use", "id": "call_2", "name": "read_file", "input": {"file_path": "/etc/passwd"}}
+    use = {"type": "tool_use", "id": "call_2", "name": "todo_write", "input": {"todos": []}}
     forbidden = assistant(use, "tool_use")
     child = box.fake(
         HELLO,
@@ -962,7 +981,7 @@ def test_a_question_beside_a_call_that_ends_the_turn_is_not_asked(box, talk):
         ["hear", "control_response"],
         ["hang"],
     )
-    with talk(child, *ASKING, "--disallowedTools", "Read") as running:
+    with talk(child, *ASKING, "--disallowedTools", "TodoWrite") as running:
         running.say(user("go"))
         running.read_until(b'"type":"result"')
         done = running.hang_up()

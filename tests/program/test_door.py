@@ -116,7 +116,7 @@ def test_a_turn_imports_nothing_for_people(box, look):
 
 @pytest.mark.parametrize("vendor", OF_THE_VENDOR)
 def test_a_vendors_program_is_started_before_anything_is_loaded_that_its_launch_does_not_need(box, look, vendor):
-    program = box.program("standin", "cat > /dev/null\n")
+    program = box.program("standin", "head -c 1 > /dev/null\n")
     for _ in range(2 if OF_THE_VENDOR[vendor] >= OF_A_PROFILE else 1):  # the first run remembers what a profile says
         modules = look(
             "claude", *ASK, "--output-format", "text", wrapper=AT_THE_START, SHIM_VENDOR=vendor, SHIM_BIN=program

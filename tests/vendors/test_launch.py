@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise, product
+from pathlib import Path
 
 import pytest
 from ruling import policy
@@ -64,7 +65,38 @@ def test_the_plainest_turn(vendor, arguments, stdin):
     started = launch(vendor, "-p", "--output-format", "stream-json", "--verbose")
     assert started.arguments == arguments
     assert started.stdin == stdin
-    assert dict(started.environment) == ({"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"} if vendor == "qwen" else {})
+    assert ("QWEN_CODE_SUPPRESS_YOLO_WARNING" in started.environment) == (vendor == "qwen")
+
+
+@pytest.mark.parametrize(
+    ("mode", "listens", "file"),
+    [
+        ("default", True, "qwen_asks_all.json"),
+        ("plan", True, "qwen_asks_all.json"),
+        ("acceptEdits", False, "qwen_asks_changes.json"),
+        ("bypassPermissions", True, None),
+        ("auto", True, None),
+    ],
+)
+def test_qwen_asks_whatever_its_own_files_allow_in_each_mode_that_narrows(mode, listens, file):
+    started = launch("qwen", "-p", "--permission-mode", mode, listens=listens)
+    path = started.environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH")
+    assert (path and path.rpartition("/")[2]) == file
+    if path is not None:
+        settings = json.loads(Path(path).read_bytes())
+        assert settings["disableAllHooks"] is True and settings["permissions"]["deny"] == ["Agent"]
+        assert {"Bash", "Edit", "mcp__*"} <= set(settings["permissions"]["ask"])
+        assert ("Read" in settings["permissions"]["ask"]) == listens
+
+
+def test_qwen_is_told_rules_about_servers_by_their_names_and_never_by_the_name_of_a_family():
+    rules = policy(deny=["mcp__srv", "mcp__other__*", "mcp__third__get_*", "Edit", "Bash"])
+    started = launch(
+        "qwen", "--disallowedTools", *map(str, rules.deny), listens=True, policy=rules
+    )  # to exclude `edit` excludes write_file too
+    assert sorted(pairs(started.arguments, "--exclude-tools")) == [
+        *("mcp__other__*", "mcp__srv", "mcp__third__get_*", "run_shell_command")
+    ]
 
 
 def test_the_first_acai_has_a_subcommand_and_a_prompt_flag():

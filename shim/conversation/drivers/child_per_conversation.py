@@ -304,12 +304,14 @@ class ChildPerConversation(ChildDriver):
 
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
         """Tell the child that runs; the next one is started with it."""
+        vendor = self.launcher.vendor
         if mode is None:
             said = self._speech.model(model)
         else:  # with rules, how a vendor is launched depends on the mode
             said = None if self.launcher.policy.ruled else self._speech.mode(mode)
-        if self._child is not None:
-            self._outdated = self._outdated or said is None
+        if self._child is not None:  # one that is judged in only one of the two modes is launched in another way
+            relaunch = mode is not None and vendor.judged(mode) != vendor.judged(self.launcher.standing.mode)
+            self._outdated = self._outdated or said is None or relaunch
             await self._tell(self._child, said or b"")
 
     async def stop(self) -> None:

@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from shim.conversation.drivers.setup import AnswerSchema, Keeper, Setup, Standing
 from shim.core.claude.facts import Serving
 from shim.core.errors import FrontendError, ShimError, Tried
+from shim.core.policy.rules import EVERYTHING
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.vendor.vendor import Launch, Request, Vendor
 from shim.process import strays
@@ -89,6 +90,7 @@ class Launcher:
         self.standing = Standing(setup, known)
         self.refusal: ShimError | None = None
         self.played: Callable[[], tuple[Tried, ...]] | None = None
+        self.ahead: Started | None = None  # a child that was started before the loop, for its first message
         self.report: ReportFile | None = None  # of the child that was started last
         self._open_pen = pen
         self._child_environment = child_environment(vendor, setup.own, setup.environment)
@@ -144,16 +146,22 @@ class Launcher:
     def asked(self, prompt: str) -> str:
         """The prompt, with the request for JSON behind it where the answer is read here.
 
+        Under a rule about reading, the prompt itself makes the vendor read nothing.
         System prompts stand before the first one for a child that has no other place for them; a command stays one.
         """
         standing = self.standing
+        if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.narrowing):
+            prompt = self.vendor.enforcement.plain(prompt)
         if self.vendor.sessions.prefixes and standing.listens and not standing.prefixed and not prompt.startswith("/"):
             standing.prefixed = True
             prompt = self._request(prompt).with_system_prompt()
         return self._schema.asked(prompt, listens=standing.listens)
 
     def start(self, prompt: str, *, listens: bool = False) -> Started:
-        """Start a child. VendorError or FrontendError when that cannot be."""
+        """Start a child, or give the one that runs ahead. VendorError or FrontendError when that cannot be."""
+        if self.ahead is not None:
+            ahead, self.ahead = self.ahead, None
+            return ahead
         standing = self.standing
         standing.listens = listens
         if self.refusal is not None:
@@ -169,6 +177,7 @@ class Launcher:
         try:
             request = self._request(prompt)
             self._check(request)
+            standing.asked, standing.mode = self.vendor.enforcement.asks(request), request.permission_mode
             return self._start(self.vendor.launch(self._program.probed(request)))
         except BaseException:
             if self.report is not None:

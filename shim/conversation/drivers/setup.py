@@ -88,6 +88,8 @@ class Standing:
     listens    the last child that was started stays, and is told messages through its stdin
     prefixed   the session was told the system prompts, in front of its first message
     answered   a message was answered
+    asked      the tools that the last child asks about before they run
+    mode       the permission mode that it was started in
     tried      the vendors that were asked before this one, of which the next turn tells
     """
 
@@ -99,6 +101,8 @@ class Standing:
         self.forks = invocation.session.fork_session
         self.started = self.listens = self.prefixed = self.answered = False
         self.tried: tuple[Tried, ...] = ()
+        self.asked: frozenset[str] = frozenset()
+        self.mode = ""
 
     def name(self, invocation: Invocation, vendor: Vendor, fresh: str) -> Invocation:
         """The invocation with the id of the session that begins; `fresh` where the frontend chose none.
@@ -129,11 +133,7 @@ class AnswerSchema:
             return
         from shim.conversation.drivers import structured
 
-        invocation = setup.invocation
-        talks = (
-            invocation.streams.input_format == "stream-json" or invocation.permissions.permission_prompt_tool == "stdio"
-        )
-        if self._vendor.abilities.structures and not (talks and self._vendor.speaks):
+        if self._vendor.abilities.structures and not self._vendor.speaks:
             structured.parsed(self._schema)
         else:
             self._reader = structured.reader(self._schema)

@@ -119,7 +119,7 @@ class Turns:
             mode=facts.mode,
             redact=setup.settings.redaction() == "all",
             questions=(lambda: facts.prompts) if setup.dialect.asks_by_line else None,
-            judge=_judge(vendor, request),
+            judge=_judge(vendor, request, standing.asked),
             retries=self.retries,
             read=self._schema.reader(listens=standing.listens),
             home=home_of(vendor, self._environment),
@@ -198,8 +198,8 @@ def _unhonoured(vendor: Vendor, request: Request, unheeded: tuple[str, ...]) -> 
     return not_honoured(vendor, policy, request, unheeded)
 
 
-def _judge(vendor: Vendor, request: Request) -> "Judge | None":
-    """Who judges calls that the vendor makes without a question; None where no rule narrows."""
+def _judge(vendor: Vendor, request: Request, asked: frozenset[str]) -> "Judge | None":
+    """Who judges calls that the vendor makes without a question, which are not `asked`; None where no rule narrows."""
     policy = request.policy
     if not policy:
         return None
@@ -207,4 +207,4 @@ def _judge(vendor: Vendor, request: Request) -> "Judge | None":
 
     bound = vendor.enforcement
     questions = request.listens or bound.own
-    return Judge(policy, questions=questions, told=bound.told, says_first=bound.says_first)
+    return Judge(policy, questions=questions, told=bound.told, says_first=bound.says_first, asked=asked)

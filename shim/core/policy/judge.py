@@ -10,7 +10,7 @@ from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELL_TOOLS, Act, Do
 from shim.core.policy.commands import edits, harmless, operands, unwrapped
 from shim.core.policy.paths import allows, fits, reaches_below
 from shim.core.policy.policy import BYPASS, STRUCTURED, Policy, Verdict
-from shim.core.policy.rules import SAME, Rule, word_set
+from shim.core.policy.rules import MCP, SAME, Rule, word_set
 from shim.core.policy.shell import Command, Redirect
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ class Judge:
     asks_all   no mode spares a question, only a rule does
     told       whether the vendor was told of a rule about a whole tool, so that it answers such a call itself
     says_first  the vendor says a call before our hook has judged it
+    asked      tools whose calls wait for an answer before they run; "mcp__" stands for those of all servers
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class Judge:
         asks_all: bool = False,
         told: "Callable[[Rule], bool]" = lambda rule: False,
         says_first: bool = False,
+        asked: frozenset[str] = frozenset(),
     ) -> None:
         self.policy = policy
+        self._asked = asked
         self._asks_all = asks_all
         self._questions = questions
         self._told = told
@@ -78,7 +81,7 @@ class Judge:
             self.policy.only is not None
             and tool not in self.policy.only
             and tool != STRUCTURED
-            and not tool.startswith("mcp__")
+            and not tool.startswith(MCP)
         ):
             return Verdict("deny", "--tools")
         does: Doing | None = None
@@ -105,7 +108,7 @@ class Judge:
 
     def waits(self, tool: str) -> bool:
         """Whether the result of a denied call is waited for: the vendor answers it, and does not run it."""
-        if self._says_first:
+        if self._says_first or tool in self._asked or (MCP in self._asked and tool.startswith(MCP)):
             return True
         tool, only = SAME.get(tool, tool), self.policy.only
         if only is not None and tool not in only and self._told(Rule(tool)):
@@ -162,7 +165,7 @@ class Judge:
         """Whether a call only looks at things, so that a plan may have it."""
         if does.line is not None:
             return self._line(does, changes=False, rules=False)
-        return tool not in CHANGERS and not tool.startswith("mcp__")
+        return tool not in CHANGERS and not tool.startswith(MCP)
 
     def _by_mode(self, tool: str, does: Doing, mode: str) -> "Decided":
         tool = SAME.get(tool, tool)

@@ -161,6 +161,8 @@ class Enforcement(NamedTuple):
     own        it keeps Claude's rules by itself, so that whatever it asks is asked
     heeds      whether our hook lets it run what a rule allows
     says_first  it says a call before our hook has judged it
+    plain      a prompt without words for which the vendor reads files before any call
+    judged     no mode of its own is as narrow as Claude's but the widest: in all others it has to be answered
     """
 
     asks: "Callable[[Request], frozenset[str]]" = lambda request: frozenset()
@@ -170,6 +172,8 @@ class Enforcement(NamedTuple):
     own: bool = False
     heeds: "Callable[[Rule], bool]" = lambda rule: False
     says_first: bool = False
+    judged: bool = False
+    plain: Callable[[str], str] = lambda prompt: prompt
 
 
 class SessionFacts(NamedTuple):
@@ -293,6 +297,10 @@ class Vendor(NamedTuple):
     def available(self, request: Request) -> tuple[str, ...]:
         """Claude's names of the tools that it can run under a request, for `init.tools`."""
         return self.listed if self.chooses is None else self.chooses(request)
+
+    def judged(self, mode: str) -> bool:
+        """Whether its calls in a mode have to be judged here, because its own mode lets more run."""
+        return self.enforcement.judged and mode not in ("auto", "bypassPermissions")
 
     def unheeded(self, invocation: Invocation) -> list[str]:
         """What of an invocation has no effect, a line each."""

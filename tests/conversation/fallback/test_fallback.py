@@ -658,7 +658,7 @@ def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(several
     several.box.fake(["read"], ["out", ndjson(INIT, error)], ["leave", 1], name="qwen")
     several.answers("bee")
     cast = str(several.box.path / "run.cast")
-    assert several.box.claude(*words, SHIM_RECORD=cast).status == 0
+    assert several.box.claude(*words, "--dangerously-skip-permissions", SHIM_RECORD=cast).status == 0
     drawn = several.box.shim("show", cast).stdout.decode()
     assert "qwen did not answer (auth): API Error: 401 Unauthorized" in drawn and "I am bee." in drawn
     assert "repaired" not in drawn and "not understood" not in drawn
