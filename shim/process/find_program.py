@@ -14,6 +14,7 @@ from shim.state.config import VendorSettings
 
 MARKER = b"claude-shim drop-in"  # in the second line of every file that `shim install` writes
 BACKUP_SUFFIX = ".before-shim"
+SETTINGS_BYTES = 1_000_000  # of a vendor's settings file; a longer one is not looked through
 
 
 def find_program(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> str:
@@ -117,8 +118,11 @@ def found_on_path(vendors: Mapping[str, Vendor], environment: Mapping[str, str],
     return found
 
 
-def unheard(vendor: Vendor, launcher: Sequence[str]) -> str:
-    """Why a vendor's program may not obey a file or a hook of ours: it may not see it, or files go before it."""
+def unheard(vendor: Vendor, launcher: Sequence[str], folders: Sequence[str] = ()) -> str:
+    """Why a vendor's program may not obey a file or a hook of ours: it may not see it, or files go before it.
+
+    `folders` are the working directory and the person's home, whose settings may give it tools that no rule names.
+    """
     if launcher:
         return "behind a launcher it may not see it"
     for place in vendor.surroundings.overruled_by.get(sys.platform, ()):
@@ -129,4 +133,21 @@ def unheard(vendor: Vendor, launcher: Sequence[str]) -> str:
             return f"{place} goes before it"
         except OSError:
             continue  # it is not there, or the vendor cannot read it either
+    for name, word in vendor.surroundings.widened_by.items():
+        for folder in filter(None, folders):
+            path = os.path.join(folder, name)
+            if _may_say(path, word):
+                return f"{path} may give it tools that no rule names ({word})"
     return ""
+
+
+def _may_say(path: str, word: str) -> bool:
+    """Whether a JSON file may have a key: it has the word, or letters that are written as numbers, or is too long."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            data = file.read(SETTINGS_BYTES + 1)
+    except OSError:
+        return False  # the vendor cannot read it either
+    return word.encode() in data or b"\\u" in data or len(data) > SETTINGS_BYTES

@@ -132,6 +132,7 @@ def prepare(frontend: Frontend, cell: Cell) -> None:
         path = home / place[2:] if place.startswith("~/") else frontend.folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(said if isinstance(said, str) else json.dumps(said))
+        path.chmod(0o700)
     if cell.server:
         program = home / "server.py"
         program.write_text(SERVER)
@@ -174,3 +175,25 @@ def test_the_server_of_these_cells_is_heard_where_nothing_is_denied(
     done = frontend.run(f"[[call]] {call}", *BYPASS)
     assert done.exit == 0, done.result
     assert (frontend.folder / MADE).exists()
+
+
+DISCOVERED = {
+    "list.sh": """#!/bin/sh\necho '[{"name": "make", "description": "x", "parameters": {"type": "object"}}]'\n""",
+    "call.sh": f"#!/bin/sh\ntouch {MADE}\n",
+    ".gemini/settings.json": {
+        "tools": {"discoveryCommand": "./list.sh", "callCommand": "./call.sh", "allowed": ["discovered_tool_make"]}
+    },
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("flags", [mode("plan"), mode("default"), (*BYPASS, "--tools", "Read")], ids=str)
+@pytest.mark.parametrize("vendor", [GEMINI], indirect=True, ids=str)
+def test_w10_a_project_that_gives_gemini_tools_without_a_rule_is_refused_by_the_name_of_its_file(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor, flags: tuple[str, ...]
+) -> None:
+    prepare(frontend, Cell(vendor, "", "", (), DISCOVERED))
+    done = frontend.run("[[call]] discovered_tool_make", *flags)
+    assert not (frontend.folder / MADE).exists()
+    assert done.result["shim"]["cause"] == "refused" and not model.requests
+    assert str(frontend.folder / ".gemini" / "settings.json") in done.result["errors"][0]

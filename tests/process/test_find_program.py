@@ -3,7 +3,7 @@
 import pytest
 
 from shim.core.errors import FrontendError, VendorError
-from shim.process.find_program import candidates, find_program, found_on_path, search_path
+from shim.process.find_program import SETTINGS_BYTES, candidates, find_program, found_on_path, search_path, unheard
 from shim.process.install import script
 from shim.state.config import VendorSettings
 from shim.vendors import find
@@ -99,3 +99,26 @@ def test_what_is_on_path_is_listed_by_vendor(box):
     vendors = {name: find(name) for name in ("cursor", "demo", "pi", "qwen")}
     found = found_on_path(vendors, box.environment(PATH=str(box.bin)), str(box.cwd))
     assert found == {"cursor": agent, "qwen": qwen}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ['{"tools": {"discoveryCommand": "x"}}', r'{"tools": {"discovery\u0043ommand": "x"}}', " " * SETTINGS_BYTES + "{}"],
+)
+@pytest.mark.parametrize("place", [0, 1], ids=["the project", "home"])
+def test_settings_that_may_give_a_vendor_tools_without_a_rule_are_named(tmp_path, settings, place):
+    folders = [tmp_path / "work", tmp_path / "home"]
+    path = folders[place] / ".gemini" / "settings.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(settings)
+    assert unheard(find("gemini"), (), [str(folder) for folder in folders]).startswith(str(path))
+
+
+def test_other_settings_and_other_vendors_are_heard(tmp_path):
+    path = tmp_path / ".gemini" / "settings.json"
+    assert unheard(find("gemini"), (), [str(tmp_path), ""]) == ""
+    path.parent.mkdir(parents=True)
+    path.write_text('{"tools": {"allowed": ["x"]}}')
+    assert unheard(find("gemini"), (), [str(tmp_path)]) == ""
+    path.write_text('{"tools": {"discoveryCommand": "x"}}')
+    assert unheard(find("qwen"), (), [str(tmp_path)]) == ""

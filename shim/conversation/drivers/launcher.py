@@ -227,7 +227,9 @@ class Launcher:
             environment={**self._child_environment, **self.setup.own.env},
             keep=self._keep,
             report_folder=self._report_folder(),
-            unheard=unheard(self.vendor, self._program.launcher),
+            unheard=unheard(
+                self.vendor, self._program.launcher, (self.setup.cwd, self._child_environment.get("HOME", ""))
+            ),
         )
 
     @property

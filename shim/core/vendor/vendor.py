@@ -228,6 +228,7 @@ class Surroundings(NamedTuple):
     home          its folder of records: the variable that names it, and where in the person's home it is without
     report        what it writes about its run into a folder of ours
     overruled_by  system → files, and folders with `.toml` files, that go before what we tell it
+    widened_by    JSON file in the working directory or at home → its key that gives tools which no rule names
     gate          what its stderr says when its trust gate is closed; `trust = true` opens it
     """
 
@@ -236,6 +237,7 @@ class Surroundings(NamedTuple):
     home: tuple[str, str] | None = None
     report: Report | None = None
     overruled_by: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    widened_by: Mapping[str, str] = MappingProxyType({})
     gate: str = ""
 
 

@@ -45,7 +45,8 @@ stand before the prompt.
 `{bundled}` is the folder of the bundled profiles, for a file with rules that keep a mode narrow. Behind a launcher the
 program may not see that folder, so there such a profile is started in the widest mode only. The same holds where
 `overruled_by = { linux = "/a/folder" }` (also darwin) names what goes before ours: a folder with `.toml` files, or a
-list of files and such folders.
+list of files and such folders; and where `widened_by = { ".x/settings.json" = "key" }` names a JSON file, in the
+working directory or at home, with a key that gives the program tools which no rule names.
 
 `rules` names a bundled module that tells the program the rules of a conversation: `arguments(request)` gives the words
 of `{ when = "rules" }`, `environment(request)` more variables, `binds(rule, request)` whether both keep the program and
@@ -88,7 +89,7 @@ RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
     *("env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login"),
-    *("api_base", "variants", "version_probe", "home", "report", "overruled_by", "rules", "denials"),
+    *("api_base", "variants", "version_probe", "home", "report", "overruled_by", "widened_by", "rules", "denials"),
 )
 WIDEST = "bypassPermissions"
 RULE_MODULES = ("codex_rules", "copilot_rules")  # that tell a program the rules

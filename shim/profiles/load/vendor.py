@@ -147,6 +147,7 @@ def build(
             home=_home(launch.at("home")),
             report=made.report,
             overruled_by=overruled_by(launch.at("overruled_by")),
+            widened_by={name: launch.at("widened_by").at(name).text() for name in launch.at("widened_by").table()},
             gate=launch.at("gate").text(""),
         ),
     )
