@@ -481,3 +481,21 @@ def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call
     for line in (run.init, run.result):
         (unhonoured,) = line["shim"]["not_honoured"]
         assert (unhonoured["what"], unhonoured["source"]) == ("Bash(touch:*)", "--allowedTools")
+
+
+@of(GEMINI, OPENCODE, later=[OPENCODE])
+def test_a_tool_that_is_allowed_as_a_whole_is_added_to_the_mode(frontend: Frontend) -> None:
+    """Permission-parity N2, N3"""
+    run = frontend.run("[[shell]] touch made.txt", "--permission-mode", "acceptEdits", "--allowedTools", "Bash")
+    assert (frontend.folder / "made.txt").exists()
+    assert {"Bash", "Write", "Read"} <= set(run.init["tools"]) and "not_honoured" not in run.init["shim"]
+    other = frontend.run("[[shell]] touch other.txt", "--permission-mode", "plan", "--allowedTools", "Bash")
+    assert not (frontend.folder / "other.txt").exists() and other.init["permissionMode"] == "plan"
+
+
+@only_gemini
+@pytest.mark.full
+def test_a_tool_that_is_allowed_takes_no_other_along(frontend: Frontend) -> None:
+    frontend.run(f"[[write]] {frontend.folder / 'made.txt'}", "--allowedTools", "Bash")
+    frontend.run("[[shell]] touch made.txt", "--allowedTools", "Bash", "--disallowedTools", "Bash")
+    assert not (frontend.folder / "made.txt").exists()

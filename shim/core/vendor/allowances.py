@@ -33,6 +33,8 @@ def _why(vendor: Vendor, rule: Rule, request: Request) -> str:
         return "it cannot be read as a rule"
     if request.listens or vendor.enforcement.asks(request) or vendor.enforcement.heeds(rule):
         return ""  # the policy answers its questions, or its hook
+    if vendor.enforcement.allows(rule, request):
+        return ""
     unasked = vendor.available(request)
     if rule.tool in unasked and (
         vendor.unattended

@@ -157,6 +157,7 @@ class Enforcement(NamedTuple):
     asks       Claude's names of the tools that a request lets it run only after its question was answered
     binds      whether what a request launches it with keeps it to a rule
     told       whether it hears beforehand of a rule about a whole tool, so that such a call does not end its turn
+    allows     whether a request launches it so that it runs unasked what a rule allows
     subagents  calls of its subagents are bound, and asked about, like its own
     own        it keeps Claude's rules by itself, so that whatever it asks is asked
     heeds      whether our hook lets it run what a rule allows
@@ -168,6 +169,7 @@ class Enforcement(NamedTuple):
     asks: "Callable[[Request], frozenset[str]]" = lambda request: frozenset()
     binds: "Callable[[Rule, Request], bool]" = lambda rule, request: False
     told: "Callable[[Rule], bool]" = lambda rule: False
+    allows: "Callable[[Rule, Request], bool]" = lambda rule, request: False
     subagents: bool = False
     own: bool = False
     heeds: "Callable[[Rule], bool]" = lambda rule: False

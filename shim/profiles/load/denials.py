@@ -3,6 +3,7 @@
     tool = '"{tool}":"deny"'           what denies one of its own tools
     server = '"{server}_*":"deny"'     what denies all tools of a server of MCP; without it such a rule refuses the turn
     server_tool = '…{server}…{tool}…'  what denies one tool of a server
+    allow = …{tool}…                   what allows one of its tools, for a program that runs none unasked
     servers = '"*_*":"deny"'           what denies the tools of all servers
     between = ","                      stands between two of these
     text = "{{denials}}"               what stands around all of them
@@ -32,7 +33,7 @@ from shim.profiles.compile.tools import RuledTool
 from shim.profiles.load.words import BUNDLED_FOLDER
 
 KEYS = (
-    *("tool", "server", "server_tool", "servers", "between", "text", "renamed", "also", "subagents"),
+    *("tool", "allow", "server", "server_tool", "servers", "between", "text", "renamed", "also", "subagents"),
     *("args", "suffix", "of_modes", "plain", "json"),
 )
 LONGEST_NAME = 60  # of a server and its tool together: a longer one may be cut by the program
@@ -54,7 +55,8 @@ class Denials:
         spot.table(KEYS)
         self._name, self._tools, self._left = name, tools, left
         self._said = {
-            key: spot.at(key).text("") for key in ("tool", "server", "server_tool", "servers", "between", "text")
+            key: spot.at(key).text("")
+            for key in ("tool", "allow", "server", "server_tool", "servers", "between", "text")
         }
         self._renamed = {own: spot.at("renamed").at(own).text() for own in spot.at("renamed").table()}
         self._also = spot.at("also").texts()
@@ -71,6 +73,14 @@ class Denials:
             return bool(self._said["server_tool" if tool else "server"])
         return rule.content is None and rule.tool in {one.name for one in self._tools.values()}
 
+    def allows(self, rule: Rule, request: Request, *, unasked: bool) -> bool:
+        """Whether the program runs what a rule allows. `unasked`: it runs by itself what it is not denied."""
+        mode = request.permission_mode
+        known = rule.content is None and rule.tool in {one.name for one in self._tools.values()}
+        if rule.tool == SUBAGENT and not self.subagents:
+            return False
+        return known and mode in self._left and mode != "plan" and (unasked or bool(self._said["allow"]))
+
     def tell(self, request: Request) -> Told:
         """What the program is told under a request. ModeError where the program might not hear it."""
         denied = self._denied(request)
@@ -83,7 +93,7 @@ class Denials:
             )
         if self._of_modes and not (request.policy is not None and request.policy.ruled):
             return Told(tuple(word.replace("{file}", f"{BUNDLED_FOLDER}/{self._of_modes}") for word in self._arguments))
-        said = self._said["text"].replace("{denials}", self._said["between"].join(denied))
+        said = self._said["text"].replace("{denials}", self._said["between"].join(denied + self._allowed(request)))
         files: tuple[str, ...] = ()
         if any("{file}" in word for word in self._arguments):
             path = request.keep(said, self._suffix)
@@ -124,6 +134,15 @@ class Denials:
                 said = self._said["server_tool" if tool else "server"]
                 denied.append(said.replace("{server}", server).replace("{tool}", tool))
         return denied
+
+    def _allowed(self, request: Request) -> list[str]:
+        """What allows each tool that a rule allows, in the program's words."""
+        policy = request.policy
+        if policy is None or not self._said["allow"] or request.permission_mode == "plan":
+            return []
+        allowed = {rule.tool for rule in policy.allowed if rule.content is None}
+        own = [name for name, tool in self._tools.items() if tool.name in allowed]
+        return [self._said["allow"].replace("{tool}", self._renamed.get(name, name)) for name in own]
 
     def _merged(self, said: str, environment: Mapping[str, str]) -> dict[str, str]:
         """The variables with a JSON object: ours behind what each has already, so that ours counts."""

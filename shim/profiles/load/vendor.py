@@ -52,7 +52,16 @@ from collections.abc import Callable, Mapping
 from shim.core.policy.policy import MODES
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.tools import Tools
-from shim.core.vendor.vendor import Abilities, Enforcement, ExitRules, ProgramFacts, SessionFacts, Surroundings, Vendor
+from shim.core.vendor.vendor import (
+    Abilities,
+    Enforcement,
+    ExitRules,
+    ProgramFacts,
+    Request,
+    SessionFacts,
+    Surroundings,
+    Vendor,
+)
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.compile.tools import tools
 from shim.profiles.load.launch import Rules, Template, of_modes, overruled_by
@@ -111,6 +120,8 @@ def build(
     tools_of = {mode: one.texts() for mode, one in of_modes(launch, "permission_tools").items()}
     listed = spot.at("listed").texts() if spot.at("listed") else tuple(sorted({tool.name for tool in known.values()}))
     codes = own.at("end").at("ok_exit").items(20)
+    unattended = spot.at("unattended").switch()
+    enforcement = _enforcement(made.rules, made.denials, unattended=unattended)
     return Vendor(
         name=name,
         programs=made.programs,
@@ -119,8 +130,8 @@ def build(
         modes=_modes(launch.at("permission_args")),
         tools=known,
         listed=listed,
-        unattended=spot.at("unattended").switch(),
-        chooses=(lambda request: tools_of.get(request.permission_mode, listed)) if tools_of else None,
+        unattended=unattended,
+        chooses=(lambda request: _left(tools_of, listed, enforcement, request)) if tools_of else None,
         login=launch.at("login").text(""),
         timeouts=_timeouts(launch.at("timeouts")),
         version=made.version,
@@ -133,7 +144,7 @@ def build(
             prices=_prices(table),
             retracts=any(one["emit"] == "retract" for one in events),
         ),
-        enforcement=_enforcement(made.rules, made.denials),
+        enforcement=enforcement,
         sessions=SessionFacts(own.at("saves_late").switch(), own.at("given_id").switch()),
         exit=ExitRules(
             _interrupt(launch.at("interrupt")),
@@ -153,9 +164,23 @@ def build(
     )
 
 
-def _enforcement(rules: Rules | None, denials: "Denials | None") -> Enforcement:
+def _left(
+    tools_of: Mapping[str, tuple[str, ...]], listed: tuple[str, ...], enforcement: Enforcement, request: Request
+) -> tuple[str, ...]:
+    """The tools that a request leaves the vendor: those of its mode, and those that rules add to the mode."""
+    left = tools_of.get(request.permission_mode, listed)
+    rules = () if request.policy is None else request.policy.allowed
+    added = {rule.tool for rule in rules if enforcement.allows(rule, request)}
+    return tuple(name for name in listed if name in left or name in added) if added else left
+
+
+def _enforcement(rules: Rules | None, denials: "Denials | None", *, unattended: bool) -> Enforcement:
     if denials is not None:
-        return Enforcement(told=denials.hears, subagents=denials.subagents)
+        return Enforcement(
+            told=denials.hears,
+            allows=lambda rule, request: denials.allows(rule, request, unasked=unattended),
+            subagents=denials.subagents,
+        )
     if rules is None:
         return Enforcement()
     return Enforcement(

@@ -34,6 +34,10 @@ def unhonoured(name, mode, *rules, listens=False, unheeded=()):
         ("codex", "default", "Bash(git:*)", True),
         ("codex", "default", "mcp__server", False),
         ("copilot", "default", "mcp__server", True),
+        ("gemini", "default", "Bash", True),
+        ("opencode", "acceptEdits", "Bash", True),
+        ("opencode", "acceptEdits", "Bash(git:*)", False),
+        ("opencode", "acceptEdits", "Task", False),  # nobody sees what its subagents call
         ("pi", "default", "Bash(git:*)", True),
         ("pi", "acceptEdits", "Bash(git:*)", False),
         ("demo", "default", "Bash(git:*)", True),
@@ -47,6 +51,22 @@ def test_a_rule_has_an_effect_where_the_vendor_runs_unasked_what_it_allows(name,
 def test_every_rule_has_an_effect_where_the_vendor_asks():
     assert unhonoured("qwen", "default", "Bash(git:*)", "mcp__server", listens=True) == []
     assert unhonoured("qwen", "default", "Bash(git", listens=True) == ["Bash(git"]
+
+
+def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
+    gemini = find("gemini")
+    for mode, told in (("default", True), ("plan", False)):
+        policy = Policy(place=Place("/work"), allow=read_rules(("Bash",)))
+        kept: list[str] = []
+
+        def keep(said, *suffix, kept=kept):
+            kept.append(said)
+            return "/a/file"
+
+        request = Request(parse([]), "hi", gemini.modes[mode], mode, policy=policy, keep=keep)
+        assert ("Bash" in gemini.available(request)) is told
+        gemini.launch(request)
+        assert ('toolName = "run_shell_command"\ndecision = "allow"' in "".join(kept)) is told
 
 
 def test_a_key_that_restricts_is_said_with_its_file():
@@ -63,10 +83,10 @@ def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
     ]  # fmt: skip
     child = box.fake(["out", "".join(json.dumps(event) + "\n" for event in events)])
     settings = json.dumps({"sandbox": {"enabled": True}})
-    words = ("--allowedTools", "Bash(git:*)", "WebFetch", "--settings", settings)
+    words = ("--allowedTools", "Bash(git:*)", "Skill", "--settings", settings)
     done = box.claude(*ASK, *words, SHIM_VENDOR="gemini", SHIM_BIN=child)
     said = {it["what"]: it for it in done.init["shim"]["not_honoured"]}
-    assert said.keys() == {"Bash(git:*)", "WebFetch", "sandbox"}
+    assert said.keys() == {"Bash(git:*)", "Skill", "sandbox"}
     assert said["Bash(git:*)"]["source"] == "--allowedTools" and "gemini" in said["Bash(git:*)"]["reason"]
     assert [it["what"] for it in done.result["shim"]["not_honoured"]] == ["Bash(git:*)"]
     assert "not_honoured" not in box.claude(*ASK, SHIM_VENDOR="gemini", SHIM_BIN=child).init["shim"]
