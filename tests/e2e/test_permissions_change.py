@@ -83,3 +83,23 @@ def test_a_rule_of_an_answer_binds_the_next_call(claude: Frontend, kind: str) ->
     conversation.say("[[shell]] python3 -c \"open('two','w')\"")
     assert len(conversation.asked) == 1
     assert made(claude) == ({"one"} if kind == "deny" else {"one", "two"})
+
+
+@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN], ids=str, indirect=True)
+def test_the_mode_of_an_answer_binds_the_next_call(claude: Frontend) -> None:
+    conversation = Conversation(claude, *ASKING)
+    change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
+    conversation.answer = {"behavior": "allow", "updatedPermissions": [change]}
+    conversation.say("[[shell]] touch one")
+    conversation.say("[[shell]] touch two")
+    assert len(conversation.asked) == 1
+    assert made(claude) == {"one", "two"}
+
+
+@pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
+def test_a_call_is_not_changed_into_one_that_a_rule_denies(claude: Frontend) -> None:
+    """The real claude runs it: there the person's word goes before the rule."""
+    conversation = Conversation(claude, *ASKING, "--disallowedTools", "Bash(touch:*)")
+    conversation.answer = {"behavior": "allow", "updatedInput": {"command": "touch two"}}
+    conversation.say("[[shell]] python3 -c \"open('one','w')\"")
+    assert made(claude) == set()

@@ -21,6 +21,7 @@ from shim.core.claude.permissions import (
     Decision,
     Permission,
     added_rules,
+    chosen_mode,
     read_decision,
 )
 from shim.core.reading.account import printable
@@ -171,7 +172,29 @@ class Control:
         if not self._asked:
             self.state("running")
         self.facts.add(added_rules(response))
-        return [Decided(asked, read_decision(response, asked))]
+        return [Decided(asked, self._judged(asked, read_decision(response, asked))), *self._choose(response)]
+
+    def _judged(self, asked: Permission, decision: Decision) -> Decision:
+        """A person may change a call, but not into one that a rule denies. The real claude runs that one too."""
+        if not decision.allow or decision.changed is None:
+            return decision
+        ruled = self.facts.verdict(asked.tool, decision.changed)
+        if ruled.decided != "deny" or not ruled.ruled:
+            return decision
+        return Decision(False, message=RULED.format(tool=asked.tool, why=ruled.why), announced=False)
+
+    def _choose(self, response: Mapping[str, Any]) -> list[Wish]:
+        """Change to the mode that an answer asks for, if the session may."""
+        mode = chosen_mode(response)
+        if mode is None:
+            return []
+        try:
+            ANSWERS["set_permission_mode"](self, {"mode": mode})
+        except RefusalError as refusal:
+            self.complaints.append(f"{refusal}\n")
+            return []
+        self.system("status", status=None, permissionMode=self.facts.mode)
+        return [ModeChosen(self.facts.mode)]
 
     def _give_up(self, message: str) -> list[Wish]:
         """Refuse every open question. No `message`: on an interrupt, which also cancels them at the frontend (C10)."""

@@ -46,17 +46,25 @@ class Decision(NamedTuple):
 
 def added_rules(response: Mapping[str, Any]) -> dict[str, list[str]]:
     """The rules that an answer adds from now on, "allow", "ask" and "deny" (`updatedPermissions`, 6.3)."""
-    answer = response.get("response")
-    updates = (
-        answer.get("updatedPermissions") if isinstance(answer, dict) and answer.get("behavior") == "allow" else None
-    )
     found: dict[str, list[str]] = {"allow": [], "ask": [], "deny": []}
-    for update in updates if isinstance(updates, list) else ():
-        if isinstance(update, dict) and update.get("type") == "addRules" and update.get("behavior") in found:
+    for update in _updates(response):
+        if update.get("type") == "addRules" and update.get("behavior") in found:
             rules = update.get("rules")
             said = [_rule(rule) for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
             found[update["behavior"]] += [rule for rule in said if rule]
     return found
+
+
+def chosen_mode(response: Mapping[str, Any]) -> object:
+    """The permission mode that an answer asks for from the next call on, as it was said; None for none."""
+    modes = [update.get("mode") for update in _updates(response) if update.get("type") == "setMode"]
+    return modes[-1] if modes else None
+
+
+def _updates(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    answer = response.get("response")
+    said = answer.get("updatedPermissions") if isinstance(answer, dict) and answer.get("behavior") == "allow" else None
+    return [update for update in said if isinstance(update, dict)] if isinstance(said, list) else []
 
 
 def _rule(rule: Mapping[str, Any]) -> str:

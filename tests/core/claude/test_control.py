@@ -325,6 +325,30 @@ def test_a_call_that_is_forbidden_is_not_allowed_for_good():
     assert denied is not None and not denied.allow and "Bash(touch -a)" in denied.message
 
 
+def test_a_call_is_not_changed_into_one_that_a_rule_denies():
+    one = control(policy=policy(deny=["Bash(rm:*)"]))
+    one.ask(TOUCH)
+    ((_, decision),) = give(one, "uuid-1", behavior="allow", updatedInput={"command": "rm a"})
+    assert not decision.allow and "Bash(rm:*)" in decision.message and not decision.announced
+
+
+def test_the_mode_of_an_answer_binds_the_next_call():
+    one = control(policy=policy())
+    one.ask(TOUCH)
+    change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
+    assert give(one, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [ModeChosen("acceptEdits")]
+    assert one.ask(TOUCH._replace(request="q2", call="call_2")) == Decision(True)
+
+
+@pytest.mark.parametrize("mode", ["bypassPermissions", "nonsense", 7])
+def test_an_answer_chooses_no_mode_that_the_session_may_not_have(mode):
+    one = control(policy=policy())
+    one.ask(TOUCH)
+    change = {"type": "setMode", "mode": mode, "destination": "session"}
+    assert len(give(one, "uuid-1", behavior="allow", updatedPermissions=[change])) == 1
+    assert one.facts.mode == "default" and one.complaints
+
+
 @pytest.mark.parametrize("facts", [{}, {"mode": "plan"}, {"prompts": False}])
 def test_what_the_real_one_runs_unasked_is_not_asked_about(facts):
     """Permission-parity N5"""
