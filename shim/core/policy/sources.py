@@ -13,7 +13,11 @@ from shim.core.reading.typed import Any, NamedTuple
 NARROWEST_FIRST = ("plan", "dontAsk", "default", "auto", "acceptEdits", "bypassPermissions")
 BEFORE_A_CALL = "PreToolUse"
 # Keys that restrict, which only the real claude can honour.
-UNHEEDED = ("sandbox", "strictPluginOnlyCustomization", "allowManagedHooksOnly", "allowManagedPermissionRulesOnly")
+UNHEEDED = (
+    *("sandbox", "strictPluginOnlyCustomization", "allowManagedHooksOnly", "allowManagedPermissionRulesOnly"),
+    *("allowedMcpServers", "deniedMcpServers", "allowManagedMcpServersOnly"),
+)
+OTHER_HOOKS = ("UserPromptSubmit", "PermissionRequest")  # that may block something, and are not run here
 
 
 class Source(NamedTuple):
@@ -72,7 +76,7 @@ def settle(sources: Sequence[Source]) -> Settled:
         directories=tuple(directories),
         hooks=() if disabled else tuple(hook for source in sources for hook in _hooks(source)),
         unheeded=tuple(
-            f"{key} in {source.name}" for source in sources for key in UNHEEDED if _asks(source.given.get(key))
+            f"{key} in {source.name}" for source in sources for key in _unheeded(source, hooks=not disabled)
         ),
     )
 
@@ -106,9 +110,18 @@ def _hooks(source: Source) -> list[Rule]:
     ]
 
 
-def _asks(value: object) -> bool:
-    """Whether a key asks for something: a table may say that it is switched off."""
-    return bool(value) and not (isinstance(value, dict) and value.get("enabled") is False)
+def _unheeded(source: Source, *, hooks: bool) -> list[str]:
+    """The keys of a file that restrict, and have no effect here."""
+    found = [key for key in UNHEEDED if _asks(key, source.given.get(key))]
+    events = _table(source.given.get("hooks")) if hooks else {}
+    return found + [f"hooks.{event}" for event in OTHER_HOOKS if events.get(event)]
+
+
+def _asks(key: str, value: object) -> bool:
+    """Whether a key asks for something: a table may be switched off, and an empty list may allow nothing."""
+    if isinstance(value, dict):
+        return bool(value) and value.get("enabled") is not False
+    return bool(value) or (value == [] and key.startswith("allowed"))
 
 
 def _table(value: object) -> Mapping[str, Any]:

@@ -71,6 +71,14 @@ def test_a_hook_before_a_call_is_known_by_its_matcher_unless_the_users_file_swit
 def test_a_key_that_restricts_and_has_no_effect_here_is_named_with_its_file():
     assert settle([user(sandbox={"enabled": True})]).unheeded == ("sandbox in user",)
     assert settle([user(sandbox={"enabled": False}, model="m")]).unheeded == ()
+    servers = {"allowedMcpServers": [], "deniedMcpServers": []}
+    assert settle([user(**servers)]).unheeded == ("allowedMcpServers in user",)
+
+
+def test_a_hook_that_may_block_and_is_not_run_is_named_unless_hooks_are_switched_off():
+    hooks = {event: [{"hooks": [{"type": "command", "command": "exit 2"}]}] for event in ("UserPromptSubmit", "Stop")}
+    assert settle([user(hooks=hooks)]).unheeded == ("hooks.UserPromptSubmit in user",)
+    assert settle([user(hooks=hooks, disableAllHooks=True)]).unheeded == ()
 
 
 @pytest.mark.parametrize(
