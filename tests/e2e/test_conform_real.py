@@ -64,10 +64,8 @@ def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
 
 @pytest.mark.parametrize("cli", [Cli(QWEN)], ids=str)
 def test_ours_over_a_vendor_that_asks_keeps_every_rule(place: Place) -> None:
-    """A rule about one skill cannot be told to qwen, and it does not ask about skills: such a turn is refused."""
     found = findings(place, PROMPTS)
-    assert set(told(found, "fail")) == {"tools"}, str(told(found, "fail"))
-    assert "Skill(conform *)" in str(told(found, "fail"))
+    assert told(found, "fail") == {}, str(told(found, "fail"))
     assert set(told(found, "skipped")) == {"api-failures"}
 
 
