@@ -126,7 +126,8 @@ what a model or a vendor says is script or HTML in an export
 a frontend gets more permission than it asked for
     test_policy.py::test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it
     test_two_way.py::test_a_question_that_the_output_has_no_place_for_is_denied
-    test_two_way.py::test_a_forbidden_call_ends_the_turn_whatever_the_vendor_asks
+    test_two_way.py::test_a_forbidden_call_is_refused_where_the_vendor_asks_and_the_turn_goes_on
+    test_two_way.py::test_a_forbidden_call_that_ran_unasked_ends_the_turn
 a vendor sees the tokens of another
     test_threats.py::test_a_vendor_does_not_see_what_is_claudes_or_ours
     test_environment.py::test_a_key_that_a_vendor_lists_is_handed_over

@@ -131,7 +131,8 @@ def test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size(box):
 def test_a_prompt_of_three_megabytes_reaches_every_vendor(box, vendor):
     prompt = b"word " * 600_000
     child = box.fake(["read"], ["record", str(box.recording)])
-    box.claude("-p", *STREAM, stdin=prompt, SHIM_VENDOR=vendor, SHIM_BIN=child)
+    alone = "--dangerously-skip-permissions"  # a vendor that is asked leaves its stdin open for the answers
+    box.claude("-p", *STREAM, alone, stdin=prompt, SHIM_VENDOR=vendor, SHIM_BIN=child)
     assert box.record()["stdin"].encode() == prompt
 
 
