@@ -57,7 +57,7 @@ def usable(policy: Policy, tool: str, mode: str) -> bool:
 
 def _sandbox(policy: Policy, mode: str) -> list[str]:
     """The sandbox below the hook. It is open for changes where the mode or a rule may allow one."""
-    if mode == "plan" or (mode == "default" and not policy.allowed):
+    if mode == "plan" or (mode in ("default", "dontAsk") and not policy.allowed):
         return []
     table = "sandbox_workspace_write"
     roots = ",".join(_text(policy.place.absolute(folder)) for folder in policy.place.directories)

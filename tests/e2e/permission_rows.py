@@ -59,6 +59,7 @@ ROWS = (
     Row("default; touch", TOUCH, plain=True),
     Row("default; Write", WRITE, plain=True),
     Row("dontAsk; touch", TOUCH, mode("dontAsk")),
+    Row("dontAsk, allow Bash; touch", TOUCH, mode("dontAsk", "--allowedTools", "Bash"), runs=True),
     Row("plan; touch", TOUCH, mode("plan")),
     Row("plan, allow Bash; touch", TOUCH, mode("plan", "--allowedTools", "Bash")),
     Row("acceptEdits; touch", TOUCH, mode("acceptEdits"), runs=True),
