@@ -17,6 +17,7 @@ READ_OUT = "[[read]] @../out/x"
 WRITE_OUT = "[[write]] @../out/made"
 HIDDEN = "[[write]] @secret/made"
 RAN, NOT_RUN, REFUSED = "ran", "no", "refused"
+UNASKED = "unasked"  # it ran: a vendor that asks nobody says so in `init`
 MANUAL = Path(__file__).parents[2] / "shim" / "manual" / "permissions.md"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from frontend import Frontend, Run
-from permission_rows import MADE, NOT_RUN, RAN, REFUSED, ROWS, SECRET, Row, told
+from permission_rows import MADE, NOT_RUN, RAN, REFUSED, ROWS, SECRET, UNASKED, Row, told
 from programs import install
 from scripts import Reply, Request, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, PI, PI_CUMULATIVE, QWEN, VENDORS, Vendor
@@ -89,11 +89,11 @@ def run(frontend: Frontend, vendor: Vendor, model: ScriptedServer, row: Row) -> 
         return process.finish()
 
 
-def outcome(frontend: Frontend, model: ScriptedServer, done: Run) -> str:
+def outcome(frontend: Frontend, model: ScriptedServer, row: Row, done: Run) -> str:
     made = [*frontend.folder.rglob(MADE), *(frontend.folder.parent / "out").rglob(MADE)]
-    if made or any(SECRET in json.dumps(block) for block in done.tool_results):
-        return RAN
-    return NOT_RUN if model.requests else REFUSED
+    if not (made or any(SECRET in (request.told or "") for request in model.requests)):
+        return NOT_RUN if model.requests else REFUSED
+    return UNASKED if row.plain and done.init.get("shim", {}).get("unattended") else RAN
 
 
 @pytest.mark.parametrize(("vendor", "row"), cells(), indirect=["vendor"])
@@ -105,10 +105,9 @@ def test_a_call_runs_only_where_the_real_claude_runs_it(
         frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}  # root may not bypass elsewhere
     furnish(frontend, row)
     done = run(frontend, vendor, model, row)
-    became = outcome(frontend, model, done)
+    became = outcome(frontend, model, row, done)
     record_property("outcome", became)
-    unattended = row.plain and done.init.get("shim", {}).get("unattended")
-    assert became != RAN or row.runs or unattended, "wider than the real claude"
+    assert became != RAN or row.runs, "wider than the real claude"
     assert became != REFUSED or done.result["shim"]["cause"] == "refused"
     if vendor is CLAUDE_ITSELF:
         assert (became == RAN) == row.runs
