@@ -36,6 +36,7 @@ test: setup ## lint, types and the tests that need nothing but Python, in 90 s o
 full: $(VENV)/.e2e lint ## every test of `make test` and `make e2e`, and every sweep over everything; takes long
 	@$(PYTEST) --full tests
 	@$(BIN)/python -m pytest -q --full -n 2 --dist loadgroup -m e2e tests/e2e
+	@cd tests && $(abspath $(BIN))/python -m fuzzing.shell_lines 100000
 
 $(VENV)/.e2e: $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[e2e]' \

@@ -30,11 +30,11 @@ DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 class Judge:
     """Judges calls by the rules of a policy. It is loaded behind the child's start, and only where it is needed.
 
-    questions  the vendor asks about calls, so that a rule which asks is heard
-    asks_all   no mode spares a question, only a rule does
-    told       whether the vendor was told of a rule about a whole tool, so that it answers such a call itself
+    questions   the vendor asks about calls, so that a rule which asks is heard
+    asks_all    no mode spares a question, only a rule does
+    told        whether the vendor was told of a rule about a whole tool, so that it answers such a call itself
     says_first  the vendor says a call before our hook has judged it
-    asked      tools whose calls wait for an answer before they run; "mcp__" stands for those of all servers
+    asked       tools whose calls wait for an answer before they run; "mcp__" stands for those of all servers
     """
 
     def __init__(

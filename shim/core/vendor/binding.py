@@ -55,13 +55,10 @@ def concerned(vendor: Vendor, rule: Rule) -> frozenset[str]:
     own = frozenset(vendor.listed) | {tool.name for tool in vendor.tools.values()}
     if rule.tool == EVERYTHING:
         return own
+    if rule.content is None and (rule.tool.startswith(MCP) or "*" in rule.tool):
+        return frozenset((rule.tool,))
     if rule.content is None:
-        starred = rule.tool.startswith(MCP) or "*" in rule.tool
-        return (
-            frozenset((rule.tool,))
-            if starred
-            else (SHELL_TOOLS if rule.tool == SHELL else frozenset((rule.tool,))) & own
-        )
+        return own & (SHELL_TOOLS if rule.tool == SHELL else {rule.tool})
     named = set(SHELL_TOOLS) if rule.tool == SHELL else {rule.tool}
     if rule.tool == "Edit":
         named |= {*CHANGERS, *SHELL_TOOLS}

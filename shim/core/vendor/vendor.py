@@ -154,16 +154,16 @@ class Abilities(NamedTuple):
 class Enforcement(NamedTuple):
     """How a vendor is kept to rules before a call runs.
 
-    asks       Claude's names of the tools that a request lets it run only after its question was answered
-    binds      whether what a request launches it with keeps it to a rule
-    told       whether it hears beforehand of a rule about a whole tool, so that such a call does not end its turn
-    allows     whether a request launches it so that it runs unasked what a rule allows
-    subagents  calls of its subagents are bound, and asked about, like its own
-    own        it keeps Claude's rules by itself, so that whatever it asks is asked
-    heeds      whether our hook lets it run what a rule allows
+    asks        Claude's names of the tools that a request lets it run only after its question was answered
+    binds       whether what a request launches it with keeps it to a rule
+    told        whether it hears beforehand of a rule about a whole tool, so that such a call does not end its turn
+    allows      whether a request launches it so that it runs unasked what a rule allows
+    subagents   calls of its subagents are bound, and asked about, like its own
+    own         it keeps Claude's rules by itself, so that whatever it asks is asked
+    heeds       whether our hook lets it run what a rule allows
     says_first  it says a call before our hook has judged it
-    plain      a prompt without words for which the vendor reads files before any call
-    judged     no mode of its own is as narrow as Claude's but the widest: in all others it has to be answered
+    judged      its own modes let more run than Claude's: in each but the widest its questions are answered here
+    plain       a prompt without the words for which it reads files before any call
     """
 
     asks: "Callable[[Request], frozenset[str]]" = lambda request: frozenset()
