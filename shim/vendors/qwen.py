@@ -4,7 +4,7 @@ Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_speech` 
 """
 
 from shim.core.policy.policy import BYPASS
-from shim.core.policy.rules import MCP, Rule, word_set
+from shim.core.policy.rules import MCP, SUBAGENT, Rule, word_set
 from shim.core.vendor.vendor import Abilities, Enforcement, Launch, Request, Surroundings, Vendor, as_stdin
 from shim.core.vendor.versions import VersionProbe
 from shim.vendors.qwen_tools import TOOLS
@@ -140,7 +140,13 @@ VENDOR = Vendor(
         limits_tools=True, limits_turns=True, streams=True, resumes=True, retracts=True, structures=True
     ),
     timeouts={"first_byte_timeout": SILENT_SECONDS, "idle_timeout": SILENT_SECONDS},
-    enforcement=Enforcement(asks=asks, binds=binds, judged=True, plain=lambda prompt: prompt.replace("@", "\\@")),
+    enforcement=Enforcement(
+        asks=asks,
+        binds=binds,
+        told=lambda rule: rule.tool == SUBAGENT and rule.content is None,
+        judged=True,
+        plain=lambda prompt: prompt.replace("@", "\\@"),
+    ),
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.vendors.qwen_speech:QwenSpeech",
     surroundings=Surroundings(api_base="OPENAI_BASE_URL"),

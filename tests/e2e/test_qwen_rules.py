@@ -27,6 +27,7 @@ SERVER = ("--mcp-config", json.dumps({"mcpServers": TRUSTED}))
 MAKE, GET = (f'[[call]] mcp__srv__{tool} {{"path":"@made"}}' for tool in ("make", "get_it"))
 TOUCH, WRITE = "[[shell]] touch made", "[[write]] @made"
 AGENT = '[[call]] agent {"description":"d","subagent_type":"%s","prompt":"[[write]] @made","run_in_background":false}'
+IN_ANOTHER_FOLDER = '[[call]] run_shell_command {"command":"touch made","directory":"@secret"}'
 HOME = "~/.qwen/settings.json"
 YES = {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}}
 HOOK = {"matcher": "*", "hooks": [{"type": "command", "command": f"touch made-by-hook; echo '{json.dumps(YES)}'"}]}
@@ -85,6 +86,9 @@ CELLS = (
     Cell("a person's hooks", TOUCH, mode("default"), {HOME: {"hooks": {"PermissionRequest": [HOOK]}}}),
     Cell("a project's files under a rule", TOUCH, (BYPASS, "--disallowedTools", "Bash(touch:*)"), PROJECT),
     Cell("a subagent of its own", AGENT % "general-purpose", mode("default")),
+    Cell("W9 no subagent", AGENT % "general-purpose", (BYPASS, "--disallowedTools", "Agent")),
+    Cell("W11 an allowed command in another folder", IN_ANOTHER_FOLDER, ("--allowedTools", "Bash(touch:*)")),
+    Cell("W11 an allowed command in its folder", TOUCH, ("--allowedTools", "Bash(touch:*)"), runs=True),
     Cell("a harmless command", "[[shell]] ls", mode("default"), PROJECT),
 )  # fmt: skip
 
@@ -95,6 +99,7 @@ CELLS = (
 def test_only_what_the_real_claude_would_run_runs_and_the_turn_goes_on(
     frontend: Frontend, model: ScriptedServer, cell: Cell
 ) -> None:
+    put(frontend, "secret/file", SECRET)
     for place, content in cell.files.items():
         put(frontend, place, content)
     done = frontend.run(cell.call.replace("@", f"{frontend.folder}/"), *cell.flags)
