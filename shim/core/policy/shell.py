@@ -22,7 +22,7 @@ _PLAIN = word_set("""
     unary_expression binary_expression herestring_redirect
 """)
 _LOOP_VARIABLES = word_set("a b c d e f g h i j k l m n x y z file dir name item")
-_BEFORE_COMPOUND = (("time",), ("coproc",))  # the grammar knows no compound command behind them
+_BEFORE_COMPOUND = (["time"], ["coproc"])  # the grammar knows no compound command behind them
 _GLOB = frozenset("*?[{")
 _ARITHMETIC = ("((", "$((", "$[", "[", "subscript", "arithmetic_expansion", "c_style_for_statement")
 _EVALUATES = word_set("let unset read mapfile readarray printf wait test [ declare typeset local export readonly")
@@ -90,29 +90,19 @@ def _take_apart(line: str, depth_of_words: int = 0) -> Line:
     for count, (node, depth) in enumerate(_nodes(root)):
         if count > NODES or depth > DEPTH:
             return Line(tuple(parts), whole=False, plain=False)
-        if node.is_missing:
-            whole = False
         if not node.children:  # the grammar takes more for blanks, and for a comment, than the shell does
             between = data[end : node.start_byte].replace(JOINED.encode(), b"")
             if between.strip(b" \t\n") or (node.type == "comment" and not _begins_word(data, node.start_byte)):
                 whole = False
             end = max(end, node.end_byte)
-        if node.type == "heredoc_end" and data[node.end_byte : node.end_byte + 1] not in (b"", b"\n"):
-            whole = False  # for the shell the text goes on: the word that ends it stands alone on its line
-        if node.type == "word" and "\n" in _text(node).replace(JOINED, ""):
-            whole = False  # the grammar takes a line's end for a part of a word
-        if node.is_named and (node.type not in _PLAIN or not _harmless(node)):
-            plain = False
-        if node.type in ("&", "|&", "&>", "&>>", "((", "{"):
-            plain = False
+        whole = whole and not _misread(node, data)
+        plain = plain and _is_plain(node)
         calculates = calculates or _calculates(node)
         if _substitutes(node):
             hidden.append(_word(node))
         part = _part(node)
         if part is not None:
             parts.append(part)
-        if isinstance(part, Command) and part.words[:1] in _BEFORE_COMPOUND and "case" in part.words:
-            whole = False  # the grammar takes the end of its first pattern for the end of what is around
     whole = whole and not data[end:].strip(b" \t\n")
     for word in hidden if calculates else ():
         if word is None or depth_of_words >= SCRIPTS:
@@ -122,6 +112,26 @@ def _take_apart(line: str, depth_of_words: int = 0) -> Line:
             parts += inner.parts
             whole = whole and inner.whole
     return Line(tuple(parts), whole, plain and whole)
+
+
+def _misread(node: "Node", data: bytes) -> bool:
+    """Whether the shell may read a node otherwise than the grammar does."""
+    if node.is_missing:
+        return True
+    if node.type == "heredoc_end":  # the word that ends the text stands alone on its line
+        return data[node.end_byte : node.end_byte + 1] not in (b"", b"\n")
+    if node.type == "word":  # a line's end is no part of a word
+        return "\n" in _text(node).replace(JOINED, "")
+    if node.type == "command":  # the grammar takes the end of the first pattern for the end of what is around
+        words = [_text(child) for child in node.named_children]
+        return words[:1] in _BEFORE_COMPOUND and "case" in words
+    return False
+
+
+def _is_plain(node: "Node") -> bool:
+    if node.type in ("&", "|&", "&>", "&>>", "((", "{"):
+        return False
+    return not node.is_named or (node.type in _PLAIN and _harmless(node))
 
 
 def _calculates(node: "Node") -> bool:
