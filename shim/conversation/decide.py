@@ -278,7 +278,8 @@ class Start:
         asked = self.invocation.permissions.permission_prompt_tool == "stdio"
         names = self._listing.left[1:] if self._listing.several else ()
         vendors = [self.vendor, *(find(name, flat=True) for name in names)]
-        by_schema = self.invocation.json_schema is not None  # only a child of one message keeps to it itself
+        # only a child of one message keeps to a schema itself, but its edits would leave the folder
+        by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
         judged = run.ruled or (not by_schema and any(vendor.judged(self.mode) for vendor in vendors))
         if (asked or judged) and any(map(self._listens, vendors)):
             # stdin brings the answers, unless it is the prompt: then no question can be answered
@@ -288,7 +289,8 @@ class Start:
 
     def _serve_asked(self, run: "Run", asked: Asked) -> int:
         if not (asked.source or asked.talks):  # then the child need not wait for what reads frames
-            return run.one_message(asked.text)
+            alone = self.mode == "acceptEdits" and self._listens(self.vendor)
+            return run.conversation(asked.text, answers=False) if alone else run.one_message(asked.text)
         return run.conversation(None if asked.source is not None else asked.text, source=asked.source)
 
     def _prompt(self) -> str:
@@ -383,7 +385,8 @@ class Start:
         driver = self.settings.of(name).driver or DRIVERS[0]
         if driver not in DRIVERS:
             raise FrontendError(f"vendors.{name}.driver is {driver!r}, it must be one of {', '.join(DRIVERS)}")
-        wanted = self._asked is None or self._asked.listens
+        edits = self.mode == "acceptEdits" and vendor.judged(self.mode)  # only its questions keep them in the folder
+        wanted = self._asked is None or self._asked.listens or edits
         return wanted and bool(vendor.speaks) and driver == "two-way"
 
     def _transcript(self) -> bool:

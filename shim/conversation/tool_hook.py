@@ -7,6 +7,7 @@ end is a failure, which the line that starts this takes for a refusal (`core.ven
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -19,12 +20,14 @@ from shim.core.policy.policy import Policy
 
 EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
 REFUSED = 2
+SECONDS = 30  # for one call; a vendor may run a call whose hook takes much longer
 
 Calls = Callable[[Any, Place], list[tuple[str, dict[str, Any]]]]
 
 
 def main() -> int:
     """Judge the event on stdin."""
+    signal.alarm(SECONDS)  # it ends us, and every failure is a refusal
     module = import_module(sys.argv[1])
     policy, mode = read(sys.argv[2], _real)
     reason = _refusal(module.calls, policy, mode)

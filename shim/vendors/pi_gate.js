@@ -1,7 +1,7 @@
 // Loaded into pi with `-e` in the mode acceptEdits: its tools look at files and change them inside of the turn's folders
 // only, as the real claude does without a question. PI_GATE is JSON: the folders, and the names of files that make
 // programs run.
-import { lstatSync, realpathSync } from "node:fs";
+import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { basename, dirname, join, resolve, sep } from "node:path";
 
 const LOOK = new Set(["read", "grep", "find", "ls"]);
@@ -28,6 +28,7 @@ function inside(path) {
 function allowed(tool, said) {
   if (!CHANGE.has(tool) && !LOOK.has(tool)) return true;
   if (typeof said !== "string" || /^[@~]|^file:|[^\S ]/u.test(said)) return false; // pi would read it in its own way
+  if (LOOK.has(tool) && !existsSync(resolve(said))) return false; // pi would look for other spellings
   const path = real(resolve(said));
   if (!path || !inside(path)) return false;
   return LOOK.has(tool) || !path.split(sep).some((name) => names.includes(name.toLowerCase()));

@@ -130,7 +130,7 @@ VENDOR = Vendor(
     modes={
         "default": ("--approval-mode", "default"),
         "plan": ("--approval-mode", "plan"),
-        "acceptEdits": ("--approval-mode", "auto-edit"),
+        "acceptEdits": ("--approval-mode", "default"),  # its own would edit anywhere: the policy answers
         "dontAsk": ("--approval-mode", "default"),
         "auto": ("--approval-mode", "auto"),
         "bypassPermissions": ("--approval-mode", "yolo"),

@@ -347,7 +347,7 @@ def test_a_bypass_that_was_asked_for_is_the_vendors_own(vendor, more, words):
         ("default", "default"),
         ("manual", "default"),
         ("plan", "plan"),
-        ("acceptEdits", "auto-edit"),
+        ("acceptEdits", "default"),
         ("dontAsk", "default"),
         ("auto", "auto"),
     ],

@@ -2,8 +2,9 @@
 
 import posixpath
 from collections.abc import Mapping
+from itertools import islice
 
-from shim.core.policy.commands import behind, changes, elsewhere, name_of, operands, reads
+from shim.core.policy.commands import UNKNOWN, behind, changes, elsewhere, name_of, operands, reads
 from shim.core.policy.place import Place
 from shim.core.policy.shell import Command, Line, Redirect, take_apart
 from shim.core.reading.typed import Any, NamedTuple
@@ -17,6 +18,7 @@ CHANGERS = {"Edit": "file_path", "MultiEdit": "file_path", "Write": "file_path",
 }
 SEARCHES = frozenset(("Grep", "Glob", "LS"))  # without a path they begin in the working directory
 SHOWS_BELOW = "Grep"  # it shows what stands in every file below its path
+PARTS = 2000  # commands and redirections of a line; one that may do more is not told apart
 FOLDERS = 16  # that a line's `cd` may lead to; where there are more, a relative path may be any
 
 
@@ -61,7 +63,7 @@ def doing(tool: str, arguments: Mapping[str, Any], place: Place) -> Doing:
 
 
 def _path(said: object, place: Place) -> str | None:
-    return place.absolute(said) if isinstance(said, str) and said and "\0" not in said else None
+    return place.reached(said) if isinstance(said, str) and said and "\0" not in said else None
 
 
 def _line(arguments: Mapping[str, Any], place: Place) -> Doing:
@@ -72,11 +74,14 @@ def _line(arguments: Mapping[str, Any], place: Place) -> Doing:
     start = place.absolute(folder) if isinstance(folder, str) and folder else place.cwd
     if start != place.cwd:
         line = line._replace(plain=False)  # what is harmless here, or was allowed here, need not be so elsewhere
-    parts = [
+    found = (
         part
         for said_part in line.parts
         for part in (behind(said_part) if isinstance(said_part, Command) else (said_part,))
-    ]
+    )
+    parts = list(islice(found, PARTS))
+    if len(parts) == PARTS:
+        parts.append(UNKNOWN)
     commands = tuple(part for part in parts if isinstance(part, Command))
     folders = _folders(commands, start, place)
     acts: list[Act] = []
@@ -114,4 +119,4 @@ def _folders(commands: tuple[Command, ...], start: str, place: Place) -> set[str
 def _acts(said: str | None, changed: bool, folders: set[str], place: Place) -> list[Act]:
     if said is None or (not folders and not posixpath.isabs(said)):
         return [Act(changed, None)]
-    return [Act(changed, place.absolute(said, folder)) for folder in folders or {place.cwd}]
+    return [Act(changed, place.reached(said, folder)) for folder in folders or {place.cwd}]

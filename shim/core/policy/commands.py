@@ -29,7 +29,8 @@ CHANGES = word_set("""
     touch mkdir rmdir rm unlink mv cp ln tee truncate chmod chown install shred mkfifo mktemp sponge patch dd
     rsync split
 """)
-GLUED = ("cp", "mv", "ln", "install")  # with an option -t that names a folder
+COPIES = ("cp", "mv", "ln", "install")  # into a file or a folder, which an option -t may name too
+PATCHES = ("apply_patch", "applypatch")  # the files stand in what they read
 EDITS_IN_PLACE = ("sed", "perl", "ruby")  # with an option -i
 
 # Commands that need no question while their paths are inside, with the options that they may have: single letters, of
@@ -51,11 +52,11 @@ _ADDRESS = rf"(?:\d+|\$|/{_PART.format('/')}/)"
 _SUBSTITUTION = "|".join(
     rf"[sy][{mark}]{_PART.format(mark)}[{mark}]{_PART.format(mark)}[{mark}][gpiIm0-9]*" for mark in "/|,#:@"
 )
-_STREAM_SED = rf"(?:{_ADDRESS}(?:,[+~]?{_ADDRESS})?\s*!?)?\s*(?:{_SUBSTITUTION}|[pdqPDxhHgGnN=]?)"
+_STREAM_SED = rf"(?:{_ADDRESS}(?:,[+~]?{_ADDRESS})?)?[ !]*+(?:{_SUBSTITUTION}|[pdqPDxhHgGnN=]?)"
 _SED_OPTIONS = r"-[nErsiuz]+|--(quiet|silent|regexp-extended|in-place|separate|null-data|posix|debug)"
-_STREAM_SED = rf"{_STREAM_SED}(?:\s*[;\n]\s*{_STREAM_SED})*"
+_STREAM_SED = rf"{_STREAM_SED}(?: *+[;\n] *+{_STREAM_SED})*+"  # what is taken is never tried again
 # The commands that the mode for edits runs inside of its folders, likewise, and the only script for `sed -i`.
-_EDITS = {"touch": "c", "mkdir": "p v", "rmdir": "p v", "rm": "r f v d R", "mv": "f n v", "cp": "r R f n v a p"}
+_EDITS = {"touch": "", "mkdir": "p v", "rmdir": "p v", "rm": "r f v d R", "mv": "", "cp": ""}
 _EDIT_SED = r"s/[^/\n]*/[^/\n]*/[gpiI0-9]*"
 _PASSES = {"timeout": 1, "nice": 0, "nohup": 0, "time": 0}  # looked through for what allows: words of their own
 
@@ -84,7 +85,7 @@ def _itself(command: Command, depth: int) -> Iterator[Command | Redirect]:
     yield command
     name = name_of(command)
     splits = any(word is None or word.startswith(("-S", "--split")) for word in command.words[1:])
-    if (name == "env" and splits) or (name == "sed" and not _edits_streams(command)):
+    if (name == "env" and splits) or name in PATCHES or (name == "sed" and not _edits_streams(command)):
         yield UNKNOWN
     if name in SHELLS:
         yield from _scripts(command, depth)
@@ -100,10 +101,7 @@ def _edits_streams(command: Command) -> bool:
         if word in ("-e", "--expression"):
             scripts.append(words.pop(0) if words else None)
         elif word.startswith("-"):
-            if (
-                _is(r"-[nErsiuz]+|--(quiet|silent|regexp-extended|in-place|separate|null-data|posix|debug)", word)
-                is False
-            ):
+            if not _is(_SED_OPTIONS, word):
                 return False
         elif not operand:
             operand = word
@@ -147,10 +145,14 @@ def operands(command: Command) -> Iterator[str | None]:
         elif word.startswith("-") or "=" in word:
             if "=" in word:
                 yield word.partition("=")[2]
-            elif "/" in word or (name_of(command) in GLUED and not word.startswith("--") and "t" in word):
+            elif "/" in word or (name_of(command) in COPIES and not word.startswith("--") and "t" in word):
                 yield None  # `-f/path`, `-tFOLDER`: which letters are the option's is the command's own grammar
         else:
             yield word
+    if name_of(command) in COPIES:  # in a folder each gets its own name
+        *sources, target = [word for word in command.words[1:] if word is None or not word.startswith("-")] or [None]
+        for source in sources:
+            yield None if source is None or target is None else f"{target}/{source.rstrip('/').rpartition('/')[2]}"
 
 
 def reads(command: Command) -> bool:

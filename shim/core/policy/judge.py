@@ -211,7 +211,7 @@ class Judge:
         if not (looks or (changes and edits(command))):
             return False
         return command.words[0] in TALKS or all(
-            operand is not None and self._free(Act(not looks, self._place.absolute(operand)))
+            operand is not None and self._free(Act(not looks, self._place.reached(operand)))
             for operand in operands(command)
         )
 
@@ -220,7 +220,9 @@ class Judge:
             return False
         if redirect.path in DEVICES:
             return True
-        path = self._place.absolute(redirect.path)
+        path = self._place.reached(redirect.path)
+        if path is None:
+            return False
         if not redirect.writes or changes:
             return self._free(Act(redirect.writes, path))
         return self._free(Act(True, path)) and any(

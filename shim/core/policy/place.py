@@ -31,6 +31,14 @@ class Place(NamedTuple):
             path = self.home + path[1:]
         return posixpath.normpath(posixpath.join(cwd or self.cwd, path))
 
+    def reached(self, path: str, cwd: str = "") -> str | None:
+        """The absolute path of a file; None where a link stands before `..`, so that a shell comes to another one."""
+        found = self.absolute(path, cwd)
+        if ".." not in path.split("/"):
+            return found
+        said = posixpath.join(cwd or self.cwd, self.home + path[1:] if path.startswith("~/") else path)
+        return found if posixpath.normpath(self.real(said)) == posixpath.normpath(self.real(found)) else None
+
     def spellings(self, path: str) -> tuple[str, ...]:
         """A path as it is said, and the path that it leads to."""
         real = self.real(path)

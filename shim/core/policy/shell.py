@@ -22,7 +22,7 @@ _PLAIN = word_set("""
     unary_expression binary_expression herestring_redirect
 """)
 _LOOP_VARIABLES = word_set("a b c d e f g h i j k l m n x y z file dir name item")
-_BEFORE_COMPOUND = (["time"], ["coproc"])  # the grammar knows no compound command behind them
+_BEFORE_COMPOUND = (["time"], ["coproc"], ["case"])  # words that the grammar takes for a command, and bash for more
 _GLOB = frozenset("*?[{")
 _ARITHMETIC = ("((", "$((", "$[", "[", "subscript", "arithmetic_expansion", "c_style_for_statement")
 _EVALUATES = word_set("let unset read mapfile readarray printf wait test [ declare typeset local export readonly")

@@ -3,6 +3,11 @@
 import pytest
 from ruling import judge
 
+from shim.core.policy.judge import Judge
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
+
 BYPASS = "bypassPermissions"
 
 
@@ -47,6 +52,10 @@ def test_a_line_that_does_more_than_it_seems_is_asked_about(line, mode):
         "cp -t.git f",
         "mv -t.claude n",
         "mv sub a2; touch a2/l/foo",
+        "cp -r evil/. .",
+        "cp -p a b",
+        "cp .git/config sub/.git",
+        "cp a/.npmrc .",
     ],
 )
 def test_the_mode_for_edits_runs_no_command_that_may_write_elsewhere(line):
@@ -76,6 +85,9 @@ def test_the_mode_for_edits_runs_no_command_that_may_write_elsewhere(line):
         "nice env -S'touch m'",
         "cat <<E\nE # $(touch m)\nE",
         "cat <<E\n$(coproc case x in x) touch m;; esac)\nE",
+        "cat <<E\n$(! case x in x) touch m;; esac)\nE",
+        "touch m; true || sed '" + "\n" * 40 + "&' x",
+        "su " * 150 + "touch m",
     ],
 )
 def test_a_denied_command_is_found_where_only_the_shell_sees_it(line):
@@ -98,7 +110,10 @@ def test_a_denied_file_is_found_in_whatever_folder_a_command_runs(line):
     assert became(judge(deny=["Read(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
 
 
-@pytest.mark.parametrize("line", ["cp -tsecret notes.txt", "sed -n '1w secret/x' notes.txt", "$X secret/x"])
+@pytest.mark.parametrize("line", [
+    "cp -tsecret notes.txt", "sed -n '1w secret/x' notes.txt", "$X secret/x", "apply_patch <<E\nE", "'applypatch' x",
+    "cd secret && apply_patch <<'E'\nE",
+])  # fmt: skip
 def test_a_denied_change_is_found_in_the_words_of_a_program(line):
     assert became(judge(deny=["Edit(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
 
@@ -160,3 +175,25 @@ def test_a_rule_allows_no_call_that_it_only_might_mean(rule, tool, arguments):
 )
 def test_a_rule_denies_every_call_that_it_might_mean(rule, tool, arguments):
     assert became(judge(deny=[rule]), tool, BYPASS, **arguments) == "deny"
+
+
+def linked(path):
+    """A file system with one link: /work/l leads to /out/deep."""
+    if path.startswith("/work/l/../"):
+        return "/out/" + path[len("/work/l/../") :]
+    return path
+
+
+@pytest.mark.parametrize("line", ["cp hello l/../x", "cat l/../hid", "echo x > l/../x"])
+def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
+    place = Place("/work", "/home/ann", (), linked)
+    one = Judge(Policy(place=place))
+    assert one.verdict("Bash", {"command": line}, "acceptEdits").decided == "ask"
+    assert one.verdict("Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits").decided == "allow"
+    denies = Judge(Policy(place=place, deny=read_rules(["Read(//out/**)"])))
+    assert denies.verdict("Bash", {"command": line}, BYPASS).decided == "deny"
+
+
+def test_what_is_copied_into_a_folder_is_judged_by_its_own_name_there():
+    place = Place("/work", "/home/ann", (), lambda path: "/out/x" if path == "/work/sub/x" else path)
+    assert Judge(Policy(place=place)).verdict("Bash", {"command": "cp x sub"}, "acceptEdits").decided == "ask"
