@@ -49,8 +49,8 @@ def test_the_real_claude_keeps_every_must(place: Place) -> None:
     found = findings(place, PROMPTS, drop_in=False)
     assert told(found, "fail", "MUST") == {}, str(told(found, "fail"))
     assert set(told(found, "fail")) <= {"sigint-says-so"}
-    # It starts no process to talk to its model, and no request of it fails here.
-    assert set(told(found, "skipped")) == {"nothing-survives", "api-failures"}
+    # No request of it fails here. It needs no process to talk to its model; one of its own may be seen at its start.
+    assert set(told(found, "skipped")) - {"nothing-survives"} == {"api-failures"}
 
 
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True), Cli(QWEN), Cli(PI)], ids=str)
