@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from shim.core.policy.policy import Policy, Verdict
+from shim.core.policy.policy import MODES, Policy, Verdict
 from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from shim.core.claude.hooks import Hooks
 
-MODE_NAMES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan")
+MODE_NAMES = tuple(sorted(MODES))
 
 
 class SessionRules(NamedTuple):

@@ -52,9 +52,9 @@ _ADDRESS = rf"(?:\d+|\$|/{_PART.format('/')}/)"
 _SUBSTITUTION = "|".join(
     rf"[sy][{mark}]{_PART.format(mark)}[{mark}]{_PART.format(mark)}[{mark}][gpiIm0-9]*" for mark in "/|,#:@"
 )
-_STREAM_SED = rf"(?:{_ADDRESS}(?:,[+~]?{_ADDRESS})?)?[ !]*+(?:{_SUBSTITUTION}|[pdqPDxhHgGnN=]?)"
+_SED_COMMAND = rf"(?:{_ADDRESS}(?:,[+~]?{_ADDRESS})?)?[ !]*+(?:{_SUBSTITUTION}|[pdqPDxhHgGnN=]?)"
+_STREAM_SED = rf"{_SED_COMMAND}(?: *+[;\n] *+{_SED_COMMAND})*+"  # what is taken is never tried again
 _SED_OPTIONS = r"-[nErsiuz]+|--(quiet|silent|regexp-extended|in-place|separate|null-data|posix|debug)"
-_STREAM_SED = rf"{_STREAM_SED}(?: *+[;\n] *+{_STREAM_SED})*+"  # what is taken is never tried again
 # The commands that the mode for edits runs inside of its folders, likewise, and the only script for `sed -i`.
 _EDITS = {"touch": "", "mkdir": "p v", "rmdir": "p v", "rm": "r f v d R", "mv": "", "cp": ""}
 _EDIT_SED = r"s/[^/\n]*/[^/\n]*/[gpiI0-9]*"

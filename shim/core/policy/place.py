@@ -27,17 +27,20 @@ class Place(NamedTuple):
     real: Callable[[str], str] = lambda path: path
 
     def absolute(self, path: str, cwd: str | None = None) -> str:
+        return posixpath.normpath(self._joined(path, cwd))
+
+    def _joined(self, path: str, cwd: str | None) -> str:
         if path == "~" or path.startswith("~/"):
             path = self.home + path[1:]
-        return posixpath.normpath(posixpath.join(cwd or self.cwd, path))
+        return posixpath.join(cwd or self.cwd, path)
 
-    def reached(self, path: str, cwd: str = "") -> str | None:
+    def reached(self, path: str, cwd: str | None = None) -> str | None:
         """The absolute path of a file; None where a link stands before `..`, so that a shell comes to another one."""
         found = self.absolute(path, cwd)
         if ".." not in path.split("/"):
             return found
-        said = posixpath.join(cwd or self.cwd, self.home + path[1:] if path.startswith("~/") else path)
-        return found if posixpath.normpath(self.real(said)) == posixpath.normpath(self.real(found)) else None
+        walked = posixpath.normpath(self.real(self._joined(path, cwd)))
+        return found if walked == posixpath.normpath(self.real(found)) else None
 
     def spellings(self, path: str) -> tuple[str, ...]:
         """A path as it is said, and the path that it leads to."""

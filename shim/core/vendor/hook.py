@@ -6,7 +6,7 @@ from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import Rule
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
 
-SECONDS = 600  # that a vendor waits for it, far more than it takes: a vendor may run a call whose hook is late
+SECONDS = 600  # that a vendor waits for it: one may run a call whose hook is late, so ours ends itself long before
 # Any failure of the hook is a refusal, and a refusal needs a reason.
 UNASKED = "the permission rules could not be asked about this call"
 CLOSED = f'"$@"; s=$?; [ $s = 0 ] && exit 0; [ $s = 2 ] || echo "{UNASKED}" >&2; exit 2'

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ModeError
+from shim.core.policy.policy import BYPASS
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.core.vendor.tools import Tools, vendor_names
 from shim.core.vendor.versions import VersionProbe
@@ -304,7 +305,7 @@ class Vendor(NamedTuple):
 
     def judged(self, mode: str) -> bool:
         """Whether its calls in a mode have to be judged here, because its own mode lets more run."""
-        return self.enforcement.judged and mode not in ("auto", "bypassPermissions")
+        return self.enforcement.judged and mode not in ("auto", BYPASS)
 
     def unheeded(self, invocation: Invocation) -> list[str]:
         """What of an invocation has no effect, a line each."""
