@@ -18,6 +18,7 @@ from shim.commands.doctor.capabilities import ASKS_NOBODY, describe_all
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import draw_vendors
 from shim.commands.dropin import fill_standard_files
+from shim.commands.install.command import say_installed_into, say_uninstalled_from
 from shim.commands.topics import show_help
 from shim.commands.vendor.command import app as vendor_app
 from shim.conform.command import check_conformance
@@ -207,12 +208,17 @@ def vendors(as_json: AsJson = False) -> None:
 
 FileName = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
 FileFolder = Annotated[str, typer.Option(help="The folder of the file.")]
+IntoFile = Annotated[
+    str | None,
+    typer.Option("--into", help="Replace this file instead, where a program keeps a claude of its own."),
+]
 
 
 def install_dropin(
     vendor: Annotated[str | None, typer.Option(help="The vendor that answers by default.")] = None,
     name: FileName = "claude",
     to: FileFolder = DEFAULT_DIRECTORY,
+    into: IntoFile = None,
     record: Annotated[str | None, typer.Option(help="Record every run into this folder.")] = None,
     dialect: Annotated[str | None, typer.Option(help="The format of the output: claude or yume.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Rename an existing claude to claude.before-shim.")] = False,
@@ -226,7 +232,16 @@ def install_dropin(
     must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
     chosen = find(vendor) if vendor else None
     baked = {"vendor": vendor, "record": record and os.path.abspath(record), "dialect": dialect}
-    path, kept = install(to, name, {key: value for key, value in baked.items() if value}, force=force)
+    installed = {key: value for key, value in baked.items() if value}
+    if into is not None:
+        if force or name != "claude" or to != DEFAULT_DIRECTORY:
+            raise typer.BadParameter("it goes with none of --to, --as and --force", param_hint="--into")
+        say_installed_into(into, installed)
+        compile_bytecode()
+        if chosen and chosen.unattended:
+            say(ASKS_NOBODY.format(name=chosen.name))
+        return
+    path, kept = install(to, name, installed, force=force)
     compile_bytecode()
     say(f"wrote {path}")
     if kept:
@@ -242,13 +257,16 @@ def install_dropin(
         say(f"PATH finds {first}")
 
 
-def uninstall_dropin(name: FileName = "claude", to: FileFolder = DEFAULT_DIRECTORY) -> None:
+def uninstall_dropin(name: FileName = "claude", to: FileFolder = DEFAULT_DIRECTORY, into: IntoFile = None) -> None:
     """Remove the drop-in.
 
     A `claude` that was there before is restored.
 
     Example: shim uninstall
     """
+    if into is not None:
+        say_uninstalled_from(into)
+        return
     path, restored = uninstall(to, name)
     say(f"removed {path}" + ("; the file that was there before is back" if restored else ""))
     first = shutil.which(name)

@@ -96,7 +96,7 @@ class Start:
         self.cwd = working_directory()
         if not self.cwd:
             raise FrontendError("the working directory does not exist any more", hint="start from another one")
-        self.settings = config.load(invocation, self.environment)
+        self.settings = config.load(invocation, self.environment, installed)
         learn(self.environment, invocation.own.shim_config)
         self.log = open_log(self.settings.log, redact=self.settings.redaction() != "none")
         self.flat = DIALECTS[self.settings.dialect].flat

@@ -1,5 +1,6 @@
 """`shim install` and `uninstall`: the file that is put in place of `claude`, and the bytecode that it runs."""
 
+import json
 import os
 import shlex
 import sys
@@ -18,6 +19,7 @@ DEFAULT_DIRECTORY = "~/.local/bin"
 PACKAGE = os.path.dirname(os.path.abspath(shim.__file__))
 # What moves an isolated Python to other folders all the same. Our Python must not see it; a vendor does, as before us.
 MISLEADING = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
+IN_JAVASCRIPT = "\nconst script = "
 SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
 
 
@@ -78,7 +80,10 @@ def read_installed(path: str) -> tuple[str, dict[str, str]]:
     """Read a file that `install` wrote: the Python that it runs ("": unreadable), and its settings."""
     try:
         with open(path, "rb") as file:
-            words = shlex.split(file.read(SCRIPT_BYTES).decode("utf-8", "replace").rpartition("\nexec ")[2])
+            text = file.read(SCRIPT_BYTES).decode("utf-8", "replace")
+        _, embedded, line = text.partition(IN_JAVASCRIPT)  # in JavaScript the script is a string
+        script_text = json.JSONDecoder().raw_decode(line)[0] if embedded else text
+        words = shlex.split(str(script_text).rpartition("\nexec ")[2])
     except (OSError, ValueError):
         return "", {}
     baked = [word for before, word in pairwise(words) if before == "--installed"]

@@ -18,6 +18,7 @@ from shim.core.reading.typed import Any, NamedTuple
 CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
 
 RECORD_BYTES, LEAST_RECORD_BYTES = 10**9, 10_000  # of a cast: a day of a chatty vendor; less holds no turn
+REPLACED = "claude"  # the vendor whose program another program may keep for itself
 LARGEST = 2**53  # of a number in the settings: seconds and bytes stay far below
 
 Table = Mapping[str, Any]
@@ -121,10 +122,10 @@ CHOICES = {
 }
 
 
-def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
+def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str] = {}) -> Settings:
     """The settings for a turn: the file, then SHIM_*, then the flags of the invocation.
 
-    Raises FrontendError for a mistake in any of them.
+    `installed` is what `shim install` baked in. Raises FrontendError for a mistake in any of them.
     """
     chosen = invocation.own.shim_config or environment.get("SHIM_CONFIG")
     path = chosen or os.path.join(config_directory(environment), "config.toml")
@@ -158,8 +159,16 @@ def load(invocation: Invocation, environment: Mapping[str, str]) -> Settings:
         log=invocation.own.shim_log or environment.get("SHIM_LOG") or table.get("log"),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
-        vendors=vendors,
+        vendors=_in_place_of(installed.get("replaced", ""), vendors),
     )
+
+
+def _in_place_of(kept: str, vendors: Mapping[str, VendorSettings]) -> Mapping[str, VendorSettings]:
+    """The vendors, of which claude is the file that the drop-in replaced, unless the settings name another program."""
+    own = vendors.get(REPLACED) or VendorSettings()
+    if own.bin or not os.path.isfile(kept):
+        return vendors
+    return {**vendors, REPLACED: own._replace(bin=kept)}
 
 
 # What Yume's parser reads of a line, and what the Python SDK does (contract P12); below the least nothing can be said.

@@ -13,6 +13,7 @@ from rich.text import Text
 from shim.commands.cast.summaries import usual_folder
 from shim.commands.doctor.diagnosis import diagnose
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport
+from shim.commands.doctor.project import look_at_project
 from shim.commands.doctor.recorded_drift import Drifts, drift_of
 from shim.core.errors import ShimError
 from shim.core.reading.account import counted, printable
@@ -32,6 +33,10 @@ def doctor(
         float | None,
         typer.Option("--wait", min=0.1, max=600, help="Seconds to wait for the version of a program; by default 2."),
     ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option("--project", help="A folder: say which claude the programs below it start."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what works on this machine, and what to fix.
@@ -47,6 +52,8 @@ def doctor(
         rows = [asdict(row) for row in drifts.rows.values() if vendor in (None, row.vendor)] if drifts else []
         logins = drifts.logins if drifts else {}
         diagnosis = diagnose([vendor] if vendor else [], os.environ, os.getcwd(), rows, wait, logins)
+        if project is not None:
+            diagnosis = diagnosis._replace(machine=[*diagnosis.machine, *look_at_project(project, os.environ)])
     if as_json:
         print_json(diagnosis.report())
     else:

@@ -1,0 +1,32 @@
+"""What `shim install --into` and `shim uninstall --into` say to a person."""
+
+from collections.abc import Mapping
+
+from shim.commands.install.into import install_into, uninstall_from
+from shim.story.terminal.console import say
+
+
+def say_installed_into(file: str, installed: Mapping[str, str]) -> None:
+    """Put the drop-in in place of `file`. FrontendError if that cannot be done."""
+    placed = install_into(file, installed)
+    say(f"wrote {placed.path}")
+    if placed.moved:
+        say(f"its package was updated since the last time; the file kept from before is now {placed.moved}")
+    if placed.kept:
+        say(f"what was there is {placed.kept}; `shim uninstall --into {placed.path}` puts it back")
+    else:
+        say("nothing is kept beside it, so `shim uninstall --into` has nothing to put back")
+    say("an update of the package replaces it: then run this command again")
+
+
+def say_uninstalled_from(file: str) -> None:
+    """Put back what was at `file`. Where nothing of ours is, say so: that is no failure."""
+    done = uninstall_from(file)
+    if done.restored:
+        say(f"{done.path} is what it was before")
+    elif done.was_ours:
+        say(f"removed {done.path}; nothing was kept beside it, so its package has to be installed again")
+    else:
+        say(f"{done.path} is not ours; it is left alone")
+    for path in done.left:
+        say(f"still kept from an older version, and no longer needed: {path}")

@@ -1,0 +1,144 @@
+"""The drop-in in the place of a file: what was there is kept beside it, and comes back.
+
+The SDKs start a file that ends in `.js` with node or bun. In place of such a file the drop-in is JavaScript, valid as a
+module and as a script, because the package decides which of both it is.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shim.commands.install.places import SCRIPTS, backup_of, kept_beside, places_below, spare_name
+from shim.core.errors import FrontendError
+from shim.process.find_program import MARKER, is_ours
+from shim.process.install import IN_JAVASCRIPT, script
+from shim.state.files import replace, write_all
+
+SHOWN = 5  # places that a hint names
+
+# Where node has `execve` (22.15 and newer) our shell script takes node's place. Elsewhere node waits beside it, hands
+# on the signals that frontends send, and ends as it does. Ctrl-C reaches both by itself.
+JAVASCRIPT = """\
+#!/usr/bin/env node
+// {marker}; `shim uninstall --into` this file puts back what was here before{declared}{script};
+const command = ["/bin/sh", "-c", script, "claude", ...process.argv.slice(2)];
+const beside = ({{ spawn }}, {{ isatty }}) => {{
+  const child = spawn(command[0], command.slice(1), {{ stdio: "inherit" }});
+  const signals = ["SIGTERM", "SIGHUP", ...(isatty(0) ? [] : ["SIGINT"])];
+  for (const name of signals) process.on(name, () => child.kill(name));
+  if (isatty(0)) process.on("SIGINT", () => {{}});
+  child.on("error", (error) => {{ console.error(String(error)); process.exit(1); }});
+  child.on("exit", (code, signal) => {{
+    if (signal === null) process.exit(code);
+    process.removeAllListeners(signal);
+    process.kill(process.pid, signal);
+  }});
+}};
+if (typeof process.execve === "function") process.execve(command[0], command, process.env);
+else Promise.all([import("node:child_process"), import("node:tty")]).then((modules) => beside(...modules));
+"""
+
+
+class Placed(NamedTuple):
+    """What `install_into` did: the file, where what was there is kept now, and where an older one was moved to."""
+
+    path: str
+    kept: str | None
+    moved: str | None = None
+
+
+class Restored(NamedTuple):
+    """What `uninstall_from` did: whether the file was ours, whether the old one is back, and what is still kept."""
+
+    path: str
+    was_ours: bool
+    restored: bool
+    left: list[str]
+
+
+def content(path: str, installed: Mapping[str, str]) -> bytes:
+    """What is written in place of `path`."""
+    shell = script(installed)
+    if not path.endswith(SCRIPTS):
+        return shell
+    return JAVASCRIPT.format(marker=MARKER.decode(), declared=IN_JAVASCRIPT, script=json.dumps(shell.decode())).encode()
+
+
+def install_into(file: str, installed: Mapping[str, str]) -> Placed:
+    """Put the drop-in in place of `file` and keep what was there beside it.
+
+    FrontendError if there is no file, or if it is a folder, a link or nothing that can be replaced.
+    """
+    path = _target(file)
+    kept = backup_of(path)
+    settings = {**installed, "replaced": kept}
+    if is_ours(path):
+        _write(path, settings)
+        return Placed(path, kept if os.path.lexists(kept) else None)
+    moved = None
+    if os.path.lexists(kept):  # the package was updated since: what is kept belongs to its older version
+        moved = spare_name(path)
+        _rename(kept, moved)
+    _rename(path, kept)
+    try:
+        _write(path, settings)
+    except BaseException:
+        os.rename(kept, path)
+        raise
+    return Placed(path, kept, moved)
+
+
+def uninstall_from(file: str) -> Restored:
+    """Remove the drop-in from `file` and put back what was there. A file that is not ours is left alone."""
+    path = os.path.abspath(os.path.expanduser(file))
+    kept, ours = backup_of(path), is_ours(path) and not os.path.islink(path)
+    if not ours and os.path.lexists(path):
+        return Restored(path, was_ours=False, restored=False, left=kept_beside(path))
+    restored = os.path.lexists(kept)
+    if restored:
+        _rename(kept, path)
+    elif ours:
+        os.unlink(path)
+    return Restored(path, ours, restored, kept_beside(path))
+
+
+def _target(file: str) -> str:
+    path = os.path.abspath(os.path.expanduser(file))
+    if os.path.isdir(path):
+        found = places_below(path).files[:SHOWN]
+        hint = (
+            f"below it is {', '.join(found)}" if found else "`shim install --to DIR` writes a new claude into a folder"
+        )
+        raise FrontendError(f"--into takes a file, and {path} is a folder", hint=hint)
+    if not os.path.lexists(path):
+        hint = "`shim doctor --project DIR` lists such files; `shim install --to DIR` writes a new one"
+        raise FrontendError(f"--into replaces a file, and {path} does not exist", hint=hint)
+    if os.path.islink(path):
+        hint = f"if that is the program's own claude: --into {os.path.realpath(path)}"
+        raise FrontendError(f"{path} is a link, and a link is never written through", hint=hint)
+    if not os.path.isfile(path):
+        raise FrontendError(f"--into replaces a regular file, and {path} is none")
+    return path
+
+
+def _write(path: str, installed: Mapping[str, str]) -> None:
+    try:
+        replace(path, lambda file: write_all(file, content(path, installed)), 0o755)
+        os.chmod(path, 0o755)  # for any umask, because the package's users may be others
+    except OSError as error:
+        raise _refused(path, error) from None
+
+
+def _rename(old: str, new: str) -> None:
+    try:
+        os.rename(old, new)
+    except OSError as error:
+        raise _refused(old, error) from None
+
+
+def _refused(path: str, error: OSError) -> FrontendError:
+    own = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    hint = f"run it as the owner of {os.path.dirname(path)}" if own else ""
+    return FrontendError(f"{path} cannot be replaced: {error.strerror}", hint=hint)

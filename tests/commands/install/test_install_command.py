@@ -1,0 +1,97 @@
+"""What `shim install --into`, `shim uninstall --into` and `shim doctor --project` say."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def theirs(inside):
+    """A project whose Python package keeps a claude."""
+    file = inside.path / "project" / "venv" / "claude_agent_sdk" / "_bundled" / "claude"
+    file.parent.mkdir(parents=True)
+    file.write_text("theirs")
+    return file
+
+
+@pytest.fixture
+def project(shim, theirs):
+    """What the doctor says of the project's files, as (level, text, fix)."""
+
+    def look():
+        found = json.loads(shim("doctor", "--project", str(theirs.parents[3]), "--json")[1])["machine"]
+        return [(one["level"], one["text"], one["fix"]) for one in found if str(theirs.parent) in one["text"]]
+
+    return look
+
+
+def test_it_says_where_the_old_file_is_and_how_it_comes_back(shim, theirs):
+    status, said, _ = shim("install", "--vendor", "pi", "--into", str(theirs))
+    lines = said.decode().splitlines()
+    assert status == 0 and lines[0] == f"wrote {theirs}"
+    assert lines[1] == f"what was there is {theirs}.before-shim; `shim uninstall --into {theirs}` puts it back"
+    assert "then run this command again" in lines[2] and "pi asks nobody" in lines[3]
+    status, said, _ = shim("uninstall", "--into", str(theirs))
+    assert (status, said.decode()) == (0, f"{theirs} is what it was before\n")
+
+
+def test_a_second_uninstall_is_no_failure(shim, theirs):
+    status, said, _ = shim("uninstall", "--into", str(theirs))
+    assert (status, said.decode()) == (0, f"{theirs} is not ours; it is left alone\n")
+    assert theirs.read_text() == "theirs"
+
+
+def test_after_an_update_both_older_files_are_named(shim, theirs):
+    shim("install", "--vendor", "demo", "--into", str(theirs))
+    theirs.write_text("newer")
+    said = shim("uninstall", "--into", str(theirs))[1].decode()
+    assert "is not ours" in said and f"{theirs}.before-shim" in said
+    said = shim("install", "--vendor", "demo", "--into", str(theirs))[1].decode()
+    assert f"its package was updated since the last time; the file kept from before is now {theirs}" in said
+    said = shim("uninstall", "--into", str(theirs))[1].decode()
+    assert theirs.read_text() == "newer" and "no longer needed" in said
+
+
+def test_where_nothing_is_kept_that_is_said(shim, theirs):
+    shim("install", "--vendor", "demo", "--into", str(theirs))
+    theirs.with_name("claude.before-shim").unlink()
+    assert "has nothing to put back" in shim("install", "--vendor", "demo", "--into", str(theirs))[1].decode()
+    assert "has to be installed again" in shim("uninstall", "--into", str(theirs))[1].decode()
+
+
+@pytest.mark.parametrize("other", [["--to", "/tmp"], ["--as", "yume-cli"], ["--force"]])
+def test_it_goes_with_no_other_place(shim, theirs, other):
+    status, _, complaint = shim("install", "--into", str(theirs), *other)
+    assert status == 2 and "goes with none of" in complaint
+    assert theirs.read_text() == "theirs"
+
+
+def test_the_doctor_says_what_a_project_starts(shim, theirs, project):
+    ((level, text, fix),) = project()
+    assert (level, "the package's own" in text) == ("note", True) and f"--into {theirs}" in fix
+    shim("install", "--vendor", "demo", "--into", str(theirs))
+    ((level, text, fix),) = project()
+    assert (level, text, fix) == ("ok", f"{theirs} is ours (vendor demo)", "")
+    theirs.write_text("newer")
+    ((level, text, fix),) = project()
+    assert level == "warning" and "was updated or installed again" in text and "shim install" in fix
+    theirs.unlink()
+    ((level, text, fix),) = project()
+    assert level == "note" and "a program that is gone" in text and "uninstall --into" in fix
+
+
+def test_a_file_of_ours_whose_python_is_gone_is_a_problem(shim, theirs, project):
+    shim("install", "--vendor", "demo", "--into", str(theirs))
+    theirs.write_bytes(theirs.read_bytes().replace(b"exec ", b"exec /nowhere", 1))
+    ((level, text, fix),) = project()
+    assert level == "problem" and "does not exist" in text and "again" in fix
+
+
+def test_a_project_without_such_files_starts_the_claude_of_path(shim, inside):
+    said = shim("doctor", "--project", str(inside.cwd))[1].decode()
+    assert "keeps a claude of its own; those that are there start the claude of PATH" in said
+
+
+def test_a_project_that_is_no_folder_is_a_mistake(shim, inside):
+    status, _, complaint = shim("doctor", "--project", str(inside.cwd / "x"))
+    assert status == 1 and "--project takes a folder" in complaint

@@ -1,0 +1,245 @@
+"""`shim install --into`: the drop-in where a package keeps a claude, what was there, and what an update leaves."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from box import ASK, PATIENCE, START, ndjson, text
+
+from shim.commands.install.into import content, install_into, uninstall_from
+from shim.commands.install.places import backup_of, original_of, places_below
+from shim.core.errors import FrontendError
+from shim.process.find_program import is_ours
+from shim.process.install import read_installed
+
+DEMO = {"vendor": "demo"}
+NODE = shutil.which("node")
+
+
+@pytest.fixture
+def bundled(tmp_path: Path) -> Path:
+    """The claude of a Python package."""
+    return made(tmp_path / "site-packages" / "claude_agent_sdk" / "_bundled" / "claude", "echo theirs\n")
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Path:
+    """The claude of a package of npm's whose files are modules."""
+    package = tmp_path / "node_modules" / "@anthropic-ai" / "claude-code"
+    file = made(package / "cli.js", "console.log('theirs')\n")
+    (package / "package.json").write_text('{"type": "module"}')
+    return file
+
+
+def made(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text if file.suffix == ".js" else f"#!/bin/sh\n{text}")
+    file.chmod(0o755)
+    return file
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_the_file_that_was_there_is_kept_and_comes_back(bundled):
+    theirs = bundled.read_bytes()
+    placed = install_into(str(bundled), DEMO)
+    assert (placed.path, placed.kept, placed.moved) == (str(bundled), f"{bundled}.before-shim", None)
+    assert is_ours(str(bundled)) and os.access(bundled, os.X_OK)
+    done = uninstall_from(str(bundled))
+    assert done.restored and done.left == []
+    assert bundled.read_bytes() == theirs and names(bundled.parent) == ["claude"]
+
+
+def test_a_second_time_only_the_settings_change(bundled):
+    install_into(str(bundled), DEMO)
+    placed = install_into(str(bundled), {"vendor": "qwen"})
+    assert placed.moved is None and b"theirs" in Path(str(placed.kept)).read_bytes()
+    assert read_installed(str(bundled))[1] == {"vendor": "qwen", "replaced": str(placed.kept)}
+    assert names(bundled.parent) == ["claude", "claude.before-shim"]
+
+
+def test_to_uninstall_twice_leaves_the_programs_own_file(bundled):
+    install_into(str(bundled), DEMO)
+    uninstall_from(str(bundled))
+    again = uninstall_from(str(bundled))
+    assert not again.was_ours and not again.restored
+    assert b"theirs" in bundled.read_bytes()
+
+
+def test_what_an_update_brought_is_what_comes_back_and_the_older_file_is_kept(bundled):
+    install_into(str(bundled), DEMO)
+    bundled.unlink()  # as pip and npm do
+    made(bundled, "echo newer\n")
+    untouched = uninstall_from(str(bundled))
+    assert not untouched.was_ours and b"newer" in bundled.read_bytes()
+    assert untouched.left == [f"{bundled}.before-shim"]
+    placed = install_into(str(bundled), DEMO)
+    assert placed.moved == f"{bundled}.before-shim.1"
+    done = uninstall_from(str(bundled))
+    assert b"newer" in bundled.read_bytes() and b"theirs" in Path(placed.moved).read_bytes()
+    assert done.restored and done.left == [placed.moved]
+
+
+def test_a_kept_file_comes_back_where_the_package_took_ours_away(bundled):
+    install_into(str(bundled), DEMO)
+    bundled.unlink()
+    assert uninstall_from(str(bundled)).restored
+    assert b"theirs" in bundled.read_bytes()
+
+
+def test_ours_is_removed_where_somebody_took_the_kept_file_away(bundled):
+    install_into(str(bundled), DEMO)
+    Path(backup_of(str(bundled))).unlink()
+    assert install_into(str(bundled), DEMO).kept is None
+    done = uninstall_from(str(bundled))
+    assert done.was_ours and not done.restored and names(bundled.parent) == []
+
+
+def test_nothing_is_lost_where_ours_cannot_be_written(bundled, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shim.commands.install.into.write_all", full)
+    with pytest.raises(FrontendError, match="cannot be replaced: No space left"):
+        install_into(str(bundled), DEMO)
+    assert names(bundled.parent) == ["claude"] and b"theirs" in bundled.read_bytes()
+
+
+def test_a_store_that_shares_the_file_keeps_its_own(bundled, tmp_path):
+    """uv and pnpm link the files of a package to those of a store."""
+    store = tmp_path / "store"
+    os.link(bundled, store)
+    install_into(str(bundled), DEMO)
+    assert b"theirs" in store.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "hint"),
+    [
+        (lambda file: None, "does not exist", "--project"),
+        (lambda file: made(file / "cli.js", "").rename(file / "x"), "is a folder", "--to"),
+        (lambda file: file.symlink_to("/bin/sh"), "is a link", "--into /"),
+        (os.mkfifo, "is none", ""),
+    ],
+)
+def test_what_is_no_file_to_replace_is_refused(tmp_path, make, words, hint):
+    file = tmp_path / "claude"
+    make(file)
+    with pytest.raises(FrontendError, match=words) as refused:
+        install_into(str(file), DEMO)
+    assert hint in refused.value.hint and not os.path.lexists(backup_of(str(file)))
+
+
+def test_a_folder_is_answered_with_the_files_below_it(bundled):
+    with pytest.raises(FrontendError, match="is a folder") as refused:
+        install_into(str(bundled.parent.parent), DEMO)
+    assert str(bundled) in refused.value.hint
+
+
+def test_a_file_that_node_starts_becomes_javascript_and_its_settings_are_read(cli):
+    placed = install_into(str(cli), {"vendor": "demo", "record": '/tmp/it\'s "here" ${HOME}'})
+    assert placed.kept == str(cli.with_name("cli.before-shim.js")), "node knows a file by its suffix"
+    assert cli.read_text().startswith("#!/usr/bin/env node\n")
+    python, baked = read_installed(str(cli))
+    assert os.access(python, os.X_OK)
+    assert baked == {"vendor": "demo", "record": '/tmp/it\'s "here" ${HOME}', "replaced": placed.kept}
+
+
+@pytest.mark.parametrize("name", ["claude", "cli.js", "a.b.mjs", "claude.exe"])
+def test_a_kept_file_names_the_one_that_it_was(name):
+    assert original_of(backup_of(f"/x/{name}")) == f"/x/{name}"
+    assert original_of(f"/x/{name}") is None
+
+
+def test_every_place_is_found_and_nothing_else(tmp_path):
+    wanted = [
+        "venv/lib/python3.12/site-packages/claude_agent_sdk/_bundled/claude",
+        "ui/node_modules/@anthropic-ai/claude-agent-sdk-linux-x64/claude",
+        "ui/node_modules/.pnpm/x/node_modules/@anthropic-ai/claude-agent-sdk-linux-x64-musl/claude",
+        "acp/node_modules/@anthropic-ai/claude-agent-sdk/cli.js",
+        "old/node_modules/@anthropic-ai/claude-code/cli.js",
+        "new/node_modules/@anthropic-ai/claude-code/bin/claude.exe",
+        "new/node_modules/@anthropic-ai/claude-code-linux-x64/claude",
+    ]
+    for place in (*wanted, "ui/node_modules/claude/cli.js", "x/claude", ".git/claude_agent_sdk/_bundled/claude"):
+        made(tmp_path / place, "")
+    made(tmp_path / "tool" / "own-claude.before-shim", "")
+    found = places_below(str(tmp_path))
+    assert found.whole
+    assert found.files == sorted(str(tmp_path / place) for place in (*wanted, "tool/own-claude"))
+
+
+def test_the_search_has_an_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("shim.commands.install.places.LOOKED_AT", 3)
+    for number in range(5):
+        (tmp_path / str(number)).mkdir()
+    assert not places_below(str(tmp_path)).whole
+
+
+def run(command, box, **variables):
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=box.environment(SHIM_BIN=None, **variables),
+        cwd=box.cwd,
+        timeout=PATIENCE * 2,
+        check=False,
+    )
+
+
+def test_vendor_claude_is_the_file_that_was_replaced(box, bundled):
+    made(bundled, """echo '{"type":"result","subtype":"success","result":"theirs"}'\n""")
+    install_into(str(bundled), {"vendor": "claude"})
+    assert b"theirs" in run([str(bundled), *ASK], box).stdout
+
+
+def test_a_program_of_the_settings_goes_before_the_file_that_was_replaced(box, bundled):
+    install_into(str(bundled), {"vendor": "claude"})
+    mine = box.program("mine", """echo '{"type":"result","subtype":"success","result":"mine"}'\n""")
+    box.settings(f'[vendors.claude]\nbin = "{mine}"\n')
+    assert b"mine" in run([str(bundled), *ASK], box).stdout
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no node")
+@pytest.mark.parametrize("kind", ["module", "commonjs"])
+def test_node_runs_it_as_a_module_and_as_a_script(box, cli, kind):
+    cli.with_name("package.json").write_text(json.dumps({"type": kind}))
+    install_into(str(cli), DEMO)
+    environment = {"DEMO": "x"}
+    for command in ([NODE, str(cli)], [str(cli)]):
+        done = run([*command, *ASK], box, PATH=os.environ["PATH"], **environment)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert json.loads(done.stdout.splitlines()[0])["shim"]["vendor"] == "demo"
+        said = run([*command, "-p", "--output-format", "no such"], box, PATH=os.environ["PATH"])
+        assert said.returncode == 1 and b"output-format" in said.stderr
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no node")
+@pytest.mark.parametrize("without", ["", "delete process.execve;"])
+def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
+    install_into(str(cli), DEMO)
+    cli.write_text(re.sub(r"(?m)^if \(typeof", f"{without}if (typeof", cli.read_text()))
+    vendor = box.fake(["out", ndjson(START, text("Hello."))], ["hang"])
+    environment = box.environment(SHIM_BIN=vendor, PATH=os.environ["PATH"])
+    with subprocess.Popen(
+        [str(NODE), str(cli), *ASK], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, cwd=box.cwd
+    ) as process:
+        assert process.stdout is not None
+        assert b'"init"' in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode in (143, -signal.SIGTERM)
+    assert json.loads(said.splitlines()[-2])["type"] == "result"
+
+
+def test_both_forms_start_the_same_script(tmp_path):
+    shell, javascript = content(str(tmp_path / "claude"), DEMO), content(str(tmp_path / "cli.js"), DEMO)
+    assert json.loads(re.findall(rb"(?m)^const script = (.*);$", javascript)[0]) == shell.decode()
