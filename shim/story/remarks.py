@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shim.story.figures import spelled_short
 from shim.story.steps import Step, text_of
 
 FACTS_CHARACTERS = 300  # of a note without a sentence
@@ -27,8 +28,8 @@ def remark(step: Step) -> str:
 
 
 def _fields(facts: Facts) -> str:
-    told = [f"{key} {value}" for key, value in facts.items() if key not in _IDENTITIES and value not in (None, "")]
-    text = ", ".join(told)
+    told = {key: value for key, value in facts.items() if key not in _IDENTITIES and value not in (None, "")}
+    text = spelled_short(told)
     return f": {text[:FACTS_CHARACTERS]}{'…' if len(text) > FACTS_CHARACTERS else ''}" if text else ""
 
 

@@ -10,6 +10,7 @@ STEP_CHARACTERS = 16 * 1024 * 1024  # of a streamed text, which is kept until it
 TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 # The arguments that describe a call best, in order of preference; the first is shown beside the call's name.
 MAIN = ("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "description", "prompt", "skill")
+TODO = {"completed": "☑", "in_progress": "▸", "pending": "☐"}  # the sign of an entry of a list of tasks, by its status
 ALIKE = 20  # characters that two texts must share at their beginnings to count as one that was cut or blanked
 
 
@@ -20,8 +21,8 @@ class Step:
     A call has a name, its input, and with its result the output and the outcome: `ok`, `failed`, `denied`,
     `unanswered`. `extra` is what Claude adds to a result (the patch of an edit). `facts` are the fields of the event
     that a start, a note, a question, an answer, an error or a result came from; a note's `name` is its kind. Thinking
-    without text was hidden by the vendor. `parent` is the call that a nested agent serves. `since` is when the turn of
-    a result was asked for, or began by itself.
+    without text was hidden by the vendor. `parent` is the call that a nested agent serves. Of a result, `since` is when
+    its turn was asked for, or began by itself, and `cost` is what this turn cost, in dollars.
     """
 
     number: int
@@ -39,6 +40,14 @@ class Step:
     parent: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     since: float = 0.0
+    cost: float = 0.0
+
+    @property
+    def lasted(self) -> float:
+        """The seconds of a result's turn; where its lines came all at once, those that the result names."""
+        took = self.facts.get("duration_ms")
+        told = took / 1000 if isinstance(took, int | float) and 0 < took < 1e12 else 0.0
+        return self.at - self.since or told
 
 
 class Change(NamedTuple):
@@ -117,6 +126,11 @@ def answered_by(line: Mapping[str, Any]) -> str:
     """The vendor that an init or a result names; "" if it names none, as a real claude."""
     shim = line.get("shim")
     return str(shim.get("vendor") or "") if isinstance(shim, Mapping) else ""
+
+
+def known(model: object) -> str:
+    """A model's name; "" for the word that stands in an init that came before the model was known."""
+    return "" if model in (None, "unknown") else str(model)
 
 
 def cause_of(result: Mapping[str, Any]) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from shim.story.steps import TOKENS, Change, Kind, OpenBlock, Step, Totals, answered_by, same, text_of
-from shim.story.timeline import SPANS, Span, Spent, Timeline
+from shim.story.timeline import Timeline
 
-__all__ = ["SPANS", "TOKENS", "Change", "Kind", "Span", "Spent", "Step", "Story", "Totals", "text_of"]
+__all__ = ["TOKENS", "Change", "Kind", "Step", "Story", "Totals", "text_of"]
 
 DOLLARS = 1e9  # a larger number is not a price
 OPEN_CALLS = 10_000  # whose results may still come
@@ -43,8 +43,8 @@ class Story:
     def __init__(self) -> None:
         self.totals = Totals()
         self.model = self.session = self.vendor = ""
-        self._time = Timeline()
-        self.totals.seconds = self._time.seconds
+        self.timeline = Timeline()
+        self.totals.seconds = self.timeline.seconds
         self._at = 0.0
         self._number = 0
         self._turn = 0
@@ -58,17 +58,12 @@ class Story:
         # The conversation, the cost of earlier conversations, the cost of this one.
         self._costs: tuple[str, float, float] = "", 0.0, 0.0
 
-    @property
-    def timeline(self) -> list[Span]:
-        """The spans of time, in the order of their ends."""
-        return self._time.spans
-
     # -- what may happen ---------------------------------------------------------------------------------------
 
     def prompt(self, at: float, content: Any) -> list[Change]:
         """A prompt: a text, or the content blocks of a user's message."""
         at = self._now(at)
-        if self._time.spending == "idle" or not self._turn:
+        if self.timeline.spending == "idle" or not self._turn:
             self._since = at
             self._begin_turn(at)
         else:
@@ -107,7 +102,7 @@ class Story:
         """The session is over: end all open steps."""
         at = self._now(at)
         changes = self.told(at, self._end_all(at))
-        self._time.spend(at, self._time.spending)
+        self.timeline.spend(at, self.timeline.spending)
         return changes
 
     def told(self, at: float, changes: Iterable[Change]) -> list[Change]:
@@ -216,7 +211,7 @@ class Story:
         )
         if len(self._asking) < OPEN_CALLS:
             self._asking[str(line.get("request_id"))] = changes[0].step
-            self._time.spend(at, "person")
+            self.timeline.spend(at, "person")
         yield from changes
 
     def _on_cancel(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
@@ -229,12 +224,13 @@ class Story:
     def _on_result(self, at: float, line: Mapping[str, Any]) -> Iterator[Change]:
         yield from self._end_all(at)
         self._streamed.clear()
-        self._time.spend(at, "idle")
+        self.timeline.spend(at, "idle")
+        before = self.totals.cost
         self._add_up(line)
         since, self._since = self._since, at if self._queued else None
-        yield from self._whole(
-            at, "result", text=str(line.get("result") or ""), facts=line, since=at if since is None else since
-        )
+        since = at if since is None else since
+        cost = self.totals.cost - before
+        yield from self._whole(at, "result", text=str(line.get("result") or ""), facts=line, since=since, cost=cost)
 
     def _add_up(self, line: Mapping[str, Any]) -> None:
         totals = self.totals
@@ -332,7 +328,6 @@ class Story:
         self.totals.called(outcome)
         if outcome == "failed" and len(self._failed) < OPEN_CALLS:
             self._failed[step.call] = step
-        self._time.call(step.at, at, step.number)
         return Change("end", step)
 
     def _answered(self, at: float, response: Any) -> Iterator[Change]:
@@ -359,17 +354,17 @@ class Story:
         self._turn += 1
         self._since = at if self._since is None else self._since
         self._queued = max(self._queued - 1, 0)
-        self._time.spend(at, "model")
+        self.timeline.spend(at, "model")
 
     def _work(self, at: float) -> None:
         """Work goes on; after a pause it begins another turn."""
-        if self._time.spending == "idle":
+        if self.timeline.spending == "idle":
             self._begin_turn(at)
 
     def _go_on(self, at: float) -> None:
         """Set what the time is spent on, after a question or a call began or ended."""
-        if self._time.spending != "idle":
-            self._time.spend(at, "person" if self._asking else "tool" if self._calls else "model")
+        if self.timeline.spending != "idle":
+            self.timeline.spend(at, "person" if self._asking else "tool" if self._calls else "model")
 
 
 _HANDLERS: dict[str, Callable[[Story, float, Mapping[str, Any]], Iterator[Change]]] = {

@@ -1,65 +1,67 @@
-"""Where the time of a session went, as a bounded list of spans. Pure."""
+"""Where the time of a session went, in a bounded number of equal parts. Pure."""
 
-from typing import Literal, NamedTuple
+from typing import Literal, get_args
 
 # What the time was spent on: the model, a tool, a person's answer, nothing (between two turns).
 Spent = Literal["model", "tool", "person", "idle"]
+SPENT: tuple[Spent, ...] = get_args(Spent)
 
-SPANS = 10_000  # of a timeline; a longer one is thinned out to half, which is still finer than a picture
-
-
-class Span(NamedTuple):
-    """A span of time, in seconds since the beginning, and what it was spent on. `step` is its call's number, else 0."""
-
-    spent: Spent
-    begin: float
-    end: float
-    step: int = 0
+BUCKETS = 1024  # more than a bar has columns, on any screen
+SHORTEST = 1 / 1024  # seconds of the first buckets; a power of two, so that sums of widths are exact
 
 
 class Timeline:
     """Adds up what the time is spent on. Times never go back.
 
-    Each of the `seconds` is counted once, so that their sum is the whole time. `spans` may overlap: calls run at the
-    same time, and a call's span includes the wait for a person's answer.
+    Each moment is counted once: `seconds` and the buckets both add up to the whole time. When the buckets are full,
+    each two become one of twice the width, so that nothing is left out however long a session is.
     """
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
         self.seconds: dict[str, float] = {}
         self.spending: Spent = "idle"
         self._since = 0.0
+        self._width = SHORTEST
+        self._buckets: list[list[float]] = []  # the seconds of each, in the order of SPENT
 
     def spend(self, at: float, on: Spent) -> None:
+        """Until `at`, in seconds since the beginning, the time went on as before; from then on it is spent on `on`."""
         begin = self._since
         if at > begin:
             self.seconds[self.spending] = self.seconds.get(self.spending, 0.0) + at - begin
-            if self.spending != "tool":
-                self._stretch(Span(self.spending, begin, at))
+            self._add(SPENT.index(self.spending), begin, at)
         self.spending, self._since = on, max(at, begin)
 
-    def call(self, begin: float, end: float, step: int) -> None:
-        self._add(Span("tool", begin, max(begin, end), step))
+    def _add(self, place: int, begin: float, end: float) -> None:
+        while end > BUCKETS * self._width:
+            self._widen()
+        last = int(end / self._width)
+        while len(self._buckets) <= last:
+            self._buckets.append([0.0] * len(SPENT))
+        for number in range(int(begin / self._width), last + 1):
+            edge = number * self._width
+            self._buckets[number][place] += max(min(end, edge + self._width) - max(begin, edge), 0.0)
 
-    def _stretch(self, span: Span) -> None:
-        """Add a span, or extend the last one if it is of the same kind."""
-        last = self.spans[-1] if self.spans else None
-        if last is not None and last[:1] + last[2:] == (span.spent, span.begin, 0):
-            self.spans[-1] = last._replace(end=span.end)
-        else:
-            self._add(span)
+    def _widen(self) -> None:
+        """Halve the number of buckets."""
+        self._width *= 2
+        pairs = zip(self._buckets[::2], [*self._buckets[1::2], [0.0] * len(SPENT)], strict=False)
+        self._buckets = [[one + other for one, other in zip(*pair, strict=True)] for pair in pairs]
 
-    def _add(self, span: Span) -> None:
-        self.spans.append(span)
-        if len(self.spans) >= SPANS:
-            self.spans = thinned(self.spans)
+    def columns(self, count: int) -> list[tuple[float, ...]]:
+        """What each of `count` equal parts of the time was spent on: shares in the order of SPENT, which add up to 1.
 
-
-def thinned(spans: list[Span]) -> list[Span]:
-    """Halve the number of spans: of two neighbours the longer one stands for both."""
-    spans = sorted(spans, key=lambda span: (span.begin, span.end))
-    fewer = []
-    for first, second in zip(spans[::2], spans[1::2], strict=False):
-        longer = max(first, second, key=lambda span: span.end - span.begin)
-        fewer.append(longer._replace(begin=first.begin, end=max(first.end, second.end)))
-    return fewer + (spans[-1:] if len(spans) % 2 else [])
+        There are none of a session that took no time.
+        """
+        if not self._since:
+            return []
+        wide = self._since / count
+        sums = [[0.0] * len(SPENT) for _ in range(count)]
+        for number, bucket in enumerate(self._buckets):
+            begin = number * self._width
+            end = min(begin + self._width, self._since)
+            for column in range(int(begin / wide), min(int(end / wide) + 1, count)):
+                part = max(min(end, (column + 1) * wide) - max(begin, column * wide), 0.0) / (end - begin or 1.0)
+                for place, seconds in enumerate(bucket):
+                    sums[column][place] += part * seconds
+        return [tuple(share / (sum(column) or 1.0) for share in column) for column in sums]

@@ -144,8 +144,11 @@ class Browser:
         """What is seen, as an image of PIL's."""
         from PIL import Image
 
-        data = self.command("Page.captureScreenshot", format="png")["data"]
-        return Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")
+        return Image.open(io.BytesIO(self.screenshot())).convert("RGB")
+
+    def screenshot(self, **options: Any) -> bytes:
+        """What is seen, as PNG; the options are those of `Page.captureScreenshot`."""
+        return base64.b64decode(self.command("Page.captureScreenshot", format="png", **options)["data"])
 
     def forget(self) -> None:
         """Whatever was logged before is nobody's business any more."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from browser import DESKTOP, PHONE, Browser
-from rich_session import Script, everything
+from rich_session import Script, everything, long
 
 from shim.story.export.html import export
 from tests.story.export.test_export_html import HOSTILE, hostile
@@ -63,7 +63,7 @@ def shown(browser: Browser) -> list[str]:
 
 def unfolded(browser: Browser) -> tuple[int, int]:
     """How many steps stand open, of how many that can."""
-    return len(browser.all("details[open]")), len(browser.all("details"))
+    return len(browser.all(".step details[open]")), len(browser.all(".step details"))
 
 
 def in_view(browser: Browser, identity: str) -> bool:
@@ -78,7 +78,7 @@ def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
     browser.open(page)
     assert browser.find("h1").text == "Make the list of posts faster."
     totals = browser.find(".totals").text
-    for words in ("1 min 19 s", "1 failed", "1 failed, 1 denied", "44.8k in", "$0.0413", "glued line"):
+    for words in ("1 min 19 s", "1 failed", "1 failed, 1 denied", "44,820 in", "$0.0413", "glued line"):
         assert words in totals
     assert len(shown(browser)) == 25
     assert browser.find(".legend").text.startswith("Model 16.7 s 21 %")
@@ -196,7 +196,9 @@ def test_only_what_matches_is_shown_and_escape_brings_the_rest_back(browser, pag
 
 def test_a_search_for_nothing_that_is_there_says_so(browser, page):
     browser.open(page)
+    assert browser.find(".keys kbd").text == "/"
     browser.press("/")
+    assert not browser.find(".keys kbd").is_displayed()
     browser.press("no such words")
     browser.wait(lambda: browser.find("#count").text == "0 steps")
     assert not browser.find("#next").is_enabled()
@@ -205,10 +207,21 @@ def test_a_search_for_nothing_that_is_there_says_so(browser, page):
 # -- the timeline and links -----------------------------------------------------------------------------------------
 
 
+def click_at(browser: Browser, ms: float) -> None:
+    """Click on the bar of the time, at a moment of the session."""
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    strip = browser.find("#strip")
+    width = browser.run("return arguments[0].getBoundingClientRect().width", strip)
+    share = ms / browser.run("return session.totals.duration")
+    ActionChains(browser.driver).move_to_element_with_offset(strip, round(width * (share - 0.5)), 0).click().perform()
+
+
 def test_a_click_on_the_timeline_jumps_to_what_took_the_time(browser, page):
     browser.open(page)
-    failed = browser.find(".span.tool.failed")
-    failed.click()
+    lint = "items.find(({ step }) => step.main === 'make lint').step"
+    click_at(browser, browser.run(f"return {lint}.at + 400"))
+    assert browser.find("#strip").get_attribute("title") == "0:26: Bash make lint, 0.8 s, failed"
     browser.wait(lambda: browser.all(".target"))
     target = browser.find(".target")
     assert "make lint" in target.text
@@ -219,25 +232,73 @@ def test_the_timeline_is_walked_by_keys(browser, page):
     browser.open(page)
     strip = browser.find("#strip")
     browser.run("arguments[0].focus()", strip)
-    for _ in range(2):
+    for _ in range(5):
         browser.press("\ue014")
-    assert "Read" in strip.get_attribute("aria-valuetext")
+    assert strip.get_attribute("aria-valuetext") == "0:03: Read /home/user/project/posts.py, 0.3 s"
     browser.press("\ue007")
     browser.wait(lambda: browser.all(".target"))
     assert "posts.py" in browser.find(".target").text
+    browser.run("arguments[0].focus()", strip)
+    browser.press("\ue00f")  # Page Down
+    assert strip.get_attribute("aria-valuetext") == "1:17: prompt"
+    browser.press("\ue00e")
+    assert strip.get_attribute("aria-valuetext") == "0:00: prompt"
 
 
-def test_the_timeline_has_the_colours_of_what_the_time_was_spent_on(browser, page):
+def colours_of_the_bar(browser: Browser) -> dict[str, float]:
+    """What share of the bar's points has the colour of each kind, on the screen."""
+    spent = browser.run("return session.totals.spent")
+    names = {name: browser.run("return getComputedStyle(document.querySelector('.strip .' + arguments[0])).fill", name)
+             for name in spent}  # fmt: skip
+    inks = {tuple(int(part) for part in fill[4:-1].split(",")): name for name, fill in names.items()}
+    assert len(inks) == len(spent), names
+    box = "const b = document.querySelector('#strip svg').getBoundingClientRect()"
+    left, top, width, height = browser.run(f"{box}; return [b.left, b.top, b.width, b.height]")
+    bar = (round(left) + 6, round(top), round(left + width) - 6, round(top + height * 1000 / 1125))
+    points = browser.picture().crop(bar).getcolors(100_000)
+    counts = {inks[ink]: count for count, ink in points if ink in inks}
+    assert sum(counts.values()) > 0.97 * sum(count for count, _ in points), points
+    return {name: count / sum(counts.values()) for name, count in counts.items()}
+
+
+@pytest.mark.parametrize("calls", [0, 100, 500, 5_000])
+def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(browser, page, tmp_path, calls):
+    """A bar of 500 calls was one blend of two colours; of 5,000 it showed a third of the session, and one colour."""
+    browser.open(made(tmp_path, long(calls).cast()) if calls else page)
+    told = colours_of_the_bar(browser)
+    duration, spent = browser.run("return [session.totals.duration, session.totals.spent]")
+    for name, ms in spent.items():
+        assert told.get(name, 0.0) == pytest.approx(ms / duration, abs=0.03), (name, told)
+
+
+def test_the_turns_and_what_failed_are_listed_and_reached_by_a_click(browser, page):
     browser.open(page)
-    picture = browser.picture()
-    colours = {}
-    for kind in ("model", "tool", "person", "idle", "failed"):
-        span = browser.all(f".span.{kind}")[0]
-        box = browser.run(
-            "const b = arguments[0].getBoundingClientRect(); return [b.left, b.width, b.top, b.height]", span
-        )
-        colours[kind] = picture.getpixel((int(box[0] + box[1] / 2), int(box[2] + box[3] / 2)))
-    assert len(set(colours.values())) == 5, colours
+    turns, stopped = browser.all(".outline details")
+    assert [each.text.split("\n")[0] for each in (turns, stopped)] == ["2 turns", "3 failed or denied"]
+    assert "Thanks! Now write a changelog entry." in turns.text and "31.5 s" in turns.text
+    assert "git push" in stopped.text and "make lint" in stopped.text and "429" in stopped.text
+    for link in browser.all(".outline a"):
+        browser.run("scrollTo(0, 0)")
+        link.click()
+        identity = link.get_attribute("href").partition("#")[2]
+        assert browser.find(".target").get_attribute("id") == identity
+        browser.wait(lambda identity=identity: in_view(browser, identity))
+
+
+def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path):
+    todos = [{"content": "Measure", "status": "completed"}, {"content": "Mend", "status": "pending"}]
+    script = Script().prompt("x").init(model="unknown")
+    script.result_of(script.call("TodoWrite", {"todos": todos}), "ok")
+    script.result_of(script.call("mcp__db__find", {"where": {"age": {"over": 3}}, "sort": ["name", "age"]}), "none")
+    script.says("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": 5})
+    script.note("repair", repair="not_json", line=4).says("system", subtype="odd_news", facts={"a": [1, {"b": None}]})
+    browser.open(made(tmp_path, script.result("done").cast(vendor_version=None)))
+    browser.click("#unfold")
+    said = browser.find("body").text
+    assert not set('{}"') & set(said), said
+    assert "unknown" not in said.lower() and "null" not in said
+    for words in ("☑ Measure\n☐ Mend", "age:\n  over: 3", "rate limit: rejected", "repaired: not json"):
+        assert words in said, words
 
 
 def test_a_link_to_a_step_opens_it_unfolded(browser, page):
@@ -262,6 +323,7 @@ def test_a_click_on_the_time_of_a_step_copies_its_link(browser, page):
     for permission in ("clipboardReadWrite", "clipboardSanitizedWrite"):
         browser.command("Browser.grantPermissions", permissions=[permission])
     browser.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    browser.run("document.getElementById('step-5').scrollIntoView({block: 'center'})")
     browser.click("#step-5 .when")
     assert browser.run("return window.copied") == f"{page.as_uri()}#step-5"
     assert browser.run("return location.hash") == "#step-5"

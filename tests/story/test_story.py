@@ -30,7 +30,7 @@ from shim.story import story as stories
 from shim.story.reading import child_exit
 from shim.story.steps import OpenBlock
 from shim.story.story import Step
-from shim.story.timeline import SPANS, Timeline
+from shim.story.timeline import BUCKETS, SPENT, Timeline
 
 ODD = re.compile("torture|/fuzz-")  # what never comes whole is not said without partial messages
 
@@ -50,7 +50,6 @@ def test_every_step_begins_once_and_ends_once(case: Case) -> None:
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
     assert all(change.step.until is not None and change.step.until >= change.step.at for change in changes)
     assert sum(story.totals.seconds.values()) == pytest.approx(story.totals.duration)
-    assert all(0 <= span.begin <= span.end <= story.totals.duration for span in story.timeline)
 
 
 @over(fixture_cases("pi", "qwen", "cursor", "acai", "cake"), quick=smallest)
@@ -319,24 +318,49 @@ def test_tokens_add_up_and_money_is_a_running_total_of_each_conversation() -> No
     assert totals.tokens == {"input_tokens": 40, "output_tokens": 20}
 
 
-def test_a_time_that_goes_back_makes_no_negative_span() -> None:
+def test_a_time_that_goes_back_makes_no_negative_time() -> None:
     story = stories.Story()
     story.prompt(5, "hi")
     story.event(3, said(call("a")))
     story.event(1, returned("a"))
     story.close(0)
-    assert all(span.begin <= span.end for span in story.timeline)
+    assert story.totals.seconds == {"idle": 5}
     assert story.totals.duration == 5
 
 
-def test_a_long_timeline_is_thinned_out_and_still_covers_all_of_it() -> None:
+def shares(timeline: Timeline, count: int) -> dict[str, float]:
+    """What share of the columns each thing has."""
+    columns = timeline.columns(count)
+    assert len(columns) == count and all(sum(column) == pytest.approx(1) for column in columns)
+    return {spent: sum(column[place] for column in columns) / count for place, spent in enumerate(SPENT)}
+
+
+@pytest.mark.parametrize("changes", [1, 3, 200, 2_000, 20_000])
+@pytest.mark.parametrize("count", [1, 78, 368])
+def test_the_columns_of_a_timeline_have_the_shares_of_its_sums_however_long_it_is(changes: int, count: int) -> None:
     timeline = Timeline()
-    for number in range(3 * SPANS):
-        timeline.spend(number, "model" if number % 2 else "idle")
-        timeline.call(number, number + 0.5, number)
-    assert len(timeline.spans) < SPANS
-    assert min(span.begin for span in timeline.spans) == 0
-    assert max(span.end for span in timeline.spans) == pytest.approx(3 * SPANS - 0.5)
+    at = 0.0
+    for number in range(changes):
+        for spent, seconds in (("model", 0.7), ("tool", 0.2), ("person", 0.1 * (number % 2))):
+            timeline.spend(at, spent)
+            at += seconds
+    timeline.spend(at, "idle")
+    assert len(timeline._buckets) <= BUCKETS + 1
+    assert sum(timeline.seconds.values()) == pytest.approx(at)
+    told = shares(timeline, count)
+    for spent in SPENT:
+        assert told[spent] == pytest.approx(timeline.seconds.get(spent, 0.0) / at, abs=1e-6)
+    if changes > 2 * count:
+        assert max(column[0] for column in timeline.columns(count)) < 0.9
+
+
+def test_a_column_has_what_its_own_time_was_spent_on() -> None:
+    timeline = Timeline()
+    for at, on in ((0, "model"), (10, "tool"), (15, "idle"), (40, "idle")):
+        timeline.spend(at, on)
+    columns = timeline.columns(8)
+    assert [SPENT[column.index(max(column))] for column in columns] == ["model"] * 2 + ["tool"] + ["idle"] * 5
+    assert Timeline().columns(8) == []
 
 
 # -- casts ------------------------------------------------------------------------------------------------------

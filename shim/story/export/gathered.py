@@ -7,6 +7,7 @@ from shim.core.reading.account import counted
 from shim.core.secrets.redactor import summary
 from shim.story.export.sheets import Exported
 from shim.story.reading import TOO_LONG, Cast, Teller
+from shim.story.steps import known
 from shim.story.story import Story
 
 
@@ -33,7 +34,7 @@ def gather(path: str, *, redact: bool) -> Gathered:
         "started": exported.fact(header.started),
         "folder": exported.fact(header.cwd),
         "shim": exported.fact(header.shim),
-        "model": exported.fact(teller.story.model),
+        "model": exported.fact(known(teller.story.model)),
     }
     return Gathered(exported, teller.story, about, list(_notes(exported, cast, teller)))
 

@@ -18,13 +18,14 @@ from markupsafe import Markup
 from shim import __version__
 from shim.core.reading.account import printable
 from shim.story.export.gathered import gather
-from shim.story.export.sheets import Cut, Exported, Sheet, spans_of
+from shim.story.export.sheets import Cut, Exported, Sheet
 from shim.story.markdown_tree import tree_of
 from shim.story.story import Story
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
-SCRIPTS = ("elements.js", "steps.js", "search.js", "replay.js", "page.js")
-TIMELINE_SPANS = 1000  # a screen has hardly more columns
+STYLES = ("look.css", "page.css")
+SCRIPTS = ("elements.js", "steps.js", "search.js", "replay.js", "timeline.js", "outline.js", "page.js")
+TIMELINE_COLUMNS = 368  # of two points each, where the page is as wide as it gets
 MARKDOWN = frozenset(("text", "thinking", "result"))  # the kinds of steps whose text is a model's
 TREE_BYTES = 2_000_000  # of all trees as JSON; later texts are drawn as they were written
 
@@ -55,10 +56,7 @@ def _session(exported: Exported, story: Story) -> dict[str, Any]:
             "spent": {name: round(1000 * seconds) for name, seconds in totals.seconds.items()},
             "repairs": {exported.fact(name): count for name, count in totals.repairs.items()},
         },
-        "spans": [
-            (span.spent, round(1000 * span.begin), round(1000 * span.end), span.step)
-            for span in spans_of(story, TIMELINE_SPANS)
-        ],
+        "timeline": [[round(1000 * share) for share in column] for column in story.timeline.columns(TIMELINE_COLUMNS)],
         "steps": list(_steps(exported.sheets)),
     }
 
@@ -93,7 +91,7 @@ def _value(value: Any) -> Any:
 
 
 def page(title: str, data: Mapping[str, Any]) -> bytes:
-    style, script = _asset("page.css"), b"\n".join(_asset(name) for name in SCRIPTS)
+    style, script = (b"\n".join(map(asset, names)) for names in (STYLES, SCRIPTS))
     rules = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -124,7 +122,7 @@ def _printable(value: object) -> str:
     return value if isinstance(value, Markup) else printable(value)
 
 
-def _asset(name: str) -> bytes:
+def asset(name: str) -> bytes:
     with open(os.path.join(ASSETS, name), "rb") as file:
         return file.read()
 

@@ -138,7 +138,7 @@ def _answer(sheet: Sheet) -> list[str]:
 
 def _note(sheet: Sheet) -> list[str]:
     facts = ", ".join(f"{name} {value}" for name, value in sheet.facts)
-    title = plain(sheet.text.head[:200].replace("_", " "))
+    title = plain((sheet.name if sheet.facts else sheet.text.head[:200]).replace("_", " "))
     return [f"<sub>{title}{': ' if facts else ''}{plain(facts)}</sub>"]
 
 

@@ -4,22 +4,24 @@ Each text passes three gates: secrets are blanked in the whole text, control cha
 cut. If a session is larger than ROOM, all texts are cut shorter until it fits.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from shim.core.reading.account import printable
 from shim.core.secrets.redactor import Redactor
-from shim.story.figures import dollars, duration, tokens
-from shim.story.steps import MAIN, cause_of
-from shim.story.story import Change, Kind, Span, Step, Story, text_of
+from shim.story.figures import dollars, duration, spelled, spelled_short, tokens
+from shim.story.remarks import remark
+from shim.story.steps import MAIN, cause_of, known
+from shim.story.story import Change, Kind, Step, text_of
 from shim.story.unified_diff import diff_of
 
 ROOM = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
 TEXT_CHARACTERS = 20_000  # of one text: some 400 lines
 SHORTEST_CHARACTERS = 200  # texts are not cut shorter; then steps are left out
 STEPS = 20_000
+LANDMARKS = frozenset(("prompt", "error", "result"))  # where a reader finds the turns; there is room for them longer
+MOST_LANDMARKS = 2_000  # without room for other steps
 FIELDS = 100  # of a call's arguments, or of an event
 FACT_CHARACTERS = 500
 GROWTH_POINTS = 120  # moments of a streamed text; more make a replay no smoother
@@ -122,6 +124,7 @@ class Exported:
         self._redactor = Redactor(self.counts) if redact else None
         self._room = room
         self._size = 0
+        self._landmarks = 0  # that came when there was no room
         self._open: dict[int, _Open] = {}
         self._calls: dict[str, tuple[int, int]] = {}  # a call's id → its step and its depth
         self._said = ""
@@ -137,7 +140,8 @@ class Exported:
 
     def fact(self, value: object) -> str:
         """A short text as one line."""
-        told = self.clean(value if isinstance(value, str) else _spelled(value)).replace("\n", " ⏎ ")
+        text = value if isinstance(value, str) else spelled_short(self._redacted(value))
+        told = self.clean(text).replace("\n", " ⏎ ")
         return told if len(told) <= FACT_CHARACTERS else f"{told[:FACT_CHARACTERS]}…"
 
     def _text(self, text: object) -> Cut:
@@ -160,8 +164,10 @@ class Exported:
 
     def _begin(self, step: Step) -> None:
         if len(self.sheets) >= STEPS or self._size >= self._room:
-            self.left_out += 1
-            return
+            if step.kind not in LANDMARKS or self._landmarks >= MOST_LANDMARKS:
+                self.left_out += 1
+                return
+            self._landmarks += 1
         above, depth = self._calls.get(step.parent, (0, -1)) if step.parent else (0, -1)
         sheet = Sheet(step.number, step.kind, _ms(step.at), turn=step.turn, above=above, depth=min(depth + 1, DEPTH))
         self.sheets.append(sheet)
@@ -180,8 +186,10 @@ class Exported:
 
     def _end(self, step: Step, found: "_Open") -> None:
         sheet, growth = found.sheet, found.growth
+        if step.kind == "note":
+            step = replace(step, name=self._redacted(step.name), facts=self._redacted(step.facts))
         sheet.until = None if step.until is None else _ms(step.until)
-        sheet.outcome, sheet.text = step.outcome, self._text(step.text)
+        sheet.outcome, sheet.text = step.outcome, self._text(remark(step) if step.kind == "note" else step.text)
         if growth:
             whole = growth[-1][1] or 1
             sheet.growth = [(at - sheet.at, 1000 * size // whole) for at, size in growth]
@@ -208,7 +216,7 @@ class Exported:
         difference = diff_of(step.name, arguments, self._redacted(before))
         sheet.diff = self._text(difference)
         sheet.fields = [
-            (self.fact(name), self._text(value if isinstance(value, str) else _spelled(value)))
+            (self.fact(name), self._text(value if isinstance(value, str) else spelled(value)))
             for name, value in list(arguments.items())[:FIELDS]
             if not (difference and name in CHANGED)
         ]
@@ -218,12 +226,12 @@ class Exported:
         facts = step.facts
         for name, tell in FACTS.get(step.kind, {}).items():
             try:
-                value = tell(facts)
+                value = tell(step)
             except (AttributeError, KeyError, TypeError, ValueError, IndexError):
                 continue  # an event of another shape
             if value not in (None, "", [], {}):
                 yield name, self.fact(value)
-        if step.kind == "note" and step.name != "user":  # those are words of a user, without facts
+        if step.kind == "note" and step.name != "user":  # notes of this name are a user's words, without facts
             for name, value in list(facts.items())[:FIELDS]:
                 if name not in NOT_TOLD and value not in (None, "", [], {}):
                     yield self.fact(str(name)), self.fact(value)
@@ -242,13 +250,6 @@ def _ms(seconds: float) -> int:
     return round(1000 * seconds)
 
 
-def _spelled(value: object) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, dict | list) else None)
-    except (TypeError, ValueError, RecursionError):
-        return "…"
-
-
 def _first_line(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= FACT_CHARACTERS else f"{line[:FACT_CHARACTERS]}…"
@@ -262,38 +263,29 @@ def _grow(growth: list[tuple[int, int]], at: int, size: int) -> None:
         del growth[: len(growth) - 1 : 2]
 
 
-Tell = Callable[[Mapping[str, Any]], Any]
-# The facts of an event, by the kind of its step.
+Tell = Callable[[Step], Any]
+# The facts of a step, by its kind.
 FACTS: Mapping[Kind, Mapping[str, Tell]] = {
     "start": {
-        "model": lambda facts: facts.get("model"),
-        "folder": lambda facts: facts.get("cwd"),
-        "permission mode": lambda facts: facts.get("permissionMode"),
-        "tools": lambda facts: len(facts["tools"]),
-        "session": lambda facts: facts.get("session_id"),
+        "model": lambda step: known(step.facts.get("model")),
+        "folder": lambda step: step.facts.get("cwd"),
+        "permission mode": lambda step: step.facts.get("permissionMode"),
+        "tools": lambda step: len(step.facts["tools"]),
+        "session": lambda step: step.facts.get("session_id"),
     },
     "answer": {
-        "message": lambda facts: facts["response"].get("message"),
-        "error": lambda facts: facts.get("error"),
+        "message": lambda step: step.facts["response"].get("message"),
+        "error": lambda step: step.facts.get("error"),
     },
     "result": {
-        "failed": cause_of,
-        "errors": lambda facts: "\n".join(map(str, facts.get("errors") or ())),
-        "replies": lambda facts: facts.get("num_turns"),
-        "time": lambda facts: duration(facts["duration_ms"] / 1000),
-        "tokens": lambda facts: tokens(facts["usage"]) if any(facts["usage"].values()) else None,
-        "cost": lambda facts: dollars(facts["total_cost_usd"]),
-        "denied": lambda facts: ", ".join(str(denied.get("tool_name")) for denied in facts["permission_denials"]),
+        "failed": lambda step: cause_of(step.facts),
+        "errors": lambda step: "\n".join(map(str, step.facts.get("errors") or ())),
+        "replies": lambda step: step.facts.get("num_turns"),
+        "time": lambda step: duration(step.lasted) if step.lasted else None,
+        "tokens": lambda step: tokens(step.facts["usage"]) if any(step.facts["usage"].values()) else None,
+        "cost": lambda step: dollars(step.cost),
+        "denied": lambda step: ", ".join(str(denied.get("tool_name")) for denied in step.facts["permission_denials"]),
     },
 }
 # Fields of a note that are for programs, or that its title shows.
 NOT_TOLD = frozenset(("type", "subtype", "uuid", "session_id", "kind", "parent_tool_use_id", "request_id", "message"))
-
-
-def spans_of(story: Story, most: int) -> list[Span]:
-    """The timeline with at most so many spans: the longest ones, in their order."""
-    spans = story.timeline
-    if len(spans) > most:
-        shortest = sorted((span.end - span.begin for span in spans), reverse=True)[most - 1]
-        spans = [span for span in spans if span.end - span.begin >= shortest][:most]
-    return sorted(spans, key=lambda span: span.begin)

@@ -13,7 +13,7 @@ from shim.core.reading.account import counted, printable
 from shim.core.reading.bounded import Bounded
 from shim.story.edits import DiffLine, edit_of
 from shim.story.remarks import remark
-from shim.story.steps import MAIN
+from shim.story.steps import MAIN, TODO, known
 from shim.story.story import Change, Step, Story, text_of
 from shim.story.terminal.paper import Paper
 from shim.story.terminal.sums import reasons, session_lines, turn_line
@@ -36,7 +36,7 @@ _HIDDEN = frozenset(("old_string", "new_string", "content", "edits", "new_source
 _COUNTED = ("repair", "unknown_event", "redaction")  # notes whose counts are also in the result
 _MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "denied": ("⊘", "yellow"), "unanswered": ("…", "yellow")}
 _SIGNS = {"+": "green", "-": "red", "@": "cyan", " ": "dim"}
-_TODO = {"completed": ("☑", "green"), "in_progress": ("▸", "yellow"), "pending": ("☐", "")}
+_TODO_STYLES = {"completed": "green", "in_progress": "yellow"}
 
 
 class Drawing:
@@ -55,7 +55,6 @@ class Drawing:
         self._running = Bounded[int, str](NESTED)
         self._asked: dict[str, float] = {}
         self._last: tuple[str, int] = "", 0  # the kind and the step that were drawn last
-        self._cost = 0.0
         self._noted: set[str] = set()  # kinds of notes that the result need not repeat
         self._wrong: list[str] = []  # texts of this turn that may be its reason to fail
 
@@ -109,9 +108,9 @@ class Drawing:
     def _start(self, step: Step) -> None:
         facts = step.facts
         shim = facts.get("shim") if isinstance(facts.get("shim"), Mapping) else {}
-        parts = [self._story.vendor or "claude", str(facts.get("model")), str(facts.get("cwd"))]
+        parts = [self._story.vendor or "claude", known(facts.get("model")), str(facts.get("cwd") or "")]
         self._space("start", step)
-        self._paper.line(Text(printable(" · ".join(parts)), style="dim"))
+        self._paper.line(Text(printable(" · ".join(filter(None, parts))), style="dim"))
         if isinstance(shim, Mapping) and shim.get("unattended"):
             self._paper.line(Text("this agent runs its tools without asking anybody", style="yellow"))
 
@@ -174,8 +173,9 @@ class Drawing:
         todos = step.input.get("todos")
         for todo in todos if isinstance(todos, list) else ():
             if isinstance(todo, Mapping):
-                mark, style = _TODO.get(str(todo.get("status")), ("☐", ""))
-                self._paper.line(Text(_one_line(f"{mark} {_plain(todo.get('content'))}"), style=style), indent)
+                status = str(todo.get("status"))
+                line = _one_line(f"{TODO.get(status, '☐')} {_plain(todo.get('content'))}")
+                self._paper.line(Text(line, style=_TODO_STYLES.get(status, "")), indent)
 
     def _outcome(self, step: Step) -> None:
         self._running.pop(step.number, None)
@@ -255,14 +255,8 @@ class Drawing:
             if reason not in self._wrong:
                 self._paper.line(Text(printable(reason), style="red"))
         self._wrong.clear()
-        took = step.facts.get("duration_ms")
-        seconds = step.at - step.since
-        if not seconds and isinstance(took, int | float) and 0 < took < 1e12:
-            seconds = took / 1000
-        cost = self._story.totals.cost
-        for line in turn_line(step.facts, seconds, cost - self._cost, self._noted):
+        for line in turn_line(step, self._noted):
             self._paper.line(line)
-        self._cost = cost
         self._noted.clear()
 
     # -- where it stands -----------------------------------------------------------------------------------

@@ -7,12 +7,11 @@ from rich.text import Text
 
 from shim.core.reading.account import printable
 from shim.story.figures import calls, dollars, duration, tokens
-from shim.story.steps import Totals, cause_of
+from shim.story.steps import Step, Totals, cause_of
 from shim.story.story import Story
-from shim.story.timeline import Span, Spent
+from shim.story.timeline import SPENT, Spent, Timeline
 
-# Distinct without colours too; a later one is drawn over earlier ones.
-_LOOKS: dict[Spent, tuple[str, str, str]] = {
+_LOOKS: dict[Spent, tuple[str, str, str]] = {  # distinct without colours too
     "idle": ("·", "dim", "idle"),
     "model": ("░", "cyan", "model"),
     "tool": ("▓", "green", "tools"),
@@ -24,8 +23,12 @@ BAR_MOST = 100
 ERRORS_CHARACTERS = 2000
 
 
-def turn_line(facts: Mapping[str, Any], seconds: float, cost: float, noted: Container[str] = ()) -> Iterator[Text]:
-    """How a turn ended, and what it used. `noted` are the kinds of notes that were drawn: they are not repeated."""
+def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
+    """How a result's turn ended, and what it used.
+
+    `noted` are the kinds of notes that were drawn already: they are not repeated.
+    """
+    facts = step.facts
     shim = facts.get("shim")
     shim = shim if isinstance(shim, Mapping) else {}
     failed = bool(facts.get("is_error"))
@@ -33,9 +36,9 @@ def turn_line(facts: Mapping[str, Any], seconds: float, cost: float, noted: Cont
     how = [
         "✗ failed: " + printable(cause_of(facts)) if failed else "✓ done",
         f"{replies} {'reply' if replies == 1 else 'replies'}" if isinstance(replies, int) else "",
-        duration(seconds),
+        duration(step.lasted),
         tokens(usage, "tokens") if isinstance(usage := facts.get("usage"), Mapping) and usage else "",
-        dollars(cost),
+        dollars(step.cost),
     ]
     yield Text(" · ".join(filter(None, how)), style="red" if failed else "green")
     for key, note, word in (
@@ -63,7 +66,7 @@ def session_lines(story: Story, width: int) -> list[Text]:
         return []
     lines = [Text(_sums(totals))] if totals.turns > 1 else []
     bar = min(max(width - 2, BAR_LEAST), BAR_MOST)
-    return [*lines, timeline_bar(story.timeline, totals.duration, bar), _legend(totals)]
+    return [*lines, timeline_bar(story.timeline, bar), _legend(totals)]
 
 
 def _sums(totals: Totals) -> str:
@@ -88,18 +91,17 @@ def _legend(totals: Totals) -> Text:
     return legend
 
 
-def timeline_bar(spans: list[Span], total: float, width: int) -> Text:
-    """What each of `width` parts of the time was spent on: a person over a tool, a tool over the others."""
-    cells: list[Spent] = ["idle"] * width
-    order: list[Spent] = list(_LOOKS)
-    for spent in order[1:]:
-        for span in spans:
-            if span.spent == spent:
-                first = round(span.begin / total * width)
-                for cell in range(first, min(max(round(span.end / total * width), first), width)):
-                    cells[cell] = spent
-    bar = Text()
-    for spent in cells:
-        mark, style, _ = _LOOKS[spent]
+def timeline_bar(timeline: Timeline, width: int) -> Text:
+    """What each of `width` parts of the time was spent on.
+
+    A cell shows one thing. The rest of its time counts for the next cells, so that each thing gets as many cells as it
+    took time, however short each of its moments was.
+    """
+    bar, owed = Text(), [0.0] * len(SPENT)
+    for column in timeline.columns(width):
+        owed = [before + share for before, share in zip(owed, column, strict=True)]
+        most = max((place for place, share in enumerate(column) if share), key=lambda place: owed[place], default=0)
+        owed[most] -= 1
+        mark, style, _ = _LOOKS[SPENT[most]]
         bar.append(mark, style=style)
     return bar

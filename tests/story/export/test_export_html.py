@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+from functools import partial
 from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Any
@@ -15,8 +16,8 @@ from rich_session import Script, everything, long
 from support import fixture_cases
 from sweeps import each, over, smallest
 
-from shim.story.export.html import ASSETS, SCRIPTS, TIMELINE_SPANS, export
-from shim.story.export.sheets import SHORTEST_CHARACTERS, TEXT_CHARACTERS
+from shim.story.export.html import ASSETS, SCRIPTS, TIMELINE_COLUMNS, export
+from shim.story.export.sheets import SHORTEST_CHARACTERS, TEXT_CHARACTERS, Exported
 
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
 HOSTILE = [
@@ -303,7 +304,7 @@ def test_markdown_that_makes_the_page_too_large_is_shown_as_it_was_written(expor
 def test_a_session_of_2000_events_is_a_page_of_less_than_5_mb(exported):
     page = exported(long().cast())
     assert len(page.data) < 5_000_000
-    assert len(page.session["spans"]) <= TIMELINE_SPANS
+    assert len(page.session["timeline"]) == TIMELINE_COLUMNS
     assert len(page.steps("call")) == 500
 
 
@@ -321,3 +322,17 @@ def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(exported):
         len(head) + left + len(tail) == 2000 * (len(str(number)) + 1)
         for number, (head, left, tail) in enumerate(outputs)
     )
+
+
+def test_the_end_of_each_turn_has_room_in_a_session_that_has_none_for_more_calls(exported, monkeypatch):
+    small = partial(Exported, room=20_000)
+    monkeypatch.setattr("shim.story.export.gathered.Exported", small)
+    script = Script()
+    for turn in range(5):
+        script.prompt(f"turn {turn}").init()
+        for number in range(60):
+            script.wait(0.1).result_of(script.call("Bash", {"command": f"{number}"}), "done")
+        script.result("x")
+    page = exported(script.cast())
+    assert len(page.steps("call")) < 300
+    assert len(page.steps("prompt")) == len(page.steps("result")) == 5

@@ -15,35 +15,43 @@ function element(tag, attributes, ...children) {
   return node;
 }
 
+/** An element of a drawing. */
+function drawn(tag, attributes, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
 function find(id) {
   return document.getElementById(id);
 }
 
 /** A moment, as minutes and seconds since the beginning. */
 function clock(ms) {
-  const seconds = Math.floor(ms / 1000);
+  const seconds = Math.round(ms / 1000);
   const hours = Math.floor(seconds / 3600);
   const minutes = Math.floor(seconds / 60) % 60;
   const two = (number) => String(number).padStart(2, "0");
   return hours ? `${hours}:${two(minutes)}:${two(seconds % 60)}` : `${minutes}:${two(seconds % 60)}`;
 }
 
-/** A stretch of time in words. */
+/** A stretch of time in words: the same as in a terminal (`duration` in figures.py). */
 function lasting(ms) {
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms > 0 && ms < 100) return `${Math.round(ms)} ms`;
+  if (ms < 59950) return `${(ms / 1000).toFixed(1)} s`;
   const [minutes, seconds] = [Math.floor(Math.round(ms / 1000) / 60), Math.round(ms / 1000) % 60];
   const two = (number) => String(number).padStart(2, "0");
   return minutes < 60 ? `${minutes} min ${two(seconds)} s` : `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
 }
 
 function counted(number, word) {
-  return `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
+  return `${grouped(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
-function compact(number) {
-  if (number < 1000) return String(number);
-  return number < 1e6 ? `${(number / 1000).toFixed(1)}k` : `${(number / 1e6).toFixed(2)}M`;
+/** A number with its thousands apart. */
+function grouped(number) {
+  return number.toLocaleString("en");
 }
 
 /** Tell a screen reader, and nobody else. */

@@ -196,7 +196,7 @@ const DRAW = {
   note(item) {
     const text = whole(item.step.text);
     if (!item.step.facts) return plainStep(item, "note", "", () => clipped(text, (part) => element("div", { class: "said" }, part)));
-    const summary = element("summary", null, element("span", { class: "name" }, text.replaceAll("_", " ")), element("span", { class: "main" }, item.step.facts.map(([name, value]) => `${name} ${value}`).join(" · ").slice(0, 200)));
+    const summary = element("summary", null, element("span", { class: "note-text" }, text));
     return folding(item, "note", false, summary, () => listedFacts(item.step));
   },
   error(item) {

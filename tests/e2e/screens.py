@@ -1,0 +1,204 @@
+"""`make screens`: pictures of what a person sees, to be looked at: commands in a terminal, and exported pages.
+
+A command runs in a real pseudo-terminal of 60, 80 and 120 columns. What it writes goes through a terminal emulator and
+is drawn by the Chromium of the browser tests, as the pages are: for a phone and a desktop, light and dark. Names given
+on the command line choose among the screens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import html
+import os
+import pty
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyte
+import pytest
+from browser import Browser
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from rich_session import everything, long  # noqa: E402 - after its folder is known
+
+COLUMNS = (60, 80, 120)
+LINES = 40
+HISTORY = 2_000  # lines of one picture
+SECONDS = 180.0  # of one command
+SIZES = {"390": (390, 844), "1280": (1280, 900)}
+TALLEST = 3_000  # points of a page's picture
+SHIM = str(ROOT / ".venv" / "bin" / "shim")
+CACHE = Path.home() / ".cache" / "claude-shim" / "e2e"  # where the tests of real vendors keep the vendors' programs
+COLOURS = {
+    "default": "#d7d8d3", "black": "#4a4c50", "red": "#f2777a", "green": "#8fc98f", "brown": "#e6c07b",
+    "blue": "#7aa6f0", "magenta": "#c79bd8", "cyan": "#6fc7c9", "white": "#e8e8e4", "brightblack": "#8a8c90",
+}  # fmt: skip
+
+
+def commands(casts: Path) -> dict[str, list[str]]:
+    """The commands by the name of their picture."""
+    return {
+        "make-run": ["make", "--no-print-directory", "run"],
+        "help": [SHIM, "--help"],
+        "run": [SHIM, "run", "-v", "demo", "make greet.py nicer"],
+        "run-fails": [SHIM, "run", "-v", "qwen", "what is here?"],
+        "show": [SHIM, "show", str(casts / "everything.cast")],
+        "show-long": [SHIM, "show", str(casts / "long.cast")],
+        "list": [SHIM, "cast", "list", str(casts)],
+        "stats": [SHIM, "cast", "stats", str(casts)],
+        "sessions": [SHIM, "sessions"],
+        "vendors": [SHIM, "vendors"],
+        "doctor": [SHIM, "doctor"],
+    }
+
+
+def environment(home: Path) -> dict[str, str]:
+    """An empty home; the vendors' programs of the tests are on PATH, as far as they were installed."""
+    programs = [str(path) for path in sorted(CACHE.glob("*/node_modules/.bin"))]
+    node = [str(path) for path in sorted(CACHE.glob("node-*/bin"))]
+    path = os.pathsep.join([*programs, *node, os.environ["PATH"]])
+    return {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8", "TERM": "xterm-256color", "PAGER": "cat"}
+
+
+class Terminal:
+    """A command's screen: all its lines, those that were scrolled away too."""
+
+    def __init__(self, columns: int) -> None:
+        self.screen = pyte.HistoryScreen(columns, LINES, history=HISTORY, ratio=1.0)
+        self._stream = pyte.ByteStream(self.screen)
+
+    def run(self, command: list[str], around: Mapping[str, str], folder: Path) -> None:
+        """Run a command to its end."""
+        main, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, self.screen.columns, 0, 0))
+        process = subprocess.Popen(
+            command, env=around, cwd=folder, stdin=other, stdout=other, stderr=other, start_new_session=True
+        )
+        os.close(other)
+        deadline = time.monotonic() + SECONDS
+        try:
+            while time.monotonic() < deadline and (said := _read(main)):
+                self._stream.feed(said)
+        finally:
+            os.close(main)
+            if process.poll() is None and time.monotonic() >= deadline:
+                process.kill()
+            process.wait()
+
+    def lines(self) -> Iterator[str]:
+        """Each line as HTML."""
+        rows = [*self.screen.history.top, *(self.screen.buffer[row] for row in range(LINES))]
+        drawn = ["".join(_drawn(row[column]) for column in range(self.screen.columns)).rstrip() for row in rows]
+        while drawn and not drawn[-1]:
+            drawn.pop()
+        yield from drawn
+
+    def page(self, title: str) -> str:
+        """The lines on a page."""
+        style = (
+            "body { margin: 0; padding: 12px; background: #1b1c1f; color: #d7d8d3; width: max-content }"
+            f"pre {{ font: 14px/1.35 'DejaVu Sans Mono', monospace; margin: 0; width: {self.screen.columns}ch;"
+            " outline: 1px solid #333 }"
+        )
+        text = "\n".join(self.lines())
+        return f"<!doctype html><html data-ready=yes><title>{title}</title><style>{style}</style><pre>{text}</pre>"
+
+
+def _read(file: int) -> bytes:
+    try:
+        return os.read(file, 65_536)
+    except OSError:  # the command has ended and nobody else has the terminal open
+        return b""
+
+
+def _drawn(cell: Any) -> str:
+    text = html.escape(cell.data)
+    ink, paper = (COLOURS.get(name, f"#{name}") for name in (cell.fg, cell.bg))
+    if cell.reverse:
+        ink, paper = paper, ink
+    style = f"color:{ink};" if ink != COLOURS["default"] else ""
+    if paper != COLOURS["default"]:
+        style += f"background:{paper};"
+    style += "font-weight:bold;" if cell.bold else ""
+    return f'<span style="{style}">{text}</span>' if style else text
+
+
+def terminals(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> None:
+    """A picture of each command at each width."""
+    home = casts.parent / "home"
+    home.mkdir()
+    for name, command in commands(casts).items():
+        for columns in COLUMNS if _wanted(name, chosen) else ():
+            terminal = Terminal(columns)
+            where = ROOT if command[0] == "make" else casts.parent
+            terminal.run(command, environment(home), where)
+            page = casts.parent / f"{name}-{columns}.html"
+            page.write_text(terminal.page(name), encoding="utf-8")
+            browser.open(page, size=(200, 200))
+            _save(browser, folder / f"terminal-{name}-{columns}.png")
+
+
+def pages(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> None:
+    """A picture of each page for a phone and a desktop, light and dark."""
+    for page in sorted(casts.glob("*.html")):
+        for size, points in SIZES.items() if _wanted(page.stem, chosen) else ():
+            for dark in (False, True):
+                browser.open(page, size=points, dark=dark)
+                _save(browser, folder / f"page-{page.stem}-{size}-{'dark' if dark else 'light'}.png")
+
+
+def _save(browser: Browser, path: Path) -> None:
+    """All of the page that is open, as far as a picture goes."""
+    box = browser.run("const e = document.documentElement; return [e.scrollWidth, Math.max(e.scrollHeight, 200)]")
+    clip = {"x": 0, "y": 0, "width": box[0], "height": min(box[1], TALLEST), "scale": 1}
+    path.write_bytes(browser.screenshot(clip=clip, captureBeyondViewport=True))
+    sys.stdout.write(f"{path}\n")
+
+
+def _wanted(name: str, chosen: list[str]) -> bool:
+    return not chosen or name in chosen
+
+
+def recorded(folder: Path) -> None:
+    """Casts and their pages: one of everything, sessions of 2,000 and of 20,000 events, and the sums of them all."""
+    folder.mkdir()
+    for name, script in {"everything": everything(), "long": long(500), "huge": long(5000)}.items():
+        (folder / f"{name}.cast").write_bytes(script.cast())
+        export = ["export", str(folder / f"{name}.cast"), "--to", "html", "-o", str(folder / f"{name}.html")]
+        subprocess.run([SHIM, *export], check=True, timeout=SECONDS)
+    with (folder / "stats.html").open("wb") as page:
+        subprocess.run([SHIM, "cast", "stats", "--to", "html", str(folder)], check=True, timeout=SECONDS, stdout=page)
+
+
+def main() -> None:
+    """Make the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--to", type=Path, default=ROOT / "build" / "screens", help="the folder of the pictures")
+    parser.add_argument("names", nargs="*", help="the screens to draw; all of them by default")
+    arguments = parser.parse_args()
+    arguments.to.mkdir(parents=True, exist_ok=True)
+    try:
+        browser = Browser()
+    except pytest.skip.Exception as reason:
+        sys.exit(str(reason))
+    try:
+        with tempfile.TemporaryDirectory(prefix="screens-") as temporary:
+            casts = Path(temporary) / "casts"
+            recorded(casts)
+            terminals(browser, casts, arguments.to, arguments.names)
+            pages(browser, casts, arguments.to, arguments.names)
+    finally:
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

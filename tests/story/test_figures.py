@@ -1,0 +1,42 @@
+"""Times and values as text."""
+
+import pytest
+
+from shim.story.figures import duration, spelled, spelled_short
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0.0 s"), (0.3, "0.3 s"), (59.94, "59.9 s"), (59.96, "1 min 00 s"), (245, "4 min 05 s"), (3725, "1 h 02 min")],
+)
+def test_a_time_is_said_in_its_largest_units(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+    assert duration(0.012, fine=True) == "12 ms"
+
+
+DEEP = {"where": {"age": {"over": 3}}, "sort": ["name", {"by": "age", "down": True}], "limit": None}
+
+
+def test_a_value_is_said_in_lines_without_the_signs_of_json() -> None:
+    assert spelled(DEEP).split("\n") == [
+        "where:",
+        "  age:",
+        "    over: 3",
+        "sort:",
+        "  - name",
+        "  - by: age",
+        "    down: true",
+        "limit: none",
+    ]
+    assert spelled_short(DEEP) == "where age over 3, sort name, by age, down true, limit none"
+
+
+def test_a_list_of_tasks_has_a_sign_for_each_status() -> None:
+    tasks = [{"content": "a", "status": "completed"}, {"content": "b", "status": "odd"}]
+    assert spelled(tasks) == "☑ a\n☐ b"
+
+
+def test_a_value_without_end_is_said_as_far_as_it_is_of_use() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    assert spelled(endless).endswith("…") and spelled_short(endless) == "…"
