@@ -1,8 +1,8 @@
 """The transcript of a session: the file that history views and the SDKs' `list_sessions` read (contract F12).
 
 A line of the transcript is the line of the stream with more members in front. So nothing is parsed: finished lines are
-found by how they begin, and copied. Members of the stream that a transcript does not have disturb no reader. Each
-message names the one before it. A resumed session reads that name from the end of its file.
+found by how they begin, and copied (`transcript_lines`). Members of the stream that a transcript does not have disturb
+no reader. Each message names the one before it. A resumed session reads that name from the end of its file.
 
 Folders above a project's folder may be links, because people keep `~/.claude` elsewhere. Below, no link is followed,
 and files that we did not make are left alone. A failure ends the transcript with a sentence on stderr, never the turn.
@@ -14,27 +14,19 @@ from collections.abc import Callable, Mapping
 
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid, now
+from shim.channels.transcript_lines import UUID_CHARACTERS, Usages, folder_name, last_uuid, messages, title
+from shim.core.claude.tally import Tally
 from shim.core.ids import parse_uuid
 from shim.core.reading.json_text import dump
 
 FILE_BYTES = 256 * 1024 * 1024  # readers load a whole transcript, and show no larger one
 TAIL_BYTES = 64 * 1024  # of an older file, where the id of its last message is searched
-FOLDER_CHARACTERS = 200  # a longer folder name is cut and ends in a hash
-LAST_PROMPT_CHARACTERS = 200
 ENTRYPOINT_CHARACTERS = 64  # because every line repeats it
 
 # How each file of ours begins. Another program's file never does, and is never written to.
 MARK = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 
-_ASSISTANT, _USER = b'{"type":"assistant",', b'{"type":"user",'
 _INIT, _SESSION = b'{"type":"system","subtype":"init",', b'"session_id":"'
-_KIND = len(b'{"type":"')  # the byte where both differ
-_MAIN = b',"parent_tool_use_id":null,'  # the main conversation, not a nested agent
-_REPLAY = b',"isReplay":true'  # a prompt that the stream repeats; `prompt` has written it already
-_UUID = b',"uuid":"'  # stands last in every line of ours
-_UUID_CHARACTERS = 36
-_DUMPED_UUID = _UUID_CHARACTERS + 2
-_END = len(_UUID) + _UUID_CHARACTERS + len(b'"}\n')
 
 
 class Transcript:
@@ -46,8 +38,12 @@ class Transcript:
         cwd: str,
         version: str,
         clean: Callable[[object], object] | None = None,
+        tally: Tally | None = None,
     ) -> None:
-        """`clean` blanks the secrets of a prompt, and of the folder's name. Lines of the stream come here blanked."""
+        """`clean` blanks the secrets of a prompt, and of the folder's name. Lines of the stream come here blanked.
+
+        `tally` knows what the messages used.
+        """
         self._clean = clean
         self._projects = projects_directory(environment, cwd)
         self._cwd = cwd
@@ -63,6 +59,7 @@ class Transcript:
         self._gap = b""
         self._waiting: tuple[object, str | None] | None = None
         self._last_prompt = ""
+        self._usages = Usages(tally)
 
     def open(self, session_id: str) -> None:
         """Take the session's id, and write a prompt that came before it. A second call does nothing.
@@ -105,7 +102,7 @@ class Transcript:
         message = b'"type":"user","message":{"role":"user","content":' + dump(content)
         self._write([b'{"parentUuid":', self._parent, self._front(), message, b'},"uuid":', identity, b"}\n"])
         self._parent = identity
-        self._last_prompt = _title(content) or self._last_prompt
+        self._last_prompt = title(content) or self._last_prompt
 
     def lines(self, data: bytes) -> None:
         """Take whole lines that go out, and write those that are messages of the main conversation.
@@ -116,26 +113,38 @@ class Transcript:
             self._open_as_said(data)
         if self._name is None or self._ended:
             return
-        found = _messages(data)
-        if not found or not self._ready():
-            return
-        front, parent, view = self._front(), self._parent, memoryview(data)
-        pieces: list[bytes | memoryview] = []
-        for start, end in found:
-            pieces.append(b'{"parentUuid":%b%b' % (parent, front))
-            if data[start + _KIND] == _USER[_KIND]:
-                pieces.append(data[start + 1 : end].replace(b',"tool_use_result":', b',"toolUseResult":'))
-            else:
-                pieces.append(view[start + 1 : end])
-            parent = data[end - _DUMPED_UUID - 2 : end - 2]
-        self._parent = parent
-        self._write(pieces)
+        pieces: list[bytes] = []
+        places: dict[bytes, int] = {}
+        known, size = self._usages.places, 0
+        for line in messages(data):
+            if not self._ready():
+                return
+            front = b'{"parentUuid":%b%b' % (self._parent, self._front())
+            first = line.message not in known and line.message not in places
+            said = (front, *line.pieces(data, first=first))
+            if first and line.message:
+                places[line.message] = size + len(front) + len(said[1])
+            pieces += said
+            size += sum(map(len, said))
+            self._parent = data[line.end - UUID_CHARACTERS - 4 : line.end - 2]
+        if pieces:
+            start = self._write(pieces)
+            known.update((message, start + place) for message, place in places.items())
+        self._count()
+
+    def _count(self) -> None:
+        """Write what the messages used so far."""
+        if self._descriptor is not None:
+            try:
+                self._usages.write(self._descriptor)
+            except OSError as error:
+                self._fail(error.strerror or str(error))
 
     def _open_as_said(self, data: bytes) -> None:
         start = 0 if data.startswith(_INIT) else data.find(b"\n" + _INIT) + 1
         at = data.find(_SESSION, start) + len(_SESSION)
         if data.startswith(_INIT, start) and at >= len(_SESSION):
-            self.open(data[at : at + _UUID_CHARACTERS].decode("ascii", "replace"))
+            self.open(data[at : at + UUID_CHARACTERS].decode("ascii", "replace"))
 
     def close(self) -> None:
         """Close the file, with the last prompt at its end, where history lists look for a title."""
@@ -190,23 +199,29 @@ class Transcript:
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
         # Its last line may be cut: we were killed, or the disk was full.
         self._gap = b"" if tail.endswith(b"\n") else b"\n"
-        self._parent = _last_uuid(tail)
+        self._parent = last_uuid(tail)
 
-    def _write(self, pieces: list[bytes | memoryview]) -> None:
-        """Append whole lines in one call, so that another process' lines come before or after them."""
+    def _write(self, pieces: list[bytes]) -> int:
+        """Append whole lines in one call, so that another process' lines come before or after them.
+
+        Gives the place of the first one in the file.
+        """
         if self._descriptor is None or self._ended:
-            return
-        data = b"".join([self._gap, *pieces])
+            return 0
+        written = b"".join(pieces)
+        data = self._gap + written
         self._size += len(data)
         if self._size > FILE_BYTES:
             self._fail(f"it would be larger than {FILE_BYTES // (1024 * 1024)} MB")
-            return
+            return 0
         self._gap = b""
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
+            return os.lseek(self._descriptor, 0, os.SEEK_CUR) - len(written)
         except OSError as error:
             self._fail(error.strerror or str(error))
+            return 0
 
     def _fail(self, reason: str) -> None:
         tell(f"no transcript is written to {self._projects}/{folder_name(self._cwd)}/{self._name}: {reason}\n")
@@ -226,32 +241,6 @@ def projects_directory(environment: Mapping[str, str], cwd: str) -> str:
     return os.path.join(cwd, claude, "projects") if claude else ""
 
 
-def folder_name(cwd: str) -> str:
-    """The folder of a working directory's transcripts, as the real one names it.
-
-    Each UTF-16 unit that is no letter or digit of ASCII becomes a dash.
-    """
-    units = cwd.encode("utf-16-le", "surrogatepass")
-    numbers = [units[at] | units[at + 1] << 8 for at in range(0, len(units), 2)]
-    name = "".join(chr(number) if number < 128 and chr(number).isalnum() else "-" for number in numbers)
-    if len(name) <= FOLDER_CHARACTERS:
-        return name
-    return f"{name[:FOLDER_CHARACTERS]}-{_hash(numbers)}"
-
-
-def _hash(numbers: list[int]) -> str:
-    """The 31-multiplier string hash as a signed 32-bit number, its magnitude in base 36."""
-    value = 0
-    for number in numbers:
-        value = (value * 31 + number) & 0xFFFFFFFF
-    value = min(value, 0x100000000 - value)
-    digits = ""
-    while value:
-        value, digit = divmod(value, 36)
-        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
-    return digits or "0"
-
-
 def _open_folder(path: str, parent: int | None) -> int:
     """A folder that is ours and that not everybody may write to; below `parent` it may not be a link."""
     follow = 0 if parent is None else os.O_NOFOLLOW
@@ -261,42 +250,3 @@ def _open_folder(path: str, parent: int | None) -> int:
         os.close(descriptor)
         raise OSError("its folder is not yours, or everybody may write to it")
     return descriptor
-
-
-def _messages(data: bytes) -> list[tuple[int, int]]:
-    """Where the messages of the main conversation begin and end in `data`.
-
-    Most lines are fragments: one byte of each is looked at, which is faster than to search for the others.
-    """
-    found = []
-    position, size = 0, len(data)
-    while position < size - _KIND:
-        end = data.find(b"\n", position) + 1 or size
-        kind = data[position + _KIND]
-        if kind == _ASSISTANT[_KIND]:
-            said = data.startswith(_ASSISTANT, position)
-        elif kind == _USER[_KIND]:
-            said = data.startswith(_USER, position) and data.find(_REPLAY, position, end) < 0
-        else:
-            said = False
-        if said and data.startswith(_UUID, end - _END) and data.rfind(_MAIN, position, end) >= 0:
-            found.append((position, end))
-        position = end
-    return found
-
-
-def _last_uuid(tail: bytes) -> bytes:
-    """The id of the last message in the end of a file, dumped."""
-    at = max(tail.rfind(b'"uuid":"') + 8, tail.rfind(b'"leafUuid":"') + 12)
-    found = tail[at : at + _UUID_CHARACTERS].decode("ascii", "replace")
-    return dump(found) if parse_uuid(found) else b"null"
-
-
-def _title(content: object) -> str:
-    """A prompt's first text, on one line and short."""
-    if isinstance(content, list):
-        blocks = (block.get("text") for block in content if isinstance(block, dict))
-        content = next((text for text in blocks if isinstance(text, str) and text.strip()), "")
-    if not isinstance(content, str):
-        return ""
-    return " ".join(content[: 4 * LAST_PROMPT_CHARACTERS].split())[:LAST_PROMPT_CHARACTERS]

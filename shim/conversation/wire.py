@@ -196,15 +196,17 @@ class Run:
     def _output(self) -> "Output":
         from shim.channels.stdout import Output, Stdout
         from shim.channels.transcript import Transcript
-        from shim.core.claude.pen import CLAUDE_VERSION
+        from shim.core.claude.pen import CLAUDE_VERSION, ClaudePen
 
+        pen = self._launcher.pen
         if self._keeps:
-            setup, clean = self._launcher.setup, None
+            setup, clean, kept = self._launcher.setup, None, pen.history or pen
             if setup.settings.redaction() == "all":
                 from shim.core.secrets.redactor import Redactor
 
                 clean = Redactor().value
-            self._transcript = Transcript(setup.environment, setup.cwd, CLAUDE_VERSION, clean)
+            tally = kept.tally if isinstance(kept, ClaudePen) else None
+            self._transcript = Transcript(setup.environment, setup.cwd, CLAUDE_VERSION, clean, tally)
             self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.rules.session_id)
         invocation = self._invocation
         return Output(
@@ -212,7 +214,7 @@ class Run:
             verbose=invocation.streams.verbose,
             stdout=Stdout(recorder=self._launcher.recorder),
             transcript=self._transcript,
-            history=self._launcher.pen.history,
+            history=pen.history,
         )
 
     def _close(self) -> None:

@@ -13,7 +13,9 @@ import pytest
 from shim.channels import transcript as module
 from shim.channels.transcript import MARK, Transcript, folder_name
 from shim.core.claude.pen import ClaudePen
-from shim.core.claude.usage import NO_USAGE
+from shim.core.claude.tally import Tally
+from shim.core.claude.usage import LARGEST, NO_USAGE, usage
+from shim.core.yume.pen import YumePen
 
 U = "11111111-2222-4333-8444-55555555abcd"
 PROMPT = "aaaaaaaa-2222-4333-8444-55555555abcd"
@@ -108,13 +110,165 @@ def test_a_message_has_the_members_that_readers_ask_for(transcript, file):
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry["timestamp"])
 
 
-def test_a_message_keeps_its_bytes_of_the_stream(transcript, file):
+def test_a_message_keeps_its_bytes_of_the_stream_but_for_its_usage(transcript, file):
     data = stream()
     wrote(transcript, data)
     kept = [line for line in data.split(b"\n") if line.startswith(b'{"type":"assistant"')]
     written = file.read_bytes()
     assert len(kept) == 4
-    assert all(b'",' + line[1:] + b"\n" in written for line in kept)
+    for line in kept:
+        before, _, behind = line.partition(b'"usage":')
+        assert b'",' + before[1:] in written
+        assert behind.partition(b"}")[2] + b"\n" in written
+
+
+# -- what was used ----------------------------------------------------------------------------------------
+
+
+def spend(file, home, *turns, partial=False):
+    """Turns whose usage is said as each of `turns` does it, in a transcript; usage and request of its messages."""
+    tally = Tally()
+    transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
+    pen = ClaudePen(IDENTITY, partial=partial, tally=tally)
+    pen.init(U, {"cwd": CWD})
+    transcript.lines(pen.take())
+    for turn in turns:
+        turn(pen)
+        transcript.lines(pen.take())
+    transcript.close()
+    return [
+        (entry["message"]["id"][-1], entry["requestId"], list(entry["message"]["usage"].values()))
+        for entry in messages(file)
+        if entry["type"] == "assistant"
+    ]
+
+
+def request(number):
+    return f"req_{IDENTITY.replace('-', '')}{number:06x}"
+
+
+USED = usage(100, 20, 3, 30)
+NUMBERS = [100, 3, 20, 30]  # of them, in the order of a transcript
+UNUSED = [0, 0, 0, 0]
+
+
+def looks(pen):
+    """A message of two lines."""
+    pen.message_start("m1", USED)
+    pen.block("text", b'"I look"')
+    pen.tool_use("call_1", "Bash", {"command": "ls"})
+
+
+def answers(pen):
+    pen.message_start("m1", USED)
+    pen.block("text", b'"There is \\"usage\\":{a.txt}."')
+
+
+def concludes(total):
+    return lambda pen: pen.result({"subtype": "success", "result": "x", "usage": total})
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_the_usage_of_a_message_stands_on_its_first_line_alone(file, home, partial):
+    turns = (looks, lambda pen: pen.used(USED), answers, lambda pen: pen.used(USED), concludes(usage(200, 40, 6, 60)))
+    assert spend(file, home, *turns, partial=partial) == [
+        ("1", request(1), NUMBERS), ("1", request(1), UNUSED), ("2", request(2), NUMBERS),
+    ]  # fmt: skip
+
+
+def test_usage_that_comes_with_the_lines_is_written_with_them(file, home):
+    def at_once(pen):
+        looks(pen)
+        pen.used(USED)
+        answers(pen)
+        pen.used(USED)
+
+    assert [numbers for _, _, numbers in spend(file, home, at_once)] == [NUMBERS, UNUSED, NUMBERS]
+
+
+def test_what_is_said_for_the_whole_turn_belongs_to_its_last_message(file, home):
+    turns = (looks, answers, concludes(USED), answers, concludes(USED))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [UNUSED, UNUSED, NUMBERS, NUMBERS]
+
+
+def test_what_no_message_was_said_to_have_used_is_added_to_the_last_one(file, home):
+    turns = (answers, lambda pen: pen.used(USED), answers, concludes(usage(150, 20, 3, 31)))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS, [50, 0, 0, 1]]
+
+
+def test_what_was_used_before_the_first_message_belongs_to_it(file, home):
+    def begins(pen):
+        pen.used(USED)
+
+    turns = (begins, answers, concludes(USED))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
+
+
+def test_a_total_below_its_parts_makes_no_number_negative(file, home):
+    turns = (answers, lambda pen: pen.used(USED), answers, concludes(usage(10, 20, 3, 30)))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS, UNUSED]
+
+
+def test_the_largest_counts_fit_into_the_room_that_is_left_for_them(file, home):
+    most = usage(*[LARGEST - 1] * 4)
+    assert [numbers for _, _, numbers in spend(file, home, answers, concludes(most))] == [[LARGEST - 1] * 4]
+    assert chained(file)
+
+
+def test_the_result_of_a_mistake_of_ours_takes_nothing_back(file, home):
+    turns = (answers, lambda pen: pen.used(USED), concludes(NO_USAGE))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
+
+
+def test_a_vendor_that_did_not_answer_leaves_no_usage_to_the_next_one(file, home):
+    def passes(pen):
+        looks(pen)
+        pen.used(USED)
+        pen.forget()
+
+    turns = (passes, answers, concludes(USED))
+    assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
+
+
+def test_a_resumed_session_writes_over_nothing_of_the_turn_before(file, home):
+    spend(file, home, answers, concludes(USED))
+    before = file.read_bytes()
+    spend(file, home, answers, concludes(usage(1, 2, 3, 4)))
+    assert file.read_bytes().startswith(before)
+
+
+def test_lines_of_another_process_between_ours_stay_as_they_are(file, home):
+    between = b'{"type":"summary","summary":"of another process"}\n'
+
+    def meanwhile(pen):
+        with file.open("ab") as other:
+            other.write(between)
+
+    assert [numbers for _, _, numbers in spend(file, home, looks, meanwhile, answers, meanwhile, concludes(USED))] == [
+        UNUSED, UNUSED, NUMBERS,
+    ]  # fmt: skip
+    assert file.read_bytes().count(between) == 2
+
+
+def test_lines_are_appended_after_a_usage_was_written_over(file, home):
+    spend(file, home, answers, concludes(USED), answers, concludes(USED))
+    assert chained(file)
+
+
+def test_the_yume_dialect_keeps_the_same_usage(file, home):
+    tally = Tally()
+    pen = YumePen(IDENTITY, history=ClaudePen(IDENTITY, tally=tally))
+    transcript = Transcript({"HOME": str(home)}, CWD, "2", tally=tally)
+    pen.init(U, {"cwd": CWD})
+    pen.message_start("m1", NO_USAGE)
+    pen.block("text", b'"one"')
+    pen.used(USED)
+    pen.message_start("m1", NO_USAGE)
+    pen.block("text", b'"two"')
+    pen.result({"subtype": "success", "result": "x", "usage": usage(150, 20, 3, 31)})
+    transcript.lines(pen.history.take())
+    transcript.close()
+    assert [list(entry["message"]["usage"].values()) for entry in messages(file)] == [NUMBERS, [50, 0, 0, 1]]
 
 
 def test_what_a_tool_returned_has_the_name_that_transcripts_have(transcript, file):
@@ -197,7 +351,10 @@ def test_a_failed_request_is_part_of_the_history(transcript, file):
     pen.adopt_session(U)
     pen.api_error("API Error: 529", "overloaded", 529)
     wrote(transcript, pen.take())
-    assert messages(file)[1]["message"]["content"][0]["text"] == "API Error: 529"
+    line = messages(file)[1]
+    assert line["message"]["content"][0]["text"] == "API Error: 529"
+    assert line["isApiErrorMessage"] is True
+    assert "requestId" not in line  # as the real one: it is no message of a model's
 
 
 @pytest.mark.parametrize(

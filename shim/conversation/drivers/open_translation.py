@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shim.channels.stamps import fresh_identity
 from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.tally import Tally
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import Keep
 from shim.core.reading.lines import INBOUND_BYTES
@@ -41,14 +42,15 @@ def open_pen(
 ) -> "Pen":
     """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always.
 
-    `history`: a dialect that is not Claude's also keeps Claude's lines, for a transcript.
+    `history`: there is a transcript. A dialect that is not Claude's keeps Claude's lines for it too.
     """
     if DIALECTS[dialect].flat:
         from shim.core.yume.pen import YumePen
 
-        kept = ClaudePen(fresh_identity()[1], limit=limit) if history else None
+        kept = ClaudePen(fresh_identity()[1], limit=limit, tally=Tally()) if history else None
         return YumePen(identity, limit=limit, shown=shown, history=kept)
-    return ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit)
+    tally = Tally() if history else None
+    return ClaudePen(identity, partial=partial, terminator=TERMINATORS[terminator], limit=limit, tally=tally)
 
 
 def open_translation(

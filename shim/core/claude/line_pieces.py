@@ -11,6 +11,8 @@ from typing import Any
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump
 
+FOLD_LINES = 64
+
 Arguments = Mapping[str, Any]
 Outcome = tuple[bytes, bytes, bytes]  # of a line's `tool_use_result`: its key, its value, and what the value ends with
 
@@ -53,6 +55,27 @@ BLOCKS = {
         b'"thinking_delta","thinking":',
     ),
 }
+
+
+class Lines(list[bytes]):
+    """Whole lines that wait to be taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folded = 0
+
+    def take(self) -> bytes:
+        """All of them as one piece; none is left."""
+        data = b"".join(self)
+        self.clear()
+        self._folded = 0
+        return data
+
+    def fold(self) -> None:
+        """Join what came since the last fold: many long lines are gentler to the memory as one piece."""
+        if len(self) - self._folded >= FOLD_LINES:
+            self[self._folded :] = [b"".join(self[self._folded :])]
+            self._folded += 1
 
 
 def line_ends() -> Iterator[bytes]:

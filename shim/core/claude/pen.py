@@ -30,20 +30,21 @@ from shim.core.claude.line_pieces import (
     STOP_USAGE,
     UNUSED,
     WORKED,
+    Lines,
     block_events,
     failure,
     line_ends,
     message_ids,
     name_json,
 )  # fmt: skip
-from shim.core.claude.usage import NO_USAGE, Usage
+from shim.core.claude.tally import Tally
+from shim.core.claude.usage import NO_USAGE, Usage, known
 from shim.core.reading.json_text import dump, escape
 from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, fit_line
 
 CLAUDE_VERSION = "2.1.327"  # raised by hand when the contract was measured again
 
 UNLIMITED = 1 << 62
-FOLD_LINES = 64
 
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
@@ -55,17 +56,26 @@ class ClaudePen:
 
     `identity` is the first 24 characters of every line's uuid and makes message ids unique; the rest is a
     counter, so an id costs no randomness. Every method appends whole lines. `limit` is the length in bytes that no
-    line of ours passes (0: none); texts and tools are kept below `room` by the Turn, all else is cut here.
+    line of ours passes (0: none); texts and tools are kept below `room` by the Turn, all else is cut here. `tally`
+    counts what the messages use, for a transcript.
     """
 
-    def __init__(self, identity: str, *, partial: bool = False, terminator: bytes = b"", limit: int = 0) -> None:
+    def __init__(
+        self,
+        identity: str,
+        *,
+        partial: bool = False,
+        terminator: bytes = b"",
+        limit: int = 0,
+        tally: Tally | None = None,
+    ) -> None:
         self.partial = partial
         self.room = max((limit or UNLIMITED) - ENVELOPE_BYTES, SHORTEST + NOTE_BYTES)
         self.last_result = b""
         self.call_bytes = 0  # of the last call, as it was said
         self._terminator = terminator
-        self._lines: list[bytes] = []
-        self._folded = 0
+        self.tally = tally
+        self._lines = Lines()
         self._identity = identity.encode()
         self._end = line_ends()
         self._message = message_ids(b"msg_" + identity.replace("-", "").encode())
@@ -77,10 +87,7 @@ class ClaudePen:
     history = None  # its own lines are Claude's
 
     def take(self) -> bytes:
-        data = b"".join(self._lines)
-        self._lines.clear()
-        self._folded = 0
-        return data
+        return self._lines.take()
 
     def asked(self, prompt: str) -> None:
         """The message that the turn answers: nothing of it is said (but see `replay`)."""
@@ -90,15 +97,12 @@ class ClaudePen:
 
     def forget(self) -> None:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
-        self._lines.clear()
-        self._folded = 0
+        self._lines.take()
+        if self.tally is not None:
+            self.tally.forget()
 
     def fold(self) -> None:
-        """Join what was written since the last fold: many long lines are gentler to the memory as one piece."""
-        lines, folded = self._lines, self._folded
-        if len(lines) - folded >= FOLD_LINES:
-            lines[folded:] = [b"".join(lines[folded:])]
-            self._folded = folded + 1
+        self._lines.fold()
 
     def new_uuid(self) -> str:
         """A fresh uuid, for something that is not a line (a synthetic id)."""
@@ -161,10 +165,21 @@ class ClaudePen:
 
     def result(self, facts: Mapping[str, Any]) -> None:
         """`result` (contract 5.3), then the terminator if this stream has one."""
+        self.settle(facts)
         body = self._dumped({"type": "result", **facts})
         self._append(body[:-1] + self._tail)
         self.last_result = self._lines[-1]
         self.end_of_stream()
+
+    def settle(self, facts: Mapping[str, Any]) -> None:
+        """For a transcript: what of a result's usage no message was said to have used."""
+        if self.tally is not None:
+            self.tally.settle(known(facts.get("usage")))
+
+    def used(self, usage: Usage) -> None:
+        """The last message used so much more; only a transcript says so."""
+        if self.tally is not None:
+            self.tally.count(usage)
 
     def verbatim_result(self, line: bytes) -> None:
         """A result that is Claude's already; its terminator comes later."""
@@ -193,6 +208,8 @@ class ClaudePen:
             self.message_usage(usage)
         identity = next(self._message)
         self._head = MESSAGE + identity + middle
+        if self.tally is not None:
+            self.tally.begin(identity)
         if self.partial:
             pieces = (MESSAGE_START, identity, middle, STOP_FACTS, self._usage[1], self._event_end, next(self._end))
             self._lines.append(b"".join(pieces))

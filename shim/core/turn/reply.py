@@ -133,6 +133,7 @@ class Reply:
         """Add the usage of one reply to its model's (contract 5.3)."""
         if usage.__class__ is not Usage:
             usage = known(usage)
+        self._pen.used(usage)
         counted = self.usage.get(self.model)
         if counted is None:
             counted = place(self.usage, self.model)

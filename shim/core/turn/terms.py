@@ -293,6 +293,9 @@ class Pen(Protocol):
     def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
         """The reply is over."""
 
+    def used(self, usage: Usage) -> None:
+        """The last reply, or the next one where there was none, used so much; often known only behind its end."""
+
     def tool_result(
         self, identity: str, name: str, arguments: Mapping[str, Any], content: object, failed: bool
     ) -> None:

@@ -154,6 +154,8 @@ class YumePen:
         line |= {"uuid": self.new_uuid(), "session_id": self._known_as()}
         self._append({"type": "result", **line})
         self.last_result = self._lines[-1]
+        if self.history:
+            self.history.settle(facts)
         self.end_of_stream()
         self._begin()
 
@@ -210,6 +212,10 @@ class YumePen:
 
     def message_stop(self, stop_reason: str | None, usage: Usage) -> None:
         """Replies have no lines of their own."""
+
+    def used(self, usage: Usage) -> None:
+        if self.history:
+            self.history.used(usage)
 
     def block_start(self, kind: str) -> None:
         self._kind = kind

@@ -1,0 +1,156 @@
+"""The lines of a transcript: the name of the file's folder, and how a line of the stream is written into the file.
+
+The real claude writes the final usage of a message on each of its lines. Of the lines with the same message and
+request, ccusage, claude-monitor and claude-code-log take the first one that says a usage; sniffly adds up all. So here
+the first line of a message has its usage, and the others have zeros. A vendor may say the usage later, or for the whole
+turn: the numbers of the first line have room to grow and are written over.
+"""
+
+import os
+from collections.abc import Iterator
+from fcntl import F_GETFL, F_SETFL, fcntl
+from typing import NamedTuple
+
+from shim.core.claude.line_pieces import MESSAGE, UNUSED
+from shim.core.claude.tally import Tally
+from shim.core.claude.usage import LARGEST, NO_USAGE, ORDER, Usage
+from shim.core.ids import parse_uuid
+from shim.core.reading.json_text import dump
+
+FOLDER_CHARACTERS = 200  # a longer folder name is cut and ends in a hash
+LAST_PROMPT_CHARACTERS = 200
+UUID_CHARACTERS = 36
+MESSAGES = 64  # whose usage may still change
+
+_ASSISTANT, _USER = b'{"type":"assistant",', b'{"type":"user",'
+_KIND = len(b'{"type":"')  # the byte where both differ
+_MAIN = b',"parent_tool_use_id":null,'  # the main conversation, not a nested agent
+_REPLAY = b',"isReplay":true'  # a prompt that the stream repeats; it was written as the turn began
+_UUID = b',"uuid":"'  # stands last in every line of ours
+_END = len(_UUID) + UUID_CHARACTERS + len(b'"}\n')
+_REPLY = b"msg_"  # how the id of a message of the model's begins; other messages were no request
+_USAGE = b'"usage":'  # unescaped, so it stands in no text
+_DIGITS = len(str(LARGEST))
+
+
+class Line(NamedTuple):
+    """A line of the stream that is written: where it begins and ends, and the id of a message of the model's."""
+
+    start: int
+    end: int
+    message: bytes = b""
+
+    def pieces(self, data: bytes, *, first: bool) -> tuple[bytes, bytes, bytes]:
+        """What is written of it, in three pieces of which the second is its usage; `first` of its message or not."""
+        start, end = self.start, self.end
+        if not self.message:
+            renamed = data[start + 1 : end].replace(b',"tool_use_result":', b',"toolUseResult":')
+            return renamed.replace(b',"is_api_error_message":true', b',"isApiErrorMessage":true'), b"", b""
+        at = data.rindex(_USAGE, start, end) + len(_USAGE)
+        request = b'"requestId":"req_%b",' % self.message[len(_REPLY) :]
+        usage = _numbers(NO_USAGE) if first else UNUSED
+        return request + data[start + 1 : at], usage, data[data.index(b"}", at) + 1 : end]
+
+
+class Usages:
+    """The usage of the messages that were written last: where it stands in the file, and how much it is."""
+
+    def __init__(self, tally: Tally | None) -> None:
+        self.places: dict[bytes, int] = {}
+        self._tally = tally
+        self._used: dict[bytes, Usage] = {}
+        self._due: dict[bytes, None] = {}
+
+    def write(self, descriptor: int) -> None:
+        """Write what is new over what stands there. OSError where that fails."""
+        for message, usage in {} if self._tally is None else self._tally.take().items():
+            so_far = self._used.setdefault(message, Usage(NO_USAGE))
+            for name in ORDER:
+                so_far[name] += usage[name]
+            self._due[message] = None
+        for table in (self.places, self._used, self._due):
+            while len(table) > MESSAGES:
+                del table[next(iter(table))]
+        ready = [message for message in self._due if message in self.places and message in self._used]
+        if not ready:
+            return
+        flags = fcntl(descriptor, F_GETFL)
+        fcntl(descriptor, F_SETFL, flags & ~os.O_APPEND)  # else Linux appends, whatever the place
+        try:
+            for message in ready:
+                del self._due[message]
+                os.pwrite(descriptor, _numbers(self._used[message]), self.places[message])
+        finally:
+            fcntl(descriptor, F_SETFL, flags)
+
+
+def _numbers(usage: Usage) -> bytes:
+    """A usage as JSON, of the same length whatever its numbers are."""
+    members = (b'"%b":%-*d' % (name.encode(), _DIGITS, max(0, usage[name])) for name in NO_USAGE)
+    return b"{%b}" % b",".join(members)
+
+
+def messages(data: bytes) -> Iterator[Line]:
+    """The messages of the main conversation in `data`, which is whole lines.
+
+    Most lines are fragments: one byte of each is looked at, which is faster than to search for the others.
+    """
+    position, size = 0, len(data)
+    while position < size - _KIND:
+        end = data.find(b"\n", position) + 1 or size
+        kind = data[position + _KIND]
+        if kind == _ASSISTANT[_KIND]:
+            said = data.startswith(_ASSISTANT, position)
+        elif kind == _USER[_KIND]:
+            said = data.startswith(_USER, position) and data.find(_REPLAY, position, end) < 0
+        else:
+            said = False
+        if said and data.startswith(_UUID, end - _END) and data.rfind(_MAIN, position, end) >= 0:
+            message = b""
+            if data.startswith(MESSAGE + _REPLY, position):
+                message = data[position + len(MESSAGE) : data.index(b'"', position + len(MESSAGE))]
+            yield Line(position, end, message)
+        position = end
+
+
+def folder_name(cwd: str) -> str:
+    """The folder of a working directory's transcripts, as the real one names it.
+
+    Each UTF-16 unit that is no letter or digit of ASCII becomes a dash.
+    """
+    units = cwd.encode("utf-16-le", "surrogatepass")
+    numbers = [units[at] | units[at + 1] << 8 for at in range(0, len(units), 2)]
+    name = "".join(chr(number) if number < 128 and chr(number).isalnum() else "-" for number in numbers)
+    if len(name) <= FOLDER_CHARACTERS:
+        return name
+    return f"{name[:FOLDER_CHARACTERS]}-{_hash(numbers)}"
+
+
+def _hash(numbers: list[int]) -> str:
+    """The 31-multiplier string hash as a signed 32-bit number, its magnitude in base 36."""
+    value = 0
+    for number in numbers:
+        value = (value * 31 + number) & 0xFFFFFFFF
+    value = min(value, 0x100000000 - value)
+    digits = ""
+    while value:
+        value, digit = divmod(value, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits or "0"
+
+
+def last_uuid(tail: bytes) -> bytes:
+    """The id of the last message in the end of a file, dumped."""
+    at = max(tail.rfind(b'"uuid":"') + 8, tail.rfind(b'"leafUuid":"') + 12)
+    found = tail[at : at + UUID_CHARACTERS].decode("ascii", "replace")
+    return dump(found) if parse_uuid(found) else b"null"
+
+
+def title(content: object) -> str:
+    """A prompt's first text, on one line and short."""
+    if isinstance(content, list):
+        blocks = (block.get("text") for block in content if isinstance(block, dict))
+        content = next((text for text in blocks if isinstance(text, str) and text.strip()), "")
+    if not isinstance(content, str):
+        return ""
+    return " ".join(content[: 4 * LAST_PROMPT_CHARACTERS].split())[:LAST_PROMPT_CHARACTERS]
