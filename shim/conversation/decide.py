@@ -38,7 +38,7 @@ from shim.process.environment import DEPTH_LIMIT, depth, working_directory
 from shim.process.find_program import found_on_path
 from shim.state import config
 from shim.state.claude_settings import permissions
-from shim.state.own_vendors import learn, readable
+from shim.state.own_vendors import check_names, learn, readable
 from shim.vendors import FLAT, VENDORS, find
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
     from shim.state.store import Session
 
-DRIVERS = ("two-way", "one-way")
 REPLAY = "replay"  # the vendor that plays recordings
 
 
@@ -98,6 +97,7 @@ class Start:
             raise FrontendError("the working directory does not exist any more", hint="start from another one")
         self.settings = config.load(invocation, self.environment, installed)
         learn(self.environment, invocation.own.shim_config)
+        check_names(self.settings)
         self.log = open_log(self.settings.log, redact=self.settings.redaction() != "none")
         self.flat = DIALECTS[self.settings.dialect].flat
         if self.flat:
@@ -126,6 +126,10 @@ class Start:
         invocation = invocation.with_flags(model=self._listing.model(self.vendor.name, model), partial=partial)
         if self._listing.translated or not self.vendor.passthrough:  # a real claude reads its files itself
             invocation = read_file_option(invocation)
+            if configs := invocation.configuration.mcp_config:
+                from shim.channels.mcp_files import check_mcp_configs
+
+                check_mcp_configs(configs, self.cwd)
         if not (self._listing.several or self.vendor.passthrough):
             invocation = self._settle(invocation)
         self.mode = mode_of(invocation)
@@ -382,9 +386,7 @@ class Start:
     def _listens(self, vendor: "Vendor") -> bool:
         """Whether one child serves the conversation: the vendor can, and the settings do not say otherwise."""
         name = vendor.name
-        driver = self.settings.of(name).driver or DRIVERS[0]
-        if driver not in DRIVERS:
-            raise FrontendError(f"vendors.{name}.driver is {driver!r}, it must be one of {', '.join(DRIVERS)}")
+        driver = self.settings.of(name).driver or config.DRIVERS[0]
         edits = self.mode == "acceptEdits" and vendor.judged(self.mode)  # only its questions keep them in the folder
         wanted = self._asked is None or self._asked.listens or edits
         return wanted and bool(vendor.speaks) and driver == "two-way"

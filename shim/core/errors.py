@@ -3,7 +3,7 @@
 A vendor of a list that did not answer is not an error yet: `init.shim`, `result.shim` and errors name it as `Tried`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Characters of a vendor's reason, which every init and every result repeats for a person.
 REASON_CHARACTERS = 300
 NAME_CHARACTERS = 32  # of a vendor
+SUGGESTED_CHARACTERS = 60  # of an unknown word: no name that it could stand for is longer
 PASSED_OVER = "passed_over"  # the kind of a recording's note that says it; `started`: the child before it was its own
 
 
@@ -49,6 +50,14 @@ def read_tried(fact: Mapping[str, Any]) -> Tried:
 
     cause: Cause = next((cause for cause in CAUSES if cause == fact.get("cause")), "vendor_error")
     return tried(str(fact.get("vendor"))[:NAME_CHARACTERS], cause, str(fact.get("reason")))
+
+
+def meant(word: str, known: Iterable[str], before: str = ", ") -> str:
+    """The end of a sentence about an unknown word: the known word that is most like it; "" where none is."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word[:SUGGESTED_CHARACTERS], list(known), 1)
+    return f"{before}did you mean `{found[0]}`?" if found else ""
 
 
 class ShimError(Exception):

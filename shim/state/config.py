@@ -1,28 +1,40 @@
 """Settings: `config.toml` in the user's own configuration directory, and SHIM_* over it.
 
 Never from the working directory: a cloned repository must not choose what gets executed. A mistake is named with
-file, key, what was found and what is allowed.
+file, line, key, what was found and what is allowed.
 """
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from shim.channels.log import LEVELS
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, meant
 from shim.core.ids import vendor_name
 from shim.core.reading.lines import INBOUND_BYTES
-from shim.core.reading.typed import Any, NamedTuple
-
-CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
+from shim.core.reading.typed import NamedTuple
+from shim.state.settings_file import (
+    LARGEST,
+    NAMES,
+    NUMBER,
+    SECONDS,
+    SWITCH,
+    TABLE,
+    TEXT,
+    TEXTS,
+    VARIABLE,
+    Keys,
+    Table,
+    check,
+    mistake,
+    read,
+    spot,
+)
 
 RECORD_BYTES, LEAST_RECORD_BYTES = 10**9, 10_000  # of a cast: a day of a chatty vendor; less holds no turn
 REPLACED = "claude"  # the vendor whose program another program may keep for itself
-LARGEST = 2**53  # of a number in the settings: seconds and bytes stay far below
-
-Table = Mapping[str, Any]
-Keys = tuple[str | int, ...]
 
 
 class VendorSettings(NamedTuple):
@@ -58,6 +70,15 @@ class Settings(NamedTuple):
     record: str = ""
     record_strict: bool = False
     record_max_bytes: int = RECORD_BYTES
+    path: str = ""  # of the file that they were read from
+
+    def mistake(self, keys: Keys, allowed: Collection[str], found: object) -> FrontendError:
+        """The error about a word in the file that is none of `allowed`."""
+        return spot(self.path, keys, found).unlisted(allowed)
+
+    def unknown(self, keys: Keys, known: Collection[str]) -> FrontendError:
+        """The error about a key in the file that is none of `known`."""
+        return spot(self.path, keys, None).unknown(known)
 
     def redaction(self) -> str:
         """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface page)."""
@@ -79,42 +100,43 @@ class Settings(NamedTuple):
 TIMEOUTS = {"first_byte_timeout": 120.0, "idle_timeout": 900.0, "tool_timeout": 3600.0, "heartbeat_timeout": 10.0}
 TIMEOUT_VARIABLES = {"idle_timeout": "SHIM_IDLE_TIMEOUT", "tool_timeout": "SHIM_TOOL_TIMEOUT"}
 
+LOGS = (*LEVELS, "LEVEL:FILE")
+
 # Key → what it may be.
-_TEXT, _TEXTS, _NAMES = "a string", "a list of strings", "a name or a list of names"
-_NUMBER, _SECONDS, _SWITCH, _TABLE = "a number", "a number of seconds above 0", "true or false", "a table"
 KEYS = {
-    "vendor": _NAMES,
-    "dialect": _TEXT,
-    "terminator": _TEXT,
-    "record": _TEXT,
-    "record_strict": _SWITCH,
-    "record_max_bytes": _NUMBER,
-    "redact": _TEXT,
-    "max_line_bytes": _NUMBER,
-    "max_inbound_bytes": _NUMBER,
-    "first_byte_timeout": _SECONDS,
-    "idle_timeout": _SECONDS,
-    "tool_timeout": _SECONDS,
-    "heartbeat_timeout": _SECONDS,
-    "end_grace": _NUMBER,
-    "transcripts": _SWITCH,
-    "log": _TEXT,
-    "tools": _TABLE,
-    "vendors": _TABLE,
+    "vendor": NAMES,
+    "dialect": TEXT,
+    "terminator": TEXT,
+    "record": TEXT,
+    "record_strict": SWITCH,
+    "record_max_bytes": NUMBER,
+    "redact": TEXT,
+    "max_line_bytes": NUMBER,
+    "max_inbound_bytes": NUMBER,
+    "first_byte_timeout": SECONDS,
+    "idle_timeout": SECONDS,
+    "tool_timeout": SECONDS,
+    "heartbeat_timeout": SECONDS,
+    "end_grace": NUMBER,
+    "transcripts": SWITCH,
+    "log": TEXT,
+    "tools": TABLE,
+    "vendors": TABLE,
 }
-VENDOR_TIMEOUTS = dict.fromkeys((*(name.removesuffix("_timeout") for name in TIMEOUTS), *TIMEOUTS), _SECONDS)
-TOOL_KEYS = {"deny": _TEXTS, "hide": _TEXTS}
+VENDOR_TIMEOUTS = dict.fromkeys((*(name.removesuffix("_timeout") for name in TIMEOUTS), *TIMEOUTS), SECONDS)
+TOOL_KEYS = {"deny": TEXTS, "hide": TEXTS}
 VENDOR_KEYS = {
-    "bin": _TEXT,
-    "args": _TEXTS,
-    "env": _TABLE,
-    "launcher": _TEXTS,
-    "driver": _TEXT,
-    "variant": _TEXT,
-    "trust": _SWITCH,
-    "late_denials": _SWITCH,
-    "timeouts": _TABLE,
+    "bin": TEXT,
+    "args": TEXTS,
+    "env": TABLE,
+    "launcher": TEXTS,
+    "driver": TEXT,
+    "variant": TEXT,
+    "trust": SWITCH,
+    "late_denials": SWITCH,
+    "timeouts": TABLE,
 }
+DRIVERS = ("two-way", "one-way")
 CHOICES = {
     "dialect": tuple(DIALECTS),
     "redact": ("casts", "all", "none"),
@@ -129,16 +151,20 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
     """
     chosen = invocation.own.shim_config or environment.get("SHIM_CONFIG")
     path = chosen or os.path.join(config_directory(environment), "config.toml")
-    table = _read(path, must_exist=bool(chosen))
-    _check(path, (), table, KEYS)
+    table = read(path, must_exist=bool(chosen))
+    check(path, (), table, KEYS)
     tools = table.get("tools") or {}
-    _check(path, ("tools",), tools, TOOL_KEYS)
+    check(path, ("tools",), tools, TOOL_KEYS)
     vendors = {}
     for name, settings in (table.get("vendors") or {}).items():
         if not vendor_name(name) or not isinstance(settings, dict):
-            raise _mistake(path, ("vendors", name), settings, "a table under a vendor's name")
-        _check(path, ("vendors", name), settings, VENDOR_KEYS)
-        _check(path, ("vendors", name, "timeouts"), settings.get("timeouts") or {}, VENDOR_TIMEOUTS)
+            raise mistake(path, ("vendors", name), settings, "a table under a vendor's name")
+        check(path, ("vendors", name), settings, VENDOR_KEYS)
+        check(path, ("vendors", name, "timeouts"), settings.get("timeouts") or {}, VENDOR_TIMEOUTS)
+        variables = settings.get("env") or {}
+        check(path, ("vendors", name, "env"), variables, dict.fromkeys(variables, VARIABLE))
+        if settings.get("driver", DRIVERS[0]) not in DRIVERS:
+            raise spot(path, ("vendors", name, "driver"), settings["driver"]).unlisted(DRIVERS)
         vendors[name] = _vendor(settings)
     named = table.get("vendor") or ()
     dialect = DIALECTS[_choice(path, "dialect", invocation.own.shim_dialect, environment, table, "claude")]
@@ -156,10 +182,11 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
         max_line_bytes=min(line_bytes, dialect.line_bytes or line_bytes),
         max_inbound_bytes=_bytes_of(path, table, "max_inbound_bytes", INBOUND_BYTES, LEAST_LINE_BYTES),
         timeouts=_timeouts(path, environment, table),
-        log=invocation.own.shim_log or environment.get("SHIM_LOG") or table.get("log"),
+        log=_log(path, invocation.own.shim_log, environment, table),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
         vendors=_in_place_of(installed.get("replaced", ""), vendors),
+        path=path,
     )
 
 
@@ -178,20 +205,21 @@ LINE_BYTES, SDK_LINE_BYTES, LEAST_LINE_BYTES = 100_000, 1_000_000, 10_000
 def _line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
     """The longest line that is written, in bytes; the default depends on the frontend."""
     given = environment.get("SHIM_MAX_LINE_BYTES")
-    where, value = ("SHIM_MAX_LINE_BYTES", given) if given else (f"{path}: max_line_bytes", table.get("max_line_bytes"))
-    if value is None:
+    if not given:
         sdk = environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
-        return SDK_LINE_BYTES if sdk else LINE_BYTES
-    number = int(value) if isinstance(value, int | float) or (value.isascii() and value.isdigit()) else 0
+        usual = SDK_LINE_BYTES if sdk else LINE_BYTES
+        return _bytes_of(path, table, "max_line_bytes", usual, LEAST_LINE_BYTES)
+    number = int(given) if given.isascii() and given.isdigit() else 0
     if not LEAST_LINE_BYTES <= number <= LARGEST:
-        raise FrontendError(f"{where} is {value!r}, it must be a number of bytes, at least {LEAST_LINE_BYTES}")
+        allowed = f"a number of bytes, at least {LEAST_LINE_BYTES}"
+        raise FrontendError(f"SHIM_MAX_LINE_BYTES is {given!r}, it must be {allowed}")
     return number
 
 
 def _bytes_of(path: str, table: Table, key: str, usual: int, least: int) -> int:
     value = table.get(key, usual)
     if value < least:
-        raise _mistake(path, (key,), value, f"a number of bytes, at least {least}")
+        raise mistake(path, (key,), value, f"a number of bytes, at least {least}")
     return int(value)
 
 
@@ -203,7 +231,7 @@ def _record(path: str, table: Table) -> str:
     home = os.path.expanduser("~")
     if value.startswith("~/") and os.path.isabs(home):
         return home + value[1:]
-    raise _mistake(path, ("record",), value, "an absolute path, or one that begins with ~/")
+    raise mistake(path, ("record",), value, "an absolute path, or one that begins with ~/")
 
 
 def record_path(
@@ -249,76 +277,39 @@ def state_directory(environment: Mapping[str, str]) -> str:
     return os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".local", "state", "shim")
 
 
-def _read(path: str, *, must_exist: bool) -> Table:
-    if not (must_exist or os.path.lexists(path)):
-        return {}  # also below a home that is no folder
-    try:
-        data = _bytes(path)
-    except FileNotFoundError:
-        raise FrontendError(f"the settings file {path} does not exist") from None
-    except OSError as error:
-        raise FrontendError(f"the settings file {path} cannot be read: {error.strerror}") from None
-    if len(data) > CONFIG_BYTES:
-        raise FrontendError(f"the settings file {path} is larger than {CONFIG_BYTES} bytes")
-    import tomllib
-
-    try:
-        return tomllib.loads(data.decode("utf-8"))
-    except ValueError as error:
-        raise FrontendError(f"the settings file {path} is not TOML: {error}") from None
-
-
-def _bytes(path: str) -> bytes:
-    """What is in the file. OSError for a pipe, which would be waited for, and for a device that is not the null one."""
-    if path == os.devnull:
-        return b""
-    from shim.state.files import open_regular
-
-    with open(open_regular(path), "rb") as file:
-        return file.read(CONFIG_BYTES + 1)
-
-
-def _check(path: str, above: Keys, table: Table, kinds: Mapping[str, str]) -> None:
-    for key, value in table.items():
-        if key not in kinds:
-            raise _mistake(path, (*above, key), value, f"one of the keys {', '.join(kinds)}")
-        if not _fits(value, kinds[key]):
-            raise _mistake(path, (*above, key), value, kinds[key])
-
-
-def _fits(value: object, kind: str) -> bool:
-    if kind == _SWITCH:
-        return isinstance(value, bool)
-    if kind == _NUMBER:
-        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
-    if kind == _SECONDS:
-        return _fits(value, _NUMBER) and value != 0
-    if kind == _TABLE:
-        return isinstance(value, dict)
-    if isinstance(value, str):
-        return kind in (_TEXT, _NAMES)
-    return kind in (_TEXTS, _NAMES) and isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _mistake(path: str, keys: Keys, found: object, allowed: str) -> FrontendError:
-    """The error about a value of the settings file, whose line is looked for only now."""
-    from shim.profiles.check.toml_errors import Source, Spot
-
-    return Spot(Source(path, lambda: _bytes(path).decode("utf-8", "replace")), found, keys).refused(allowed)
-
-
 def _choice(path: str, key: str, flag: str | None, environment: Mapping[str, str], table: Table, default: str) -> str:
-    name = f"SHIM_{key.upper()}"
-    allowed = f"one of {', '.join(CHOICES[key])}"
-    for place, value in ((f"--shim-{key}", flag), (name, environment.get(name))):
+    for place, value in _places(key, flag, environment):
         if value and value not in CHOICES[key]:
-            raise FrontendError(f"{place}: {key} is {value!r}, it must be {allowed}")
+            raise _unlisted(place, value, CHOICES[key])
         if value:
             return value
     value = table.get(key)
     if value and value not in CHOICES[key]:
-        raise _mistake(path, (key,), value, allowed)
+        raise spot(path, (key,), value).unlisted(CHOICES[key])
     return value or default
+
+
+def _log(path: str, flag: str | None, environment: Mapping[str, str], table: Table) -> str | None:
+    """LEVEL or LEVEL:FILE, from the first place that says one."""
+    for place, value in _places("log", flag, environment):
+        if value and value.partition(":")[0] not in LEVELS:
+            raise _unlisted(place, value, LOGS)
+        if value:
+            return value
+    value = table.get("log")
+    if value and value.partition(":")[0] not in LEVELS:
+        raise spot(path, ("log",), value).unlisted(LOGS)
+    return value
+
+
+def _places(key: str, flag: str | None, environment: Mapping[str, str]) -> "list[tuple[str, str | None]]":
+    """Where a key may stand that goes before the file, and what is there."""
+    name = f"SHIM_{key.upper()}"
+    return [(f"--shim-{key}", flag), (name, environment.get(name))]
+
+
+def _unlisted(place: str, value: str, known: Collection[str]) -> FrontendError:
+    return FrontendError(f"{place} is {value!r}, it must be one of {', '.join(known)}{meant(value, known, '; ')}")
 
 
 def _vendor(table: Table) -> VendorSettings:

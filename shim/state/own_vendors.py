@@ -9,7 +9,7 @@ from shim.core.errors import FrontendError
 from shim.core.ids import vendor_name
 from shim.core.reading.account import printable
 from shim.core.vendor.vendor import Vendor
-from shim.state.config import config_directory
+from shim.state.config import Settings, config_directory
 
 BUNDLED = dict(vendors.VENDORS)
 FOLDER = "vendors"
@@ -42,6 +42,16 @@ def folder(environment: Mapping[str, str], chosen: str | None = None) -> str:
     settings = chosen or environment.get("SHIM_CONFIG")
     base = os.path.dirname(os.path.abspath(settings)) if settings else config_directory(environment)
     return os.path.join(base, FOLDER)
+
+
+def check_names(settings: Settings) -> None:
+    """FrontendError for a vendor in the settings file that there is not."""
+    for name in settings.vendor:
+        if name not in vendors.VENDORS and not name.startswith("replay"):  # which only a flag or a variable may name
+            raise settings.mistake(("vendor",), vendors.VENDORS, name)
+    for name in settings.vendors:
+        if name not in vendors.VENDORS:
+            raise settings.unknown(("vendors", name), vendors.VENDORS)
 
 
 def learn(environment: Mapping[str, str], chosen: str | None = None) -> None:

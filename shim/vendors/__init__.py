@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, meant
 from shim.core.ids import vendor_name
 from shim.core.policy.policy import MODES
 from shim.core.vendor.vendor import Launch, Request, Vendor
@@ -52,7 +52,7 @@ def find(name: str, *, flat: bool = False) -> Vendor:
     """The vendor called `name`; FrontendError when there is none. `flat`: nothing of it may pass verbatim."""
     if not vendor_name(name) or name not in VENDORS:
         raise FrontendError(
-            f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}",
+            f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{meant(name, VENDORS, '; ')}",
             hint="`shim vendors` shows which of them are on this machine",
         )
     place = (flat and FLAT.get(name)) or VENDORS[name]

@@ -248,6 +248,65 @@ def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
     assert f"{box.config}:1: terminator is 3, it must be a string" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        ('vendr = "demo"', "unknown key `vendr` in FILE line 1, did you mean `vendor`?"),
+        ('vendor = "deno"', 'FILE:1: vendor is "deno", it must be one of '),
+        ("[vendors.dem]\ntrust = true", "unknown key `vendors.dem` in FILE line 1, did you mean `demo`?"),
+        ('log = "verbose"', 'FILE:1: log is "verbose", it must be one of debug, '),
+        ('[vendors.acai]\nvariant = "flat"', 'FILE:2: vendors.acai.variant is "flat", it must be one of auto, '),
+    ],
+)
+def test_a_typo_in_the_settings_refuses_the_turn_with_file_and_line(box, toml, said):
+    box.settings(toml + "\n")
+    done = refused(box, *ASK, SHIM_VENDOR="acai", SHIM_BIN=box.fake(["out", ANSWER]))
+    assert (done.status, done.cause) == (1, "refused")
+    assert said.replace("FILE", str(box.config)) in done.stderr
+    assert said.replace("FILE", str(box.config)) in done.result["errors"][0]
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"), [("--shim-vendr", "--shim-vendor"), ("--shim-dialect2=yume", "--shim-dialect")]
+)
+def test_an_unknown_flag_of_ours_is_refused_with_what_was_meant(box, flag, meant):
+    done = refused(box, flag, "demo", *ASK, SHIM_VENDOR="demo")
+    assert (done.status, done.stdout) == (1, b"")
+    assert f"error: unknown option '{flag.partition('=')[0]}', did you mean `{meant}`?" in done.stderr
+    assert "the shim's own options are --shim-vendor, " in done.stderr
+
+
+def test_an_unknown_mode_is_refused_with_all_that_are_allowed(box):
+    done = refused(box, *ASK, "--permission-mode", "plam", SHIM_VENDOR="demo")
+    assert (done.status, done.stdout) == (1, b"")
+    assert "Allowed choices are acceptEdits, auto, bypassPermissions, manual, dontAsk, plan.\n" in done.stderr
+    assert "hint: did you mean `plan`? `default` is allowed too" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("/nonexistent", "MCP config file not found: /nonexistent"),
+        ("there.json", "MCP config is not a valid JSON"),
+        ("{}", "mcpServers: Invalid input: expected record, received undefined"),
+        ('{"mcpServers":[]}', "mcpServers: Invalid input: expected record, received array"),
+        ("3", "Invalid input: expected object, received number"),
+        ("/", "Failed to read file: /: Is a directory"),
+    ],
+)
+def test_servers_that_cannot_be_read_are_refused_as_the_real_one_refuses_them(box, config, said):
+    (box.cwd / "there.json").write_text("{bad")
+    done = refused(box, *ASK, "--mcp-config", config, SHIM_VENDOR="demo")
+    assert (done.status, done.stdout) == (1, b"")
+    assert done.stderr == f"Error: Invalid MCP configuration:\n{said}\n"
+
+
+def test_servers_that_can_be_read_are_not_refused(box):
+    (box.cwd / "there.json").write_text('{"mcpServers":{"own":{"command":"own"}}}')
+    configs = ("there.json", '{"mcpServers":{}}', "")
+    assert box.claude(*ASK, "--mcp-config", *configs, SHIM_VENDOR="demo").status == 0
+
+
 def test_a_session_of_another_vendor_is_refused(box):
     first = box.claude(*ASK, "--session-id", U, SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", STANDINS["qwen"]))
     assert first.status == 0

@@ -32,6 +32,7 @@ BEFORE_THE_CHILD = {
     "shim.process.strays",
     "shim.profiles", "shim.profiles.bundled",
     "shim.state", "shim.state.claude_settings", "shim.state.config", "shim.state.own_vendors",
+    "shim.state.settings_file",
     "shim.vendors",
 }  # fmt: skip
 OF_A_PROFILE = {

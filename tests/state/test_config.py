@@ -34,7 +34,7 @@ def test_every_key_of_the_file_is_read(box):
         args = ["--a"]
         env = {A = "1", B = 2}
         launcher = ["ssh", "box"]
-        driver = "x"
+        driver = "one-way"
         variant = "y"
         trust = true
         timeouts = {idle = 3}
@@ -48,7 +48,7 @@ def test_every_key_of_the_file_is_read(box):
         args=("--a",),
         env={"A": "1", "B": "2"},
         launcher=("ssh", "box"),
-        driver="x",
+        driver="one-way",
         variant="y",
         trust=True,
         timeouts={"idle": 3},
@@ -87,19 +87,21 @@ def test_another_file_may_be_chosen(box, by_flag):
     ("toml", "said"),
     [
         ("terminator = 3", "terminator is 3, it must be a string"),
-        ("colour = 1", "colour is 1, it must be one of the keys vendor, dialect,"),
         ("vendor = 1", "vendor is 1, it must be a name or a list of names"),
         ("vendor = [1]", "vendor is [1], it must be a name or a list of names"),
         ("end_grace = -1", "end_grace is -1, it must be a number"),
-        ("end_grace = true", "end_grace is True, it must be a number"),
+        ("end_grace = true", "end_grace is true, it must be a number"),
         ("record_strict = 1", "record_strict is 1, it must be true or false"),
         ("tools = 1", "tools is 1, it must be a table"),
-        ("[tools]\ndeny = 'Bash'", "tools.deny is 'Bash', it must be a list of strings"),
-        ("[tools]\nallow = []", "tools.allow is [], it must be one of the keys deny, hide"),
-        ("[vendors.qwen]\ntrust = 'yes'", "vendors.qwen.trust is 'yes', it must be true or false"),
-        ("[vendors.qwen]\npath = 'x'", "vendors.qwen.path is 'x', it must be one of the keys bin, args,"),
-        ("[vendors.'../x']\nbin = 'x'", "vendors.\"../x\" is {'bin': 'x'}, it must be a table under a vendor's name"),
-        ("[vendors]\nqwen = 'x'", "vendors.qwen is 'x', it must be a table under a vendor's name"),
+        ("[tools]\ndeny = 'Bash'", 'tools.deny is "Bash", it must be a list of strings'),
+        ("[vendors.qwen]\ntrust = 'yes'", 'vendors.qwen.trust is "yes", it must be true or false'),
+        ("[vendors.'../x']\nbin = 'x'", 'vendors."../x" is {bin = "x"}, it must be a table under a vendor\'s name'),
+        ("[vendors]\nqwen = 'x'", 'vendors.qwen is "x", it must be a table under a vendor\'s name'),
+        ("log = 'verbose'", 'log is "verbose", it must be one of debug, info, warning, error, LEVEL:FILE'),
+        ("\n[vendors.qwen]\ndriver = 'both'", 'vendors.qwen.driver is "both", it must be one of two-way, one-way'),
+        ("[vendors.qwen.env]\nA = true", "vendors.qwen.env.A is true, it must be a string or a number"),
+        ("redact = 'al'", 'redact is "al", it must be one of casts, all, none; did you mean `all`?'),
+        ("max_line_bytes = 3", "max_line_bytes is 3, it must be a number of bytes, at least 10000"),
     ],
 )
 def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, said):
@@ -110,6 +112,23 @@ def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, said):
     assert (file, mistake.lstrip()[: len(said)]) == ("", said)
     last = said.split(" ")[0].rpartition(".")[2].strip('"')
     assert last in toml.split("\n")[int(line) - 1]
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        ("# mine\n\nvendr = 'qwen'", "unknown key `vendr` in FILE line 3, did you mean `vendor`?"),
+        ("colour = 1", "unknown key `colour` in FILE line 1; the keys here are: vendor, dialect,"),
+        ("[tools]\ndny = []", "unknown key `tools.dny` in FILE line 2, did you mean `deny`?"),
+        ("[vendors.qwen]\npath = 'x'", "unknown key `vendors.qwen.path` in FILE line 2; the keys here are: bin, args,"),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(box, toml, said):
+    box.settings(toml + "\n")
+    with pytest.raises(FrontendError) as refused:
+        loaded(box)
+    assert str(refused.value).startswith(said.replace("FILE", str(box.config)))
+    assert "the keys here are: " in f"{refused.value} {refused.value.hint}"
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
@@ -132,7 +151,13 @@ def test_a_choice_that_does_not_exist_is_named_with_its_place(box, place):
 def test_a_file_that_is_no_toml_is_named(box, data):
     box.settings("")
     box.config.write_bytes(data)
-    with pytest.raises(FrontendError, match=r"config\.toml is not TOML"):
+    with pytest.raises(FrontendError, match=r"config\.toml is not (TOML|UTF-8).*line 1"):
+        loaded(box)
+
+
+def test_a_file_that_is_nested_too_deep_is_a_mistake(box):
+    box.settings("a = " + "[" * 50_000)
+    with pytest.raises(FrontendError, match="nested too deep"):
         loaded(box)
 
 
@@ -211,8 +236,8 @@ def test_what_is_redacted_is_what_was_chosen_or_what_is_usual_in_the_dialect(box
 
 
 def test_a_wrong_word_for_what_is_redacted_is_named(box):
-    with pytest.raises(FrontendError, match="redact is 'everything', it must be one of casts, all, none"):
+    with pytest.raises(FrontendError, match="SHIM_REDACT is 'everything', it must be one of casts, all, none"):
         loaded(box, SHIM_REDACT="everything")
     box.settings("redact = true\n")
-    with pytest.raises(FrontendError, match="redact is True, it must be a string"):
+    with pytest.raises(FrontendError, match="redact is true, it must be a string"):
         loaded(box)

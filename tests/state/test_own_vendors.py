@@ -231,7 +231,7 @@ def test_a_wrong_profile_is_refused_with_file_line_and_key(box):
     done = box.claude(*ASK, SHIM_VENDOR="parrot")
     line = PARROT.splitlines().index('emit = "usage"') + 1
     assert done.status == 1
-    assert f"{path}:{line}: event[5].emit is 'usages', it must be one of session, text" in done.result["errors"][0]
+    assert f'{path}:{line}: event[5].emit is "usages", it must be one of session, text' in done.result["errors"][0]
 
 
 def test_a_wrong_profile_is_told_of_and_the_other_vendors_are_shown(box):
@@ -383,7 +383,7 @@ def test_an_adapter_that_is_none_is_refused_with_its_place(inside, code):
     path = write(inside, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     (path.parent / "beak.py").write_text(code + "\n")
     learn(os.environ)
-    with pytest.raises(FrontendError, match=f"{path}:4: adapter is 'beak:Beak', it must be a "):
+    with pytest.raises(FrontendError, match=f'{path}:4: adapter is "beak:Beak", it must be a '):
         find("parrot")
 
 
@@ -391,7 +391,7 @@ def test_only_a_bundled_profile_can_be_extended(inside):
     write(inside)
     path = write(inside, 'schema = 1\nid = "mine"\nextends = "parrot"\n', "mine.toml")
     learn(os.environ)
-    with pytest.raises(FrontendError, match=f"{path}:3: extends is 'parrot', it must be a bundled profile: acai, amp,"):
+    with pytest.raises(FrontendError, match=f'{path}:3: extends is "parrot", it must be a bundled profile: acai, amp,'):
         find("mine")
 
 

@@ -23,7 +23,6 @@ from shim.state.config import Settings, VendorSettings, load
 from shim.vendors import VENDORS, find
 
 SHEBANG_BYTES = 256  # Linux reads no more of the first line
-DRIVERS = ("two-way", "one-way")
 
 
 def diagnose(
@@ -59,10 +58,6 @@ def diagnose(
     for name, error in mistakes.items():
         level = PROBLEM if not names or name in names else WARNING
         machine.append(Finding(level, str(error), error.hint or "correct the file, or remove it"))
-    for name in settings.vendors:
-        if name not in VENDORS:
-            text = f"[vendors.{name}] in config.toml names an unknown vendor"
-            machine.append(Finding(WARNING, text, "correct the name, or remove the table"))
     if not names:
         machine += _choice(wanted, reports)
         reports = _one_is_enough(wanted, reports)
@@ -71,7 +66,9 @@ def diagnose(
 
 def _settings(environment: Mapping[str, str]) -> tuple[Settings, list[Finding]]:
     try:
-        return load(Invocation(), environment), []
+        settings = load(Invocation(), environment)
+        own_vendors.check_names(settings)
+        return settings, []
     except FrontendError as error:
         return Settings(), [Finding(PROBLEM, str(error), error.hint or "correct it: every turn is refused")]
 
@@ -189,9 +186,6 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
 def _settings_of(vendor: Vendor, own: VendorSettings, level: str) -> list[Finding]:
     """Mistakes in `[vendors.X]` that make a turn fail."""
     found = []
-    if own.driver is not None and own.driver not in DRIVERS:
-        allowed = f"it must be one of {', '.join(DRIVERS)}"
-        found.append(Finding(level, f"vendors.{vendor.name}.driver is {own.driver!r}", allowed))
     if vendor.program.variants and own.variant not in ("auto", *vendor.program.variants):
         allowed = f"it must be one of {', '.join(('auto', *vendor.program.variants))}"
         found.append(Finding(level, f"vendors.{vendor.name}.variant is {own.variant!r}", allowed))

@@ -61,8 +61,8 @@ class Program:
         if self._variant is None:
             self._variant = self._setup.own.variant
             if vendor.program.variants and self._variant not in ("auto", *vendor.program.variants):
-                allowed = ", ".join(("auto", *vendor.program.variants))
-                raise FrontendError(f"vendors.{vendor.name}.variant is {self._variant!r}, it must be one of {allowed}")
+                keys, allowed = ("vendors", vendor.name, "variant"), ("auto", *vendor.program.variants)
+                raise self._setup.settings.mistake(keys, allowed, self._variant)
             if vendor.program.probe is not None and self._variant == "auto":
                 self._variant = vendor.program.probe(probe().text())
         return request._replace(variant=self._variant, knows=lambda flag: probe().knows(flag))

@@ -1,11 +1,11 @@
-"""What is wrong with a profile, and where: file, line, key, what was found, what is allowed.
+"""What is wrong with a profile or with the settings, and where: file, line, key, what was found, what is allowed.
 
 `tomllib` gives no line numbers, so once something is wrong the line is looked for in the text, by its keys.
 """
 
 from collections.abc import Callable, Collection, Mapping
 
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, meant
 from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
@@ -43,13 +43,29 @@ class Spot:
         self.value = value
         self.keys = keys
 
-    def refused(self, allowed: str, found: object = None) -> FrontendError:
-        """The error to raise; `found` is what is wrong, where that is not the value itself."""
-        shown = printable(repr(self.value if found is None else found))
+    def refused(self, allowed: str, found: object = None, *, told: str = "") -> FrontendError:
+        """The error to raise. `found` is the wrong value, where that is not the whole one; `told` are words for it."""
+        shown = told or printable(in_toml(self.value if found is None else found))
         if len(shown) > FOUND_CHARACTERS:
             shown = shown[: FOUND_CHARACTERS - 1] + "…"
-        line = line_of(self.source.text(), self.keys)
-        return FrontendError(f"{self.source.path}:{line}: {spelled(self.keys)} is {shown}, it must be {allowed}")
+        return FrontendError(f"{self.source.path}:{self._line}: {spelled(self.keys)} is {shown}, it must be {allowed}")
+
+    def unknown(self, known: Collection[str]) -> FrontendError:
+        """The error about a key that is none of `known`; the spot is that of its value."""
+        close = meant(str(self.keys[-1]), known)
+        allowed = f"the keys here are: {', '.join(known)}"
+        text = f"unknown key `{spelled(self.keys)}` in {self.source.path} line {self._line}"
+        return FrontendError(text + close, allowed) if close else FrontendError(f"{text}; {allowed}")
+
+    def unlisted(self, known: Collection[str], found: object = None) -> FrontendError:
+        """The error about a word that is none of `known`."""
+        word = self.value if found is None else found
+        close = meant(word, known, "; ") if isinstance(word, str) else ""
+        return self.refused(f"one of {', '.join(known)}{close}", found)
+
+    @property
+    def _line(self) -> int:
+        return line_of(self.source.text(), self.keys)
 
     def at(self, key: str | int) -> "Spot":
         """What stands under a key, or at a place in a list; the spot of None when nothing does."""
@@ -69,7 +85,7 @@ class Spot:
         if known:
             for key in self.value:
                 if key not in known:
-                    raise Spot(self.source, key, (*self.keys, key)).refused(f"one of the keys {', '.join(known)}")
+                    raise self.at(key).unknown(known)
         return self.value
 
     def items(self, most: int) -> list["Spot"]:
@@ -77,8 +93,8 @@ class Spot:
         if self.value is None:
             return []
         if not isinstance(self.value, list) or len(self.value) > most:
-            found = f"a list of {len(self.value)}" if isinstance(self.value, list) else None
-            raise self.refused(f"a list of at most {most}", found)
+            told = f"a list of {len(self.value)}" if isinstance(self.value, list) else ""
+            raise self.refused(f"a list of at most {most}", told=told)
         return [self.at(index) for index in range(len(self.value))]
 
     def text(self, default: str | None = None) -> str:
@@ -110,7 +126,7 @@ class Spot:
         if self.value is None and default is not None:
             return default
         if not isinstance(self.value, str) or self.value not in allowed:
-            raise self.refused(f"one of {', '.join(allowed)}")
+            raise self.unlisted(allowed)
         return self.value
 
     def regex(self) -> str:
@@ -132,6 +148,21 @@ class Spot:
             return re.compile(text)
         except (re.error, RecursionError, OverflowError) as error:
             raise self.refused(f"a regular expression ({error})") from None
+
+
+def in_toml(value: object) -> str:
+    """A value as a TOML file has it."""
+    import json
+
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(in_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {in_toml(one)}' for key, one in value.items())}}}"
+    return str(value)
 
 
 def spelled(keys: Keys) -> str:

@@ -85,7 +85,7 @@ def emit(spot: Spot, told: Told, here: Function) -> None:
     spot.table((*RULE_KEYS, *names))
     for needed in _NEEDED.get(name, ()):
         if not spot.at(needed):
-            raise spot.refused(f"a rule with `{needed}`, which {name} needs", f"a rule without `{needed}`")
+            raise spot.refused(f"a rule with `{needed}`, which {name} needs", told=f"a rule without `{needed}`")
     write(spot, told, here)
 
 

@@ -59,7 +59,7 @@ class Stream:
         if not spot.source.bundled:
             self.rules.check()
         if not events:
-            raise spot.refused("a profile with at least one [[event]]", "a profile without")
+            raise spot.refused("a profile with at least one [[event]]", told="a profile without")
         end = own.at("end")
         end.table(("ok_exit", "result"))
         self.reports = _reports(spot, self.told)

@@ -130,10 +130,13 @@ def _start(
     parts = [part(one, uses, prompt, variants) for one in argv.items(WORDS)]
     for one in (word for word in ("prompt", "prompt_file") if (word == "prompt") is (prompt.via == "arg")):
         if prompt.via != "stdin" and one not in uses:
-            raise argv.refused(f"a list with {{{one}}} in it, because prompt.via is {prompt.via}", "a list without")
+            raise argv.refused(
+                f"a list with {{{one}}} in it, because prompt.via is {prompt.via}", told="a list without"
+            )
     modes = spot.at("permission_args").table()
     if "permission_args" not in uses and any(isinstance(words, list) and words for words in modes.values()):
-        raise argv.refused('a list with { when = "permission_args" } in it, because modes have words', "a list without")
+        allowed = 'a list with { when = "permission_args" } in it, because modes have words'
+        raise argv.refused(allowed, told="a list without")
     if (RULES in uses) is (rules is None):
         raise argv.refused('a list with { when = "rules" } in it exactly if there are `rules`')
     models = {key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()}
@@ -220,16 +223,16 @@ def _denials(spot: Spot, name: str, tools: Tools) -> "Denials | None":
 def _report(spot: Spot, argv: Spot, uses: set[str]) -> Report | None:
     if not spot:
         if "report_folder" in uses:
-            raise argv.refused("a list without {report_folder}, because there is no `report`", "a list with it")
+            raise argv.refused("a list without {report_folder}, because there is no `report`", told="a list with it")
         return None
     spot.table(("file", "keys"))
     if "report_folder" not in uses:
-        raise argv.refused("a list with {report_folder} in it, because there is a `report`", "a list without")
+        raise argv.refused("a list with {report_folder} in it, because there is a `report`", told="a list without")
     if not _plain(spot.at("file").text()):
         raise spot.at("file").refused("the name of a file")
     keys = spot.at("keys").texts(20)
     if not keys:
-        raise spot.refused("a table with `keys`", "a table without")
+        raise spot.refused("a table with `keys`", told="a table without")
     return Report(spot.at("file").text(), keys)
 
 
@@ -266,7 +269,7 @@ def _programs(spot: Spot) -> tuple[tuple[str, ...], tuple[str, ...]]:
     command = spot.at("command").texts(20)
     programs = (*command[:1], *spot.at("programs").texts(10))
     if not programs:
-        raise spot.refused("a table with `command`", "a table without `command`")
+        raise spot.refused("a table with `command`", told="a table without `command`")
     for place, program in enumerate(programs):
         if not _plain(program):
             where = spot.at("command").at(0) if place == 0 else spot.at("programs").at(place - 1)
@@ -293,7 +296,7 @@ def _variants(spot: Spot) -> tuple[tuple[str, ...], Callable[[str], str] | None]
     if not names:
         return (), None
     if len(names) > VARIANTS:
-        raise spot.refused(f"a table of at most {VARIANTS} variants", f"a table of {len(names)}")
+        raise spot.refused(f"a table of at most {VARIANTS} variants", told=f"a table of {len(names)}")
     signs = []
     for name in names:
         if not _variant(name) or name in (*SWITCHES, *TEXTS, "auto"):

@@ -107,7 +107,7 @@ def build(
     spot = Spot(source, table)
     spot.table(KEYS)
     if spot.at("schema").value.__class__ is not int or spot.at("schema").value != SCHEMA:
-        raise spot.at("schema").refused(f"{SCHEMA}", spot.at("schema").value or "not there")
+        raise spot.at("schema").refused(f"{SCHEMA}", told="" if spot.at("schema") else "not there")
     if spot.at("id").text() != name:
         raise spot.at("id").refused(f"{name!r}, as its file is called")
     known = tools(spot.at("tools"), spot.at("other_tools"), spot.at("unknown_tools"), name)

@@ -222,7 +222,7 @@ def test_a_wrong_profile_is_refused_with_file_line_and_key(shim, inside):
     place.write_text(PROFILE.replace('emit = "thinking"', 'emit = "dance"'), encoding="utf-8")
     status, said, complaint = shim("vendor", "check", str(place), str(place))
     assert (status, said) == (1, b"")
-    assert "own.toml:23: event[3].emit is 'dance'" in complaint
+    assert 'own.toml:23: event[3].emit is "dance"' in complaint
 
 
 @pytest.mark.parametrize(

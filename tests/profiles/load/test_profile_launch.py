@@ -151,8 +151,8 @@ def test_a_mode_may_have_variables_and_tools_of_its_own():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('plan = { OWN_RULES = "no shell" }', 'auto = { A = "b" }', "it must be one of the keys default, plan"),
-        ('plan = ["Read"]', 'auto = ["Read"]', "it must be one of the keys default, plan"),
+        ('plan = { OWN_RULES = "no shell" }', 'auto = { A = "b" }', "the keys here are: default, plan"),
+        ('plan = ["Read"]', 'auto = ["Read"]', "the keys here are: default, plan"),
         ("OWN_RULES", "LD_PRELOAD", "it must be a variable of the program's own"),
     ],
 )
@@ -255,19 +255,19 @@ def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
     ("said", "key", "allowed"),
     [
         ('"--version"', "launch.version_probe is", "a table"),
-        ("{ flags = 1 }", "launch.version_probe.flags is", "one of the keys args, regex, tested"),
+        ("{ flags = 1 }", "unknown key `launch.version_probe.flags` in own.toml line 5", "did you mean `args`?"),
         ('{ args = "--version" }', "launch.version_probe.args is", "a list"),
         ("{ regex = '(' }", "launch.version_probe.regex is", "a regular expression"),
         ("{ regex = '(a+)+' }", "launch.version_probe.regex is", "inside a repeated group"),
-        ('{ tested = "0.169" }', "launch.version_probe.tested is '0.169'", "conditions with commas"),
-        ('{ tested = ">=1, new" }', "launch.version_probe.tested is 'new'", "conditions with commas"),
+        ('{ tested = "0.169" }', 'launch.version_probe.tested is "0.169"', "conditions with commas"),
+        ('{ tested = ">=1, new" }', 'launch.version_probe.tested is "new"', "conditions with commas"),
         ("{ tested = 1.2 }", "launch.version_probe.tested is", "a string"),
     ],
 )
 def test_a_wrong_version_probe_is_refused_with_its_line(said, key, allowed):
     with pytest.raises(FrontendError) as refused:
         profiled(f"{LAUNCH}version_probe = {said}\n")
-    assert "own.toml:5: " + key in str(refused.value)
+    assert str(refused.value).removeprefix("own.toml:5: ").startswith(key)
     assert allowed in str(refused.value)
 
 

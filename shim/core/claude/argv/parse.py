@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS, dialect_called
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, meant
 from shim.core.ids import parse_uuid
 from shim.core.reading.typed import Any
 
@@ -78,6 +78,7 @@ FLAGS = {
     """,
 }
 
+OURS = "--shim-"  # how the flags of the shim itself begin
 # In the order Claude's errors name them. `default` is accepted too, though its error does not say so (contract 10).
 CHOICES = {
     "output_format": ("text", "json", "stream-json"),
@@ -218,6 +219,8 @@ class _Reader:
                     self.faults.append(fault)
             elif _has_space(name):
                 self.operands.append((word, None))
+            elif name.startswith(OURS):
+                self.faults.append(_unknown(name))
             else:
                 owner = len(self.lists["unknown"]) if value is None else None
                 self.lists["unknown"].append((name, value))
@@ -279,6 +282,13 @@ def _begins_with_dash(word: str) -> bool:
     return len(word) > 1 and word[0] == "-"
 
 
+def _unknown(name: str) -> FrontendError:
+    """The error about a flag that only the shim could know: Claude's own flags are more than we know of."""
+    known = [one for one in _BY_NAME if one.startswith(OURS)]
+    hint = f"the shim's own options are {', '.join(known)}"
+    return FrontendError(f"error: unknown option '{name}'{meant(name, known)}", hint)
+
+
 def _has_space(name: str) -> bool:
     return name.split() != [name]
 
@@ -286,7 +296,9 @@ def _has_space(name: str) -> bool:
 def _checked(flag: _Flag, value: str) -> object:
     field = flag.field
     if field in CHOICES and value not in CHOICES[field] and (field, value) != ("permission_mode", "default"):
-        raise _invalid(flag, value, f"Allowed choices are {', '.join(CHOICES[field])}.")
+        also = " `default` is allowed too: the vendor's own mode" if field == "permission_mode" else ""
+        hint = (meant(value, CHOICES[field], "") + also).strip()
+        raise _invalid(flag, value, f"Allowed choices are {', '.join(CHOICES[field])}.", hint)
     if field in ("max_turns", "max_thinking_tokens"):
         if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
             raise _invalid(flag, value, "must be a number", "give a whole number, digits only")

@@ -1,0 +1,97 @@
+"""The settings file: its table, and what is wrong in it, with file, line, key, what was found and what is allowed."""
+
+import os
+from collections.abc import Mapping
+
+from shim.core.errors import FrontendError
+from shim.core.reading.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shim.profiles.check.toml_errors import Spot
+
+CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
+LARGEST = 2**53  # of a number in the settings: seconds and bytes stay far below
+
+Table = Mapping[str, Any]
+Keys = tuple[str | int, ...]
+
+# What the value of a key may be.
+TEXT, TEXTS, NAMES, VARIABLE = "a string", "a list of strings", "a name or a list of names", "a string or a number"
+NUMBER, SECONDS, SWITCH, TABLE = "a number", "a number of seconds above 0", "true or false", "a table"
+
+
+def read(path: str, *, must_exist: bool) -> Table:
+    """The table in the file; {} where it is not there and need not be. FrontendError for a file that is no TOML."""
+    if not (must_exist or os.path.lexists(path)):
+        return {}  # also below a home that is no folder
+    try:
+        data = _bytes(path)
+    except FileNotFoundError:
+        raise FrontendError(f"the settings file {path} does not exist") from None
+    except OSError as error:
+        raise FrontendError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    if len(data) > CONFIG_BYTES:
+        raise FrontendError(f"the settings file {path} is larger than {CONFIG_BYTES} bytes")
+    import tomllib
+
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FrontendError(f"the settings file {path} is not UTF-8 (at line {line})") from None
+    except RecursionError:
+        raise FrontendError(f"the settings file {path} is not TOML: its tables or lists are nested too deep") from None
+    except ValueError as error:
+        last = data.count(b"\n") + 1
+        said = str(error).replace("at end of document", f"at line {last}, the end of the file")
+        raise FrontendError(f"the settings file {path} is not TOML: {said}") from None
+
+
+def _bytes(path: str) -> bytes:
+    """What is in the file. OSError for a pipe, which would be waited for, and for a device that is not the null one."""
+    if path == os.devnull:
+        return b""
+    from shim.state.files import open_regular
+
+    with open(open_regular(path), "rb") as file:
+        return file.read(CONFIG_BYTES + 1)
+
+
+def check(path: str, above: Keys, table: Table, kinds: Mapping[str, str]) -> None:
+    """FrontendError for a key that is none of `kinds`, and for a value of another kind.
+
+    `above` are the keys under which the table stands.
+    """
+    for key, value in table.items():
+        if key not in kinds:
+            raise spot(path, (*above, key), value).unknown(kinds)
+        if not _fits(value, kinds[key]):
+            raise mistake(path, (*above, key), value, kinds[key])
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == SWITCH:
+        return isinstance(value, bool)
+    if kind == NUMBER:
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+    if kind == SECONDS:
+        return _fits(value, NUMBER) and value != 0
+    if kind == TABLE:
+        return isinstance(value, dict)
+    if kind == VARIABLE:
+        return isinstance(value, str | int | float) and not isinstance(value, bool)
+    if isinstance(value, str):
+        return kind in (TEXT, NAMES)
+    return kind in (TEXTS, NAMES) and isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def mistake(path: str, keys: Keys, found: object, allowed: str) -> FrontendError:
+    """The error about a value that is none of those `allowed`."""
+    return spot(path, keys, found).refused(allowed)
+
+
+def spot(path: str, keys: Keys, found: object) -> "Spot":
+    """A wrong value of the settings file, whose line is looked for only now."""
+    from shim.profiles.check.toml_errors import Source, Spot
+
+    return Spot(Source(path, lambda: _bytes(path).decode("utf-8", "replace")), found, keys)
