@@ -15,7 +15,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from shim.commands.demo_child import PAUSE, THOUGHT, session
+from shim.commands.turn.demo_child import PAUSE, THOUGHT, session
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import Exit
 from shim.story.story import Story

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import sys
 from typing import Annotated
 
@@ -20,6 +19,7 @@ from shim.commands.doctor.vendor_table import draw_vendors
 from shim.commands.dropin import fill_standard_files
 from shim.commands.install.command import say_installed_into, say_uninstalled_from
 from shim.commands.topics import show_help
+from shim.commands.turn.run import demo, run_turn
 from shim.commands.vendor.command import app as vendor_app
 from shim.conform.command import check_conformance
 from shim.conversation.drivers.open_translation import STDERR_BYTES, open_translation, translate
@@ -31,8 +31,7 @@ from shim.state.config import CHOICES
 from shim.state.own_vendors import learn
 from shim.story.export.command import export_cast
 from shim.story.terminal.command import show_cast
-from shim.story.terminal.console import AsJson, must_be_one_of, open_console, print_json, say
-from shim.story.terminal.show import draw_run
+from shim.story.terminal.console import AsJson, must_be_one_of, print_json, say
 from shim.vendors import find
 
 app = typer.Typer(
@@ -94,40 +93,6 @@ def main(
 ) -> None:
     """A drop-in `claude` for any agent CLI: one UI, every agent."""
     learn(os.environ)
-
-
-def demo() -> None:
-    """Watch a turn of the bundled demo vendor.
-
-    It goes through the real drop-in, and needs no key and no network.
-
-    Example: shim demo
-    """
-    raise typer.Exit(_draw(["--shim-vendor", "demo"], "make greet.py nicer"))
-
-
-def run_turn(
-    prompt: Annotated[str, typer.Argument(help="What to ask the agent.")],
-    vendor: Annotated[
-        str | None, typer.Option("--vendor", "-v", help="The vendor; by default the one the drop-in would choose.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="The model, in the vendor's words.")] = None,
-) -> None:
-    """Run one turn and draw it as it happens.
-
-    Example: shim run -v qwen "what does this project do?"
-    """
-    flags = ["--shim-vendor", vendor] if vendor else []
-    raise typer.Exit(_draw(flags + (["--model", model] if model else []), prompt))
-
-
-def _draw(flags: list[str], prompt: str) -> int:
-    """Start the drop-in and draw its stream. Returns its exit status."""
-    command = [sys.executable, "-I", "-m", "shim", "claude", "-p", "--output-format", "stream-json", "--verbose"]
-    command += ["--include-partial-messages", "--shim-dialect", "claude", *flags, "--", prompt]
-    # The terminal sends an interrupt to both; the drop-in ends the turn and says so, and we draw it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return draw_run(command, prompt, open_console())
 
 
 def translate_file(

@@ -1,6 +1,6 @@
 """demo: bundled, needs nothing; plays a small session as a real child process, with real pauses.
 
-`shim.commands.demo_child` is that child, `demo_stream` translates its lines.
+`shim.commands.turn.demo_child` is that child, `demo_stream` translates its lines.
 """
 
 from shim.core.vendor.vendor import Abilities, Enforcement, Launch, ProgramFacts, Request, Vendor, as_stdin
@@ -15,7 +15,7 @@ def launch(request: Request) -> Launch:
 VENDOR = Vendor(
     name="demo",
     programs=(),
-    program=ProgramFacts(bundled="shim.commands.demo_child"),
+    program=ProgramFacts(bundled="shim.commands.turn.demo_child"),
     translates="shim.vendors.demo_stream:DemoTranslator",
     launch=launch,
     modes=dict.fromkeys(("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()),

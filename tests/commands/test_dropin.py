@@ -11,7 +11,7 @@ import pytest
 from box import ANSWER, ASK, SHIM, STREAM
 from support import TERMINATOR, check_turns, result_of
 
-from shim.commands import demo_child
+from shim.commands.turn import demo_child
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import Exit
 

@@ -39,6 +39,7 @@ CASES = (
     "qwen/handmade-subagent-foreground",
     "torture/claude-numbers",
 )
+ENDED = ("✓ done", "✗ failed", "⊘ ended", "■ interrupted")
 ARGV = ["-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
 USAGE = {
     "input_tokens": 1200,
@@ -168,8 +169,8 @@ def test_the_stream_has_the_results_of_the_list(cast: bytes, row: dict[str, Any]
 
 def test_a_drawing_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any]) -> None:
     shown = drawn(cast).splitlines()
-    ends = [each for each in shown if each.startswith(("✓ done", "✗ failed"))]
-    assert len(ends) == row["turns"] and sum(each.startswith("✗") for each in ends) == row["errors"]
+    ends = [each for each in shown if each.startswith(ENDED)]
+    assert len(ends) == row["turns"] and sum(each.startswith(("✗", "■")) for each in ends) == row["errors"]
     if row["turns"] > 1 and row["duration_s"] >= 0.05:
         (told,) = (each for each in shown if each.startswith("session: "))
         assert f"{row['turns']} turns" in told and told.endswith(duration(row["duration_s"]))
@@ -193,7 +194,7 @@ def test_a_turn_takes_from_its_question_or_from_the_end_of_the_one_before(tmp_pa
     took = [10.0, 10.0, 6.0]
     (tmp_path / "one.cast").write_bytes(queued())
     assert run_of(str(tmp_path / "one.cast")).turns.total == pytest.approx(sum(took))
-    ends = [each for each in drawn(queued()).splitlines() if each.startswith(("✓ done", "✗ failed"))]
+    ends = [each for each in drawn(queued()).splitlines() if each.startswith(ENDED)]
     assert [duration(seconds) in each for seconds, each in zip(took, ends, strict=True)] == [True] * 3
     roots = [span for span in spans_of(tmp_path, queued()) if "parentSpanId" not in span]
     assert [(int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9 for span in roots] == took

@@ -29,6 +29,7 @@ NESTED = 10_000  # calls that are remembered for the depth of their agents
 ERRORS = 10  # texts of a turn that are not repeated as its reason
 DEPTH = 6  # levels of nested agents
 INDENT = 4
+NO_VENDOR = "none"  # answers a turn that could not begin
 
 # Arguments that are drawn in another way, or not at all.
 _HIDDEN = frozenset(("old_string", "new_string", "content", "edits", "new_source", "todos"))
@@ -55,6 +56,7 @@ class Drawing:
         self._running = Bounded[int, str](NESTED)
         self._asked: dict[str, float] = {}
         self._last: tuple[str, int] = "", 0  # the kind and the step that were drawn last
+        self._answered = False  # a model has said or called something
         self._noted: set[str] = set()  # kinds of notes that the result need not repeat
         self._wrong: list[str] = []  # texts of this turn that may be its reason to fail
 
@@ -76,6 +78,23 @@ class Drawing:
         self._last = "said", 0
         self._paper.line(Text(printable(text), style=style))
 
+    def ask(self, prompt: str) -> None:
+        """Draw what stands in front of a person's answer."""
+        self._paper.ask(printable(prompt))
+
+    def answered(self, *, typed: bool = True) -> None:
+        """The person has answered, or (not `typed`) need not answer any more."""
+        if not typed:
+            self._paper.end_line()
+        self._paper.answered()
+
+    def rest(self, said: str = "") -> None:
+        """Show nothing that moves. `said` is told elsewhere, so that the result need not repeat it."""
+        self._paper.end_line()
+        self._paper.rest()
+        if said:
+            self._drew(said)
+
     def flush(self) -> None:
         """Flush, for a reader of a pipe."""
         self._paper.flush()
@@ -86,7 +105,7 @@ class Drawing:
         for text in ending:
             self._blank()
             self.said(text, "yellow")
-        lines = session_lines(self._story, self._paper.width)
+        lines = session_lines(self._story, self._paper.width, answered=self._answered)
         if lines:
             self._blank()
         for line in lines:
@@ -100,6 +119,7 @@ class Drawing:
             self._call(step)
 
     def _end(self, step: Step) -> None:
+        self._answered = self._answered or step.kind in ("text", "thinking", "call")
         draw = _DRAWN.get(step.kind)
         if draw is not None:
             draw(self, step)
@@ -109,6 +129,8 @@ class Drawing:
         facts = step.facts
         shim = facts.get("shim") if isinstance(facts.get("shim"), Mapping) else {}
         parts = [self._story.vendor or "claude", known(facts.get("model")), str(facts.get("cwd") or "")]
+        if parts[0] == NO_VENDOR:
+            return
         self._space("start", step)
         self._paper.line(Text(printable(" · ".join(filter(None, parts))), style="dim"))
         if isinstance(shim, Mapping) and shim.get("unattended"):

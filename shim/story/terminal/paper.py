@@ -31,6 +31,7 @@ class Paper:
         self._what = ""
         self._since = 0.0
         self._preview = ""
+        self._open = False  # a line whose end a person types
         self._live = (
             Live(
                 console=console,
@@ -52,6 +53,7 @@ class Paper:
     def line(self, text: Text, indent: int = 0) -> None:
         """Draw lines. A terminal wraps a long one at its indentation; elsewhere it stays long."""
         if self.rich:
+            self.end_line()
             self._console.print(Padding(text, (0, 0, 0, indent)))
             return
         margin = " " * indent
@@ -64,7 +66,26 @@ class Paper:
             return
         from shim.story.terminal.markdown import SafeMarkdown, Shown
 
+        self.end_line()
         self._console.print(Padding(Shown(SafeMarkdown(source)), (0, 0, 0, indent)))
+
+    def ask(self, text: str) -> None:
+        """Leave the cursor behind a text, for the answer of a person. Nothing that moves is shown until then."""
+        self.rest()
+        self.end_line()
+        self._open = True
+        self._console.file.write(text)
+        self._console.file.flush()
+
+    def answered(self) -> None:
+        """The person has ended the line."""
+        self._open = False
+
+    def end_line(self) -> None:
+        """End a line that waits for a person, because something else is to be drawn."""
+        if self._open:
+            self._open = False
+            self._console.file.write("\n")
 
     def flush(self) -> None:
         """Flush, for a reader of a pipe."""
@@ -74,7 +95,7 @@ class Paper:
     # -- what is going on ----------------------------------------------------------------------------------
 
     def wait(self, what: str) -> None:
-        if self._live is not None:
+        if self._live is not None and not self._open:
             if what != self._what:
                 self._what, self._since = what, time.monotonic()
             self._preview = ""
@@ -82,7 +103,7 @@ class Paper:
 
     def preview(self, fragment: str) -> None:
         """Show the end of a streamed text, which is drawn when it is whole."""
-        if self._live is not None:
+        if self._live is not None and not self._open:
             self._preview = (self._preview + fragment)[-PREVIEW_CHARACTERS:]
             self._live.start()
 

@@ -1,16 +1,14 @@
-"""Draws a recording, also while it is written (`shim show`), and a live run (`shim run`)."""
+"""Draws a recording, also while it is written (`shim show`)."""
 
 import os
-import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from rich.console import Console
 
 from shim.core.cast.records import Header, Record
 from shim.core.reading.account import counted, printable
-from shim.story.reading import TOO_LONG, Cast, Teller, objects
-from shim.story.story import Story
+from shim.story.reading import TOO_LONG, Cast, Teller
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.raw import RawDrawing
 
@@ -115,28 +113,6 @@ def title(header: Header) -> str:
     shim = f"shim {header.shim}" if header.shim else ""
     parts = (vendor, header.cwd, when.strip(), shim, header.platform)
     return printable(" · ".join(filter(None, parts))).replace("\n", " ")
-
-
-def draw_run(command: Sequence[str], prompt: str, console: Console) -> int:
-    """Start the drop-in and draw its stream; its exit status. The caller ignores SIGINT: the drop-in handles it."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    began = time.monotonic()
-    story = Story()
-    drawing = Drawing(console, story, live=True)
-    for change in story.prompt(0.0, prompt):
-        drawing.change(change)
-    drawing.wait("waiting for the agent")
-    with process.stdout:
-        for line in process.stdout:
-            for event in objects(line):
-                for change in story.event(time.monotonic() - began, event):
-                    drawing.change(change)
-            drawing.flush()
-    for change in story.close(time.monotonic() - began):
-        drawing.change(change)
-    drawing.close()
-    return process.wait()
 
 
 def _identity(path: str) -> tuple[int, int] | None:

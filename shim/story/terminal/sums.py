@@ -5,9 +5,9 @@ from typing import Any
 
 from rich.text import Text
 
-from shim.core.reading.account import printable
+from shim.core.reading.account import counted, printable
 from shim.story.figures import calls, dollars, duration, tokens
-from shim.story.steps import Step, Totals, cause_of
+from shim.story.steps import TOKENS, Step, Totals, cause_of
 from shim.story.story import Story
 from shim.story.timeline import SPENT, Spent, Timeline
 
@@ -21,6 +21,7 @@ SHORTEST = 0.05  # seconds; a shorter session has no bar
 BAR_LEAST = 20
 BAR_MOST = 100
 ERRORS_CHARACTERS = 2000
+INTERRUPTED = ("interrupted", "aborted_tools", "aborted_streaming")  # ours, and a real claude's
 
 
 def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
@@ -31,16 +32,16 @@ def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
     facts = step.facts
     shim = facts.get("shim")
     shim = shim if isinstance(shim, Mapping) else {}
-    failed = bool(facts.get("is_error"))
-    replies = facts.get("num_turns")
+    ended, style = _ended(facts)
+    replies, usage = facts.get("num_turns"), facts.get("usage")
     how = [
-        "✗ failed: " + printable(cause_of(facts)) if failed else "✓ done",
-        f"{replies} {'reply' if replies == 1 else 'replies'}" if isinstance(replies, int) else "",
+        ended,
+        f"{replies} {'reply' if replies == 1 else 'replies'}" if isinstance(replies, int) and replies else "",
         duration(step.lasted),
-        tokens(usage, "tokens") if isinstance(usage := facts.get("usage"), Mapping) and usage else "",
+        tokens(usage, "tokens") if isinstance(usage, Mapping) and any(usage.get(name) for name in TOKENS) else "",
         dollars(step.cost),
     ]
-    yield Text(" · ".join(filter(None, how)), style="red" if failed else "green")
+    yield Text(" · ".join(filter(None, how)), style=style)
     for key, note, word in (
         ("repairs", "repair", "repaired"),
         ("unknown_events", "unknown_event", "not understood"),
@@ -51,20 +52,39 @@ def turn_line(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
             yield Text(printable(f"{word}: {told}"), style="yellow")
 
 
-def reasons(facts: Mapping[str, Any]) -> Iterator[str]:
-    """The reasons of a failed turn, as the result has them."""
-    errors = facts.get("errors")
+def _ended(facts: Mapping[str, Any]) -> tuple[str, str]:
+    """How a turn ended in words, and their colour. A turn whose calls were denied has not done all that it wanted."""
+    if interrupted(facts):
+        return "■ interrupted", "yellow"
     if facts.get("is_error"):
+        return "✗ failed: " + printable(cause_of(facts)), "red"
+    denials = facts.get("permission_denials")
+    if isinstance(denials, list) and denials:
+        return f"⊘ ended with {counted(len(denials), 'denied call')}", "yellow"
+    return "✓ done", "green"
+
+
+def interrupted(facts: Mapping[str, Any]) -> bool:
+    """Whether a person ended the turn."""
+    return cause_of(facts) in INTERRUPTED
+
+
+def reasons(facts: Mapping[str, Any]) -> Iterator[str]:
+    """The reasons of a failed turn, as the result has them; none for a person's own interrupt."""
+    errors = facts.get("errors")
+    if facts.get("is_error") and not interrupted(facts):
         said = errors if isinstance(errors, list) and errors else [facts.get("result")]
         yield from (str(error)[:ERRORS_CHARACTERS] for error in said if error)
 
 
-def session_lines(story: Story, width: int) -> list[Text]:
-    """The sums of a session, if it had more than one turn, and its timeline."""
+def session_lines(story: Story, width: int, *, answered: bool = True) -> list[Text]:
+    """The sums of a session, if it had more than one turn, and its timeline, unless no model has `answered`."""
     totals = story.totals
     if totals.duration < SHORTEST:
         return []
     lines = [Text(_sums(totals))] if totals.turns > 1 else []
+    if not answered:
+        return lines
     bar = min(max(width - 2, BAR_LEAST), BAR_MOST)
     return [*lines, timeline_bar(story.timeline, bar), _legend(totals)]
 

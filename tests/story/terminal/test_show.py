@@ -18,11 +18,11 @@ from support import Case, case, fixture_cases
 from sweeps import over, smallest
 from telling import INIT, call, delta, result, returned, said, start, text
 
+from shim.commands.turn.live import LiveTurn
 from shim.core.cast.records import CastError
 from shim.story.story import Story
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.raw import PLAIN_CHARACTERS
-from shim.story.terminal.show import draw_run
 
 WHOLE = conversation()
 CUT = "the recording was cut off here"
@@ -217,7 +217,7 @@ def run_of(*lines: bytes, terminal: bool = False, width: int = 100, prompt: str 
         color_system="standard" if terminal else None, _environ={},
     )  # fmt: skip
     program = f"import sys; sys.stdout.buffer.write({b''.join(lines)!r}); sys.exit(3)"
-    status = draw_run([sys.executable, "-c", program], prompt, console)
+    status = LiveTurn(console).run([sys.executable, "-c", program], prompt)
     assert isinstance(console.file, io.StringIO)
     return status, console.file.getvalue()
 

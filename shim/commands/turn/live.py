@@ -1,0 +1,287 @@
+"""A turn of the drop-in, held as a frontend holds it and drawn for a person, who may interrupt it.
+
+The drop-in gets a session of its own: the terminal's Ctrl-C reaches us alone, and we tell the drop-in. The first one
+interrupts the turn, the second one ends it at once.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+
+from shim.commands.turn.granting import granting_rule
+from shim.commands.turn.person import Person
+from shim.core.reading.account import counted, printable
+from shim.core.reading.bounded import Bounded
+from shim.core.reading.lines import LineSplitter
+from shim.story.reading import LINE_BYTES, objects
+from shim.story.story import Change, Story, text_of
+from shim.story.terminal.draw import Drawing
+
+CHUNK_BYTES = 256 * 1024
+END_SECONDS = 1.0  # from the second Ctrl-C until the drop-in is killed; its guard then ends the vendor
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RULED = "was denied:"  # in what a call says that a rule forbids: no other rule would allow it
+CALLS = 1000  # that failed and are remembered
+HINTS = 5  # rules that would allow what was denied
+
+
+class LiveTurn:
+    """One turn. `person` is asked where the vendor asks; None: nobody is there to be asked."""
+
+    def __init__(self, console: Console, person: Person | None = None) -> None:
+        self._console = console
+        self._person = person
+        self._story = Story()
+        self._drawing = Drawing(console, self._story, live=True)
+        self._process: subprocess.Popen[bytes]
+        self._lines = LineSplitter(LINE_BYTES)
+        self._began = time.monotonic()
+        self._heard: list[int] = []  # signals
+        self._begun = False  # a line of the drop-in came
+        self._stopped = False  # it was told to end before that
+        self._result: Mapping[str, Any] | None = None
+        self._refused: set[str] = set()  # calls that the person denied
+        self._failed = Bounded[str, str](CALLS)  # call → what it said
+
+    def run(self, command: Sequence[str], prompt: str) -> int:
+        """Start the drop-in, ask it `prompt`, draw what it says. Returns the exit status: its own, or a signal's."""
+        with selectors.DefaultSelector() as selector, self._signals() as signals:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+            )
+            try:
+                self._draw(self._story.prompt(0.0, prompt))
+                self._drawing.wait("waiting for the agent")
+                self._say({"type": "user", "message": {"role": "user", "content": prompt}})
+                self._serve(selector, signals)
+                return self._close()
+            finally:
+                self._drawing.rest()
+                self._end()
+
+    # -- what comes --------------------------------------------------------------------------------------------
+
+    def _serve(self, selector: selectors.BaseSelector, signals: int) -> None:
+        """Read until the drop-in has closed its stdout, or has to go at once."""
+        output, complaints = self._process.stdout, self._process.stderr
+        assert output is not None and complaints is not None
+        os.set_blocking(complaints.fileno(), False)
+        selector.register(output, selectors.EVENT_READ)
+        selector.register(complaints, selectors.EVENT_READ)
+        selector.register(signals, selectors.EVENT_READ)
+        asks = False
+        while True:
+            asking = self._person is not None and self._person.asked is not None
+            if self._person is not None and asks != asking:
+                change = selector.register if asking else lambda file, _: selector.unregister(file)
+                change(self._person.descriptor, selectors.EVENT_READ)
+                asks = asking
+            ready = {key.fileobj for key, _ in selector.select()}
+            if signals in ready:
+                os.read(signals, CHUNK_BYTES)
+                if self._interrupt():
+                    return
+            if not self._complaints() and complaints in ready:
+                selector.unregister(complaints)
+            if output in ready:
+                chunk = os.read(output.fileno(), CHUNK_BYTES)
+                for line in self._lines.feed(chunk) if chunk else self._lines.close():
+                    for event in objects(line):
+                        self._event(event)
+                self._drawing.flush()
+                if not chunk:
+                    self._complaints()
+                    return
+            if self._person is not None and self._person.descriptor in ready:
+                self._decide(self._person)
+
+    def _complaints(self) -> bool:
+        """Pass on what the drop-in wrote to stderr by now. Returns False at its end."""
+        assert self._process.stderr is not None
+        data = b""
+        try:
+            while chunk := os.read(self._process.stderr.fileno(), CHUNK_BYTES):
+                data += chunk
+            more = False
+        except BlockingIOError:
+            more = True
+        if data and not self._heard:
+            text = printable(data.decode("utf-8", "replace"))
+            self._drawing.rest(text.partition("\nhint: ")[0].strip("\n"))
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        return more
+
+    def _event(self, event: Mapping[str, Any]) -> None:
+        kind, request = event.get("type"), event.get("request")
+        self._begun = True
+        if self._stopped or kind == "control_response":
+            return
+        if kind == "control_request":
+            if isinstance(request, Mapping) and request.get("subtype") == "can_use_tool":
+                self._ask(event)
+            return
+        if kind == "control_cancel_request" and self._person is not None:
+            self._withdraw(self._person, event)
+            return
+        if kind == "result":
+            self._result = event
+            if self._person is not None:
+                self._person.forget()
+            self._drawing.answered()
+        self._draw(self._story.event(self._now(), event))
+        if kind == "result":
+            self._close_stdin()
+        elif self._person is not None and self._person.asked is not None:
+            self._drawing.ask(self._person.asked.prompt())
+
+    # -- questions ---------------------------------------------------------------------------------------------
+
+    def _ask(self, line: Mapping[str, Any] | None) -> None:
+        """Put a question to the person, once those before it are answered."""
+        person = self._person
+        if line is None or person is None or person.hear(line):
+            return
+        self._draw(self._story.event(self._now(), line))
+        assert person.asked is not None
+        self._drawing.ask(person.asked.prompt())
+
+    def _decide(self, person: Person) -> None:
+        """A line from the terminal, as the answer to the open question."""
+        word, question = person.read(), person.asked
+        if question is None:
+            return
+        if word is None:
+            self._drawing.ask(question.prompt())
+            return
+        answer = question.answer(word)
+        if word == "no":
+            self._refused.add(str(question.line["request"].get("tool_use_id")))
+        person.withdraw(question.identity)
+        self._drawing.answered()
+        self._draw(self._story.sent(self._now(), answer))
+        self._say(answer)
+        self._ask(person.next())
+
+    def _withdraw(self, person: Person, event: Mapping[str, Any]) -> None:
+        """The drop-in needs no answer to a question any more."""
+        if person.withdraw(str(event.get("request_id"))):
+            self._drawing.answered(typed=False)
+            self._draw(self._story.event(self._now(), event))
+            self._ask(person.next())
+
+    # -- signals and ends ------------------------------------------------------------------------------------------
+
+    def _interrupt(self) -> bool:
+        """Tell the drop-in of a signal. Returns whether the turn is to end at once."""
+        if len(self._heard) > 1 or self._heard[0] != signal.SIGINT:
+            return True
+        if self._person is not None and self._person.asked is not None:
+            self._drawing.answered(typed=False)
+            self._person.forget()
+        self._drawing.said("interrupting; Ctrl-C once more ends it at once", "yellow")
+        self._drawing.wait("waiting for the agent to stop")
+        # Before its first line it may not listen to SIGINT yet, and there is no turn to be interrupted.
+        self._stopped = not self._begun
+        self._process.send_signal(signal.SIGTERM if self._stopped else signal.SIGINT)
+        return False
+
+    def _close(self) -> int:
+        """Draw the end. Returns the exit status."""
+        at_once = len(self._heard) > 1 or self._heard[:1] not in ([], [signal.SIGINT])
+        self._draw(self._story.close(self._now()))
+        if self._heard and (at_once or self._result is None):
+            self._drawing.said("■ interrupted" if not at_once else "■ ended at once", "yellow")
+        elif self._result is not None and not self._heard:
+            self._tell_denied(self._result)
+        self._drawing.close()
+        self._end()
+        return 128 + self._heard[0] if self._heard else self._process.wait()
+
+    def _tell_denied(self, result: Mapping[str, Any]) -> None:
+        """Name the rules that would have let the denied calls run, unless the person or a rule denied them."""
+        denials = result.get("permission_denials")
+        rules: dict[str, None] = {}
+        for denial in denials if isinstance(denials, list) else ():
+            call = str(denial.get("tool_use_id"))
+            if call in self._refused or RULED in self._failed.get(call, ""):
+                continue
+            rule = granting_rule(str(denial.get("tool_name")), denial.get("tool_input") or {}, os.getcwd())
+            if rule is not None:
+                rules[rule] = None
+        if not rules:
+            return
+        shown = " ".join(f"--allow {json.dumps(rule)}" for rule in list(rules)[:HINTS])
+        more = f" and {counted(len(rules) - HINTS, 'more rule')}" if len(rules) > HINTS else ""
+        asked = "" if self._person is not None else "; on a terminal, shim run asks you"
+        self._drawing.said(f"to allow it: shim run {shown}{more} …{asked}", "yellow")
+
+    def _end(self) -> None:
+        """Make sure that the drop-in is gone: it is told, and after a moment killed."""
+        self._close_stdin()
+        process = self._process
+        if process.poll() is None and self._heard:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    @contextmanager
+    def _signals(self) -> Iterator[int]:
+        """A descriptor that can be read when a signal came. A signal that is ignored stays ignored."""
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        try:
+            for number, handler in before.items():
+                if handler is not signal.SIG_IGN:
+                    signal.signal(number, lambda number, _: self._heard.append(number))
+            yield reading
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(woken)
+            os.close(reading)
+            os.close(writing)
+
+    # -- how it is done ----------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    def _draw(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self._drawing.change(change)
+            if change.what == "end" and change.step.outcome in ("failed", "denied"):
+                self._failed[change.step.call] = text_of(change.step.output)
+
+    def _say(self, value: Mapping[str, Any]) -> None:
+        """A line to the drop-in, which may have gone."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(value).encode() + b"\n")
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            return  # how it ended is told by its output
+
+    def _close_stdin(self) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.close()
+        except BrokenPipeError:
+            return

@@ -1,0 +1,84 @@
+"""`shim run` and `shim demo`: one turn through the drop-in, drawn as it happens."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from shim.commands.turn.live import LiveTurn
+from shim.commands.turn.person import Person
+from shim.process.find_program import is_ours
+from shim.process.install import DEFAULT_DIRECTORY, found_first, read_installed
+from shim.story.terminal.console import open_console
+
+
+def demo() -> None:
+    """Watch a turn of the bundled demo vendor.
+
+    It goes through the real drop-in, and needs no key and no network.
+
+    Example: shim demo
+    """
+    raise typer.Exit(_draw(["--shim-vendor", "demo"], {}, "make greet.py nicer"))
+
+
+def run_turn(
+    prompt: Annotated[str, typer.Argument(help="What to ask the agent.")],
+    vendor: Annotated[
+        str | None, typer.Option("--vendor", "-v", help="The vendor; by default the one the drop-in would choose.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model, in the vendor's words.")] = None,
+    permission_mode: Annotated[
+        str | None,
+        typer.Option(help="What may run unasked: default, plan, acceptEdits, dontAsk or bypassPermissions."),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="A rule of what may run unasked, as 'Bash(git diff:*)'; may be repeated."),
+    ] = None,
+    resume: Annotated[str | None, typer.Option("--resume", "-r", metavar="ID", help="Go on with a session.")] = None,
+    go_on: Annotated[
+        bool, typer.Option("--continue", "-c", help="Go on with the last session of this folder.")
+    ] = False,
+    record: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Record the run into this file, or this folder.")
+    ] = None,
+) -> None:
+    """Run one turn and draw it as it happens.
+
+    On a terminal it asks you where the vendor asks. Ctrl-C interrupts the turn, a second one ends it at once.
+
+    Example: shim run -v qwen "what does this project do?"
+    """
+    flags = [f"--allowedTools={rule}" for rule in allow or ()] + (["--continue"] if go_on else [])
+    for name, value in (
+        ("--shim-vendor", vendor),
+        ("--model", model),
+        ("--permission-mode", permission_mode),
+        ("--resume", resume),
+        ("--shim-record", record),
+    ):
+        flags += [f"{name}={value}"] if value is not None else []
+    raise typer.Exit(_draw(flags, installed_settings(), prompt))
+
+
+def installed_settings() -> dict[str, str]:
+    """What `shim install` wrote into the `claude` that PATH finds, else into the one in the default folder."""
+    usual = os.path.join(os.path.expanduser(DEFAULT_DIRECTORY), "claude")
+    for path in (found_first("claude", os.environ.get("PATH", "")), usual):
+        if path is not None and is_ours(path):
+            return read_installed(path)[1]
+    return {}
+
+
+def _draw(flags: list[str], installed: dict[str, str], prompt: str) -> int:
+    """Start the drop-in and draw its stream. Returns the exit status."""
+    console = open_console()
+    asks = console.is_terminal and sys.stdin.isatty()
+    command = [sys.executable, "-I", "-m", "shim"]
+    command += [word for name, value in installed.items() for word in ("--installed", f"{name}={value}")]
+    command += ["claude", "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
+    command += ["--include-partial-messages", "--shim-dialect", "claude", *flags]
+    command += ["--permission-prompt-tool", "stdio"] if asks else []
+    return LiveTurn(console, Person(0, os.getcwd()) if asks else None).run(command, prompt)

@@ -1,0 +1,226 @@
+"""`shim run` and `shim demo`: on a real terminal with a real process group, and in a pipe."""
+
+import json
+
+import pytest
+from box import ANSWER, END, PATIENCE, SHIM, START, ndjson, text
+from terminal import CTRL_C, CTRL_D, on_terminal
+
+from tests.conversation.test_two_way import CANCELLED, HELLO, INIT, asks, calls, result, returns, says
+
+HELD = ndjson(START, text("Hello."))
+
+
+@pytest.fixture
+def keyboard(box):
+    """Start `shim WORDS` on a terminal of its own."""
+
+    def start(*words, **environment):
+        return on_terminal([*SHIM, *words], env=box.environment(**environment), cwd=str(box.cwd), patience=PATIENCE)
+
+    return start
+
+
+# -- Ctrl-C ------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_interrupts_a_turn_of_the_demo(keyboard):
+    with keyboard("demo") as terminal:
+        terminal.until("Let me look")
+        terminal.type(CTRL_C)
+        terminal.until("interrupting")
+        assert terminal.end() == 130
+        assert "■ interrupted" in terminal.plain and "Traceback" not in terminal.plain
+        assert terminal.clean
+
+
+def test_one_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
+    lifeline = box.lifeline()
+    child = box.fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
+    with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
+        terminal.until("Hello.")
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
+        assert lifeline.gone()
+        assert terminal.plain.count("interrupting; Ctrl-C once more ends it at once") == 1
+        assert "■ interrupted" in terminal.plain
+        assert terminal.clean
+
+
+def test_a_second_ctrl_c_ends_at_once(box, keyboard):
+    lifeline = box.lifeline()
+    child = box.fake(["ignore", "SIGINT", "SIGTERM"], ["say", lifeline.path, "up"], ["out", HELD], ["hang"])
+    with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
+        terminal.until("Hello.")
+        terminal.type(CTRL_C)
+        terminal.until("interrupting")
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
+        assert "ended at once" in terminal.plain
+        assert terminal.clean
+        assert lifeline.gone()
+
+
+def test_ctrl_c_before_the_vendor_has_said_anything_leaves_nothing(box, keyboard):
+    lifeline = box.lifeline()
+    child = box.fake(["say", lifeline.path, "up"], ["hang"])
+    with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
+        lifeline.wait_for("up")
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
+        assert lifeline.gone()
+        assert "■ interrupted" in terminal.plain and "Traceback" not in terminal.plain and "✗" not in terminal.plain
+        assert terminal.clean
+
+
+# -- questions -----------------------------------------------------------------------------------------------------
+
+
+def asking(box, command="touch x", *, again=()):
+    """A qwen that asks about a shell command and records what it was told; `again` are further questions."""
+    steps = [HELLO, ["hear", '"user"'], ["out", ndjson(INIT, calls(command=command), asks(command=command))]]
+    steps += [["hear", '"control_response"'], *again, ["record", str(box.recording)]]
+    return box.fake(*steps, ["out", ndjson(returns("ok"), says("Done."), result())], ["hear", "never"])
+
+
+def decided(box):
+    """The answers that the vendor was given."""
+    lines = map(json.loads, box.record()["stdin"].splitlines())
+    return [line["response"]["response"]["behavior"] for line in lines if line["type"] == "control_response"]
+
+
+@pytest.mark.parametrize(("typed", "behaviour"), [("y", "allow"), ("n", "deny"), ("a", "allow"), ("maybe\ny", "allow")])
+def test_the_person_at_the_terminal_answers_the_question(box, keyboard, typed, behaviour):
+    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=asking(box)) as terminal:
+        terminal.until("? may it run Bash touch x")
+        terminal.until("y = yes, n = no, a = always allow Bash(touch x) in this run: ")
+        terminal.type(typed + "\n")
+        terminal.until("allowed after" if behaviour == "allow" else "denied after")
+        assert terminal.end() == 0
+        assert terminal.clean
+    assert decided(box) == [behaviour]
+
+
+def test_after_always_the_same_call_is_asked_about_no_more(box, keyboard):
+    again = [["out", ndjson(returns("ok"), calls("call_2"), asks("call_2", question="q2"))], ["hear", '"q2"']]
+    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=asking(box, again=again)) as terminal:
+        terminal.until("a = always")
+        terminal.type("always\n")
+        assert terminal.end() == 0
+        assert terminal.plain.count("? may it run") == 1
+    assert decided(box) == ["allow", "allow"]
+
+
+def test_what_was_typed_before_the_question_is_no_answer(box, keyboard):
+    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=asking(box)) as terminal:
+        terminal.type("y\ny\n")
+        terminal.until("n = no")
+        terminal.type("n\n")
+        assert terminal.end() == 0
+    assert decided(box) == ["deny"]
+
+
+def test_the_end_of_the_input_denies(box, keyboard):
+    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=asking(box)) as terminal:
+        terminal.until("n = no")
+        terminal.type(CTRL_D)
+        assert terminal.end() == 0
+    assert decided(box) == ["deny"]
+
+
+def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
+    steps = [HELLO, ["hear", '"user"'], ["out", ndjson(INIT, calls(), asks())], ["hear", '"interrupt"']]
+    child = box.fake(*steps, ["out", CANCELLED], ["hear", "never"])
+    with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=child) as terminal:
+        terminal.until("n = no")
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
+        assert "■ interrupted" in terminal.plain
+        assert terminal.clean
+
+
+def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
+    done = box.shim("run", "-v", "qwen", "hi", environment=box.environment(SHIM_BIN=asking(box)))
+    shown = done.stdout.decode()
+    assert done.status == 0 and decided(box) == ["deny"]
+    assert "⊘ ended with 1 denied call" in shown and "✓ done" not in shown
+    assert 'to allow it: shim run --allow "Bash(touch x)" …; on a terminal, shim run asks you' in shown
+
+
+def test_a_call_that_a_rule_denies_is_named_without_a_rule_that_would_not_help(box):
+    environment = box.environment(SHIM_BIN=asking(box))
+    box.settings('[tools]\ndeny = ["Bash(touch:*)"]\n')
+    shown = box.shim("run", "-v", "qwen", "hi", environment=environment).stdout.decode()
+    assert "Bash was denied: Bash(touch:*)" in shown and "to allow it" not in shown
+
+
+def test_a_rule_of_the_command_line_spares_the_question(box):
+    done = box.shim(
+        "run", "-v", "qwen", "--allow", "Bash(touch x)", "hi", environment=box.environment(SHIM_BIN=asking(box))
+    )
+    assert done.status == 0 and decided(box) == ["allow"]
+    assert "✓ done" in done.stdout.decode()
+
+
+# -- what it is given ----------------------------------------------------------------------------------------------
+
+
+def test_the_installed_vendor_answers(box):
+    child = box.fake(["read"], ["out", ANSWER])
+    environment = box.environment(SHIM_BIN=child)
+    assert box.shim("install", "--vendor", "demo", "--to", str(box.bin), environment=environment).status == 0
+    done = box.shim("run", "hi", environment=environment)
+    assert done.status == 0 and "Hello." in done.stdout.decode()
+
+
+def test_the_installed_vendor_answers_also_where_path_does_not_find_it(box):
+    environment = box.environment(SHIM_BIN=box.fake(["read"], ["out", ANSWER]))
+    assert box.shim("install", "--vendor", "demo", environment=environment).status == 0
+    assert box.shim("run", "hi", environment=environment).status == 0
+
+
+def test_a_session_goes_on(box):
+    answer = ndjson(START | {"session": "s1"}, text("Hello."), END)
+    environment = box.environment(SHIM_BIN=box.fake(["read"], ["record", str(box.recording)], ["out", answer]))
+    assert box.shim("run", "-v", "demo", "one", environment=environment).status == 0
+    (session,) = (box.state / "sessions").iterdir()
+    for words in (("--continue",), ("--resume", session.stem)):
+        assert box.shim("run", *words, "two", environment=environment).status == 0
+        assert box.record()["stdin"] == "two"
+
+
+def test_a_run_is_recorded_where_it_is_said(box):
+    environment = box.environment(SHIM_BIN=box.fake(["read"], ["out", ANSWER]))
+    assert (
+        box.shim("run", "-v", "demo", "--record", str(box.path / "a.cast"), "hi", environment=environment).status == 0
+    )
+    assert "Hello." in box.shim("show", str(box.path / "a.cast")).stdout.decode()
+
+
+def test_a_permission_mode_is_given_to_the_vendor(box):
+    done = box.shim(
+        "run", "-v", "qwen", "--permission-mode", "plan", "hi", environment=box.environment(SHIM_BIN=asking(box))
+    )
+    assert done.status == 0
+    assert box.record()["arguments"].count("plan") == 1
+
+
+# -- failures ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [("-v", "pi"), (), ("-v", "demo", "--permission-mode", "foo")])
+def test_a_turn_that_cannot_begin_says_why_once_and_draws_no_time(box, words):
+    done = box.shim("run", *words, "hi")
+    shown = done.stdout.decode()
+    assert done.status == 1
+    reason = done.stderr.splitlines()[0]
+    assert reason and (shown + done.stderr).count(reason) == 1
+    assert "░" not in shown and "unknown" not in shown and "0 tokens" not in shown
+
+
+def test_an_error_of_the_vendor_is_said_once(box):
+    child = box.fake(["complain", "no key is set\n"], ["leave", 3])
+    done = box.shim("run", "-v", "demo", "hi", environment=box.environment(SHIM_BIN=child))
+    assert done.status == 1
+    assert (done.stdout.decode() + done.stderr).count("no key is set") == 1
+    assert "✗ failed: exit_code" in done.stdout.decode() and "░" not in done.stdout.decode()

@@ -1,0 +1,104 @@
+"""A program on a terminal of its own: a pty whose session and foreground process group it leads."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+CTRL_C = "\x03"
+CTRL_D = "\x04"
+SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
+_STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Terminal:
+    """What a person types, and what the screen was told. Every wait ends after `patience` seconds."""
+
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int, settings: list[Any], patience: float) -> None:
+        self.process = process
+        self.drawn = ""
+        self._descriptor = descriptor
+        self._settings = settings
+        self._seen = 0  # of what was drawn, up to here
+        self._patience = patience
+
+    @property
+    def plain(self) -> str:
+        """What was drawn, without colours and movements."""
+        return _STYLE.sub("", self.drawn)
+
+    def type(self, keys: str) -> None:
+        os.write(self._descriptor, keys.encode())
+
+    def until(self, text: str) -> str:
+        """Read until a text was drawn since the last one that was waited for."""
+        before = self._seen
+        self._read(lambda: text in self.plain[before:], f"the text {text!r}")
+        self._seen = self.plain.index(text, before) + len(text)
+        return self.plain
+
+    def end(self) -> int:
+        """Read to the end of the program. Returns its exit status, negative for a signal."""
+        self._read(lambda: self.process.poll() is not None, "its end")
+        while select.select([self._descriptor], [], [], 0)[0] and self._take():
+            pass
+        return self.process.returncode
+
+    @property
+    def clean(self) -> bool:
+        """Whether the terminal is as it was: its settings, and its cursor shown."""
+        shown = self.drawn.rfind(SHOW_CURSOR) >= self.drawn.rfind(HIDE_CURSOR)
+        return shown and termios.tcgetattr(self._descriptor) == self._settings
+
+    def _read(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + self._patience
+        while not done():
+            assert time.monotonic() < deadline, f"{what} did not come; drawn:\n{self.plain}"
+            if select.select([self._descriptor], [], [], 0.02)[0]:
+                self._take()
+
+    def _take(self) -> bool:
+        try:
+            data = os.read(self._descriptor, 65536)
+        except OSError:  # Linux: the last program has closed the terminal
+            return False
+        self.drawn += data.decode("utf-8", "replace")
+        return bool(data)
+
+
+@contextmanager
+def on_terminal(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: str, columns: int = 100, patience: float = 30.0
+) -> Iterator[Terminal]:
+    """Start a program on a terminal of its own; whatever is left of its group is killed behind."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+
+    def own() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        command, env={"TERM": "xterm-256color"} | dict(env), cwd=cwd, stdin=slave, stdout=slave, stderr=slave,
+        start_new_session=True, preexec_fn=own,
+    )  # fmt: skip
+    try:
+        yield Terminal(process, master, termios.tcgetattr(slave), patience)
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except OSError:
+            pass
+        process.wait()
+        os.close(slave)
+        os.close(master)
