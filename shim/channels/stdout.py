@@ -108,6 +108,11 @@ class Stdout:
                 recorder.stream("O", b"")
 
 
+# An error of these causes has the words of a vendor or of an API, which say neither whose they are.
+THEIRS = ("auth", "rate_limit", "vendor_error", "refused", "truncated")
+WHOSE = "the error comes from {name}, or from the API that it asks; `shim doctor {name}` checks what can be checked\n"
+
+
 class Output:
     """What of the stream is printed: all of it, one object, an array of all, or the answer alone (contract F1)."""
 
@@ -172,5 +177,7 @@ class Output:
             await self._stdout.write(b"]")
         elif self._text:
             await self._stdout.write(turn.final_text.encode("utf-8", "replace") + b"\n")
+            if turn.cause in THEIRS and turn.terms.vendor.name not in turn.final_text:
+                tell(WHOSE.format(name=turn.terms.vendor.name))
         elif not self._stream:
             await self._stdout.write(turn.pen.last_result)

@@ -307,6 +307,14 @@ def test_servers_that_can_be_read_are_not_refused(box):
     assert box.claude(*ASK, "--mcp-config", *configs, SHIM_VENDOR="demo").status == 0
 
 
+@pytest.mark.parametrize(
+    ("case", "told"), [("qwen/0.24.4-http500", True), ("qwen/0.24.4-noauth", False), (STANDINS["qwen"], False)]
+)
+def test_whose_error_it_is_is_said_to_a_person_where_the_words_do_not_say_it(box, case, told):
+    done = box.claude("-p", "hi", SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", case))
+    assert ("the error comes from qwen, or from the API that it asks" in done.stderr) is told
+
+
 def test_a_session_of_another_vendor_is_refused(box):
     first = box.claude(*ASK, "--session-id", U, SHIM_VENDOR="qwen", SHIM_BIN=box.prints("q", STANDINS["qwen"]))
     assert first.status == 0
