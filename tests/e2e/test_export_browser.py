@@ -14,6 +14,8 @@ import pytest
 from browser import DESKTOP, PHONE, Browser
 from rich_session import Script, everything, long
 
+from shim.commands.cast.stats import added_up
+from shim.commands.cast.stats_page import page as stats_page
 from shim.story.export.html import export
 from tests.story.export.test_export_html import HOSTILE, hostile
 
@@ -409,6 +411,28 @@ def test_nothing_is_wider_than_the_screen(browser, page, size):
         "n.getBoundingClientRect().right > innerWidth + 1).map(n => n.outerHTML.slice(0, 80))"
     )
     assert wide == []
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_session(browser, page, tmp_path, size):
+    (tmp_path / "run.cast").write_bytes(everything().cast())
+    statistics = tmp_path / "stats.html"
+    statistics.write_text(stats_page(*added_up([str(tmp_path)])), encoding="utf-8")
+    browser.open(statistics, size=size, dark=True)
+    cells = browser.all("td[data-head], td:first-child, h2, .totals dd")
+    assert len(cells) > 50
+    for cell in cells:
+        assert cell.is_displayed() and cell.rect["x"] + cell.rect["width"] <= size[0] and cell.rect["height"] < 80
+    assert max(browser.run("return [document.documentElement.scrollWidth, document.body.scrollWidth]")) <= size[0]
+    if size == PHONE:
+        named = browser.run(
+            "return [...document.querySelectorAll('td')].map(n => getComputedStyle(n, '::before').content)"
+        )
+        assert {'"input"', '"cache read"', '"95 %"'} <= set(named)
+    look = "const s = getComputedStyle(document.documentElement); return [s.backgroundColor, s.color, s.fontFamily]"
+    of_the_statistics = browser.run(look)
+    browser.open(page, size=size, dark=True)
+    assert browser.run(look) == of_the_statistics
 
 
 def test_every_control_has_a_name_and_can_be_reached_by_keys(browser, page):

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.commands.cast.summaries import runs_of, usual_folder
-from shim.commands.cast.summary import Statistic, Times, by_time, named
+from shim.commands.cast.summary import TOKENS, Statistic, Times, by_time, named
 from shim.core.reading.account import counted
 from shim.story.figures import dollars, duration
 from shim.story.terminal.console import AnyCasts, AsJson, must_be_one_of, print_json, table_console
@@ -18,7 +18,6 @@ from shim.story.terminal.console import AnyCasts, AsJson, must_be_one_of, print_
 BAR, LEAST_BAR = 24, 4  # columns of the longest bar
 LEAST_NAME = 8  # columns of a name, however narrow the terminal is
 TIMES = ("time", "median", "95 %")
-TOKENS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 TOOLS_SHOWN = 20  # of a vendor, in a terminal; --json and --to html have them all
 
 
@@ -58,7 +57,7 @@ def added_up(paths: list[str]) -> tuple[Statistic, dict[str, Statistic]]:
     for run in runs_of(paths):
         together.add(run)
         if run.state != "unreadable":
-            vendors.setdefault(named(vendors, run.vendor or "unknown"), Statistic()).add(run)
+            vendors.setdefault(named(vendors, run.vendor or "no vendor"), Statistic()).add(run)
     return together, dict(sorted(vendors.items()))
 
 
@@ -77,7 +76,7 @@ def _draw(console: Console, together: Statistic, vendors: dict[str, Statistic]) 
         _print(console, ("vendor", "runs", "turns", "calls", "failed", "denied", "errors", *TIMES), rows)
     if together.tokens or together.cost:
         console.print()
-        _print(console, ("tokens of", "input", "cache read", "cache written", "output", "cost"), spent)
+        _print(console, ("tokens of", *TOKENS.values(), "cost"), spent)
     for name, statistic in vendors.items():
         _draw_tools(console, name, statistic)
     for what, numbers in (("errors", together.causes), ("repairs", together.repairs)):
@@ -110,8 +109,12 @@ def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text]
     """Print a table. Numbers are never cut, names may be, and bars get the room that is left."""
     longest = max(share for _, share in rows)
     widths = [max(len(head), *(len(cells[at].plain) for cells, _ in rows)) for at, head in enumerate(heads)]
+    while console.is_terminal and LEAST_NAME + sum(widths[1:]) + 2 * len(widths) > console.width and len(widths) > 2:
+        widths.pop()  # a number is whole or not there; --json has them all
+    whole = len(widths) == len(heads)
+    heads, rows = heads[: len(widths)], [(cells[: len(widths)], share) for cells, share in rows]
     room = console.width - sum(widths) - 2 * len(widths)
-    bar = min(BAR, room) if console.is_terminal and longest > 0 and room >= LEAST_BAR else 0
+    bar = min(BAR, room) if console.is_terminal and whole and longest > 0 and room >= LEAST_BAR else 0
     table = Table(box=None, pad_edge=False)
     first = max(widths[0] + min(room + 2, 0), LEAST_NAME) if console.is_terminal else widths[0]
     table.add_column(Text(heads[0]), no_wrap=True, overflow="ellipsis", width=first)
@@ -131,4 +134,4 @@ def _times(times: Times) -> list[Text]:
 
 
 def _numbers(*numbers: int) -> list[Text]:
-    return [Text(str(number) if number else "·", style="" if number else "dim") for number in numbers]
+    return [Text(f"{number:,}" if number else "·", style="" if number else "dim") for number in numbers]

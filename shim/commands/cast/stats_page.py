@@ -6,28 +6,52 @@ Names of vendors and tools are shown as text, never as markup (threats: script o
 import os
 from collections.abc import Mapping
 
-from shim.commands.cast.summary import Statistic, by_time
-from shim.story.export.html import render
-from shim.story.figures import dollars, duration, tokens_in, tokens_out
+from markupsafe import Markup
+
+from shim.commands.cast.summary import TOKENS, Statistic, by_time
+from shim.story.export.html import asset, digest, render
+from shim.story.figures import calls, dollars, duration, tokens_cached, tokens_in, tokens_out
 
 TEMPLATE = os.path.join(os.path.dirname(__file__), "stats.html")
+STYLES = ("look.css", "stats.css")
 
 
 def page(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
+    """The page, from the statistic of all recordings and those of the vendors by name."""
+    style = b"\n".join(map(asset, STYLES))
     odd = [f"{number} {state}" for state, number in together.states.items() if state != "whole"]
     return render(
         TEMPLATE,
+        style=Markup(style.decode()),
+        rules=f"default-src 'none'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'",
         together=together,
         vendors=vendors,
-        recordings=f"{together.runs} recordings" + (f"; {', '.join(odd)}" if odd else ""),
+        rows=[*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])],
+        recordings=f"{together.runs:,} recordings" + (f"; {', '.join(odd)}" if odd else ""),
+        totals=_totals(together),
+        kinds_of_tokens=[(name, kind) for kind, name in TOKENS.items()],
         counts=(("Errors by cause", by_number(together.causes)), ("Repairs", by_number(together.repairs))),
         by_time=by_time,
         dollars=dollars,
         duration=duration,
-        tokens_in=tokens_in,
-        tokens_out=tokens_out,
     )
 
 
+def _totals(together: Statistic) -> list[tuple[str, str, str]]:
+    """The sums above the tables: a name, a number, and what belongs to it."""
+    made, read = together.calls, tokens_cached(together.tokens)
+    failed = sum(together.causes.values())
+    _, _, wrong = calls(made.calls, made.failed, made.denied).partition(" ")
+    cached = f", {read:,} cached" if read else ""
+    return [
+        ("Time of the turns", duration(together.turns.total), ""),
+        ("Turns", f"{together.turns.count:,}", f"{failed:,} failed" if failed else ""),
+        ("Tool calls", f"{made.calls:,}", wrong.strip("()")),
+        ("Tokens", f"{tokens_in(together.tokens):,} in", f"{tokens_out(together.tokens):,} out{cached}"),
+        ("Cost", dollars(together.cost) or "–", ""),
+    ]
+
+
 def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The counts, the largest first."""
     return sorted(counts.items(), key=lambda each: (-each[1], each[0]))

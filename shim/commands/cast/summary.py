@@ -17,6 +17,12 @@ NAMES = 500  # of tools, vendors, causes, repairs; further names are counted tog
 NAME_CHARACTERS = 80
 PROMPT_CHARACTERS = 200
 SAMPLES = 10_000  # of times; beyond that every second one is kept, then every fourth, and so on
+TOKENS = {  # the kinds of tokens, and what their columns are called
+    "input_tokens": "input",
+    "cache_read_input_tokens": "cache read",
+    "cache_creation_input_tokens": "cache written",
+    "output_tokens": "output",
+}
 TURN_CALLS = 10_000  # that failed; the result may say that they were denied
 
 # `whole`, `cut off` (its last checkpoint is missing: it ended badly or goes on), `damaged` (lines that nobody can

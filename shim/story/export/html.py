@@ -93,7 +93,7 @@ def _value(value: Any) -> Any:
 def page(title: str, data: Mapping[str, Any]) -> bytes:
     style, script = (b"\n".join(map(asset, names)) for names in (STYLES, SCRIPTS))
     rules = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     told = orjson.dumps(data)
@@ -127,6 +127,6 @@ def asset(name: str) -> bytes:
         return file.read()
 
 
-def _hash(content: bytes) -> str:
+def digest(content: bytes) -> str:
     """The hash of a style's or a script's content, as a content security policy has it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content).digest()).decode()

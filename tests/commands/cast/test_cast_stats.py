@@ -97,6 +97,15 @@ def test_no_number_is_cut_in_a_terminal(shim, casts, monkeypatch, columns):  # n
     assert sum("…" in line for line in lines) <= 3, "only the name is cut"
 
 
+def test_a_number_without_room_is_left_out_whole(shim, casts, monkeypatch):  # noqa: F811
+    long = [*RUN[:-1], (40_000.0, RUN[-1][1])]
+    terminal = _terminal()
+    monkeypatch.setattr("shim.story.terminal.console.Console", lambda **facts: terminal(**facts | {"width": 60}))
+    lines = [COLORS.sub("", line) for line in shim("cast", "stats", casts(one=session(*long)))[1].decode().splitlines()]
+    assert all(len(line) <= 60 for line in lines)
+    assert lines[0].split()[-1] == "errors" and lines[1].split() == ["pi", "1", "1", "3", "1", "1", "·"]
+
+
 def test_a_page_has_all_of_it_and_runs_nothing(shim, folder):
     status, said, complaint = shim("cast", "stats", folder, "--to", "html")
     page = said.decode()
@@ -122,8 +131,9 @@ class Page(HTMLParser):
 
 
 ELEMENTS = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "div", "table", "tr", "th", "td", "svg"}
-ELEMENTS |= {"rect", "span"}
+ELEMENTS |= {"rect", "header", "main", "dl", "dt", "dd", "small"}
 ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "aria-hidden", "width", "height"}
+ATTRIBUTES |= {"data-ready", "data-head"}
 
 
 def _check_page(page):
