@@ -1,7 +1,8 @@
 """codex's adapter: what codex leaves out of its stream is read from its own record of the thread (`codex_record`).
 
 A `file_change` only names its files, so it is said at its end, with what was written. Calls without an item in the
-stream are said before the next item. Without a record, as in a replay, the rules say what the stream says.
+stream are said before the next item. The stream does not name the model. Without a record, as in a replay, the rules
+say what the stream says.
 """
 
 from shim.core.turn.outcome import Exit
@@ -35,8 +36,10 @@ class CodexTranslator(ProfileTranslator):
         if of not in NEWS and kind not in ENDS:
             return False
         self._record = self._record or Record(self._home, self.turn.conversation.vendor_session or "")
-        for unsaid in self._record.unsaid():
-            self._say_unsaid(unsaid)
+        unsaid = self._record.unsaid()
+        self.turn.message_facts(model=self._record.model)
+        for call in unsaid:
+            self._say_unsaid(call)
         if kind in ENDS:
             self._let_go()
         return isinstance(item, dict) and of == "file_change" and self._changes(event, item, self._record)

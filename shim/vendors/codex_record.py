@@ -4,7 +4,8 @@
 what a file change wrote stands there before its `item.completed` is printed; the files themselves are no source,
 because without the sandbox they are changed before `item.started` can be read. A call of the model stands there with
 its output also where the stream has no item for it: one that was refused, or a command that failed at once in the
-sandbox. An item stands before the output of its call. All lines are {"type":…,"payload":{…}}; of the payloads:
+sandbox. An item stands before the output of its call. All lines are {"type":…,"payload":{…}}, and one of the type
+`turn_context` names the model of the turn. Of the other payloads:
 
     {"type":"task_started",…}                                                      a turn begins
     {"type":"function_call","name":"exec_command","arguments":"{\\"cmd\\":…}","call_id":C}
@@ -27,7 +28,8 @@ WAITING = 1000  # calls and changes of a turn that are remembered until they are
 LOOKS = 20  # for a record: it exists before the first item is printed, or never
 DAYS = (0, -1, 1)  # from the date of a thread in UTC: its folder is named after the local date
 BEGUN = b'"type":"task_started"'  # unescaped, so it stands in no text of a user or a model
-MARKS = (b'"type":"item_completed"', b'_call",', b'_call_output",')
+CONTEXT = "turn_context"
+MARKS = (b'"type":"item_completed"', b'_call",', b'_call_output",', b'"type":"turn_context"')
 NAMES = {"add": "Write", "delete": "Delete"}  # Claude's name of a change; else it is an Edit
 ENDED = r"Process exited with code (\d+)\n"  # in the head of a command's output; else it may still run
 SHELL = "exec_command"
@@ -50,7 +52,10 @@ class Unsaid(NamedTuple):
 
 
 class Record:
+    """The record of one thread; `model` is that of the turn, as far as it was read ("" before)."""
+
     def __init__(self, home: Home, thread: str) -> None:
+        self.model = ""
         self._home, self._thread = home, thread
         self._path: str | None = None
         self._looks = 0
@@ -85,8 +90,9 @@ class Record:
         for line in data[max(data.rfind(BEGUN, 0, end), 0) : end].split(b"\n"):
             if any(mark in line for mark in MARKS):
                 try:
-                    payload = orjson.loads(line)["payload"]
-                    self._note(payload, payload["type"])
+                    said = orjson.loads(line)
+                    payload = said["payload"]
+                    self._note(payload, CONTEXT if said.get("type") == CONTEXT else payload["type"])
                 except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
                     continue  # the first line is cut off, or it is of another version
 
@@ -109,6 +115,8 @@ class Record:
             if item["type"] == "FileChange" and isinstance(item["changes"], dict):
                 self._changes.append(item)
                 del self._changes[:-WAITING]
+        elif kind == CONTEXT:
+            self.model = str(payload["model"])
         elif kind in ("function_call", "custom_tool_call"):
             if len(self._calls) < WAITING:
                 self._calls[payload["call_id"]] = payload

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from uuid import uuid4
 
 from scripts import Failure, Json, Reply, Request, ScriptedHandler, ScriptedServer, pieces, text_of
 
@@ -17,6 +18,11 @@ _ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "api_
 
 
 class _Handler(ScriptedHandler):
+    def end_headers(self) -> None:
+        """Every answer of Anthropic's has a name of its own; the real claude keeps it in its transcript."""
+        self.send_header("request-id", f"req_{uuid4().hex}")
+        super().end_headers()
+
     def get(self) -> None:
         self._fail(404, "not_found_error", "There is nothing here.")
 

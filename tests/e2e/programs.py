@@ -39,11 +39,14 @@ PYTHON_PINS: Mapping[str, str] = {
     "oldest": "claude-agent-sdk==0.1.0",  # of the 0.1 line
     "otlp": "opentelemetry-exporter-otlp-proto-http==1.45.2",
     "pydantic": "pydantic==2.14.3",  # all that Harbor's models of a trajectory need
+    "claude-monitor": "claude-monitor==4.0.0",
+    "sniffly": "sniffly==0.1.5",
+    "claude-code-log": "claude-code-log==1.7.0",
 }
 # Packages whose program is machine code, in a package for each platform: its name, and where the program is in it.
 NATIVE: Mapping[str, tuple[str, str]] = {"opencode-ai": ("opencode-{platform}-{cpu}", "bin/opencode")}
 # Packages whose program finds that of its platform itself, among its optional packages.
-WITH_OPTIONAL = frozenset({"@openai/codex", "@github/copilot"})
+WITH_OPTIONAL = frozenset({"@openai/codex", "@github/copilot", "ccusage"})
 _CPUS = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
 # Its models and its validator, without the hundred packages and the Python that the rest of it wants.
 HARBOR = "harbor==0.25.0"

@@ -339,6 +339,30 @@ def test_the_parts_of_a_diff(diff, expected):
     assert list(hunks(diff)) == expected
 
 
+SAYS = {"type": "item.completed", "item": {"id": "item_0", "type": "agent_message", "text": "hello"}}
+
+
+def context(**said):
+    return {"timestamp": "2026-11-22T04:12:18.290Z", "type": "turn_context", "payload": said}
+
+
+def test_the_model_is_the_one_that_the_record_names(records):
+    said = lines(records(BEGUN, context(cwd=HERE, model="gpt-6")), SAYS, DONE)
+    assert [line["message"]["model"] for line in said if line["type"] == "assistant"] == ["gpt-6"]
+    assert list(said[-1]["modelUsage"]) == ["gpt-6"]
+
+
+def test_the_model_of_the_turn_before_is_not_this_ones(records):
+    said = lines(records(BEGUN, context(model="old"), BEGUN, context(model="new")), SAYS, DONE)
+    assert list(said[-1]["modelUsage"]) == ["new"]
+
+
+@pytest.mark.parametrize("found", [[], [context(cwd=HERE)], [{"type": "turn_context"}]])
+def test_a_record_without_a_model_names_none(records, found):
+    said = lines(records(BEGUN, *found), SAYS, DONE)
+    assert list(said[-1]["modelUsage"]) == ["unknown"]
+
+
 def test_a_replay_reads_no_record():
     """What is played runs nothing: the person's own codex has no part in it."""
 

@@ -1,0 +1,94 @@
+"""Third-party programs that count tokens in the transcripts below a home, each asked as its users ask it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from programs import install, python_folder
+
+NAMES = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+SECONDS = 90.0
+
+Usage = dict[str, int]
+
+# Sniffly's command is a web server; this is what it serves.
+SNIFFLY = """
+import json, sys
+from sniffly.core.processor import ClaudeLogProcessor
+_, found = ClaudeLogProcessor(sys.argv[1]).process_logs()
+print(json.dumps(found["overview"]["total_tokens"]))
+"""
+CLAUDE_CODE_LOG = "from claude_code_log.cli import main; main()"
+SUMMARY = {"Input": NAMES[0], "Cache Creation": NAMES[1], "Cache Read": NAMES[2], "Output": NAMES[3]}
+
+
+def ccusage(home: Path) -> Usage:
+    program = install("ccusage")
+    said = _run([str(program.executable), "claude", "daily", "--json", "--offline"], home, {"PATH": program.path})
+    totals = json.loads(said)["totals"]
+    own = ("inputTokens", "cacheCreationTokens", "cacheReadTokens", "outputTokens")
+    return {name: totals[key] for name, key in zip(NAMES, own, strict=True)}
+
+
+def claude_monitor(home: Path) -> Usage:
+    said = _python("claude-monitor", home, ["-m", "claude_monitor", "--view", "daily", "--output", "json", "--once"])
+    tokens: dict[str, Any] = json.loads(said)["local"]["tokens"]
+    return {name: tokens[name] for name in NAMES}
+
+
+def sniffly(home: Path) -> Usage:
+    total = dict.fromkeys(NAMES, 0)
+    for folder in _projects(home):
+        tokens = json.loads(_python("sniffly", home, ["-c", SNIFFLY, str(folder)]))
+        for name, key in zip(NAMES, ("input", "cache_creation", "cache_read", "output"), strict=True):
+            total[name] += tokens.get(key, 0)
+    return total
+
+
+def claude_code_log(home: Path) -> Usage:
+    total = dict.fromkeys(NAMES, 0)
+    for folder in _projects(home):
+        made = home / "log.json"
+        _python("claude-code-log", home, ["-c", CLAUDE_CODE_LOG, "convert", str(folder), "-o", str(made), "--no-cache"])
+        for session in json.loads(made.read_text())["sessions"]:
+            for name, number in re.findall(r"([A-Z][A-Za-z ]+): ([\d,]+)", session["token_summary"]):
+                total[SUMMARY[name]] += int(number.replace(",", ""))
+    return total
+
+
+COUNTERS: Mapping[str, Callable[[Path], Usage]] = {
+    "ccusage": ccusage,
+    "claude-monitor": claude_monitor,
+    "sniffly": sniffly,
+    "claude-code-log": claude_code_log,
+}
+
+
+def _projects(home: Path) -> list[Path]:
+    return sorted((home / ".claude" / "projects").iterdir())
+
+
+def _python(pin: str, home: Path, arguments: Sequence[str]) -> str:
+    return _run([sys.executable, *arguments], home, {"PYTHONPATH": str(python_folder(pin))})
+
+
+def _run(command: Sequence[str], home: Path, environment: Mapping[str, str]) -> str:
+    done = subprocess.run(
+        command,
+        cwd=home,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout

@@ -1,0 +1,97 @@
+"""What programs that count tokens make of our transcripts: the sum of what the results say, with every vendor."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counters import COUNTERS, NAMES, Usage
+from frontend import Frontend
+from programs import newer_python
+from scripts import ScriptedServer
+from test_scenarios import BYPASS
+from vendor_setups import CLAUDE_ITSELF, CODEX, PI, VENDORS, VIBE, Vendor
+
+pytestmark = pytest.mark.e2e
+
+ALL = (*VENDORS, *((VIBE,) if newer_python() is not None else ()))  # kimi says nowhere what it used
+QUICK = (PI,)  # its numbers stand on each line of a message: they were counted more than once
+DEMO_SECONDS = 60.0
+
+
+def parameters(*vendors: Vendor) -> list[Any]:
+    return [pytest.param(it, id=str(it), marks=() if it in QUICK else pytest.mark.full) for it in vendors]
+
+
+def home_of(frontend: Frontend) -> Path:
+    return Path(frontend.environment["HOME"])
+
+
+def total(results: list[dict[str, Any]]) -> Usage:
+    return {name: sum(result["usage"][name] for result in results) for name in NAMES}
+
+
+def counted(home: Path) -> dict[str, Usage]:
+    return {name: count(home) for name, count in COUNTERS.items()}
+
+
+def messages(home: Path) -> list[dict[str, Any]]:
+    """The assistant lines of all transcripts."""
+    lines = [
+        json.loads(line) for file in home.glob(".claude/projects/*/*.jsonl") for line in file.read_text().splitlines()
+    ]
+    return [line for line in lines if line["type"] == "assistant"]
+
+
+@pytest.mark.parametrize("vendor", parameters(*ALL), indirect=True)
+def test_each_counts_what_the_results_say(frontend: Frontend, vendor: Vendor, hello: Path) -> None:
+    """A message of several lines, and a session that goes on."""
+    first = frontend.run(f"[[read]] {vendor.file_argument(hello)}", BYPASS)
+    second = frontend.run("[[text]]", "--continue", "--include-partial-messages")
+    expected = total([first.result, second.result])
+    assert expected["input_tokens"] > 0 and expected["output_tokens"] > 0
+    assert counted(home_of(frontend)) == dict.fromkeys(COUNTERS, expected)
+
+
+@pytest.mark.parametrize("vendor", parameters(PI, CODEX), indirect=True)
+def test_a_conversation_in_one_process_is_counted_too(frontend: Frontend, hello: Path) -> None:
+    run = frontend.message("[[text]]")
+    assert counted(home_of(frontend)) == dict.fromkeys(COUNTERS, total([run.result]))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [CODEX], indirect=True, ids=str)
+def test_codex_has_the_model_that_it_chose_itself(frontend: Frontend, model: ScriptedServer) -> None:
+    frontend.arguments = ()
+    run = frontend.run("[[text]]")
+    (asked,) = {request.model for request in model.requests}
+    assert {line["message"]["model"] for line in messages(home_of(frontend))} == {asked}
+    assert list(run.result["modelUsage"]) == [asked]
+
+
+@pytest.mark.full
+def test_the_demo_is_counted(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "shim", "claude", "-p", "hi", "--output-format", "json", "--shim-vendor", "demo"]
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=DEMO_SECONDS, check=True)
+    expected = total([json.loads(done.stdout)])
+    assert counted(tmp_path) == dict.fromkeys(COUNTERS, expected)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], indirect=True, ids=str)
+def test_the_real_claude_keeps_its_own_transcript_which_sniffly_counts_by_lines(
+    frontend: Frontend, hello: Path
+) -> None:
+    """It writes a message's usage on each of its lines: here a text and a call, so sniffly has one request too many."""
+    run = frontend.run(f"[[read]] {hello}", "--allowedTools=Read")
+    expected = total([run.result])
+    lines = messages(home_of(frontend))
+    assert len(lines) == 3 and len({line["message"]["id"] for line in lines}) == 2
+    found = counted(home_of(frontend))
+    assert found.pop("sniffly") == {name: 3 * number // 2 for name, number in expected.items()}
+    assert found == dict.fromkeys(found, expected)
