@@ -13,9 +13,9 @@ from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_identity
 from shim.conversation.drivers.launcher import Launcher, serving
 from shim.conversation.drivers.setup import Setup
+from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
-    PLAYS,
     checked,
     mode_of,
     played,
@@ -31,14 +31,12 @@ from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, ArgumentError, FrontendError, ShimError, UnknownSessionError
 from shim.core.ids import parse_uuid
 from shim.core.policy.sources import Settled
-from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
-from shim.core.vendor.routing import check_model, chosen, listed, routed
+from shim.core.vendor.routing import check_model, chosen, routed
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
-from shim.process.find_program import found_on_path
 from shim.state import config
 from shim.state.claude_settings import permissions
-from shim.state.own_vendors import check_names, learn, readable
+from shim.state.own_vendors import check_names, learn
 from shim.vendors import FLAT, VENDORS, find
 
 if TYPE_CHECKING:
@@ -51,8 +49,6 @@ if TYPE_CHECKING:
     from shim.recording.choice import Recordings
     from shim.recording.recorder import Recorder
     from shim.state.store import Session
-
-REPLAY = "replay"  # the vendor that plays recordings
 
 
 class Asked(NamedTuple):
@@ -105,9 +101,9 @@ class Start:
         self.recordings: Recordings | None = None
         self._played = played(invocation, self.environment)
         self.resumed_id, self.resumed = self._resumed(invocation)
-        names, model = self._vendor_names(invocation, installed)
+        self.choice = self._choice(invocation, installed)
         self._listing = VendorList(
-            names,
+            self.choice.names,
             self.settings,
             self.environment,
             cwd=self.cwd,
@@ -123,7 +119,9 @@ class Start:
             else self._stand_in(self._played, invocation)
         )
         partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams
-        invocation = invocation.with_flags(model=self._listing.model(self.vendor.name, model), partial=partial)
+        invocation = invocation.with_flags(
+            model=self._listing.model(self.vendor.name, self.choice.model), partial=partial
+        )
         if self._listing.translated or not self.vendor.passthrough:  # a real claude reads its files itself
             invocation = read_file_option(invocation)
             if configs := invocation.configuration.mcp_config:
@@ -176,41 +174,13 @@ class Start:
         place = self.resumed.vendor_session if self.resumed and self.resumed.vendor == REPLAY else ""
         return self.recordings.vendor(invocation.prompt, place, flat=self.flat)
 
-    def _vendor_names(self, invocation: Invocation, installed: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
-        """The vendors, from the first place that names any (surface page), and the model without its prefix."""
-        named, model = routed(invocation.model, VENDORS)
+    def _choice(self, invocation: Invocation, installed: Mapping[str, str]) -> Choice:
+        """The vendors that are meant, and the model for them."""
         if self._played is not None:
-            return (REPLAY,), model
+            place = "--shim-vendor" if invocation.own.shim_vendor else "SHIM_VENDOR"
+            return Choice((REPLAY,), routed(invocation.model, VENDORS).model, place)
         session = self.resumed.vendor if self.resumed else None
-        sayings = (
-            (invocation.own.shim_vendor,),
-            (session,),
-            (named,),
-            listed(self.environment.get("SHIM_VENDOR", "")),
-            (installed.get("vendor"),),
-            self.settings.vendor,
-        )
-        names = next((said for saying in sayings if (said := tuple(name for name in saying if name))), ())
-        if any(name == REPLAY or name.startswith(PLAYS) for name in names):
-            shown = printable(",".join(names))[:60]
-            raise FrontendError(
-                f"{shown!r}: a recording can be named by SHIM_VENDOR or --shim-vendor only",
-                hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
-            )
-        if invocation.session.resume:
-            names = names[:1]  # a session has one vendor, also one that is not known here
-        if named is not None and (named,) != names:
-            tell(f"the model {printable(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n")
-            model = None
-        if names:
-            return names, model
-        there = found_on_path(readable(), self.environment, self.cwd)
-        found = ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
-        raise FrontendError(
-            "no vendor was chosen",
-            hint=f"set SHIM_VENDOR, `vendor` in {config.config_directory(self.environment)}/config.toml, "
-            f"or --shim-vendor; found on PATH: {found}",
-        )
+        return choose(invocation, installed, self.environment, self.settings.vendor, session=session, cwd=self.cwd)
 
     def run(self, signals: "Signals") -> int:
         """Start the child, then the loop; the exit status."""

@@ -10,9 +10,7 @@ from shim.core.ids import vendor_id
 from shim.core.policy.policy import BYPASS, MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
-from shim.core.vendor.routing import check_model
-
-PLAYS = "replay:"  # in a vendor's place: the path behind it is a recording, or a folder of them
+from shim.core.vendor.routing import PLAYS, check_model
 
 
 def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None:

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from shim.core.reading.typed import NamedTuple
 
+PLAYS = "replay:"  # in a vendor's place: the path behind it is a recording, or a folder of them
 _MODEL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-[]=, ")
 MODEL_CHARACTERS = 200
 

@@ -1,0 +1,71 @@
+"""Which vendors a conversation is meant for: the first place that names any (surface page, The vendor of a turn)."""
+
+from collections.abc import Mapping
+
+from shim.channels.raw_output import tell
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.errors import FrontendError
+from shim.core.reading.account import printable
+from shim.core.reading.typed import NamedTuple
+from shim.core.vendor.routing import PLAYS, listed, routed
+from shim.process.find_program import found_on_path
+from shim.state.config import config_directory
+from shim.state.own_vendors import readable
+from shim.vendors import VENDORS
+
+REPLAY = "replay"  # the vendor that plays recordings
+
+
+class Choice(NamedTuple):
+    """The names of the vendors, the model without its prefix, and the place that named the vendors."""
+
+    names: tuple[str, ...]
+    model: str | None
+    place: str
+
+
+def choose(
+    invocation: Invocation,
+    installed: Mapping[str, str],
+    environment: Mapping[str, str],
+    configured: tuple[str, ...],
+    *,
+    session: str | None,
+    cwd: str,
+) -> Choice:
+    """The vendors of a conversation. FrontendError where no place names any.
+
+    `configured` are those of the settings file, `session` is the vendor of the session that goes on.
+    """
+    named, model = routed(invocation.model, VENDORS)
+    sayings = (
+        ("--shim-vendor", (invocation.own.shim_vendor,)),
+        ("the session that goes on", (session,)),
+        ("--model", (named,)),
+        ("SHIM_VENDOR", listed(environment.get("SHIM_VENDOR", ""))),
+        ("`shim install`", (installed.get("vendor"),)),
+        ("the settings file", configured),
+    )
+    place, names = next(
+        ((place, names) for place, said in sayings if (names := tuple(name for name in said if name))), ("", ())
+    )
+    if any(name == REPLAY or name.startswith(PLAYS) for name in names):
+        shown = printable(",".join(names))[:60]
+        raise FrontendError(
+            f"{shown!r}: a recording can be named by SHIM_VENDOR or --shim-vendor only",
+            hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
+        )
+    if invocation.session.resume:
+        names = names[:1]  # a session has one vendor, also one that is not known here
+    if named is not None and (named,) != names:
+        tell(f"the model {printable(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n")
+        model = None
+    if names:
+        return Choice(names, model, place)
+    there = found_on_path(readable(), environment, cwd)
+    found = ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
+    raise FrontendError(
+        "no vendor was chosen",
+        hint=f"set SHIM_VENDOR, `vendor` in {config_directory(environment)}/config.toml, "
+        f"or --shim-vendor; found on PATH: {found}",
+    )
