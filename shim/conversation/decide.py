@@ -11,7 +11,7 @@ from shim.channels.log import open_log
 from shim.channels.prompt import read_file_option, read_prompt
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_identity
-from shim.conversation.drivers.launcher import Launcher, serving
+from shim.conversation.drivers.launcher import Launcher, Plan, serving
 from shim.conversation.drivers.setup import Setup
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
@@ -81,8 +81,10 @@ class Start:
         *,
         shown: str = "",
         hear: "Callable[[Start], Asked] | None" = None,
+        launches: type[Launcher] = Launcher,
     ) -> None:
         """`arguments` are the words that the invocation was read from, for the recording of the run."""
+        self._launches = launches
         self._shown = shown
         self._hear = hear
         self._asked: Asked | None = None
@@ -94,7 +96,7 @@ class Start:
         self.settings = config.load(invocation, self.environment, installed)
         learn(self.environment, invocation.own.shim_config)
         check_names(self.settings)
-        self.log = open_log(self.settings.log, redact=self.settings.redaction() != "none")
+        self.log = open_log(None if launches.dry else self.settings.log, redact=self.settings.redaction() != "none")
         self.flat = DIALECTS[self.settings.dialect].flat
         if self.flat:
             invocation = yume_mode_of(invocation)
@@ -132,7 +134,8 @@ class Start:
             invocation = self._settle(invocation)
         self.mode = mode_of(invocation)
         self.invocation = checked(invocation)
-        if path := config.record_path(invocation, self.environment, installed, self.settings):
+        path = config.record_path(invocation, self.environment, installed, self.settings)
+        if path and not launches.dry:
             from shim.process.probe import known_version
             from shim.recording.open_recorder import open_recorder
 
@@ -194,7 +197,15 @@ class Start:
             error.vendor, error.tried = self.vendor.name, tuple(self._listing.skipped)
             raise
 
-    def _run(self, signals: "Signals") -> int:
+    def plan(self) -> "tuple[Launcher, Plan]":
+        """The first child, which is not started, and what would start it. ShimError where no turn can begin."""
+        launcher, streams = self._prepared(), self.invocation.streams.input_format == "stream-json"
+        stays = self._listens(self.vendor) if streams or self._questions(launcher.policy.ruled) else False
+        passes = streams and self.vendor.passthrough and not self._listing.translated
+        return launcher, launcher.plan(self.invocation.prompt or "(the prompt)", listens=stays or passes)
+
+    def _prepared(self) -> Launcher:
+        """What starts the children, once it is certain that there may be one."""
         self.vendor.mode_arguments(self.mode)
         if depth(self.environment) >= DEPTH_LIMIT:
             raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
@@ -203,6 +214,10 @@ class Start:
             tell(warning)
         launcher = self._launcher(*fresh_identity())
         launcher.find()
+        return launcher
+
+    def _run(self, signals: "Signals") -> int:
+        launcher = self._prepared()
         from shim.conversation.fallback.candidates import Candidate
         from shim.conversation.wire import Run
 
@@ -249,17 +264,25 @@ class Start:
             if self.vendor.passthrough and not self._listing.translated:
                 return run.pass_through()
             return run.conversation()
-        asked = self.invocation.permissions.permission_prompt_tool == "stdio"
+        if self._questions(run.ruled):
+            # stdin brings the answers, unless it is the prompt: then no question can be answered
+            prompt, asked = self.invocation.prompt, self._asks
+            return run.conversation(prompt or self._prompt(), answers=asked and bool(prompt))
+        return run.one_message(self._prompt())
+
+    @property
+    def _asks(self) -> bool:
+        """Whether the frontend wants to be asked, through stdin and stdout."""
+        return self.invocation.permissions.permission_prompt_tool == "stdio"
+
+    def _questions(self, ruled: bool) -> bool:
+        """Whether a single message needs a child that asks: to ask the frontend, or to be judged by the rules."""
         names = self._listing.left[1:] if self._listing.several else ()
         vendors = [self.vendor, *(find(name, flat=True) for name in names)]
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
-        judged = run.ruled or (not by_schema and any(vendor.judged(self.mode) for vendor in vendors))
-        if (asked or judged) and any(map(self._listens, vendors)):
-            # stdin brings the answers, unless it is the prompt: then no question can be answered
-            prompt = self.invocation.prompt
-            return run.conversation(prompt or self._prompt(), answers=asked and bool(prompt))
-        return run.one_message(self._prompt())
+        judged = ruled or (not by_schema and any(vendor.judged(self.mode) for vendor in vendors))
+        return (self._asks or judged) and any(map(self._listens, vendors))
 
     def _serve_asked(self, run: "Run", asked: Asked) -> int:
         if not (asked.source or asked.talks):  # then the child need not wait for what reads frames
@@ -327,7 +350,7 @@ class Start:
             flat=self._listing.translated,
             settled=self.settled,
         )
-        launcher = Launcher(setup, facts=facts, pen=lambda: self._pen(identity), known=self.resumed)
+        launcher = self._launches(setup, facts=facts, pen=lambda: self._pen(identity), known=self.resumed)
         if self.recordings is not None:
             launcher.played = self.recordings.tried
         facts.policy = setup.policy()

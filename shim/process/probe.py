@@ -42,8 +42,14 @@ class Probe:
         environment: Mapping[str, str],
         child_environment: Mapping[str, str],
         seconds: float | None = None,
+        *,
+        remembered: bool = False,
     ) -> None:
-        """`seconds` is how long an answer is waited for; None: PROBE_SECONDS."""
+        """`seconds` is how long an answer is waited for; None: PROBE_SECONDS.
+
+        `remembered`: nothing is started, and a question that was never answered has no answer.
+        """
+        self._remembered = remembered
         self._command = list(command)
         self._environment = environment
         self._child_environment = dict(child_environment)
@@ -86,7 +92,7 @@ class Probe:
         known = self._answers(key)
         if question in known and not anew:
             return known[question]
-        text = self._ask(args).decode("utf-8", "replace")
+        text = "" if self._remembered else self._ask(args).decode("utf-8", "replace")
         if text and key:
             answers = {**dict(list(known.items())[: ANSWERS - 1]), question: text}
             write_file(self._directory, key, orjson.dumps(answers))

@@ -8,7 +8,7 @@ from shim.conversation.drivers.setup import AnswerSchema, Keeper, Setup, Standin
 from shim.core.claude.facts import Serving
 from shim.core.errors import FrontendError, ShimError, Tried
 from shim.core.policy.rules import EVERYTHING
-from shim.core.reading.typed import TYPE_CHECKING
+from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.vendor.vendor import Launch, Request, Vendor
 from shim.process import strays
 from shim.process.environment import child_environment, extra_arguments, launch_environment
@@ -39,6 +39,7 @@ class Program:
         self.launcher: list[str] = []  # the words in front of the program, which may run it on another machine
         self._found: list[str] = []
         self._variant: str | None = None
+        self.remembered = False  # it is not started to be asked for its help
 
     def find(self) -> None:
         """Look for it, once. VendorError when it is not there, FrontendError for a mistake in the settings."""
@@ -57,7 +58,7 @@ class Program:
 
     def probed(self, request: Request) -> Request:
         """A request with what only the program itself can tell. FrontendError for a variant that it does not have."""
-        vendor, probe = self._setup.vendor, cache(self._probe)
+        vendor, probe = self._setup.vendor, cache(self.probe)
         if self._variant is None:
             self._variant = self._setup.own.variant
             if vendor.program.variants and self._variant not in ("auto", *vendor.program.variants):
@@ -67,18 +68,32 @@ class Program:
                 self._variant = vendor.program.probe(probe().text())
         return request._replace(variant=self._variant, knows=lambda flag: probe().knows(flag))
 
-    def _probe(self) -> "Probe":
+    def probe(self) -> "Probe":
+        """What asks the program for its help."""
         from shim.process.probe import Probe
 
-        return Probe([*self.launcher, self._found[0]], self._setup.environment, self._environment)
+        command = [*self.launcher, self._found[0]]
+        return Probe(command, self._setup.environment, self._environment, remembered=self.remembered)
+
+
+class Plan(NamedTuple):
+    """A child that can be started: its command, its environment, and what else its vendor wants of the start."""
+
+    command: list[str]
+    environment: dict[str, str]
+    launch: Launch
+    request: Request
 
 
 class Launcher:
     """One vendor in one conversation. `facts` are what the frontend may change in the middle of it.
 
     `known` is the stored session that goes on. `refusal` is why no turn can begin: the first `start` raises it.
-    `played` gives the vendors that were asked before, where a recording is played.
+    `played` gives the vendors that were asked before, where a recording is played. `dry`: it starts nothing, so neither
+    a log nor a recording is begun for it.
     """
+
+    dry = False
 
     def __init__(
         self, setup: Setup, *, facts: "Facts", pen: "Callable[[], Pen]", known: "Session | None" = None
@@ -94,9 +109,9 @@ class Launcher:
         self.report: ReportFile | None = None  # of the child that was started last
         self._open_pen = pen
         self._child_environment = child_environment(vendor, setup.own, setup.environment)
-        self._program = Program(setup, self._child_environment)
+        self.program = Program(setup, self._child_environment)
         self._schema = AnswerSchema(setup)
-        self._keep = Keeper(setup, facts.rules.session_id)
+        self.keep: Callable[..., str | None] = Keeper(setup, facts.rules.session_id)
 
     def another(self, vendor: Vendor, environment: Mapping[str, str]) -> "Launcher":
         """What starts another vendor in the same conversation; no session of this one's goes on in it."""
@@ -130,13 +145,13 @@ class Launcher:
         from shim.conversation.drivers.turns import Turns
 
         parts = self.setup, self.facts, self.standing, self._schema, self.pen
-        return Turns(*parts, keep=self._keep, environment=self._child_environment)
+        return Turns(*parts, keep=self.keep, environment=self._child_environment)
 
     # -- a child -------------------------------------------------------------------------------------------
 
     def find(self) -> None:
         """Look for the program, once. VendorError when it is not there, FrontendError for a mistake in the settings."""
-        self._program.find()
+        self.program.find()
 
     @property
     def session(self) -> str:
@@ -162,6 +177,15 @@ class Launcher:
         if self.ahead is not None:
             ahead, self.ahead = self.ahead, None
             return ahead
+        try:
+            return self._start(self.plan(prompt, listens=listens))
+        except BaseException:
+            if self.report is not None:
+                self.report.remove()
+            raise
+
+    def plan(self, prompt: str, *, listens: bool = False) -> Plan:
+        """The child that answers a prompt. VendorError or FrontendError where none can."""
         standing = self.standing
         standing.listens = listens
         if self.refusal is not None:
@@ -174,24 +198,21 @@ class Launcher:
                 f"{self.vendor.name} keeps no session, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
-        try:
-            request = self._request(prompt)
-            self._check(request)
-            standing.asked, standing.mode = self.vendor.enforcement.asks(request), request.permission_mode
-            return self._start(self.vendor.launch(self._program.probed(request)))
-        except BaseException:
-            if self.report is not None:
-                self.report.remove()
-            raise
+        request = self._request(prompt)
+        self._check(request)
+        standing.asked, standing.mode = self.vendor.enforcement.asks(request), request.permission_mode
+        request = self.program.probed(request)
+        launch, setup = self.vendor.launch(request), self.setup
+        added = (*setup.own.args, *extra_arguments(setup.environment))
+        environment = launch_environment(self._child_environment, launch, setup.own)
+        return Plan([*self.program.command, *launch.arguments, *added], environment, launch, request)
 
-    def _start(self, launch: Launch) -> Started:
+    def _start(self, plan: Plan) -> Started:
         setup, vendor = self.setup, self.vendor
+        command, environment, launch, _ = plan
         if self.played is not None:
             self.standing.tried = self.played()
             self.facts.serving = self.facts.serving._replace(vendor=vendor.shown)
-        added = (*setup.own.args, *extra_arguments(setup.environment))
-        command = [*self._program.command, *launch.arguments, *added]
-        environment = launch_environment(self._child_environment, launch, setup.own)
         feed = self.standing.listens or launch.pipe or bool(launch.stdin)
         strays.adopt()  # before the child can leave an orphan to somebody else
         process = spawn(command, environment, setup.cwd, feed=feed, files=launch.files)
@@ -225,10 +246,10 @@ class Launcher:
             policy=policy,
             judge=HOOK,
             environment={**self._child_environment, **self.setup.own.env},
-            keep=self._keep,
-            report_folder=self._report_folder(),
+            keep=self.keep,
+            report_folder=self.report_folder(),
             unheard=unheard(
-                self.vendor, self._program.launcher, (self.setup.cwd, self._child_environment.get("HOME", ""))
+                self.vendor, self.program.launcher, (self.setup.cwd, self._child_environment.get("HOME", ""))
             ),
         )
 
@@ -244,9 +265,9 @@ class Launcher:
 
             check(self.vendor, self.policy, request, late=self.setup.own.late_denials)
 
-    def _report_folder(self) -> str | None:
+    def report_folder(self) -> str | None:
         """Where the child may write about its run: not where it may be on another machine."""
-        if self.vendor.surroundings.report is None or self._program.launcher:
+        if self.vendor.surroundings.report is None or self.program.launcher:
             return None
         from shim.process.usage_file import ReportFile
 
