@@ -18,7 +18,7 @@ from support import ROOT, brief, check_turns, parse
 from shim import vendors
 from shim.commands.claude_help import SUBCOMMANDS
 from shim.commands.cli import app
-from shim.commands.topics import FOLDER, topics
+from shim.commands.help.topics import FOLDER, topics
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.argv import parse as argv
 from shim.core.turn.outcome import Exit
@@ -302,8 +302,13 @@ def test_an_unknown_topic_is_a_wrong_call_that_names_the_topics(shim):
     assert "there is no topic 'nonsense'" in complaint and "add-a-vendor" in complaint and "Traceback" not in complaint
 
 
-def test_a_command_that_is_no_topic_is_sent_to_its_own_help(shim):
-    assert "`shim doctor --help`" in shim("help", "doctor")[2]
+@pytest.mark.parametrize("words", [("doctor",), ("cast", "list"), ("cast",)])
+def test_the_help_of_a_command_that_is_no_topic_is_its_own(shim, words):
+    assert shim("help", *words) == shim(*words, "--help") == shim(*words, "-h")
+
+
+def test_a_topic_that_is_misspelled_is_named(shim):
+    assert "Did you mean 'permissions'?" in shim("help", "permision")[2]
 
 
 def test_the_package_has_the_manual_in_it():

@@ -17,9 +17,11 @@ from shim.commands.doctor.capabilities import ASKS_NOBODY, describe_all
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import draw_vendors
 from shim.commands.dropin import fill_standard_files
+from shim.commands.help.grouped import Grouped
+from shim.commands.help.topics import show_help
 from shim.commands.install.command import say_installed_into, say_uninstalled_from
-from shim.commands.topics import show_help
 from shim.commands.turn.run import demo, run_turn
+from shim.commands.turn.sessions import app as sessions_app
 from shim.commands.vendor.command import app as vendor_app
 from shim.conform.command import check_conformance
 from shim.conversation.drivers.open_translation import STDERR_BYTES, open_translation, translate
@@ -38,7 +40,8 @@ app = typer.Typer(
     name="shim",
     help="A drop-in `claude` for any agent CLI: one UI, every agent.",
     no_args_is_help=True,
-    add_completion=False,
+    cls=Grouped,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -254,5 +257,6 @@ for name, command in (
     app.command(name)(command)
 app.command("conform", context_settings={"allow_interspersed_args": False})(check_conformance)
 app.command("help")(show_help)
+app.add_typer(sessions_app)
 app.add_typer(cast_app)
 app.add_typer(vendor_app)

@@ -6,17 +6,25 @@ from typing import Any, NamedTuple
 
 from shim.core.cast.records import DAMAGE, SUFFIX, CastError
 from shim.core.cast.verify import CastFinding, verify
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.reading.account import printable
 from shim.recording.rewrite import Rewritten, rewrite
 from shim.recording.search import Search
+from shim.state.config import load
 from shim.state.files import open_regular
 
 CHUNK_BYTES = 256 * 1024
 
 
 def cast_paths(given: Iterable[str]) -> Iterator[str]:
-    """The files that a person named; a folder stands for its casts, sorted by name. CastError if it has none."""
+    """The files that a person named; a folder stands for its casts, sorted by name.
+
+    CastError if a folder has none, or is not there. A cast that is not there is for the caller, who tells of each file.
+    """
     for path in given:
         if not os.path.isdir(path):
+            if not path.endswith(SUFFIX) and not os.path.lexists(path):
+                raise CastError(f"{path} does not exist", hint="name recordings, or folders of them")
             yield path
             continue
         try:
@@ -27,6 +35,31 @@ def cast_paths(given: Iterable[str]) -> Iterator[str]:
         if not names:
             raise CastError(f"{path} has no casts: no file in it is called *{SUFFIX}")
         yield from (os.path.join(path, name) for name in names)
+
+
+def usual_folder(environment: Mapping[str, str]) -> str:
+    """The folder that runs are recorded into. CastError if none is set."""
+    chosen = environment.get("SHIM_RECORD") or load(Invocation(), environment).record
+    if chosen and os.path.isdir(path := os.path.expanduser(chosen)):
+        return path
+    raise CastError(
+        "no recording is named"
+        + (f"; {printable(chosen)}, where runs are recorded, is not a folder" if chosen else ""),
+        hint="name recordings or folders; without any, the folder of `record` (or SHIM_RECORD) is used",
+    )
+
+
+def newest_cast(path: str) -> str:
+    """The newest recording of a folder; of a file, the file. CastError if there is none."""
+    return max(cast_paths([path]), key=_written) if os.path.isdir(path) else path
+
+
+def _written(path: str) -> float:
+    """When a file was written last, in seconds since 1970."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:  # another process has removed it
+        return 0.0
 
 
 class VerifiedCast(NamedTuple):

@@ -6,7 +6,7 @@ the session is resumed (surface page, State).
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import orjson
 
@@ -31,7 +31,8 @@ class Session(NamedTuple):
     """A session: its vendor, the vendor's own id, the working directory and the model.
 
     `vendor_session` is "" where the vendor kept nothing of it yet: it goes on as a new one. `used` is all that it had
-    used, where the vendor counts that and not each turn.
+    used, where the vendor counts that and not each turn. `created` and `updated` are seconds since 1970; `updated` is 0
+    before it is kept.
     """
 
     vendor: str
@@ -40,6 +41,7 @@ class Session(NamedTuple):
     model: str = ""
     created: float = 0.0
     used: Usage = NO_USAGE
+    updated: float = 0.0
 
     @property
     def thread(self) -> Thread:
@@ -55,14 +57,24 @@ def look_up(session_id: str, environment: Mapping[str, str]) -> Session | None:
 
 def last(cwd: str, environment: Mapping[str, str], vendor: str | None = None) -> tuple[str, Session] | None:
     """Claude's id and session of the last run in `cwd`, of any vendor or of this one."""
-    directory, cwd = _directory(environment), _told(cwd)
-    for name, data in newest_files(directory, _SUFFIX, SESSIONS_KEPT, RECORD_BYTES):
-        session_id, session = name.removesuffix(_SUFFIX), _parse(data)
-        if session is None or session.cwd != cwd or vendor not in (None, session.vendor):
-            continue
-        if parse_uuid(session_id) == session_id:
+    cwd = _told(cwd)
+    for session_id, session in newest(environment):
+        if session.cwd == cwd and vendor in (None, session.vendor):
             return session_id, session
     return None
+
+
+def newest(environment: Mapping[str, str]) -> Iterator[tuple[str, Session]]:
+    """Claude's ids and the sessions that are kept, the last used first."""
+    for name, data in newest_files(_directory(environment), _SUFFIX, SESSIONS_KEPT, RECORD_BYTES):
+        session_id, session = name.removesuffix(_SUFFIX), _parse(data)
+        if session is not None and parse_uuid(session_id) == session_id:
+            yield session_id, session
+
+
+def forget(session_id: str, environment: Mapping[str, str]) -> bool:
+    """Delete our record of a session, whose id must be one of `newest`. False if it is not there any more."""
+    return remove(os.path.join(_directory(environment), session_id + _SUFFIX))
 
 
 def remember(session_id: str, session: Session, environment: Mapping[str, str]) -> bool:
@@ -76,7 +88,7 @@ def remember(session_id: str, session: Session, environment: Mapping[str, str]) 
     directory, now = _directory(environment), time.time()
     known = None if session.created else _read(directory, canonical)
     created = session.created or (known and known.created) or now
-    record = session._replace(created=created, cwd=_told(session.cwd))._asdict() | {"updated": now}
+    record = session._replace(created=created, updated=now, cwd=_told(session.cwd))._asdict()
     kept = write_file(directory, canonical + _SUFFIX, dump(record))
     if os.getpid() % PRUNE_EVERY == 0:
         prune(directory)
@@ -106,6 +118,7 @@ def _parse(data: bytes) -> Session | None:
             str(record.get("model", "")),
             float(record.get("created", 0.0)),
             known_usage(record.get("used")),
+            float(record.get("updated", 0.0)),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None

@@ -6,12 +6,15 @@ import typer
 
 from shim.commands.cast.stats import stats_of
 from shim.commands.cast.tables import list_casts
+from shim.commands.help.grouped import Grouped
 from shim.core.reading.account import counted
 from shim.story.terminal.console import AsJson, CastFile, must_be_one_of, print_json, say
+from shim.story.terminal.progress import progress
 
 app = typer.Typer(
     name="cast",
     help="List, add up, verify, redact and cut recordings.",
+    cls=Grouped,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -31,22 +34,27 @@ def verify(
     """
     from shim.recording.folders import cast_paths, verify_cast
 
+    files = list(cast_paths(casts))
     rows: list[dict[str, Any]] = []
-    damaged = False
-    for path in cast_paths(casts):
-        checked = verify_cast(path)
-        damaged = damaged or checked.state != "intact"
-        if as_json:
-            rows.append(checked._asdict())
-            continue
-        say(f"{path}: {checked.state}, {counted(checked.lines, 'line')}")
-        for found in checked.findings:
-            say(f"  {_where(found['first'], found['last'])}: {found['severity']}: {found['text']}")
-        if checked.left_out:
-            say(f"  and {checked.left_out} more")
+    states: dict[str, int] = {}
+    with progress("verifying recordings", len(files), prints=not as_json) as one_more:
+        for path in files:
+            checked = verify_cast(path)
+            states[checked.state] = states.get(checked.state, 0) + 1
+            one_more()
+            if as_json:
+                rows.append(checked._asdict())
+                continue
+            say(f"{path}: {checked.state}, {counted(checked.lines, 'line')}")
+            for found in checked.findings:
+                say(f"  {_where(found['first'], found['last'])}: {found['severity']}: {found['text']}")
+            if checked.left_out:
+                say(f"  and {checked.left_out} more")
     if as_json:
         print_json(rows)
-    if damaged:
+    elif len(files) > 1:
+        say(", ".join(f"{count} {state}" for state, count in states.items()))
+    if states.keys() - {"intact"}:
         raise typer.Exit(1)
 
 

@@ -11,7 +11,7 @@ from shim.story.terminal.console import must_be_one_of
 
 SIDES = ("vendor", "claude")
 Casts = Annotated[
-    list[str], typer.Argument(metavar="CAST…", help="A recording; with --check also several, or folders of them.")
+    list[str], typer.Argument(metavar="CAST", help="A recording; with --check also several, or folders of them.")
 ]
 Side = Annotated[str, typer.Option("--as", help="vendor plays the child's bytes, claude what the frontend saw.")]
 Child = Annotated[int, typer.Option(help="The number of the child, if each message had one.", min=1)]

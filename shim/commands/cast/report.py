@@ -11,6 +11,7 @@ from shim.commands.cast.check import Checked, check
 from shim.core.reading.account import counted, printable
 from shim.recording.folders import cast_paths
 from shim.story.terminal.console import print_json
+from shim.story.terminal.progress import progress
 
 COLOURS = {"ok": "green", "differs": "red", "skipped": "yellow", "failed": "red"}
 MOST_AT_ONCE = 8  # each check starts two programs
@@ -22,9 +23,11 @@ def report(paths: Sequence[str], *, as_json: bool) -> int:
     console = Console(highlight=False)
     counts = dict.fromkeys(COLOURS, 0)
     rows = []
-    with ThreadPoolExecutor(max(1, min(MOST_AT_ONCE, os.cpu_count() or 1))) as pool:
+    pool = ThreadPoolExecutor(max(1, min(MOST_AT_ONCE, os.cpu_count() or 1)))
+    with pool, progress("checking recordings", len(casts), prints=not as_json) as one_more:
         for checked in pool.map(check, casts):
             counts[checked.outcome] += 1
+            one_more()
             if as_json:
                 rows.append(_row(checked))
             else:

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.cast.summaries import runs_of, usual_folder
+from shim.commands.cast.summaries import runs_of
 from shim.commands.cast.summary import TOKENS, Statistic, Times, by_time, named
 from shim.core.reading.account import counted
+from shim.recording.folders import usual_folder
 from shim.story.figures import dollars, duration
 from shim.story.terminal.console import AnyCasts, AsJson, must_be_one_of, print_json, table_console
 

@@ -1,22 +1,23 @@
 """Recordings in files, each as one run in numbers. A mistake in a file is said in its row."""
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from shim.commands.cast.summary import RecordedRun
 from shim.core.cast.records import CastError
-from shim.core.claude.argv.invocation import Invocation
-from shim.core.reading.account import counted, printable
+from shim.core.reading.account import counted
 from shim.recording.folders import cast_paths
-from shim.state.config import load
 from shim.story.reading import Cast, Teller
 from shim.story.terminal.console import one_line
+from shim.story.terminal.progress import progress
 
 
 def runs_of(paths: Iterable[str]) -> Iterator[RecordedRun]:
-    """One run for each file, in the order of names."""
-    for path in cast_paths(paths):
-        yield run_of(path)
+    """One run for each file, in the order of names. A terminal is shown how many have been read."""
+    files = list(cast_paths(paths))
+    with progress("reading recordings", len(files)) as one_more:
+        for path in files:
+            yield run_of(path)
+            one_more()
 
 
 def run_of(path: str) -> RecordedRun:
@@ -36,15 +37,3 @@ def run_of(path: str) -> RecordedRun:
     else:
         run.close(teller.story.totals, "whole" if reader.ended else "cut off")
     return run
-
-
-def usual_folder(environment: Mapping[str, str]) -> str:
-    """The folder that runs are recorded into. CastError if none is set."""
-    chosen = environment.get("SHIM_RECORD") or load(Invocation(), environment).record
-    if chosen and os.path.isdir(path := os.path.expanduser(chosen)):
-        return path
-    raise CastError(
-        "no recording is named"
-        + (f"; {printable(chosen)}, where runs are recorded, is not a folder" if chosen else ""),
-        hint="name recordings or folders; without any, the folder of `record` (or SHIM_RECORD) is used",
-    )

@@ -6,8 +6,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.cast.summaries import runs_of, usual_folder
+from shim.commands.cast.summaries import runs_of
 from shim.commands.cast.summary import RecordedRun
+from shim.recording.folders import usual_folder
 from shim.story.figures import dollars, duration
 from shim.story.terminal.console import AnyCasts, AsJson, one_line, print_json, table_console
 

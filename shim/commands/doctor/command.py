@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.cast.summaries import usual_folder
 from shim.commands.doctor.diagnosis import diagnose
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport
 from shim.commands.doctor.project import look_at_project
 from shim.commands.doctor.recorded_drift import Drifts, drift_of
 from shim.core.errors import ShimError
 from shim.core.reading.account import counted, printable
+from shim.recording.folders import usual_folder
 from shim.story.terminal.console import AsJson, print_json
 
 MARKS = {OK: ("✓", "green"), NOTE: ("·", "cyan"), WARNING: ("!", "yellow"), PROBLEM: ("✗", "red")}

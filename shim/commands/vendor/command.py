@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from shim import vendors
+from shim.commands.help.grouped import Grouped
 from shim.commands.vendor.captured import read_captured
 from shim.commands.vendor.lint import FINDINGS, NOTES, Checker, Entry, Explained, Report
 from shim.commands.vendor.tracing import Tracer
@@ -22,6 +23,7 @@ SHOWN = 40  # of one sort of findings or notes; --json has them all
 app = typer.Typer(
     name="vendor",
     help="Draft and check a vendor of your own.",
+    cls=Grouped,
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -11,8 +11,10 @@ import typer
 
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.account import counted
+from shim.recording.folders import newest_cast
 from shim.state.files import replace, write_all, write_new
-from shim.story.terminal.console import CastFile, must_be_one_of
+from shim.story.terminal.console import CastFile, must_be_one_of, one_line
+from shim.story.terminal.progress import progress
 
 # Each module has `export(path, write, *, redact)` and is imported when its format is asked for.
 FORMATS = {
@@ -53,13 +55,15 @@ def export_cast(
         return
     if output == "-" and to not in FOR_EYES and sys.stdout.isatty():
         raise typer.BadParameter(f"a terminal cannot show {to}: name a file, or use a pipe", param_hint="-o")
+    cast = newest_cast(cast)
     export = _exporter(to)
     if content:
         export = functools.partial(export, content=True)
-    if output == "-":
-        _to_stdout(export, cast, redact != "none")
-    else:
-        _to_file(export, cast, redact != "none", output, force)
+    with progress(f"exporting {one_line(os.path.basename(cast))}"):
+        if output == "-":
+            _to_stdout(export, cast, redact != "none")
+        else:
+            _to_file(export, cast, redact != "none", output, force)
 
 
 def _exporter(to: str) -> Callable[..., None]:

@@ -6,25 +6,35 @@ from typing import Annotated
 
 import typer
 
-from shim.story.terminal.console import CastFile, open_console
+from shim.recording.folders import newest_cast, usual_folder
+from shim.story.terminal.console import open_console
+from shim.story.terminal.pager import paged
 from shim.story.terminal.show import show
 
 
 def show_cast(
-    file: CastFile,
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="CAST", help="The recording, or a folder; by default the folder of `record`."),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep drawing while it is being recorded.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Raw lines to and from vendor and frontend.")] = False,
     thinking: Annotated[
         bool, typer.Option("--thinking", help="Show all of the thinking, not only its first line.")
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="Show all of the output, not only what fits a screen.")] = False,
+    no_pager: Annotated[bool, typer.Option("--no-pager", help="Print it, also on a terminal.")] = False,
 ) -> None:
     """Draw a recorded session for reading.
 
-    Example: shim show session.cast
+    On a terminal it is shown in your pager (`PAGER`, by default `less`). Of a folder it draws the newest recording.
+
+    Example: shim show ~/casts
     """
+    path = newest_cast(file or usual_folder(os.environ))
     try:
-        show(file, open_console(), follow=follow, raw=raw, full=full, thinking=thinking)
+        with paged(open_console(), wanted=not (follow or no_pager)) as console:
+            show(path, console, follow=follow, raw=raw, full=full, thinking=thinking)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -15,7 +15,7 @@ PIPE_COLUMNS = 10_000  # in a pipe no line of a table is cut
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CastFile = Annotated[str, typer.Argument(metavar="CAST", help="The recording.")]
-AnyCasts = Annotated[list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="[CAST]...")]
+AnyCasts = Annotated[list[str] | None, typer.Argument(help="Recordings, or folders of them.", metavar="CAST")]
 
 
 def open_console() -> Console:

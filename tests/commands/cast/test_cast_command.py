@@ -63,6 +63,7 @@ def test_all_the_casts_of_a_folder_are_looked_at(shim, folder):
         f"{folder}/c.cast: cut off, 2 lines",
         "  lines 1 to 3: damage: cut off behind line 2: the last checkpoint is missing, "
         "and lines 1 to 2 are not proved",
+        "1 intact, 1 damaged, 1 cut off",
     ]
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from difflib import get_close_matches
 from typing import Annotated, NamedTuple
 
 import typer
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from shim.core.reading.account import printable
 
-FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "manual")
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "manual")
 SUFFIX = ".md"
 WIDEST = 120  # columns of a line that is still easy to read
 _LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z-]*)?\)")  # from one topic to another
@@ -37,13 +38,21 @@ def topics() -> list[Topic]:
     return found
 
 
+def topic_names() -> list[str]:
+    """The names of all topics, for the completion of a shell."""
+    return [topic.name for topic in topics()]
+
+
 def show_help(
     context: typer.Context,
-    words: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]", help="The topic to read.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC", help="The topic to read, or a command.", autocompletion=topic_names),
+    ] = None,
 ) -> None:
-    """Read a topic of the manual; without TOPIC, list the topics.
+    """Read a topic of the manual, or the help of a command.
 
-    A terminal gets the text drawn; a pipe or a file gets the Markdown as it is.
+    Without a name it lists the topics. A terminal gets the text drawn; a pipe or a file gets the Markdown as it is.
 
     Example: shim help add-a-vendor
     """
@@ -55,12 +64,28 @@ def show_help(
         _draw(console, topic)
     elif not asked:
         _list(console, found)
+    elif (text := _help_of_command(context, words or [])) is not None:
+        sys.stdout.write(text + "\n")
     else:
-        commands = getattr(context.find_root().command, "commands", {})
-        hint = f"`shim {asked} --help` explains the command. " if asked in commands else ""
-        names = ", ".join(topic.name for topic in found)
-        text = f"there is no topic {printable(asked[:40])!r}. {hint}The topics are: {names}."
+        names = [topic.name for topic in found]
+        near = get_close_matches(asked, names, 1)
+        meant = f"Did you mean {near[0]!r}? " if near else ""
+        text = (
+            f"there is no topic {printable(asked[:40])!r}, and no command. {meant}The topics are: {', '.join(names)}."
+        )
         raise typer.BadParameter(text, param_hint="TOPIC")
+
+
+def _help_of_command(context: typer.Context, words: list[str]) -> str | None:
+    """What `shim WORDS --help` prints; None if there is no such command."""
+    command, here = context.find_root().command, context.find_root()
+    for word in words:
+        commands = getattr(command, "commands", {})
+        if word not in commands:
+            return None
+        command = commands[word]
+        here = typer.Context(command, info_name=word, parent=here)
+    return command.get_help(here)
 
 
 def _list(console: Console, found: list[Topic]) -> None:

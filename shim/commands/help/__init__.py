@@ -1,0 +1,1 @@
+"""Help: the commands in groups, and the topics of the manual."""

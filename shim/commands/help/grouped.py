@@ -1,0 +1,43 @@
+"""The list of commands in `shim --help`: in groups, each command with its whole sentence."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from typer.core import TyperGroup
+
+# What a person wants to do, and the commands for it.
+GROUPS = {
+    "To begin": ("install", "uninstall", "vendors", "doctor", "demo"),
+    "To run an agent": ("run", "explain", "sessions"),
+    "To read and use recordings": ("show", "replay", "export", "cast"),
+    "To make and check a vendor or a frontend": ("translate", "vendor", "conform"),
+    "To read on": ("help",),
+}
+OTHERS = "Commands"
+
+
+class Grouped(TyperGroup):
+    """A group of commands that lists them below titles. A command without a title stands at the end."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands for `--help`."""
+        for title, names in titled(self.list_commands(ctx)):
+            found = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [(name, sentence(command.help or "")) for name, command in found if command and not command.hidden]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def titled(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """The names by their titles, in the order of GROUPS."""
+    left = list(names)
+    for title, members in GROUPS.items():
+        yield title, [name for name in members if name in left]
+        left = [name for name in left if name not in members]
+    yield OTHERS, left
+
+
+def sentence(text: str) -> str:
+    """The first paragraph of a help text, as one line."""
+    return " ".join(text.split("\n\n")[0].split())

@@ -1,0 +1,57 @@
+"""A pager for what is longer than a screen: the one that `PAGER` names, else `less`."""
+
+import io
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from rich.console import Console
+
+USUAL = "less"
+NONE = ("", "cat")  # a reader who wants none says so with these
+LESS = "FRX"  # for less: leave at once what fits a screen, obey colours, keep the screen
+
+
+class PagedConsole(Console):
+    """A console whose reader may leave."""
+
+    def on_broken_pipe(self) -> None:
+        """Say it to the caller; rich would end the program."""
+        raise BrokenPipeError
+
+
+def pager(environment: Mapping[str, str]) -> list[str]:
+    """The command line of the reader's pager; empty if the reader wants none, or if it is not installed."""
+    try:
+        words = shlex.split(environment.get("PAGER", USUAL))
+    except ValueError:
+        return []
+    return words if words and words[0] not in NONE and shutil.which(words[0]) else []
+
+
+@contextmanager
+def paged(console: Console, *, wanted: bool = True) -> Iterator[Console]:
+    """A console that writes into the reader's pager; the given one where that is no terminal, or none is wanted."""
+    words = pager(os.environ) if wanted and console.is_terminal else []
+    if not words:
+        yield console
+        return
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, env={"LESS": LESS, **os.environ})
+    assert process.stdin is not None
+    text = io.TextIOWrapper(process.stdin, encoding="utf-8", errors="replace")
+    try:
+        with suppress(BrokenPipeError):  # the reader has left the pager
+            yield PagedConsole(
+                file=text, force_terminal=True, width=console.width, highlight=False, markup=False, emoji=False
+            )
+            text.flush()
+    finally:
+        with suppress(BrokenPipeError):
+            text.close()
+        while True:
+            with suppress(KeyboardInterrupt):  # the pager's own affair
+                process.wait()
+                break

@@ -1,0 +1,37 @@
+"""`shim --help`: every command below a title, with its whole sentence; the completion of a shell knows them too."""
+
+import pytest
+import typer
+
+from shim.commands.cli import app
+from shim.commands.help.grouped import GROUPS, OTHERS, sentence, titled
+
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+def test_every_command_stands_below_one_title():
+    assert dict(titled(COMMANDS))[OTHERS] == [], "give it a title in GROUPS"
+    assert len({name for names in GROUPS.values() for name in names}) == sum(map(len, GROUPS.values()))
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("words", [("--help",), ("cast", "-h"), ("vendor", "-h")])
+def test_no_sentence_is_cut(shim, monkeypatch, words, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    status, said, complaint = shim(*words)
+    assert (status, complaint) == (0, "")
+    here = COMMANDS if len(words) == 1 else COMMANDS[words[0]].commands
+    lines = " ".join(said.decode().split())
+    for name, command in here.items():
+        assert f"{name} {sentence(command.help)}" in lines
+        assert sentence(command.help).endswith(".")
+    assert "..." not in lines.replace("[ARGS]...", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("se", "sessions"), ("help perm", "permissions"), ("run --v", "--vendor")]
+)
+def test_a_shell_completes_commands_topics_and_options(shim, monkeypatch, words, expected):
+    monkeypatch.setenv("_SHIM_COMPLETE", "complete_zsh")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"shim {words}")
+    assert f'"{expected}"' in shim()[1].decode()

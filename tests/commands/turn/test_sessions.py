@@ -1,0 +1,78 @@
+"""`shim sessions`: what can go on, how, and forgetting it."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from shim.state import store
+from shim.state.store import Session
+
+ONE, TWO, THREE = (f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "123")
+
+
+@pytest.fixture
+def kept(inside, monkeypatch):
+    """Three sessions, the last of them of this folder."""
+    monkeypatch.setenv("SHIM_STATE", str(inside.path / "state"))
+    now = 1_795_000_000.0
+    for age, (each, session) in enumerate(
+        [
+            (ONE, Session("qwen", "q-1", "/elsewhere/a folder", "qwen3-coder")),
+            (TWO, Session("pi", "p-1", "/elsewhere", "unknown")),
+            (THREE, Session("pi", "p-2", os.getcwd())),
+        ]
+    ):
+        assert store.remember(each, session, os.environ)
+        path = os.path.join(os.environ["SHIM_STATE"], "sessions", f"{each}.json")
+        os.utime(path, (now + age, now + age))
+    return inside
+
+
+def test_each_session_stands_with_the_line_that_goes_on_with_it(shim, kept):
+    status, said, complaint = shim("sessions")
+    lines = said.decode().splitlines()
+    assert (status, complaint) == (0, "")
+    assert lines[1::2] == [
+        f'  shim run --resume {THREE} "PROMPT"',
+        f'  cd /elsewhere && shim run --resume {TWO} "PROMPT"',
+        f"  cd '/elsewhere/a folder' && shim run --resume {ONE} \"PROMPT\"",
+    ]
+    assert "qwen  qwen3-coder  /elsewhere/a folder" in lines[4] and "unknown" not in lines[2]
+    assert [row["session_id"] for row in json.loads(shim("sessions", "--json")[1])] == [THREE, TWO, ONE]
+    assert THREE in (here := shim("sessions", "--here")[1].decode()) and TWO not in here
+
+
+def test_the_line_goes_on_with_the_session(box):
+    first = box.shim("run", "-v", "demo", "hi")
+    assert first.status == 0
+    (session,) = json.loads(box.shim("sessions", "--json").stdout)
+    done = box.shim("run", "--resume", session["session_id"], "more")
+    assert done.status == 0
+    (again,) = json.loads(box.shim("sessions", "--json").stdout)
+    assert again["session_id"] == session["session_id"] and again["updated"] > session["updated"]
+
+
+def test_a_session_is_forgotten_by_the_beginning_of_its_id_or_by_its_age(shim, kept):
+    assert shim("sessions", "delete", "2222")[1] == b"forgot 1 session\n"
+    assert TWO not in shim("sessions")[1].decode()
+    assert shim("sessions", "delete", "--older", "0")[1] == b"forgot 2 sessions\n"
+    assert b"no sessions are kept" in shim("sessions")[1]
+
+
+@pytest.mark.parametrize("given", ["999999", "1", "../../config", ""])
+def test_what_names_no_session_or_many_deletes_none(shim, kept, given):
+    status, said, complaint = shim("sessions", "delete", given)
+    assert (status, said) == (1, b"") and "no session begins with" in complaint
+    assert len(json.loads(shim("sessions", "--json")[1])) == 3
+
+
+def test_what_a_vendor_called_a_model_or_a_folder_cannot_command_the_terminal_or_the_shell(shim, kept):
+    words = "/x'; touch /tmp/evil; '\x1b]52;c;ZXZpbA==\x07"
+    assert store.remember(ONE, Session("qwen", "q", words, words), os.environ)
+    said = shim("sessions")[1].decode()
+    assert "\x1b" not in said and "\x07" not in said
+    (line,) = [line for line in said.splitlines() if ONE in line]
+    shown = subprocess.run(["sh", "-c", line.replace("cd ", "echo ", 1).partition(" && ")[0]], capture_output=True)
+    assert shown.stdout.decode().startswith("/x'; touch /tmp/evil; '")

@@ -1,0 +1,111 @@
+"""`shim show` as a person calls it: of a folder, in a pager; and what a long command shows while it works."""
+
+import os
+import pty
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from casting import cast_of_case
+from showing import conversation
+from support import case
+
+from shim.story.terminal import progress as shown_progress
+from shim.story.terminal.pager import pager
+from shim.story.terminal.progress import progress
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for age, (name, cast) in enumerate([("new", conversation()), ("old", cast_of_case(case("pi/1.5.2-bash")))]):
+        (tmp_path / f"{name}.cast").write_bytes(cast)
+        os.utime(tmp_path / f"{name}.cast", (1e9 - age, 1e9 - age))
+    return tmp_path
+
+
+def test_of_a_folder_the_newest_recording_is_drawn(shim, folder):
+    assert shim("show", str(folder)) == shim("show", str(folder / "new.cast"))
+    assert shim("export", str(folder), "--to", "ndjson") == shim("export", str(folder / "new.cast"), "--to", "ndjson")
+
+
+def test_without_a_name_the_folder_that_is_recorded_into_is_meant(shim, folder, monkeypatch):
+    assert "no recording is named" in shim("show")[2]
+    monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
+    assert shim("show") == shim("show", str(folder / "new.cast"))
+
+
+@pytest.mark.parametrize(
+    "words", [("show",), ("cast", "list"), ("cast", "stats"), ("cast", "verify"), ("replay", "--check")]
+)
+def test_a_folder_that_is_not_there_is_an_error(shim, inside, words):
+    status, said, complaint = shim(*words, str(inside.path / "nowhere"))
+    assert (status, said) == (1, b"")
+    assert "nowhere" in complaint and ("does not exist" in complaint or "No such file" in complaint)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [("", []), ("cat", []), ("no-such-program", []), ("'", []), (f"{sys.executable} -u", [sys.executable, "-u"])],
+)
+def test_the_pager_is_the_readers(wanted, expected):
+    assert pager({"PAGER": wanted}) == expected
+
+
+def on_a_terminal(words: list[str], variables: dict[str, str]) -> tuple[int, str]:
+    """Run `shim WORDS` on a terminal; its exit status and what it wrote."""
+    main, other = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "shim", *words], stdin=other, stdout=other, stderr=other, env={**os.environ, **variables}
+    ) as process:
+        os.close(other)
+        said = b""
+        try:
+            while chunk := os.read(main, 65_536):
+                said += chunk
+        except OSError:  # the terminal's last program has ended
+            pass
+    os.close(main)
+    return process.returncode, said.decode()
+
+
+PAGER = "import sys; said = sys.stdin.read(); print('PAGED', len(said.splitlines()) > 20, '\\x1b[' in said)"
+LEAVES = "import sys; sys.stdin.buffer.read(1); print('LEFT')"
+
+
+@pytest.mark.parametrize(("words", "paged"), [((), True), (("--no-pager",), False)])
+def test_on_a_terminal_a_session_is_read_in_the_pager(folder, words, paged):
+    variables = {"PAGER": f'{sys.executable} -c "{PAGER}"', "TERM": "xterm-256color"}
+    status, said = on_a_terminal(["show", str(folder), *words], variables)
+    assert status == 0
+    assert ("PAGED True True" in said) is paged
+
+
+def test_a_reader_who_leaves_the_pager_is_no_failure(tmp_path):
+    (tmp_path / "long.cast").write_bytes(conversation())
+    variables = {"PAGER": f'{sys.executable} -c "{LEAVES}"', "TERM": "xterm-256color"}
+    status, said = on_a_terminal(["show", "--full", "--raw", str(tmp_path)], variables)
+    assert (status, "LEFT" in said, "Traceback" in said) == (0, True, False)
+
+
+def test_a_long_command_says_on_a_terminal_how_far_it_is(monkeypatch):
+    """In a process of its own no time would be sure; here the work lasts until the line is there."""
+    began = threading.Event()
+
+    class Terminal(shown_progress.Console):  # type: ignore[misc]
+        is_terminal = True
+
+        def print(self, *words, **facts):
+            began.set()
+            super().print(*words, **facts)
+
+    monkeypatch.setattr(shown_progress, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(shown_progress, "Console", Terminal)
+    with progress("reading recordings", 3) as one_more:
+        one_more()
+        assert began.wait(30)
+
+
+def test_a_pipe_gets_no_progress(shim, folder):
+    assert shim("cast", "list", str(folder))[2] == ""
