@@ -31,9 +31,10 @@ def find_program(vendor: Vendor, settings: VendorSettings, environment: Mapping[
     for name in vendor.programs:
         for path in candidates(name, environment, cwd):
             return path
+    install = f"install it (`{vendor.program.install}`)" if vendor.program.install else "install it"
     raise VendorError(
         f"{vendor.name}: no program called {' or '.join(vendor.programs)} was found on PATH",
-        hint=f"install it, or name it with SHIM_BIN or [vendors.{vendor.name}] bin; `shim doctor {vendor.name}` looks "
+        hint=f"{install}, or name it with SHIM_BIN or [vendors.{vendor.name}] bin; `shim doctor {vendor.name}` looks "
         "for more",
     )
 

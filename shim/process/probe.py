@@ -15,13 +15,14 @@ import orjson
 
 from shim.core.errors import ShimError
 from shim.core.vendor.vendor import Vendor
-from shim.core.vendor.versions import VersionProbe
+from shim.core.vendor.versions import LoginProbe, VersionProbe
 from shim.process.environment import child_environment
 from shim.process.find_program import find_launcher, find_program
 from shim.state.config import VendorSettings, state_directory
 from shim.state.files import read_file, remove, write_file
 
 PROBE_SECONDS = 2.0
+LOGIN_SECONDS = 15.0  # for a program to look for its login, which is a whole start of it
 KILL_SECONDS = 0.5  # for a killed program to be gone, unless the kernel is stuck
 LOOK_SECONDS = 0.02  # between two looks at a program: the processes that it started may hold its pipes for ever
 HELP_BYTES = 64 * 1024  # of an answer, of stdout and of stderr each; the longest seen has 14 KB
@@ -57,6 +58,7 @@ class Probe:
         self._seconds = PROBE_SECONDS if seconds is None else seconds
         self.failure = ""  # why the last question had no answer;
         self.broken = False  # whether that is because it cannot run at all
+        self.ended_well = False  # whether it ended with exit 0
 
     @property
     def program(self) -> str:
@@ -85,6 +87,17 @@ class Probe:
         """Its version, if an answer is remembered. Nothing is started."""
         answer = self._answers(self._key()).get(" ".join(how.args))
         return how.read(answer) if answer else None
+
+    def missing_login(self, how: LoginProbe) -> str | None:
+        """Its words for a missing login, asked anew; "" where it finds one, None where it does not say (`failure`)."""
+        seconds, self._seconds = self._seconds, max(self._seconds, LOGIN_SECONDS)
+        answer = self._ask(how.args, how.environment).decode("utf-8", "replace")
+        self._seconds = seconds
+        words = how.read(answer)
+        if words or self.ended_well:
+            return words
+        self.failure = self.failure or _line(answer)
+        return None
 
     def answer(self, args: Sequence[str], *, anew: bool = False) -> str:
         """The output of the program when it is started with `args`: stdout, then stderr; "" when that failed."""
@@ -125,15 +138,15 @@ class Probe:
             return {}
         return known
 
-    def _ask(self, args: Sequence[str]) -> bytes:
-        self.failure, self.broken = "", False
+    def _ask(self, args: Sequence[str], environment: Mapping[str, str] = {}) -> bytes:
+        self.failure, self.broken, self.ended_well = "", False, False
         try:
             process = subprocess.Popen(
                 [*self._command, *args],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=self._child_environment,
+                env={**self._child_environment, **environment},
                 start_new_session=True,
             )
         except OSError as error:
@@ -152,6 +165,7 @@ class Probe:
             return b""
         if not said.strip():
             self.failure = f"it said nothing and ended with exit {status}"
+        self.ended_well = status == 0
         return said
 
 

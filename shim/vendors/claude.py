@@ -2,8 +2,17 @@
 
 from shim.core.claude.argv.parse import FLAGS
 from shim.core.reading.typed import Any
-from shim.core.vendor.vendor import Abilities, Enforcement, Launch, Request, Surroundings, Vendor, as_stdin
-from shim.core.vendor.versions import VersionProbe
+from shim.core.vendor.vendor import (
+    Abilities,
+    Enforcement,
+    Launch,
+    ProgramFacts,
+    Request,
+    Surroundings,
+    Vendor,
+    as_stdin,
+)
+from shim.core.vendor.versions import LoginProbe, VersionProbe
 
 # Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on stdin.
 _NOT_PASSED = ("print_mode", "output_format", "input_format", "verbose", "replay_user_messages", "version", "help")
@@ -55,6 +64,9 @@ VENDOR = Vendor(
     abilities=Abilities(limits_tools=True, limits_turns=True, streams=True, resumes=True, structures=True),
     enforcement=Enforcement(own=True),
     surroundings=Surroundings(api_base="ANTHROPIC_BASE_URL"),
+    program=ProgramFacts(
+        install="npm install -g @anthropic-ai/claude-code", login=LoginProbe(("auth", "status"), '"loggedIn": false')
+    ),
     login="run the real `claude` once and use its /login, or set ANTHROPIC_API_KEY",
 )
 

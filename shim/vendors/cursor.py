@@ -4,7 +4,16 @@ It was not run here, because it needs its own servers. `cursor_stream` translate
 """
 
 from shim.core.errors import FrontendError
-from shim.core.vendor.vendor import Abilities, Launch, Request, Surroundings, Vendor, as_argument, as_stdin
+from shim.core.vendor.vendor import (
+    Abilities,
+    Launch,
+    ProgramFacts,
+    Request,
+    Surroundings,
+    Vendor,
+    as_argument,
+    as_stdin,
+)
 from shim.core.vendor.versions import VersionProbe
 from shim.vendors.cursor_tools import LISTED, TOOLS
 
@@ -50,5 +59,6 @@ VENDOR = Vendor(
     abilities=Abilities(streams=True, resumes=True),
     surroundings=Surroundings(gate="Workspace Trust"),
     timeouts={"idle_timeout": IDLE_SECONDS},
+    program=ProgramFacts(install="curl https://cursor.com/install -fsS | bash"),
     login="run `agent login`, or set CURSOR_API_KEY",
 )

@@ -3,8 +3,18 @@
 from shim.core.errors import ModeError
 from shim.core.policy.rules import MCP
 from shim.core.vendor.tools import Tool, edits, milliseconds
-from shim.core.vendor.vendor import Abilities, Enforcement, ExitRules, Launch, Request, SessionFacts, Vendor, as_stdin
-from shim.core.vendor.versions import VersionProbe
+from shim.core.vendor.vendor import (
+    Abilities,
+    Enforcement,
+    ExitRules,
+    Launch,
+    ProgramFacts,
+    Request,
+    SessionFacts,
+    Vendor,
+    as_stdin,
+)
+from shim.core.vendor.versions import LoginProbe, VersionProbe
 
 # Its tools in Claude's words (pi page, section 6).
 TOOLS = {
@@ -117,5 +127,9 @@ VENDOR = Vendor(
     enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),  # it has no servers
     sessions=SessionFacts(saves_late=True),
     exit=ExitRules(interrupt="SIGTERM"),
+    program=ProgramFacts(
+        install="npm install -g @earendil-works/pi-coding-agent",
+        login=LoginProbe(("--list-models",), r"^No models available\."),
+    ),
     login="start `pi` once and use its /login, or set the API key of the model's provider",
 )

@@ -5,8 +5,17 @@ Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_speech` 
 
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import MCP, SUBAGENT, Rule, word_set
-from shim.core.vendor.vendor import Abilities, Enforcement, Launch, Request, Surroundings, Vendor, as_stdin
-from shim.core.vendor.versions import VersionProbe
+from shim.core.vendor.vendor import (
+    Abilities,
+    Enforcement,
+    Launch,
+    ProgramFacts,
+    Request,
+    Surroundings,
+    Vendor,
+    as_stdin,
+)
+from shim.core.vendor.versions import LoginProbe, VersionProbe
 from shim.vendors.qwen_tools import TOOLS
 
 # The warning about unattended runs is ours to give.
@@ -18,6 +27,9 @@ SYSTEM_PROMPT_FILE = "QWEN_SYSTEM_MD"  # names a file that stands for --system-p
 SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
 ADMINISTRATOR = {"QWEN_CODE_SYSTEM_DEFAULTS_PATH": "/etc/qwen-code/settings.json"}
 ASKS_ALL, ASKS_CHANGES = "qwen_asks_all.json", "qwen_asks_changes.json"
+
+
+NO_LOGIN = r'(No auth type is selected|Missing API key)[^"]*'
 
 
 def launch(request: Request) -> Launch:
@@ -146,6 +158,14 @@ VENDOR = Vendor(
         told=lambda rule: rule.tool == SUBAGENT and rule.content is None,
         judged=True,
         plain=lambda prompt: prompt.replace("@", "\\@"),
+    ),
+    program=ProgramFacts(
+        install="npm install -g @qwen-code/qwen-code",
+        login=LoginProbe(  # without a word on stdin it ends before it asks a model
+            ("--output-format", "stream-json", "--input-format", "stream-json", *ASKING),
+            NO_LOGIN,
+            {SETTINGS: f"{__file__.rpartition('/')[0]}/{ASKS_ALL}", **ADMINISTRATOR},
+        ),
     ),
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.vendors.qwen_speech:QwenSpeech",

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from shim.commands.doctor.diagnosis import diagnose
+from shim.commands.doctor.draw import draw_finding, draw_vendor
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport
 from shim.commands.doctor.project import look_at_project
 from shim.commands.doctor.recorded_drift import Drifts, drift_of
@@ -19,7 +19,6 @@ from shim.core.reading.account import counted, printable
 from shim.recording.folders import usual_folder
 from shim.story.terminal.console import AsJson, print_json
 
-MARKS = {OK: ("✓", "green"), NOTE: ("·", "cyan"), WARNING: ("!", "yellow"), PROBLEM: ("✗", "red")}
 SHOWN = 6  # names of what is new in a vendor's recordings; --json has all
 
 
@@ -79,7 +78,7 @@ def _drift(casts: list[str] | None) -> Drifts | None:
 
 def _draw(console: Console, diagnosis: Diagnosis, drifts: Drifts | None, *, alone: bool) -> None:
     for finding in diagnosis.machine:
-        _finding(console, finding, "")
+        draw_finding(console, finding)
     missing = []
     for vendor in diagnosis.vendors:
         drift = [row for row in diagnosis.drift if row["vendor"] == vendor.name]
@@ -99,14 +98,10 @@ def _draw(console: Console, diagnosis: Diagnosis, drifts: Drifts | None, *, alon
 
 def _vendor(console: Console, vendor: VendorReport, drift: list[dict[str, Any]]) -> None:
     console.print()
-    head = Text(printable(vendor.name), style="bold")
-    head.append(f"  {printable(vendor.program or 'not found')}", style="not bold")
-    console.print(head, soft_wrap=True)
-    for finding in vendor.findings:
-        _finding(console, finding, "  ")
+    draw_vendor(console, vendor)
     for row in drift:
         for finding in _drifted(row):
-            _finding(console, finding, "  ")
+            draw_finding(console, finding, "  ")
 
 
 def _drifted(row: dict[str, Any]) -> list[Finding]:
@@ -125,23 +120,3 @@ def _drifted(row: dict[str, Any]) -> list[Finding]:
         text = f"{of}: {counted(row['malformed'], 'event')} without what its handler needs"
         found.append(Finding(WARNING, text, fix))
     return found or [Finding(OK, f"{of}: nothing is new")]
-
-
-def _finding(console: Console, finding: Finding, indent: str) -> None:
-    """Print a mark, the text, and below it what to do: wrapped in a terminal, one line each in a pipe."""
-    mark, style = MARKS[finding.level]
-    text = Text(printable(finding.text), style="red" if finding.level == PROBLEM else "")
-    _line(console, indent, Text(mark, style=style), text)
-    if finding.fix:
-        _line(console, indent + "  ", Text("→", style="dim"), Text(printable(finding.fix), style="dim"))
-
-
-def _line(console: Console, indent: str, mark: Text, text: Text) -> None:
-    if not console.is_terminal:
-        console.print(Text.assemble(indent, mark, " ", text), soft_wrap=True)
-        return
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(Text.assemble(indent, mark), text)
-    console.print(grid)

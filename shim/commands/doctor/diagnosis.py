@@ -1,11 +1,12 @@
 """The diagnosis of `shim doctor`: what works on this machine, and what to do about the rest.
 
-Each program that is found is asked for its version again. No turn is started and no model is asked.
+Each program that is found is asked for its version and its login again. No turn is started and no model is asked.
 """
 
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from shim.commands.doctor.abilities import trust_words
 from shim.commands.doctor.capabilities import ASKS_NOBODY
@@ -22,6 +23,7 @@ from shim.state import own_vendors
 from shim.state.config import Settings, VendorSettings, load
 from shim.vendors import VENDORS, find
 
+AT_ONCE = 4  # programs that are asked at the same time; most of them are Node, and slow to start
 SHEBANG_BYTES = 256  # Linux reads no more of the first line
 
 
@@ -46,14 +48,16 @@ def diagnose(
     settings, wrong = _settings(environment)
     wanted = tuple(names) or chosen_vendors(settings, environment)
     other = {**environment, "SHIM_BIN": ""}  # it names the program of a turn's first vendor only
-    looked = [vendors[name] for name in names or vendors if name in vendors]
-    reports = []
-    for vendor in looked:
+
+    def look(vendor: Vendor) -> VendorReport:
         searched = environment if vendor.name in wanted[:1] else other
-        own, is_wanted = settings.of(vendor.name), vendor.name in wanted
-        reports.append(_look_at(vendor, own, searched, cwd, wanted=is_wanted, seconds=seconds))
-        if reports[-1].program is not None:
-            reports[-1].findings.extend(_login(vendor, logins.get(vendor.name)))
+        told = logins.get(vendor.name)
+        return look_at_vendor(
+            vendor, settings.of(vendor.name), searched, cwd, wanted=vendor.name in wanted, seconds=seconds, told=told
+        )
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        reports = list(pool.map(look, [vendors[name] for name in names or vendors if name in vendors]))
     machine = [*wrong, *look_at_machine(settings, environment, cwd)]
     for name, error in mistakes.items():
         level = PROBLEM if not names or name in names else WARNING
@@ -97,16 +101,17 @@ def _one_is_enough(wanted: Sequence[str], reports: list[VendorReport]) -> list[V
     ]
 
 
-def _look_at(
+def look_at_vendor(
     vendor: Vendor,
     own: VendorSettings,
     environment: Mapping[str, str],
     cwd: str,
     *,
-    wanted: bool,
-    seconds: float | None,
+    wanted: bool = True,
+    seconds: float | None = None,
+    told: str | None = None,
 ) -> VendorReport:
-    """The report of one vendor. `wanted`: a failure is a problem."""
+    """The report of one vendor. `wanted`: a failure is a problem. `seconds` and `told` as `diagnose` has them."""
     program, version, findings = "bundled" if vendor.program.bundled else None, None, list[Finding]()
     level = PROBLEM if wanted else WARNING
     if vendor.program.unreleased:
@@ -124,6 +129,7 @@ def _look_at(
             if not findings:
                 version = probe.version(vendor.version, anew=True)
                 findings += _version(vendor, version, probe, level)
+                findings += _login(vendor, probe if version else None, told, level)
     if program is not None:
         findings += _settings_of(vendor, own, level) + _gates(vendor, own)
     place = vendor.version.place(version)
@@ -200,7 +206,7 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
         fix = f"let it work only where nothing can be lost{plan}"
         found.append(Finding(NOTE, ASKS_NOBODY.format(name=vendor.name), fix))
     if mode := vendor.modes.get("default"):
-        found.append(Finding(OK, f"without a permission mode it is started with {' '.join(mode)}"))
+        found.append(Finding(NOTE, f"without a permission mode it is started with {' '.join(mode)}"))
     if words := trust_words(vendor):
         name, opened = vendor.name, " ".join(words)
         if own.trust:
@@ -210,13 +216,25 @@ def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
             says = f"; in other folders it says “{vendor.surroundings.gate}”" if vendor.surroundings.gate else ""
             text = f"it decides by itself which folders it trusts{says}"
             fix = f"`trust = true` under [vendors.{name}] adds {opened} and trusts every folder"
-            found.append(Finding(OK, text, fix))
+            found.append(Finding(NOTE, text, fix))
     return found
 
 
-def _login(vendor: Vendor, refused: str | None) -> list[Finding]:
-    """How a person logs in. `refused` is what the vendor said without a login, in its newest recording."""
-    if refused is not None:
-        text = f"it was not logged in when it was last recorded: “{refused}”"
-        return [Finding(WARNING, text, vendor.login or "log in with it once")]
-    return [Finding(OK, f"if it is not logged in: {vendor.login}")] if vendor.login else []
+def _login(vendor: Vendor, probe: Probe | None, told: str | None, level: str) -> list[Finding]:
+    """Whether it has a login, as far as that is free to ask; `told` are its words in its newest recording.
+
+    `probe` is None for a program that does not even say its version.
+    """
+    how, fix = vendor.program.login, vendor.login or "log in with it once"
+    if how.refusal and probe is not None:
+        words = probe.missing_login(how)
+        if words:
+            text = f"it is not logged in: “{words}”"
+            return [Finding(WARNING, text, f"{fix}, unless {how.unless}") if how.unless else Finding(level, text, fix)]
+        if words is not None:
+            return [Finding(OK, "it finds a login; whether that still holds shows when it asks its model")]
+    if told is not None:
+        return [Finding(WARNING, f"it was not logged in when it was last recorded: “{told}”", fix)]
+    why = f": {probe.failure}" if how.refusal and probe is not None else ""
+    text = f"whether it is logged in shows when it runs{why}"
+    return [Finding(NOTE, text, f"if it is not: {fix}")] if vendor.login else []

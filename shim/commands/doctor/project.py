@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding
-from shim.commands.install.places import LOOKED_AT, backup_of, places_below
+from shim.commands.doctor.places import LOOKED_AT, backup_of, places_below
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_ours
 from shim.process.install import found_first, read_installed

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shim.commands.install.places import SCRIPTS, backup_of, kept_beside, places_below, spare_name
+from shim.commands.doctor.places import SCRIPTS, backup_of, kept_beside, places_below, spare_name
 from shim.core.errors import FrontendError
 from shim.process.find_program import MARKER, is_ours
 from shim.process.install import IN_JAVASCRIPT, script

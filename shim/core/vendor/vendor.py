@@ -8,7 +8,7 @@ from shim.core.errors import ModeError
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.core.vendor.tools import Tools, vendor_names
-from shim.core.vendor.versions import VersionProbe
+from shim.core.vendor.versions import LoginProbe, VersionProbe
 
 if TYPE_CHECKING:
     from shim.core.claude.permissions import Decision, Permission
@@ -211,6 +211,8 @@ class ProgramFacts(NamedTuple):
     bundled     the module of ours that is its program
     variants    names of its dialects; `probe` picks one from the program's `--help`
     unreleased  what a person should know of a vendor that no released program is
+    install     the command that installs it
+    login       how it is asked whether it has a login
     plays       the vendor that it stands for, where it plays recordings
     place       where it is in them, which is its own id of the session then
     """
@@ -219,6 +221,8 @@ class ProgramFacts(NamedTuple):
     variants: tuple[str, ...] = ()
     probe: Callable[[str], str] | None = None
     unreleased: str = ""
+    install: str = ""
+    login: LoginProbe = LoginProbe()
     plays: str = ""
     place: Callable[[], str] | None = None
 

@@ -1,9 +1,11 @@
-"""Versions of vendors' programs: how to ask for one, how to read it, and whether it was tried.
+"""What a vendor's program is asked: its version and whether that was tried, and whether it has a login.
 
 A version is its numbers, in order: `1.0.102`, `0.0.1790142911`, `2026.09.10` and `2026-07-07` compare alike, and what
 stands behind them (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) does not count: a preview is nearer to what it is a
 preview of than to what came before.
 """
+
+from collections.abc import Mapping
 
 from shim.core.reading.typed import NamedTuple
 
@@ -48,6 +50,27 @@ class VersionProbe(NamedTuple):
                 below = _padded(numbers, bound) < _padded(bound, numbers)
                 return "older" if sign[0] == ">" or below else "newer"
         return "tested"
+
+
+class LoginProbe(NamedTuple):
+    """How a vendor's program is asked, free of charge, whether it has a login; its stdin is empty.
+
+    `args` are its arguments, and `refusal` matches its words for a missing login in a line that it prints; "" where
+    there is no such question. `environment` are variables for it. `unless` says when it runs without a login all the
+    same; "" where it never does.
+    """
+
+    args: tuple[str, ...] = ()
+    refusal: str = ""
+    environment: Mapping[str, str] = {}
+    unless: str = ""
+
+    def read(self, answer: str) -> str:
+        """Its words for a missing login; "" where it says none."""
+        import re
+
+        found = (re.search(self.refusal, line[:ANSWER_CHARACTERS]) for line in answer.splitlines())
+        return next((match[0] for match in found if match), "")
 
 
 Numbers = tuple[int, ...]

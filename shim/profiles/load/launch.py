@@ -88,8 +88,20 @@ KEPT_BEGINNING, KEPT_VARIABLES = "SHIM_", frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
-    *("env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate", "login"),
+    *(
+        "env",
+        "env_keep",
+        "env_unset",
+        "resume_id_pattern",
+        "interrupt",
+        "timeouts",
+        "stdin",
+        "gate",
+        "login",
+        "login_probe",
+    ),
     *("api_base", "variants", "version_probe", "home", "report", "overruled_by", "widened_by", "rules", "denials"),
+    "install",
 )
 WIDEST = "bypassPermissions"
 RULE_MODULES = ("codex_rules", "copilot_rules")  # that tell a program the rules

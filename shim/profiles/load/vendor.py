@@ -15,6 +15,9 @@
                               interrupt = { signal = "SIGINT", grace = 1.4 } (seconds until the child is killed),
                               env_keep (ANTHROPIC_* that it may see), resume_id_pattern, model_map (Claude's
                               name of a model → its own), gate (what stderr says when its trust gate is closed), login,
+                              install (the command that installs it),
+                              login_probe = { args = ["login", "status"], refusal = "Not logged in" }: how it is asked
+                              whether it has a login, and its words for none; unless = when it needs none
                               rules (the module that tells the program the rules),
                               api_base (the variable with another address of its API),
                               version_probe = { args = ["--version"], regex = 'own ([0-9.]+)', tested = ">=1.2,<2" }:
@@ -62,6 +65,7 @@ from shim.core.vendor.vendor import (
     Surroundings,
     Vendor,
 )
+from shim.core.vendor.versions import LoginProbe
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.compile.tools import tools
 from shim.profiles.load.launch import Rules, Template, of_modes, overruled_by
@@ -151,7 +155,12 @@ def build(
             _grace(launch.at("interrupt").at("grace")),
             frozenset(int(one.number(0, 255)) for one in codes) or frozenset((0,)),
         ),
-        program=ProgramFacts(variants=made.variants, probe=made.probe),
+        program=ProgramFacts(
+            variants=made.variants,
+            probe=made.probe,
+            install=launch.at("install").text(""),
+            login=_login_probe(launch.at("login_probe")),
+        ),
         surroundings=Surroundings(
             keys=launch.at("env_keep").texts(20),
             api_base=launch.at("api_base").text(""),
@@ -225,6 +234,13 @@ def _interrupt(spot: Spot) -> str:
 
 def _grace(spot: Spot) -> float:
     return spot.number(0.1, GRACE) if spot else 0.0
+
+
+def _login_probe(spot: Spot) -> LoginProbe:
+    if not spot:
+        return LoginProbe()
+    spot.table(("args", "refusal", "unless"))
+    return LoginProbe(spot.at("args").texts(20), spot.at("refusal").regex(), unless=spot.at("unless").text(""))
 
 
 def _timeouts(spot: Spot) -> dict[str, float]:

@@ -13,7 +13,7 @@ from support import case
 from shim.commands.doctor import recorded_drift
 from shim.process import probe
 from shim.process.install import script
-from shim.vendors import VENDORS
+from shim.vendors import VENDORS, find
 
 SAYS = {
     "acai": "acai 0.1.0", "amp": "0.0.1790142911-g12ab (released 2026-09-23)", "cake": "cake 0.1.0",
@@ -89,7 +89,7 @@ def test_a_version_that_was_not_tested_is_said_and_is_no_failure(machine, doctor
 
 def test_it_asks_anew_what_was_remembered_and_remembers_the_answer(machine, doctor, shim):
     asked = machine.path / "asked"
-    machine.program("qwen", f"echo x >> {asked}; echo 0.24.4\n")
+    machine.program("qwen", f'[ "$*" = --version ] && echo x >> {asked}; echo 0.24.4\n')
     shim("vendors")
     shim("vendors")
     assert asked.read_text() == "x\n"
@@ -102,9 +102,10 @@ def test_it_asks_anew_what_was_remembered_and_remembers_the_answer(machine, doct
 def test_it_starts_no_turn(machine, doctor):
     log = machine.path / "log"
     for name in ("qwen", "codex", "pi"):
-        machine.program(name, f'echo "$@" >> {log}; echo 1.2.3\n')
+        machine.program(name, f'echo "$@" >> {log}; echo {SAYS[name]}\n')
     doctor()
-    assert set(log.read_text().splitlines()) == {"--version"}
+    questions = {" ".join(find(name).program.login.args) for name in ("qwen", "codex", "pi")}
+    assert set(log.read_text().splitlines()) == {"--version", *questions}
 
 
 @pytest.mark.parametrize(
@@ -212,15 +213,49 @@ def test_who_asks_nobody_is_said_in_plain_words(machine, doctor):
 def test_a_trust_gate_is_said_with_what_would_open_it(machine, doctor):
     machine.program("codex", "echo codex-cli 0.169.0\n")
     level, text = said(doctor("codex")[1], "it decides by itself which folders it trusts", "codex")
-    assert level == "ok" and "`trust = true` under [vendors.codex] adds --skip-git-repo-check" in text
+    assert level == "note" and "`trust = true` under [vendors.codex] adds --skip-git-repo-check" in text
     machine.settings("[vendors.codex]\ntrust = true\n")
     level, text = said(doctor("codex")[1], "every folder is trusted", "codex")
     assert level == "note" and "remove `trust`" in text
 
 
 def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
-    machine.program("codex", "echo codex-cli 0.169.0\n")
-    assert said(doctor("codex")[1], "run `codex login`", "codex")[0] == "ok"
+    machine.program("opencode", "echo 1.18.33\n")
+    assert said(doctor("opencode")[1], "run `opencode auth login`", "opencode")[0] == "note"
+
+
+@pytest.mark.parametrize(
+    ("program", "answer", "level", "words"),
+    [
+        (
+            "qwen",
+            '{"error":{"message":"No auth type is selected. Please do."}}',
+            "problem",
+            "“No auth type is selected. Please do.”",
+        ),
+        ("qwen", "", "ok", "it finds a login"),
+        ("pi", "No models available. Use /login", "problem", "“No models available.”"),
+        ("codex", "Not logged in", "warning", "run `codex login`, unless its config.toml names a provider"),
+        ("claude", '{"loggedIn": false}', "problem", "run the real `claude` once"),
+        (
+            "gemini",
+            "Please set an Auth method in your settings",
+            "problem",
+            "“Please set an Auth method in your settings”",
+        ),
+    ],
+)
+def test_a_missing_login_is_found_where_asking_for_it_is_free(machine, doctor, program, answer, level, words):
+    machine.program(program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}' || printf '{answer}\\n'\n")
+    status, report = doctor(program)
+    assert said(report, words, program)[0] == level
+    assert status == (level == "problem")
+
+
+def test_a_login_that_cannot_be_asked_for_is_no_check_that_passed(machine, doctor):
+    machine.program("qwen", '[ "$*" = --version ] && echo 0.24.4 || exit 7\n')
+    level, text = said(doctor("qwen")[1], "whether it is logged in shows when it runs", "qwen")
+    assert level == "note" and "it said nothing and ended with exit 7" in text
 
 
 def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(machine, doctor):
@@ -235,7 +270,7 @@ def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(machine
     assert level == "warning" and "no API key found" in text and "/login" in text
     good = cast_of_case(case("pi/1.5.2-bash"), vendor_version="1.5.2")
     (folder / "newer.cast").write_bytes(good)
-    assert said(doctor("pi", "--casts", str(folder))[1], "if it is not logged in: ", "pi")[0] == "ok"
+    assert said(doctor("pi", "--casts", str(folder))[1], "if it is not: ", "pi")[0] == "note"
 
 
 # -- settings, state, PATH --------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from box import ASK, PATIENCE, START, ndjson, text
 
+from shim.commands.doctor.places import backup_of, original_of, places_below
 from shim.commands.install.into import content, install_into, uninstall_from
-from shim.commands.install.places import backup_of, original_of, places_below
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_ours
 from shim.process.install import read_installed
@@ -177,7 +177,7 @@ def test_every_place_is_found_and_nothing_else(tmp_path):
 
 
 def test_the_search_has_an_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("shim.commands.install.places.LOOKED_AT", 3)
+    monkeypatch.setattr("shim.commands.doctor.places.LOOKED_AT", 3)
     for number in range(5):
         (tmp_path / str(number)).mkdir()
     assert not places_below(str(tmp_path)).whole
