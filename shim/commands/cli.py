@@ -20,6 +20,7 @@ from shim.commands.dropin import fill_standard_files
 from shim.commands.help.grouped import Grouped
 from shim.commands.help.topics import show_help
 from shim.commands.install.command import say_installed_into, say_uninstalled_from
+from shim.commands.turn.explain import explain_turn
 from shim.commands.turn.run import demo, run_turn
 from shim.commands.turn.sessions import app as sessions_app
 from shim.commands.vendor.command import app as vendor_app
@@ -255,6 +256,7 @@ for name, command in (
     ("translate", translate_file),
 ):
     app.command(name)(command)
+app.command("explain", context_settings={"allow_interspersed_args": False})(explain_turn)
 app.command("conform", context_settings={"allow_interspersed_args": False})(check_conformance)
 app.command("help")(show_help)
 app.add_typer(sessions_app)

@@ -35,6 +35,13 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         return answer(invocation, installed)
     if baked and not (chosen or invocation.own.shim_dialect):
         invocation = invocation.with_flags(shim_dialect=baked)
+    if invocation.own.shim_explain:
+        early_signals.forget()
+        from shim.commands.subcommands import Answer, printed
+        from shim.commands.turn.explain import answer as explain
+
+        text, status = explain(invocation, installed)
+        return printed(Answer(text)) or status
     return serve(invocation, lambda: Start(invocation, installed, arguments), installed, arguments)
 
 

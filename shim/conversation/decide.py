@@ -104,7 +104,7 @@ class Start:
         self._played = played(invocation, self.environment)
         self.resumed_id, self.resumed = self._resumed(invocation)
         self.choice = self._choice(invocation, installed)
-        self._listing = VendorList(
+        self.listing = VendorList(
             self.choice.names,
             self.settings,
             self.environment,
@@ -113,24 +113,24 @@ class Start:
             interactive=self.flat and invocation.permissions.permission_prompt_tool == "stdio",
         )
         self.settled = Settled()
-        if self._listing.several:
+        if self.listing.several:
             invocation = self._settle(invocation)
         self.vendor = (
-            self._listing.first(mode_of(invocation))
+            self.listing.first(mode_of(invocation))
             if self._played is None
             else self._stand_in(self._played, invocation)
         )
         partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams
         invocation = invocation.with_flags(
-            model=self._listing.model(self.vendor.name, self.choice.model), partial=partial
+            model=self.listing.model(self.vendor.name, self.choice.model), partial=partial
         )
-        if self._listing.translated or not self.vendor.passthrough:  # a real claude reads its files itself
+        if self.listing.translated or not self.vendor.passthrough:  # a real claude reads its files itself
             invocation = read_file_option(invocation)
             if configs := invocation.configuration.mcp_config:
                 from shim.channels.mcp_files import check_mcp_configs
 
                 check_mcp_configs(configs, self.cwd)
-        if not (self._listing.several or self.vendor.passthrough):
+        if not (self.listing.several or self.vendor.passthrough):
             invocation = self._settle(invocation)
         self.mode = mode_of(invocation)
         self.invocation = checked(invocation)
@@ -148,7 +148,7 @@ class Start:
                 environment=self.environment,
                 cwd=self.cwd,
             )
-        for one in self._listing.skipped:
+        for one in self.listing.skipped:
             tell(f"{one.vendor} cannot answer ({one.cause}): {one.reason}\n")
             if self.recorder is not None:
                 self.recorder.note(PASSED_OVER, started=False, **one.fact())
@@ -194,14 +194,14 @@ class Start:
         try:
             return self._run(signals)
         except ShimError as error:
-            error.vendor, error.tried = self.vendor.name, tuple(self._listing.skipped)
+            error.vendor, error.tried = self.vendor.name, tuple(self.listing.skipped)
             raise
 
     def plan(self) -> "tuple[Launcher, Plan]":
         """The first child, which is not started, and what would start it. ShimError where no turn can begin."""
         launcher, streams = self._prepared(), self.invocation.streams.input_format == "stream-json"
         stays = self._listens(self.vendor) if streams or self._questions(launcher.policy.ruled) else False
-        passes = streams and self.vendor.passthrough and not self._listing.translated
+        passes = streams and self.vendor.passthrough and not self.listing.translated
         return launcher, launcher.plan(self.invocation.prompt or "(the prompt)", listens=stays or passes)
 
     def _prepared(self) -> Launcher:
@@ -222,14 +222,14 @@ class Start:
         from shim.conversation.wire import Run
 
         first = Candidate(launcher, self._listens(self.vendor))
-        launcher.standing.tried = tuple(self._listing.skipped)
+        launcher.standing.tried = tuple(self.listing.skipped)
         run = Run(first, self.invocation, signals, transcript=self._transcript(), candidates=self._candidates(first))
         signals.check()
         return self._serve(run)
 
     def _candidates(self, first: "Candidate") -> "Candidates | None":
         """The vendors that may answer in each other's place, where there are several."""
-        if len(self._listing.left) == 1:
+        if len(self.listing.left) == 1:
             return None
         from shim.conversation.fallback.candidates import Candidates
 
@@ -241,16 +241,16 @@ class Start:
             facts.serve(serving(vendor, listens=candidate.listens))
             return candidate
 
-        return Candidates(self._listing.left, self._listing.skipped, prepare)
+        return Candidates(self.listing.left, self.listing.skipped, prepare)
 
     def _candidate(self, name: str, first: Launcher) -> "Candidate":
         """The candidate of another vendor. A mistake in its settings is told by its first turn."""
         from shim.conversation.fallback.candidates import Candidate
 
         vendor = find(name, flat=True)
-        launcher = first.another(vendor, self._listing.environment(name))
+        launcher = first.another(vendor, self.listing.environment(name))
         try:
-            self._listing.interactive(vendor)
+            self.listing.interactive(vendor)
             return Candidate(launcher, self._listens(vendor))
         except FrontendError as error:
             launcher.refusal = error
@@ -261,7 +261,7 @@ class Start:
         if self._asked is not None:
             return self._serve_asked(run, self._asked)
         if self.invocation.streams.input_format == "stream-json":
-            if self.vendor.passthrough and not self._listing.translated:
+            if self.vendor.passthrough and not self.listing.translated:
                 return run.pass_through()
             return run.conversation()
         if self._questions(run.ruled):
@@ -277,7 +277,7 @@ class Start:
 
     def _questions(self, ruled: bool) -> bool:
         """Whether a single message needs a child that asks: to ask the frontend, or to be judged by the rules."""
-        names = self._listing.left[1:] if self._listing.several else ()
+        names = self.listing.left[1:] if self.listing.several else ()
         vendors = [self.vendor, *(find(name, flat=True) for name in names)]
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
@@ -296,7 +296,7 @@ class Start:
     def _check_session(self) -> None:
         """Refuse another vendor's session, an unknown one to resume, a known one to begin (contract F6, F7)."""
         session, vendor = self.invocation.session, self.vendor
-        if vendor.passthrough and not self._listing.several:
+        if vendor.passthrough and not self.listing.several:
             return
         if self.resumed and self.resumed.vendor != vendor.name:
             raise FrontendError(
@@ -343,11 +343,11 @@ class Start:
             self.vendor,
             invocation,
             self.settings,
-            self.environment if not self._listing.several else self._listing.environment(self.vendor.name),
+            self.environment if not self.listing.several else self.listing.environment(self.vendor.name),
             self.cwd,
             self.log,
             self.recorder,
-            flat=self._listing.translated,
+            flat=self.listing.translated,
             settled=self.settled,
         )
         launcher = self._launches(setup, facts=facts, pen=lambda: self._pen(identity), known=self.resumed)
@@ -387,4 +387,4 @@ class Start:
     def _transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""
         kept = self.settings.transcripts and not self.invocation.session.no_session_persistence
-        return kept and not self.vendor.passthrough and FLAT.keys().isdisjoint(self._listing.left)
+        return kept and not self.vendor.passthrough and FLAT.keys().isdisjoint(self.listing.left)

@@ -21,6 +21,11 @@ def permissions(invocation: Invocation, environment: Mapping[str, str], cwd: str
     return settle(list(_sources(invocation, environment, cwd)))
 
 
+def found_settings(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> list[str]:
+    """The names of the settings files that are there and say something."""
+    return [source.name for source in _sources(invocation, environment, cwd)]
+
+
 def _sources(invocation: Invocation, environment: Mapping[str, str], cwd: str) -> "list[Source]":
     """The settings files that are there, the one that goes before the others first (`--setting-sources` chooses)."""
     said = ALL if invocation.configuration.setting_sources is None else invocation.configuration.setting_sources

@@ -144,14 +144,19 @@ CHOICES = {
 }
 
 
+def settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str:
+    """The settings file: one that was chosen for this run, or the user's, which need not be there."""
+    chosen = invocation.own.shim_config or environment.get("SHIM_CONFIG")
+    return chosen or os.path.join(config_directory(environment), "config.toml")
+
+
 def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str] = {}) -> Settings:
     """The settings for a turn: the file, then SHIM_*, then the flags of the invocation.
 
     `installed` is what `shim install` baked in. Raises FrontendError for a mistake in any of them.
     """
-    chosen = invocation.own.shim_config or environment.get("SHIM_CONFIG")
-    path = chosen or os.path.join(config_directory(environment), "config.toml")
-    table = read(path, must_exist=bool(chosen))
+    path = settings_path(invocation, environment)
+    table = read(path, must_exist=bool(invocation.own.shim_config or environment.get("SHIM_CONFIG")))
     check(path, (), table, KEYS)
     tools = table.get("tools") or {}
     check(path, ("tools",), tools, TOOL_KEYS)

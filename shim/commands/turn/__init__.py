@@ -1,1 +1,1 @@
-"""`shim run`, `shim demo` and `shim explain`: one turn for a person, and what a turn would start."""
+"""`shim run`, `demo`, `explain` and `sessions`: one turn for a person, what it would start, and what can go on."""

@@ -84,6 +84,7 @@ class OwnFlags(NamedTuple):
     shim_terminator: str | None = None
     shim_config: str | None = None
     shim_log: str | None = None
+    shim_explain: bool | None = None
 
 
 class Leftovers(NamedTuple):

@@ -63,6 +63,7 @@ FLAGS = {
     "shim_terminator": "--shim-terminator <name>",
     "shim_config": "--shim-config <file>",
     "shim_log": "--shim-log <level>",
+    "shim_explain": "--shim-explain",
     # Claude's, and of no use here: known so that their values are never taken for the prompt.
     "other": """
         --agent <agent> | --agents <json> | --autocompact <window> | --await-initialize | --ax-screen-reader

@@ -1,0 +1,302 @@
+"""`--shim-explain` and `shim explain`: which child a command line would start and why. Nothing is started."""
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from shim.conversation.decide import Start
+from shim.conversation.drivers.dry_launcher import DryLauncher
+from shim.conversation.drivers.launcher import Launcher, Plan
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import parse
+from shim.core.errors import ShimError
+from shim.core.policy.rules import Rule
+from shim.core.reading.account import printable
+from shim.core.secrets.redactor import Redactor, redact_argv
+from shim.core.vendor.allowances import not_honoured
+from shim.core.vendor.binding import keeps
+from shim.process.environment import extra_arguments
+from shim.process.probe import known_version
+from shim.state import config
+from shim.state.claude_settings import found_settings
+
+SECRET = "[REDACTED:variable]"
+# Names of variables whose values are secrets, whatever they look like.
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+FILE_CHARACTERS = 4000  # of a file that the child would be given
+PROMPT_CHARACTERS = 300  # of one argument, in the text for a person
+MARGIN = 12  # columns of the titles
+
+
+def explain_turn(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]...", help="The arguments of claude, after --.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what `claude ARGS` would start, and why.
+
+    Nothing is started, not even to ask the vendor for its --help or its version.
+
+    Example: shim explain -- -p hi --permission-mode plan
+    """
+    from shim.commands.turn.run import installed_settings
+
+    arguments, installed = words or [], installed_settings()
+    found = explained(parse(arguments, dialect=installed.get("dialect") or "claude"), installed)
+    sys.stdout.write(json.dumps(found, indent=2) + "\n" if as_json else told(found))
+    raise typer.Exit(1 if found["refused"] else 0)
+
+
+def answer(invocation: Invocation, installed: Mapping[str, str]) -> tuple[str, int]:
+    """The explanation for `--shim-explain` and the exit status, which is 1 where the turn would be refused."""
+    found = explained(invocation, installed)
+    return told(found), int(found["refused"] is not None)
+
+
+def explained(invocation: Invocation, installed: Mapping[str, str]) -> dict[str, Any]:
+    """All that is known of the first child, as JSON. What a turn would be refused for stands under `refused`."""
+    found: dict[str, Any] = {"refused": None, "hint": None, "settings": {}}
+    try:
+        found["settings"] = _settings(invocation, installed)
+        start = Start(invocation, installed, launches=DryLauncher)
+        found |= _vendor(start)
+        found["settings"]["record"] = config.record_path(invocation, os.environ, installed, start.settings)
+        if not start.vendor.passthrough:  # a real claude reads them itself
+            found["settings"]["claude"] = found_settings(start.invocation, start.environment, start.cwd)
+        launcher, plan = start.plan()
+        assert isinstance(launcher, DryLauncher)
+        found |= _child(start, launcher, plan)
+    except ShimError as error:
+        found |= {"refused": str(error), "hint": error.hint or None}
+    return found
+
+
+# -- what is found -----------------------------------------------------------------------------------------------------
+
+
+def _settings(invocation: Invocation, installed: Mapping[str, str]) -> dict[str, Any]:
+    """Where the settings come from, the place that goes before the others first."""
+    own = {f"--{name.replace('_', '-')}": value for name, value in invocation.own._asdict().items() if value}
+    own.pop("--shim-explain", None)
+    ours = [name for name in sorted(os.environ) if name.removeprefix("CLAUDE_").startswith("SHIM_")]
+    path = config.settings_path(invocation, os.environ)
+    return {
+        "flags": own,
+        "environment": {name: _blanked(name, os.environ[name]) for name in ours},
+        "installed": dict(installed),
+        "file": path,
+        "file_exists": os.path.exists(path),
+        "claude": [],
+        "record": "",
+    }
+
+
+def _vendor(start: Start) -> dict[str, Any]:
+    vendor, others = start.vendor, start.choice.names
+    own = start.settings.of(vendor.name)
+    return {
+        "vendor": vendor.shown,
+        "named_by": start.choice.place,
+        "list": list(others) if len(others) > 1 else [],
+        "passed_over": [one.fact() for one in start.listing.skipped],
+        "version": known_version(vendor, own, start.environment, start.cwd),
+        "cwd": start.cwd,
+        "model": start.invocation.model,
+        "mode": start.mode,
+        "session": start.resumed_id,
+    }
+
+
+def _child(start: Start, launcher: DryLauncher, plan: Plan) -> dict[str, Any]:
+    request, vendor = plan.request, launcher.vendor
+    return {
+        "program_by": _place_of_program(start, launcher),
+        "help_known": bool(vendor.program.bundled or launcher.program.probe().text()),
+        "argv": redact_argv(plan.command),
+        "environment": _changes(start.environment, plan.environment),
+        "files": {path: Redactor().text(text[:FILE_CHARACTERS]) for path, text in launcher.files.items()},
+        "stdin": "messages" if request.listens else "the prompt" if plan.launch.stdin else "nothing",
+        "driver": _driver(start, plan),
+        "asks_frontend": launcher.facts.prompts,
+        "mode_arguments": list(request.mode),
+        "unattended": vendor.unattended,
+        "removed_tools": list(request.removed),
+        "rules": _rules(start, launcher, plan),
+        "no_effect": [line.strip() for line in vendor.unheeded(start.invocation)],
+    }
+
+
+def _place_of_program(start: Start, launcher: Launcher) -> str:
+    """What names the program."""
+    if launcher.setup.environment.get("SHIM_BIN"):
+        return "SHIM_BIN"
+    if launcher.setup.own.bin:
+        return f"[vendors.{start.vendor.name}] bin"
+    return "the shim itself" if start.vendor.program.bundled else "PATH"
+
+
+def _driver(start: Start, plan: Plan) -> str:
+    if start.vendor.passthrough and plan.request.listens:
+        return "pass-through"
+    return "two-way" if plan.request.listens else "one-way"
+
+
+def _rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]:
+    """Each rule, where it comes from, and how the vendor is kept to it or told of it."""
+    vendor, policy, request = launcher.vendor, launcher.policy, plan.request
+    vain = {(one.what, one.source): one.reason for one in not_honoured(vendor, policy, request, start.settled.unheeded)}
+
+    def narrowing(rule: Rule) -> str:
+        if vendor.enforcement.own:
+            return f"{vendor.name} keeps it itself"
+        gone = vendor.abilities.limits_tools and rule.content is None and rule.tool in request.removed
+        if gone or vendor.enforcement.binds(rule, request) or vendor.enforcement.told(rule):
+            return f"{vendor.name} is given it before it starts"
+        if keeps(vendor, rule, request):
+            return "its calls are judged here before they run"
+        return "a call is stopped when it is seen, and may have begun (late_denials)"
+
+    def widening(rule: Rule) -> str:
+        if reason := vain.pop((str(rule), rule.source), ""):
+            return f"no effect: {reason}"
+        return "a call that it is about runs unasked"
+
+    found = [
+        {"kind": kind, "rule": str(rule), "from": rule.source, "how": how(rule)}
+        for kind, rules, how in (
+            ("deny", policy.deny, narrowing),
+            ("ask", policy.ask, narrowing),
+            ("hook", policy.hooks, narrowing),
+            ("allow", policy.allowed, widening),
+        )
+        for rule in rules
+    ]
+    if policy.only is not None:
+        only = ", ".join(sorted(policy.only)) or "none"
+        found.append({"kind": "tools", "rule": only, "from": "--tools", "how": "no other tool is left"})
+    return found + [
+        {"kind": "setting", "rule": what, "from": source, "how": f"no effect: {reason}"}
+        for (what, source), reason in vain.items()
+    ]
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:
+    """What the child's environment has that ours has not, and the other way round."""
+    new = {name: _blanked(name, value) for name, value in after.items() if before.get(name) != value}
+    return {"set": dict(sorted(new.items())), "removed": sorted(before.keys() - after.keys())}
+
+
+def _blanked(name: str, value: str) -> str:
+    """The value of a variable; SHIM_ARGS is a command line."""
+    if name.endswith("SHIM_ARGS"):
+        return shlex.join(redact_argv(extra_arguments({"SHIM_ARGS": value})))
+    return SECRET if value and _SECRET.search(name) else Redactor().text(value)
+
+
+# -- for a person ------------------------------------------------------------------------------------------------------
+
+
+def told(found: Mapping[str, Any]) -> str:
+    """The explanation as text. It is the same in a terminal and in a pipe."""
+    lines: list[str] = []
+    if found["refused"]:
+        lines += ["This turn would be refused:", "", found["refused"]]
+        lines += [f"hint: {found['hint']}"] if found["hint"] else []
+    else:
+        lines.append("This is what would be started. Nothing was.")
+    for title, texts in _parts(found):
+        lines += ["", *(f"{title if not number else '':{MARGIN}}{text}" for number, text in enumerate(texts))]
+    return printable("\n".join(lines) + "\n")
+
+
+def _parts(found: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
+    parts: list[tuple[str, Sequence[str]]] = []
+    if "vendor" in found:
+        parts += [("vendor", _told_vendor(found)), ("cwd", [found["cwd"]])]
+    if "argv" in found:
+        parts += [
+            ("driver", [_told_driver(found)]),
+            ("mode", _told_mode(found)),
+            ("rules", _told_rules(found)),
+            ("command", _told_command(found)),
+            ("stdin", [STDIN[found["stdin"]]]),
+            ("environment", _told_environment(found["environment"])),
+        ]
+        for path, text in found["files"].items():
+            parts.append(("file", [path, *(f"  {line}" for line in text.split("\n"))]))
+        parts += [("no effect", found["no_effect"])] if found["no_effect"] else []
+    return [*parts, ("settings", _told_settings(found["settings"]))] if found["settings"] else parts
+
+
+DRIVERS = {
+    "pass-through": "pass-through: it talks to the frontend itself",
+    "two-way": "two-way: one child for the whole conversation; its questions are answered by the rules",
+    "one-way": "one-way: a child for each message; it can ask nobody",
+}
+STDIN = {"messages": "the messages, as they come", "the prompt": "the prompt", "nothing": "empty"}
+
+
+def _told_vendor(found: Mapping[str, Any]) -> list[str]:
+    version = found["version"] or "its version is not remembered"
+    lines = [f"{found['vendor']} ({version}), named by {found['named_by']}"]
+    if found["list"]:
+        lines.append(f"the first of {', '.join(found['list'])} that can start")
+    lines += [f"{one['vendor']} is passed over: {one['reason']}" for one in found["passed_over"]]
+    lines.append(f"model: {found['model'] or 'its own'}")
+    return lines + ([f"session: {found['session']} goes on"] if found["session"] else [])
+
+
+def _told_driver(found: Mapping[str, Any]) -> str:
+    asks = " and by the frontend" if found["asks_frontend"] and found["driver"] == "two-way" else ""
+    return DRIVERS[found["driver"]] + asks
+
+
+def _told_environment(changes: Mapping[str, Any]) -> list[str]:
+    lines = [f"+ {name}={value}" for name, value in changes["set"].items()]
+    return lines + [f"- {name}" for name in changes["removed"]] or ["as ours"]
+
+
+def _told_mode(found: Mapping[str, Any]) -> list[str]:
+    arguments = shlex.join(found["mode_arguments"])
+    lines = [f"{found['mode']}: {arguments}" if arguments else f"{found['mode']}: no argument says it"]
+    if found["unattended"]:
+        lines.append(f"{found['vendor']} runs its tools and asks nobody")
+    return lines
+
+
+def _told_rules(found: Mapping[str, Any]) -> list[str]:
+    lines = [f"{one['kind']} {one['rule']} ({one['from']}): {one['how']}" for one in found["rules"]]
+    if found["removed_tools"]:
+        lines.append(f"tools that are taken away: {', '.join(found['removed_tools'])}")
+    return lines or ["none"]
+
+
+def _told_command(found: Mapping[str, Any]) -> list[str]:
+    """The program and each option with its values, a line each: a shell takes them as they stand."""
+    argv = found["argv"]
+    lines = [shlex.quote(argv[0])]
+    for word in argv[1:]:
+        shown = shlex.quote(word if len(word) <= PROMPT_CHARACTERS else f"{word[:PROMPT_CHARACTERS]}…")
+        if word.startswith("-") or len(lines) == 1:
+            lines.append(f"  {shown}")
+        else:
+            lines[-1] += f" {shown}"
+    known = "" if found["help_known"] else "; no --help is remembered, so its flags are the newest version's"
+    return [f"found by {found['program_by']}{known}", *(f"{line} \\" for line in lines[:-1]), lines[-1]]
+
+
+def _told_settings(settings: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = [f"{name} {value}" for name, value in settings["flags"].items()]
+    lines += [f"{name}={value}" for name, value in settings["environment"].items()]
+    lines += [f"`shim install` baked in {name}={value}" for name, value in settings["installed"].items()]
+    lines.append(settings["file"] + ("" if settings["file_exists"] else " (is not there)"))
+    lines += settings["claude"]
+    return [*lines, f"the run is recorded: {settings['record']}"] if settings["record"] else lines

@@ -1,0 +1,164 @@
+"""`--shim-explain` and `shim explain`: what would be started and why, while nothing is."""
+
+import json
+import os
+
+import pytest
+from box import ANSWER
+
+KEY = "sk-ant-api03-" + "Ab3dEf6hIj" * 9
+
+
+def files(box):
+    """All files of the box, but for compiled profiles, which are kept as at any start."""
+    return {path for path in box.path.rglob("*") if path.is_file() and path.parent != box.state / "profiles"}
+
+
+@pytest.fixture
+def explained(box):
+    """`shim explain --json -- ARGS`, and that neither a program was started nor a file was made."""
+
+    def explain(*arguments, status=0, **environment):
+        marker = box.path / "started"
+        program = box.program("program", f"touch {marker}\n")
+        before = files(box)
+        done = box.shim(
+            "explain", "--json", "--", *arguments, environment=box.environment(SHIM_BIN=program) | environment
+        )
+        assert done.status == status, done.stderr
+        assert files(box) == before, "nothing was started, and nothing was written"
+        return json.loads(done.stdout)
+
+    return explain
+
+
+def test_the_whole_command_is_shown(explained):
+    found = explained("-p", "do it", "--shim-vendor", "qwen", "--permission-mode", "plan")
+    assert found["argv"][0].endswith("/program")
+    assert found["argv"][(place := found["argv"].index("--approval-mode")) : place + 2] == ["--approval-mode", "plan"]
+    assert (found["vendor"], found["named_by"], found["mode"]) == ("qwen", "--shim-vendor", "plan")
+    assert found["program_by"] == "SHIM_BIN" and found["mode_arguments"] == ["--approval-mode", "plan"]
+
+
+def test_it_is_the_command_that_a_turn_starts(box, explained):
+    flags = ("-p", "do it now", "--shim-vendor", "pi", "--model", "m1", "--permission-mode", "plan")
+    found = explained(*flags)
+    child = box.fake(["read"], ["record", str(box.recording)])
+    box.claude(*flags, SHIM_BIN=child)
+    ran = box.record()
+    assert found["argv"][1:] == ran["arguments"]
+    assert found["environment"]["set"].items() <= ran["environment"].items()
+    assert not set(found["environment"]["removed"]) & ran["environment"].keys()
+    assert found["cwd"] == ran["cwd"]
+
+
+@pytest.mark.parametrize(
+    ("place", "arguments", "environment", "toml"),
+    [
+        ("--shim-vendor", ("--shim-vendor", "qwen"), {"SHIM_VENDOR": "pi"}, ""),
+        ("--model", ("--model", "qwen:m1"), {"SHIM_VENDOR": "pi"}, ""),
+        ("SHIM_VENDOR", (), {"SHIM_VENDOR": "qwen"}, 'vendor = "pi"'),
+        ("the settings file", (), {}, 'vendor = "qwen"'),
+    ],
+)
+def test_the_place_that_names_the_vendor_is_said(box, explained, place, arguments, environment, toml):
+    box.settings(toml)
+    found = explained("-p", "x", *arguments, **environment)
+    assert (found["vendor"], found["named_by"]) == ("qwen", place)
+    assert found["settings"]["file"] == str(box.config) and found["settings"]["file_exists"]
+
+
+def test_what_was_installed_is_used_by_the_command_too(box, explained):
+    assert box.shim("install", "--vendor", "qwen", "--to", str(box.bin)).status == 0
+    found = explained("-p", "x")
+    assert (found["vendor"], found["named_by"]) == ("qwen", "`shim install`")
+    assert found["settings"]["installed"]["vendor"] == "qwen"
+
+
+def test_secrets_are_blanked(explained):
+    found = explained(
+        *(
+            "-p",
+            "x",
+            "--shim-vendor",
+            "qwen",
+            "--mcp-config",
+            '{"mcpServers":{"a":{"command":"b","env":{"K":"hush"}}}}',
+        ),
+        *("--append-system-prompt", f"use {KEY}"),
+        SHIM_ARGS=f"--openai-api-key hush --header {KEY}",
+        OPENAI_API_KEY="hush",
+    )
+    assert "hush" not in json.dumps(found) and KEY not in json.dumps(found)
+    assert "[REDACTED:argument]" in found["argv"]
+
+
+def test_what_the_environment_gains_and_loses_is_said(explained):
+    found = explained("-p", "x", "--shim-vendor", "qwen", CLAUDECODE="1", ANTHROPIC_API_KEY="k")
+    assert {"CLAUDECODE", "ANTHROPIC_API_KEY", "SHIM_BIN"} <= set(found["environment"]["removed"])
+    assert found["environment"]["set"]["SHIM_DEPTH"] == "1"
+
+
+def test_each_rule_has_its_place_and_its_way(box, explained):
+    settings = box.home / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"permissions": {"deny": ["Bash(rm:*)"], "allow": ["WebFetch"]}}))
+    found = explained("-p", "x", "--shim-vendor", "qwen", "--disallowedTools", "Write")
+    rules = {one["rule"]: one for one in found["rules"]}
+    assert rules["Bash(rm:*)"]["from"] == str(settings) and rules["Write"]["from"] == "--disallowedTools"
+    assert "judged here" in rules["Bash(rm:*)"]["how"] and "before it starts" in rules["Write"]["how"]
+    assert rules["WebFetch"]["kind"] == "allow"
+    assert found["settings"]["claude"] == [str(settings)]
+    assert (found["driver"], found["asks_frontend"]) == ("two-way", False)
+
+
+def test_a_rule_that_has_no_effect_says_so(explained):
+    (rule,) = explained("-p", "x", "--shim-vendor", "opencode", "--allowedTools", "Bash(")["rules"]
+    assert rule["how"].startswith("no effect: ")
+
+
+def test_a_file_that_the_child_would_be_given_is_shown_and_not_written(explained):
+    found = explained("-p", "x", "--shim-vendor", "gemini", "--disallowedTools", "Bash", "--permission-mode", "plan")
+    ((path, text),) = found["files"].items()
+    assert any(path in word for word in found["argv"]) and "run_shell_command" in text
+
+
+def test_a_turn_that_would_be_refused_says_why(explained):
+    found = explained("-p", "x", "--shim-vendor", "gemini", "--disallowedTools", "Bash(rm:*)", status=1)
+    assert "gemini cannot be kept to Bash(rm:*)" in found["refused"] and found["hint"]
+    assert found["vendor"] == "gemini"
+
+
+def test_of_a_list_each_vendor_that_is_passed_over_is_named(box, explained):
+    found = explained("-p", "x", SHIM_BIN="/nowhere", SHIM_VENDOR="qwen,demo")
+    assert found["vendor"] == "demo" and found["list"] == ["qwen", "demo"]
+    (skipped,) = found["passed_over"]
+    assert skipped["vendor"] == "qwen"
+
+
+def test_the_dropin_says_it_as_text_and_starts_nothing(box):
+    program = box.program("program", f"touch {box.path}/started\n")
+    done = box.claude(
+        "-p", "do it", "--shim-explain", SHIM_BIN=program, SHIM_VENDOR="qwen", SHIM_RECORD=f"{box.path}/casts/"
+    )
+    said = done.stdout.decode()
+    assert done.status == 0 and not done.stderr
+    assert said.startswith("This is what would be started. Nothing was.\n")
+    for words in (
+        "qwen (its version is not remembered), named by SHIM_VENDOR",
+        "found by SHIM_BIN; no --help",
+        "two-way",
+    ):
+        assert words in said
+    assert f"the run is recorded: {box.path}/casts/" in said
+    assert not os.path.exists(box.path / "started") and not os.path.exists(box.path / "casts")
+
+
+def test_what_is_printed_cannot_command_a_terminal(box):
+    done = box.claude("-p", "x\x1b]0;owned\x07", "--shim-explain", SHIM_VENDOR="pi", SHIM_BIN=box.fake(["out", ANSWER]))
+    assert done.status == 0 and b"\x1b" not in done.stdout
+
+
+def test_the_turn_is_not_explained_where_the_words_are_the_prompt(box):
+    done = box.claude("-p", "--", "--shim-explain", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["read"], ["out", ANSWER]))
+    assert done.status == 0 and b"Hello." in done.stdout
