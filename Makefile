@@ -9,16 +9,25 @@ BIN := $(VENV)/bin
 help: ## this list
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
-$(VENV)/.ready: pyproject.toml
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "claude-shim needs Python 3.11 or newer; set PYTHON=python3.11")'
+	@echo "making $(VENV), and installing claude-shim and the packages that it runs with into it (once) …"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@$(PIP) -e .
+	@$(BIN)/python -m compileall -q shim
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.installed
+	@echo "installing the test tools into $(VENV) (once) …"
+	@$(PIP) -e '.[test]'
 	@touch $@
 
 setup: $(VENV)/.ready ## .venv with the shim (editable), its bytecode and the test tools
 	@$(BIN)/python -m compileall -q shim
 
-run: setup ## the drop-in `claude` over the bundled demo vendor, drawn for a person
+run: $(VENV)/.installed ## the drop-in `claude` over the bundled demo vendor, drawn for a person
 	@$(BIN)/shim demo
 
 lint: setup
@@ -39,7 +48,7 @@ full: $(VENV)/.e2e lint ## every test of `make test` and `make e2e`, and every s
 	@cd tests && $(abspath $(BIN))/python -m fuzzing.shell_lines 100000
 
 $(VENV)/.e2e: $(VENV)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[e2e]' \
+	@$(PIP) -e '.[e2e]' \
 	  || echo "without selenium the exported page is tried in no browser"
 	@touch $@
 
@@ -63,7 +72,7 @@ bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 FUZZ_SECONDS ?= 600
 
 $(VENV)/.fuzz: $(VENV)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary atheris -e '.[fuzz]' \
+	@$(PIP) --only-binary atheris -e '.[fuzz]' \
 	  || echo "atheris has no wheel for this Python: only hypothesis fuzzes (PYTHON=python3.11 has one)"
 	@touch $@
 

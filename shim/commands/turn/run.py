@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from shim.commands.turn.live import LiveTurn
+from shim.commands.turn.next_steps import say_next_steps
 from shim.commands.turn.person import Person
 from shim.process.find_program import is_ours
 from shim.process.install import DEFAULT_DIRECTORY, found_first, read_installed
@@ -16,11 +17,14 @@ from shim.story.terminal.console import open_console
 def demo() -> None:
     """Watch a turn of the bundled demo vendor.
 
-    It goes through the real drop-in, and needs no key and no network.
+    It goes through the real drop-in, and needs no key and no network. At its end it says what to type next.
 
     Example: shim demo
     """
-    raise typer.Exit(_draw(["--shim-vendor", "demo"], {}, "make greet.py nicer"))
+    status = _draw(["--shim-vendor", "demo", "--no-session-persistence"], {}, "make greet.py nicer")
+    if status == 0:
+        say_next_steps(open_console())
+    raise typer.Exit(status)
 
 
 def run_turn(

@@ -1,9 +1,11 @@
 """`shim run` and `shim demo`: on a real terminal with a real process group, and in a pipe."""
 
 import json
+import subprocess
 
 import pytest
 from box import ANSWER, END, PATIENCE, SHIM, START, ndjson, text
+from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
 from tests.conversation.test_two_way import CANCELLED, HELLO, INIT, asks, calls, result, returns, says
@@ -224,3 +226,30 @@ def test_an_error_of_the_vendor_is_said_once(box):
     assert done.status == 1
     assert (done.stdout.decode() + done.stderr).count("no key is set") == 1
     assert "✗ failed: exit_code" in done.stdout.decode() and "░" not in done.stdout.decode()
+
+
+# -- the demo ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agents", [(), ("qwen",), ("claude", "pi", "qwen")])
+def test_the_demo_ends_with_what_was_seen_and_what_to_type_next(box, agents):
+    for name in agents:
+        program = box.bin / name
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    done = box.shim("demo", environment=box.environment(PATH=str(box.bin), HOME=str(box.home)))
+    text = " ".join(done.stdout.decode().split())
+    assert done.status == 0 and "You saw a turn of the bundled demo vendor." in text
+    expected = f"Found on PATH: {', '.join(agents)}." if agents else "No agent's CLI was found on PATH. Install one"
+    assert expected in text
+    chosen = next((name for name in agents if name != "claude"), "qwen")
+    assert f'shim run -v {chosen} "what is here?"' in text and f"shim install --vendor {chosen}" in text
+    assert list(box.home.rglob("*.jsonl")) == [] and not (box.state / "sessions").exists()
+
+
+def test_make_run_installs_no_test_tools_and_says_that_it_installs(tmp_path):
+    done = subprocess.run(
+        ["make", "-n", "run", f"VENV={tmp_path}/venv"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "-e ." in done.stdout and "[test]" not in done.stdout and "installing claude-shim" in done.stdout
+    assert done.stdout.rstrip().endswith("shim demo")

@@ -1,0 +1,57 @@
+"""The end of `shim demo`: what was seen, and what to type next."""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.text import Text
+
+from shim.process.find_program import found_on_path
+from shim.state.own_vendors import readable
+from shim.story.terminal.console import one_line
+
+SEEN = (
+    "You saw a turn of the bundled demo vendor. The drop-in `claude` started it as a child process and said its output "
+    "again as Claude's stream-json. It changed no file, and kept no session."
+)
+NONE_FOUND = (
+    "No agent's CLI was found on PATH. Install one, for example qwen (`npm install -g @qwen-code/qwen-code`), and log "
+    "in with it once. Then:"
+)
+EXAMPLE = "qwen"
+
+
+def say_next_steps(console: Console) -> None:
+    """Print what the demo showed, and the commands that come next."""
+    names = list(found_on_path(readable(), os.environ, os.getcwd()))
+    name = next((name for name in names if name != "claude"), EXAMPLE)  # a claude needs no drop-in to be one
+    shim = called_as(sys.argv[0], os.environ)
+    found = f"Found on PATH: {', '.join(names)}. To go on:" if names else NONE_FOUND
+    lines = {
+        f"{shim} doctor {name}": "whether it can run here",
+        f'{shim} run -v {name} "what is here?"': "a turn of it",
+        f"{shim} install --vendor {name}": "the `claude` for your editor or UI",
+    }
+    widest = max(map(len, lines))
+    console.print()
+    console.print(Text(SEEN))
+    console.print()
+    console.print(Text(found))
+    beside = widest + max(map(len, lines.values())) + 4 <= console.width
+    for line, about in lines.items():
+        text = Text(f"  {one_line(line):{widest}}")
+        console.print(text.append(f"  {about}", style="dim") if beside else text, soft_wrap=True)
+
+
+def called_as(program: str, environment: Mapping[str, str]) -> str:
+    """What a person types to start `program`, which is this `shim`: the name alone where PATH finds the same file."""
+    name = os.path.basename(program)
+    if name != "shim":
+        return f"{sys.executable} -m shim"
+    found = shutil.which(name, path=environment.get("PATH"))
+    if found and os.path.realpath(found) == os.path.realpath(program):
+        return name
+    near = os.path.relpath(program)
+    return near if not near.startswith(os.pardir) else os.path.abspath(program)
