@@ -137,7 +137,8 @@ def test_every_setting_is_explained_and_no_other():
     text = text_of(MANUAL / "settings.md")
     rows = [code[0] for line in text.splitlines() if line.startswith("| `") and (code := CODE.findall(line))]
     tools = [f"[tools] {key}" for key in config.TOOL_KEYS]
-    keys = [key for key in config.KEYS if key not in ("tools", "vendors")]
+    keys = [key for key in config.KEYS if key not in ("tools", "vendors", "models")]
+    tools.append("[models]")
     assert sorted(rows) == sorted([*keys, *tools, *config.VENDOR_KEYS])
 
 

@@ -15,6 +15,7 @@ from shim.conversation.drivers.open_translation import open_pen
 from shim.conversation.invocation import terminator
 from shim.core.api_errors import Cause
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.models import claudes
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import Dialect, dialect_called
 from shim.core.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
@@ -120,10 +121,13 @@ def refuse(
     if isinstance(error, ArgumentError) and not dialect.answers_all:
         return 1
     fresh, identity = fresh_identity()
+    asked = invocation.model
+    unsaid = asked is not None and claudes(asked) and error.vendor != "claude"
     terms = Terms(
         vendor=VendorTerms(error.vendor or "none"),
         session=SessionTerms(fresh, invocation.session.session_id or parse_uuid(invocation.session.resume or "")),
-        model=invocation.model,
+        model=None if unsaid else asked,
+        model_asked=asked if unsaid else None,
         cwd=working_directory(),
         tried=error.tried,
     )

@@ -12,12 +12,13 @@ from shim.channels.prompt import read_file_option, read_prompt
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_identity
 from shim.conversation.drivers.launcher import Launcher, Plan, serving
-from shim.conversation.drivers.setup import Setup
+from shim.conversation.drivers.setup import Setup, model_told, models_mapped
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
     checked,
     mode_of,
+    own_model,
     played,
     prompts,
     state_events,
@@ -32,7 +33,7 @@ from shim.core.errors import PASSED_OVER, ArgumentError, FrontendError, ShimErro
 from shim.core.ids import parse_uuid
 from shim.core.policy.sources import Settled
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
-from shim.core.vendor.routing import check_model, chosen, routed
+from shim.core.vendor.routing import routed
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
 from shim.state import config
 from shim.state.claude_settings import permissions
@@ -210,7 +211,8 @@ class Start:
         if depth(self.environment) >= DEPTH_LIMIT:
             raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
         self._check_session()
-        for warning in self.vendor.unheeded(self.invocation):
+        model = model_told(self.invocation.model or "", self.vendor, self.settings)
+        for warning in self.vendor.unheeded(self.invocation.with_flags(model=model)):
             tell(warning)
         launcher = self._launcher(*fresh_identity())
         launcher.find()
@@ -330,7 +332,9 @@ class Start:
             state_events=state_events(self.environment),
             replays=invocation.streams.replay_user_messages,
             line_bytes=self.settings.max_line_bytes,
-            checked=lambda model: self._own_model(model, facts.vendor),
+            checked=lambda model: own_model(model, facts.vendor),
+            told=lambda model: model_told(model, self._serving(facts.vendor), self.settings),
+            mapped=lambda: models_mapped(self._serving(facts.vendor), self.settings),
         )
         facts = Facts(
             rules,
@@ -356,12 +360,8 @@ class Start:
         facts.policy = setup.policy()
         return launcher
 
-    def _own_model(self, model: str, vendor: str) -> str | None:
-        """The model for the rest of the conversation. ValueError for another vendor's model, or for a flag."""
-        own = chosen(model, vendor, VENDORS)
-        if own is not None:
-            check_model(own)
-        return own
+    def _serving(self, name: str) -> "Vendor":
+        return self.vendor if name == self.vendor.shown or name not in VENDORS else find(name, flat=True)
 
     def _pen(self, identity: str) -> "Pen":
         from shim.conversation.drivers.open_translation import open_pen

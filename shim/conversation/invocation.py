@@ -10,7 +10,8 @@ from shim.core.ids import vendor_id
 from shim.core.policy.policy import BYPASS, MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
-from shim.core.vendor.routing import PLAYS, check_model
+from shim.core.vendor.routing import PLAYS, check_model, chosen
+from shim.vendors import VENDORS
 
 
 def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
@@ -83,6 +84,14 @@ def state_events(environment: Mapping[str, str]) -> str:
     if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
         return "visible"
     return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
+
+
+def own_model(model: str, vendor: str) -> str | None:
+    """The model for the rest of a conversation. ValueError for another vendor's model, or for a flag."""
+    own = chosen(model, vendor, VENDORS)
+    if own is not None:
+        check_model(own)
+    return own
 
 
 def checked(invocation: Invocation) -> Invocation:

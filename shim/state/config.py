@@ -17,6 +17,7 @@ from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.reading.typed import NamedTuple
 from shim.state.settings_file import (
     LARGEST,
+    MODEL,
     NAMES,
     NUMBER,
     SECONDS,
@@ -48,6 +49,7 @@ class VendorSettings(NamedTuple):
     variant: str = "auto"
     trust: bool = False
     late_denials: bool = False
+    models: Mapping[str, str] = {}
     timeouts: Mapping[str, float] = {}
 
 
@@ -70,6 +72,7 @@ class Settings(NamedTuple):
     record: str = ""
     record_strict: bool = False
     record_max_bytes: int = RECORD_BYTES
+    models: Mapping[str, str] = {}
     path: str = ""  # of the file that they were read from
 
     def mistake(self, keys: Keys, allowed: Collection[str], found: object) -> FrontendError:
@@ -120,6 +123,7 @@ KEYS = {
     "end_grace": NUMBER,
     "transcripts": SWITCH,
     "log": TEXT,
+    "models": TABLE,
     "tools": TABLE,
     "vendors": TABLE,
 }
@@ -134,6 +138,7 @@ VENDOR_KEYS = {
     "variant": TEXT,
     "trust": SWITCH,
     "late_denials": SWITCH,
+    "models": TABLE,
     "timeouts": TABLE,
 }
 DRIVERS = ("two-way", "one-way")
@@ -166,16 +171,19 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
             raise mistake(path, ("vendors", name), settings, "a table under a vendor's name")
         check(path, ("vendors", name), settings, VENDOR_KEYS)
         check(path, ("vendors", name, "timeouts"), settings.get("timeouts") or {}, VENDOR_TIMEOUTS)
-        variables = settings.get("env") or {}
-        check(path, ("vendors", name, "env"), variables, dict.fromkeys(variables, VARIABLE))
+        for key, kind in (("env", VARIABLE), ("models", MODEL)):
+            named = settings.get(key) or {}
+            check(path, ("vendors", name, key), named, dict.fromkeys(named, kind))
         if settings.get("driver", DRIVERS[0]) not in DRIVERS:
             raise spot(path, ("vendors", name, "driver"), settings["driver"]).unlisted(DRIVERS)
         vendors[name] = _vendor(settings)
-    named = table.get("vendor") or ()
+    models = table.get("models") or {}
+    check(path, ("models",), models, dict.fromkeys(models, MODEL))
+    chosen_vendor = table.get("vendor") or ()
     dialect = DIALECTS[_choice(path, "dialect", invocation.own.shim_dialect, environment, table, "claude")]
     line_bytes = _line_bytes(path, environment, table)
     return Settings(
-        vendor=(named,) if isinstance(named, str) else tuple(named),
+        vendor=(chosen_vendor,) if isinstance(chosen_vendor, str) else tuple(chosen_vendor),
         dialect=dialect.name,
         redact=_choice(path, "redact", None, environment, table, ""),
         record=_record(path, table),
@@ -191,6 +199,7 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
         vendors=_in_place_of(installed.get("replaced", ""), vendors),
+        models=models,
         path=path,
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
+from shim.core.vendor.routing import may_be_told
 
 if TYPE_CHECKING:
     from shim.profiles.check.toml_errors import Spot
@@ -17,6 +18,7 @@ Keys = tuple[str | int, ...]
 
 # What the value of a key may be.
 TEXT, TEXTS, NAMES, VARIABLE = "a string", "a list of strings", "a name or a list of names", "a string or a number"
+MODEL = "a vendor's name of a model"
 NUMBER, SECONDS, SWITCH, TABLE = "a number", "a number of seconds above 0", "true or false", "a table"
 
 
@@ -80,6 +82,8 @@ def _fits(value: object, kind: str) -> bool:
         return isinstance(value, dict)
     if kind == VARIABLE:
         return isinstance(value, str | int | float) and not isinstance(value, bool)
+    if kind == MODEL:
+        return isinstance(value, str) and may_be_told(value)
     if isinstance(value, str):
         return kind in (TEXT, NAMES)
     return kind in (TEXTS, NAMES) and isinstance(value, list) and all(isinstance(item, str) for item in value)

@@ -24,7 +24,7 @@ BEFORE_THE_CHILD = {
     "shim.conversation.invocation", "shim.conversation.wire",
     "shim.core", "shim.core.dialects", "shim.core.errors", "shim.core.ids",
     "shim.core.claude", "shim.core.claude.argv", "shim.core.claude.argv.invocation",
-    "shim.core.claude.argv.parse", "shim.core.claude.facts", "shim.core.policy",
+    "shim.core.claude.argv.parse", "shim.core.claude.facts", "shim.core.claude.argv.models", "shim.core.policy",
     "shim.core.policy.place", "shim.core.policy.policy", "shim.core.policy.rules", "shim.core.policy.sources",
     "shim.core.reading", "shim.core.reading.account", "shim.core.reading.lines", "shim.core.reading.typed",
     "shim.core.vendor", "shim.core.vendor.routing", "shim.core.vendor.tools", "shim.core.vendor.vendor",

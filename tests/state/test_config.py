@@ -202,6 +202,7 @@ def test_the_tables_of_keys_are_those_of_the_surface():
         "trust",
         "timeouts",
         "late_denials",
+        "models",
     }
     assert {"vendor", "record", "redact", "max_line_bytes", "end_grace", "transcripts", "log", "tools"} <= set(KEYS)
 

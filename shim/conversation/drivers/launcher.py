@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
 from shim.conversation.drivers.setup import AnswerSchema, Keeper, Setup, Standing
+from shim.core.claude.argv.models import told_all
 from shim.core.claude.facts import Serving
 from shim.core.errors import FrontendError, ShimError, Tried
 from shim.core.policy.rules import EVERYTHING
@@ -209,7 +210,7 @@ class Launcher:
 
     def _start(self, plan: Plan) -> Started:
         setup, vendor = self.setup, self.vendor
-        command, environment, launch, _ = plan
+        command, environment, launch, request = plan
         if self.played is not None:
             self.standing.tried = self.played()
             self.facts.serving = self.facts.serving._replace(vendor=vendor.shown)
@@ -217,6 +218,7 @@ class Launcher:
         strays.adopt()  # before the child can leave an orphan to somebody else
         process = spawn(command, environment, setup.cwd, feed=feed, files=launch.files)
         self.standing.started = True
+        self.standing.told = request.invocation.model or self.standing.told
         setup.log("child started", vendor=vendor.name, program=command[0], arguments=len(command))
         track = None if setup.recorder is None else setup.recorder.child(command, setup.cwd, vendor.shown)
         tail = None
@@ -229,8 +231,11 @@ class Launcher:
     def _request(self, prompt: str) -> Request:
         facts, standing, invocation = self.facts, self.standing, self.setup.invocation
         policy = self.policy
+        # A session that goes on keeps the last model that it was told, with most vendors.
+        back = facts.known_model if standing.told and standing.resume else None
         invocation = invocation.with_flags(
-            model=facts.model,
+            model=facts.model or back,
+            fallback_model=told_all(invocation.fallback_model, self.setup.told),
             system_prompt=facts.system_prompt or invocation.system.system_prompt,
             append_system_prompt=facts.append_system_prompt or invocation.system.append_system_prompt,
         )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from shim.channels.log import Log
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.models import told
 from shim.core.dialects import DIALECTS, Dialect
 from shim.core.errors import Tried
 from shim.core.policy.place import Place
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
     from shim.state.spill import Spill
     from shim.state.store import Session
+
+
+def model_told(name: str, vendor: Vendor, settings: Settings) -> str | None:
+    """What a vendor is told for a model's name, by the maps of the settings and its own; None: its own default."""
+    return name if vendor.passthrough else told(name, _maps(vendor, settings))
+
+
+def models_mapped(vendor: Vendor, settings: Settings) -> tuple[str, ...]:
+    """The names that the maps have for models of a vendor."""
+    return () if vendor.passthrough else tuple(name for names in _maps(vendor, settings) for name in names)
+
+
+def _maps(vendor: Vendor, settings: Settings) -> "tuple[Mapping[str, str], ...]":
+    return settings.of(vendor.name).models, settings.models, vendor.program.models
 
 
 class Setup(NamedTuple):
@@ -50,6 +65,9 @@ class Setup(NamedTuple):
     @property
     def dialect(self) -> Dialect:
         return DIALECTS[self.settings.dialect]
+
+    def told(self, model: str) -> str | None:
+        return model_told(model, self.vendor, self.settings)
 
     def policy(self) -> Policy:
         """The rules of the invocation and of the settings."""
@@ -91,6 +109,7 @@ class Standing:
     asked      the tools that the last child asks about before they run
     mode       the permission mode that it was started in
     tried      the vendors that were asked before this one, of which the next turn tells
+    told       the model that a child of it was told last; None while each had the vendor's own default
     """
 
     def __init__(self, setup: Setup, known: "Session | None") -> None:
@@ -103,6 +122,7 @@ class Standing:
         self.tried: tuple[Tried, ...] = ()
         self.asked: frozenset[str] = frozenset()
         self.mode = ""
+        self.told: str | None = None
 
     def name(self, invocation: Invocation, vendor: Vendor, fresh: str) -> Invocation:
         """The invocation with the id of the session that begins; `fresh` where the frontend chose none.

@@ -91,6 +91,7 @@ class Turns:
             listens=standing.listens,
             policy=policy,
         )
+        model = facts.model if vendor.abilities.takes_model else None
         counts = vendor.abilities.limits_turns and not standing.listens
         return Terms(
             vendor=VendorTerms(
@@ -113,7 +114,9 @@ class Turns:
                 turns_asked=invocation.limits.max_turns,
                 budget=None if vendor.passthrough else invocation.limits.max_budget_usd,
             ),
-            model=facts.model if vendor.abilities.takes_model else None,
+            model=model,
+            model_asked=None if facts.asked_model == model else facts.asked_model,
+            model_known="" if model else facts.known_model,
             cwd=setup.cwd,
             tools=vendor.available(request),
             mode=facts.mode,
@@ -157,7 +160,9 @@ class Turns:
             setup.log("turn ended", **facts)
             self._tell_redacted(pump)
             self.note_account(pump)
-        self._facts.known_model, self._facts.cost = turn.model, conversation.cost
+        self._facts.cost = conversation.cost
+        if turn.opening.terms.model is None and turn.model != "unknown":
+            self._facts.known_model = turn.model
         place = vendor.program.place() if vendor.program.place is not None else None
         own = place or conversation.vendor_session or (standing.given if turn.began else None)
         keeps_itself = vendor.passthrough and not setup.flat

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from shim.core.claude.argv.models import claudes
 from shim.core.errors import FrontendError, ModeError, Tried, VendorError, tried
 from shim.core.vendor.vendor import Vendor
 from shim.process.find_program import find_launcher, find_program
@@ -87,5 +88,5 @@ class VendorList:
         return {key: value for key, value in self._environment.items() if key not in OF_ONE_VENDOR}
 
     def model(self, name: str, model: str | None) -> str | None:
-        """The model for a vendor: a name without a prefix is meant for the first vendor of the list."""
-        return model if name == self._names[0] else None
+        """The model for a vendor: a name is meant for the first vendor of the list, one of Claude's for each."""
+        return model if name == self._names[0] or (model and claudes(model)) else None

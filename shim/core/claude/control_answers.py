@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from shim.core.claude.argv.models import DEFAULT
 from shim.core.claude.facts import MODE_NAMES, Facts
 from shim.core.claude.hooks import Hooks
 from shim.core.claude.messages import Message
@@ -65,13 +66,13 @@ def _set_model(frontend: Frontend, request: Asked) -> Body:
     facts, model = frontend.facts, request.get("model")
     if model is not None and not isinstance(model, str):
         raise RefusalError("Cannot set model: must be a string or null")
-    chosen = model if model not in ("", "default") else None
-    if chosen is not None:
+    if not model:
+        facts.asked_model = facts.first_model
+    else:
         try:
-            chosen = facts.rules.checked(chosen)
+            facts.asked_model = facts.rules.checked(model) or DEFAULT
         except ValueError as error:
             raise RefusalError(f"Cannot set model: {error}") from None
-    facts.model = facts.first_model if chosen is None else chosen
     return {"model": facts.resolved_model()}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from shim.core.claude.argv.models import DEFAULT, claudes
 from shim.core.policy.policy import MODES, Policy, Verdict
 from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
@@ -20,8 +21,9 @@ class SessionRules(NamedTuple):
     state_events  "", "visible" or "host" (contract 5.13)
     replays       a message of the frontend's is said back (C15)
     line_bytes    no line of ours is longer: a question that would be is not put
-    checked       gives the name that the vendor is told for a model's name, None for the vendor's own model; raises
-                  ValueError for a model that the vendor must not be told
+    checked       gives a model's name without its prefix; ValueError for a model that is not the vendor's to be told
+    told          gives the name that the vendor is told for such a name; None is the vendor's own default
+    mapped        gives the names that stand for a model of the vendor that serves
     """
 
     session_id: str
@@ -32,6 +34,8 @@ class SessionRules(NamedTuple):
     replays: bool = False
     line_bytes: int = 1_000_000
     checked: Callable[[str], str | None] = lambda model: model
+    told: Callable[[str], str | None] = lambda model: model
+    mapped: Callable[[], Iterable[str]] = tuple
 
 
 class Serving(NamedTuple):
@@ -55,8 +59,9 @@ class Facts:
     """What the answers are made of, and what the requests change: the conversation reads it when a turn begins.
 
     prompts       whether the frontend answers permission requests
+    asked_model   the model that the frontend asked for, in its own words; `model` is what the vendor is told
     first_model   what the command line asked for
-    known_model   what the last `init` said
+    known_model   what the vendor used by itself, as far as it has said so
     transcript    the path of the session's transcript, "" when none is written
     hooks         what the frontend's `initialize` registered
     """
@@ -74,7 +79,7 @@ class Facts:
         self.rules = rules
         self.serving = serving
         self.mode = mode
-        self.model = self.first_model = model
+        self.asked_model = self.first_model = model
         self.prompts = prompts
         self.policy = policy
         self.hooks: Hooks | None = None
@@ -90,11 +95,17 @@ class Facts:
         return self.serving.vendor
 
     def serve(self, serving: Serving) -> None:
-        """Another vendor serves from now on; another one's model and what it said of itself are not this one's."""
-        self._models[self.vendor] = self.model, self.first_model
+        """Another vendor serves from now on. Of the models that were asked for, those in Claude's words are its too."""
+        asked = self._models[self.vendor] = self.asked_model, self.first_model
+        everyones = [name if name and claudes(name) else None for name in asked]
         self.serving = serving
-        self.model, self.first_model = self._models.get(serving.vendor, (None, None))
+        self.asked_model, self.first_model = self._models.get(serving.vendor, everyones)
         self.known_model = ""
+
+    @property
+    def model(self) -> str | None:
+        """The model that the vendor is told; None is its own default."""
+        return self.rules.told(self.asked_model) if self.asked_model else None
 
     def verdict(self, tool: str, arguments: Mapping[str, Any]) -> Verdict:
         """What becomes of a call that the vendor asks about; without a policy, it is a question."""
@@ -115,8 +126,9 @@ class Facts:
     def models(self) -> list[dict[str, Any]]:
         """At least one: some clients take the first without looking (C3)."""
         own = f"The model that {self.vendor} uses by itself"
-        listed = [{"value": "default", "displayName": f"Default ({self.vendor})", "description": own}]
-        if self.first_model and self.first_model != "default":
-            name = self.first_model
-            listed.append({"value": name, "displayName": name, "description": f"{name} through {self.vendor}"})
+        listed = [{"value": DEFAULT, "displayName": f"Default ({self.vendor})", "description": own}]
+        names = (*self.rules.mapped(), *(() if self.first_model is None else (self.first_model,)))
+        for name in dict.fromkeys(names):
+            if name != DEFAULT and (model := self.rules.told(name)):
+                listed.append({"value": name, "displayName": name, "description": f"{model} through {self.vendor}"})
         return listed

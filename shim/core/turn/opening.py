@@ -62,12 +62,15 @@ class Opening:
             shim["vendor_version"] = version
         if terms.vendor.replays:
             shim["replay"] = True
+        if terms.model_asked:
+            shim["model_asked"] = terms.model_asked
         if terms.tried:
             shim["tried"] = [it.fact() for it in terms.tried]
         if terms.unhonoured:
             shim["not_honoured"] = [it.fact() for it in terms.unhonoured]
         facts: dict[str, Any] = {"cwd": terms.cwd, "tools": list(terms.tools), "mode": terms.mode, "shim": shim}
-        reply.model = (reply.model or self.facts.get("model") or terms.model or "unknown")[:NAME_CHARACTERS]
+        named = reply.model or self.facts.get("model") or terms.model or terms.model_known
+        reply.model = (named or "unknown")[:NAME_CHARACTERS]
         facts |= {"model": terms.model or reply.model} | self.facts
         if self.redact is not None:
             reply.model = self.redact(reply.model)

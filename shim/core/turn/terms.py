@@ -163,7 +163,9 @@ class LimitTerms(NamedTuple):
 class Terms(NamedTuple):
     """What is agreed before a turn begins.
 
-    model       that was asked for
+    model       that the vendor was told
+    model_asked what the frontend asked for, where the vendor was told something else
+    model_known its own default, as far as it is known; `init` says it while the vendor says nothing
     tools       that `init` lists where the vendor lists none
     retries     a stream that broke off may be asked for again: what was said is remembered to the end
     read        makes the structured answer that the vendor does not give
@@ -181,6 +183,8 @@ class Terms(NamedTuple):
     session: SessionTerms
     limits: LimitTerms = LimitTerms()
     model: str | None = None
+    model_asked: str | None = None
+    model_known: str = ""
     cwd: str = ""
     tools: tuple[str, ...] = ()
     mode: str = "default"

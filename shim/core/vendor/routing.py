@@ -43,7 +43,12 @@ def chosen(model: str, vendor: str, vendors: Collection[str]) -> str | None:
     return rest
 
 
+def may_be_told(name: str) -> bool:
+    """Whether a name may become an argument: it cannot be taken for a flag or a path."""
+    return len(name) <= MODEL_CHARACTERS and name[:1].isalnum() and _MODEL.issuperset(name)
+
+
 def check_model(name: str) -> None:
     """Raise ValueError for a name that must not become an argument."""
-    if len(name) > MODEL_CHARACTERS or not name[:1].isalnum() or not _MODEL.issuperset(name):
+    if not may_be_told(name):
         raise ValueError(f"the model name {name[:60]!r} has characters that no model name has")

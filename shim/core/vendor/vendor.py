@@ -215,6 +215,7 @@ class ProgramFacts(NamedTuple):
     login       how it is asked whether it has a login
     plays       the vendor that it stands for, where it plays recordings
     place       where it is in them, which is its own id of the session then
+    models      Claude's name of a model → its own, where the settings say nothing else
     """
 
     bundled: str = ""
@@ -225,6 +226,7 @@ class ProgramFacts(NamedTuple):
     login: LoginProbe = LoginProbe()
     plays: str = ""
     place: Callable[[], str] | None = None
+    models: Mapping[str, str] = MappingProxyType({})
 
 
 class Surroundings(NamedTuple):

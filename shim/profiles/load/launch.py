@@ -121,6 +121,7 @@ class Template:
         self.denials = _denials(spot, name, tools)
         told = self.rules, self.denials
         self.start: Callable[[Request], Launch] = _start(spot, name, tools, command, self.variants, uses, *told)
+        self.models = {key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()}
         self.report: Report | None = _report(spot.at("report"), spot.at("argv"), uses)
         self.version = _version(spot.at("version_probe"))
         self.uses = frozenset(uses)
@@ -151,7 +152,6 @@ def _start(
         raise argv.refused(allowed, told="a list without")
     if (RULES in uses) is (rules is None):
         raise argv.refused('a list with { when = "rules" } in it exactly if there are `rules`')
-    models = {key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()}
     environment, unset = _environment(spot.at("env")), _unset(spot.at("env_unset"))
     by_mode = {mode: environment | _environment(own) for mode, own in of_modes(spot, "permission_env").items()}
     pattern = spot.at("resume_id_pattern").regex() if spot.at("resume_id_pattern") else RESUME_PATTERN
@@ -178,7 +178,7 @@ def _start(
             "prompt_file": path,
             "prompt_argument": inline,
             "prompt_stdin": not inline and path is None,
-            "model": models.get(invocation.model or "", invocation.model),
+            "model": invocation.model,
             "resume": resume,
             "fork": bool(resume and invocation.session.fork_session),
             "session_id": None if resume else invocation.session.session_id,

@@ -159,6 +159,7 @@ def build(
             variants=made.variants,
             probe=made.probe,
             install=launch.at("install").text(""),
+            models=made.models,
             login=_login_probe(launch.at("login_probe")),
         ),
         surroundings=Surroundings(

@@ -9,6 +9,7 @@ from support import facts_of
 
 from shim.core.claude.control import Control, Decided, Interrupt, ModeChosen, ModelChosen
 from shim.core.claude.control_answers import ANSWERS
+from shim.core.claude.facts import Serving
 from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
 from shim.core.reading.account import printable
 
@@ -150,6 +151,45 @@ def test_no_model_is_the_first_one_again():
     assert (said[0]["response"]["response"], wishes) == ({"model": "m-2"}, [ModelChosen("m-2")])
     said, wishes = ask(one, "set_model", model=None)
     assert (said[0]["response"]["response"], wishes) == ({"model": "m-1"}, [ModelChosen("m-1")])
+
+
+def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
+    """C7"""
+    one = control(model="m-1", told={"m-1": "m-1", "sonnet": "big"}.get, mapped=lambda: ("sonnet",))
+    said, wishes = ask(one, "set_model", model="sonnet")
+    assert (said[0]["response"]["response"], wishes) == ({"model": "big"}, [ModelChosen("big")])
+    said, wishes = ask(one, "set_model", model="opus")
+    assert (said[0]["response"]["response"], wishes) == ({"model": "default"}, [ModelChosen(None)])
+
+
+@pytest.mark.parametrize("name", ["default", "pi:"])
+def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name):
+    one = control(model="m-1", told=lambda model: None if model == "default" else model, checked=lambda model: None)
+    one.facts.known_model = "its-own"
+    said, wishes = ask(one, "set_model", model=name)
+    assert (said[0]["response"]["response"], wishes) == ({"model": "its-own"}, [ModelChosen(None)])
+
+
+@pytest.mark.parametrize("subtype", ["initialize", "list_models"])
+def test_the_models_are_those_that_can_be_chosen(subtype):
+    one = control(model="haiku", told={"sonnet": "big", "fast": "quick"}.get, mapped=lambda: ("sonnet", "fast"))
+    models = body(one, subtype)["response"]["models"]
+    assert [(model["value"], model["description"].split()[0]) for model in models] == [
+        ("default", "The"),
+        ("sonnet", "big"),
+        ("fast", "quick"),
+    ]
+
+
+def test_of_the_models_that_were_asked_for_another_vendor_is_told_those_of_claudes():
+    one = control(model="sonnet")
+    one.facts.serve(Serving("qwen"))
+    assert (one.facts.asked_model, one.facts.first_model) == ("sonnet", "sonnet")
+    ask(one, "set_model", model="qwen3")
+    one.facts.serve(Serving("codex"))
+    assert (one.facts.asked_model, one.facts.first_model) == (None, "sonnet")
+    one.facts.serve(Serving("qwen"))
+    assert one.facts.asked_model == "qwen3"
 
 
 def test_a_mode_that_the_vendor_cannot_honour_is_refused():

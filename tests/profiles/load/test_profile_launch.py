@@ -54,7 +54,6 @@ def started(profile, *words, prompt="say hi", **facts):
         ((), {}, ("--ask", "say hi")),
         (("--permission-mode", "plan"), {}, ("--read-only", "say hi")),
         (("--model", "m1"), {}, ("--ask", "-m", "m1", "say hi")),
-        (("--model", "sonnet"), {}, ("--ask", "-m", "big", "say hi")),
         ((), {"trust": True}, ("--ask", "--trust", "say hi")),
         ((), {"resume": "s:1"}, ("--ask", "--again", "--session=s:1", "say hi")),
         (("--fork-session",), {"resume": "s1"}, ("--ask", "--again", "--session=s1", "--fork", "say hi")),
@@ -69,6 +68,10 @@ def test_what_is_asked_becomes_arguments(words, facts, arguments):
     launch = started(ARGV, *words, **facts)
     assert launch.arguments == ("run", "--json", *arguments)
     assert launch.stdin == (b"say hi" if arguments[-1] == "-" else b"")
+
+
+def test_its_names_of_claudes_models_are_known_before_it_is_started():
+    assert profiled(ARGV).program.models == {"sonnet": "big"}
 
 
 def test_a_tool_that_can_do_what_is_denied_is_denied():

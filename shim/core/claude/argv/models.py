@@ -1,0 +1,50 @@
+"""Claude's names of models, which no other vendor is told, and the names that stand for a vendor's own.
+
+Frontends pass Claude's names whatever the vendor is. `[models]` in the settings maps them (surface page, Models).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+DEFAULT = "default"  # the model that a vendor uses by itself
+# Claude's short names; its long ones begin with `claude-`. Each may end in the size of a context, as in `sonnet[1m]`.
+FAMILIES = ("fable", "haiku", "opus", "sonnet")
+SHORT = frozenset((DEFAULT, "best", "opusplan", *FAMILIES))
+LONG = "claude-"
+
+
+def claudes(name: str) -> bool:
+    """Whether a model's name is one of Claude's."""
+    plain = _plain(name)
+    return plain in SHORT or plain.startswith(LONG)
+
+
+def told(name: str | None, maps: Iterable[Mapping[str, str]]) -> str | None:
+    """What a vendor that is not claude is told for a model's name; None is the vendor's own default.
+
+    The first of `maps` that has the name counts: as it was said, without the size of its context, or, of a name of
+    Claude's, its family (`sonnet` stands for `claude-sonnet-4-5-20250929` too).
+    """
+    if not name:
+        return None
+    for names in maps:
+        for key in _keys(name) if names else ():
+            if key in names:
+                return names[key]
+    return None if claudes(name) else name
+
+
+def told_all(names: str | None, told: Callable[[str], str | None]) -> str | None:
+    """The same for a list with commas, such as that of `--fallback-model`; None where nothing is left of it."""
+    return ",".join(name for one in (names or "").split(",") if (name := told(one.strip()))) or None
+
+
+def _plain(name: str) -> str:
+    return name.partition("[")[0].lower()
+
+
+def _keys(name: str) -> Iterable[str]:
+    yield name
+    plain = _plain(name)
+    yield plain
+    if claudes(name):
+        yield from (family for family in FAMILIES if family in plain)

@@ -1,0 +1,129 @@
+"""Claude's names of models at the drop-in, over stand-ins for the vendors: who is told what, and what `init` says."""
+
+import json
+import subprocess
+
+import pytest
+from box import ANSWER, ASK, END, START, ndjson, text
+
+CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
+# A session of pi's, whose model is its own choice; pi names it only in its replies.
+PI = ndjson(
+    {"type": "session", "id": "7f1c2f4e-0000-4000-8000-0000000000aa"},
+    {"type": "message_start", "message": {"role": "assistant", "model": "pi-own", "content": []}},
+    {
+        "type": "message_end",
+        "message": {
+            "role": "assistant", "model": "pi-own", "content": [{"type": "text", "text": "Hi."}], "stopReason": "stop",
+        },
+    },
+    {"type": "agent_end", "messages": []},
+)  # fmt: skip
+
+
+def asked(box, vendor, *words, out=PI, settings=""):
+    """What a vendor was started with, and the init line."""
+    box.settings(settings)
+    program = box.fake(["serve"], ["record", str(box.recording)], ["out", out])
+    done = box.claude(*ASK, *words, SHIM_VENDOR=vendor, SHIM_BIN=program)
+    assert done.stderr == ""
+    return box.record()["arguments"], done.init
+
+
+def flag(arguments, name):
+    return arguments[arguments.index(name) + 1] if name in arguments else None
+
+
+@pytest.mark.parametrize("name", ["sonnet", "opus[1m]", "claude-sonnet-4-5-20250929", "opusplan", "default"])
+def test_a_vendor_that_is_not_claude_is_told_no_name_of_claudes(box, name):
+    arguments, init = asked(box, "pi", "--model", name)
+    assert "--model" not in arguments and name not in arguments
+    assert init["model"] == "unknown"
+    assert init["shim"]["model_asked"] == name
+
+
+@pytest.mark.parametrize("prefix", ["", "pi:", ":"])
+def test_a_name_of_its_own_is_told_as_it_was_said(box, prefix):
+    arguments, init = asked(box, "pi", "--model", f"{prefix}openai/gpt-6")
+    assert flag(arguments, "--model") == "openai/gpt-6"
+    assert init["model"] == "openai/gpt-6"
+    assert "model_asked" not in init["shim"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "told"),
+    [
+        ('[models]\nsonnet = "big"\n', "sonnet", "big"),
+        ('[models]\nsonnet = "big"\n', "claude-sonnet-4-5-20250929", "big"),
+        ('[models]\nsonnet = "big"\n[vendors.pi.models]\nsonnet = "own"\n', "sonnet[1m]", "own"),
+        ('[models]\nsonnet = "big"\n[vendors.qwen.models]\nsonnet = "other"\n', "sonnet", "big"),
+        ('[models]\nfast = "quick"\n', "fast", "quick"),
+        ('[models]\nsonnet = "big"\n', "opus", None),
+    ],
+)
+def test_the_settings_say_what_a_name_stands_for(box, settings, name, told):
+    arguments, init = asked(box, "pi", "--model", name, settings=settings)
+    assert flag(arguments, "--model") == told
+    assert (init["model"], init["shim"]["model_asked"]) == (told or "unknown", name)
+
+
+def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_others(box):
+    stream = {"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "claude-x"}
+    program = box.fake(["read"], ["record", str(box.recording)], ["out", ndjson(stream)])
+    box.settings('[models]\nsonnet = "big"\n')
+    box.claude(*ASK, "--model", "sonnet", SHIM_VENDOR="claude", SHIM_BIN=program)
+    assert "--model=sonnet" in box.record()["arguments"] or flag(box.record()["arguments"], "--model") == "sonnet"
+
+
+def test_the_models_to_fall_back_to_are_mapped_too(box):
+    words = ("--fallback-model", "opus,haiku")
+    qwen = ndjson(
+        {"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "m"},
+        {"type": "result", "subtype": "success", "is_error": False, "result": "Hi.", "session_id": "s"},
+    )
+    arguments, _ = asked(box, "qwen", *words, out=qwen, settings='[models]\nhaiku = "small"\n')
+    assert flag(arguments, "--fallback-model") == "small"
+
+
+def test_each_vendor_of_a_list_has_its_own_map(box):
+    """The first one is not there; a name that is not Claude's would have been its alone."""
+    box.settings('[vendors.pi]\nmodels = { sonnet = "own" }\n[vendors.qwen]\nbin = "/nowhere"\n')
+    program = box.fake(["read"], ["record", str(box.recording)], ["out", PI], name="pi")
+    path = {"SHIM_VENDOR": "qwen,pi", "PATH": program.rpartition("/")[0] + ":/usr/bin:/bin"}
+    done = box.claude(*ASK, "--model", "sonnet", **path)
+    assert done.init["shim"]["vendor"] == "pi"
+    assert flag(box.record()["arguments"], "--model") == "own"
+
+
+@pytest.mark.parametrize("text_of", ["--evil", "", 7, "a\nb"])
+def test_what_cannot_be_a_model_is_a_mistake_in_the_settings(box, text_of):
+    box.settings(f"[vendors.pi.models]\nsonnet = {json.dumps(text_of)}\n")
+    done = box.claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN="/bin/true")
+    assert done.status == 1
+    assert "vendors.pi.models.sonnet" in done.stderr and "config.toml" in done.stderr
+
+
+def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
+    """C7: the answer, the arguments of the next child and its init line agree."""
+    box.settings('[models]\nsonnet = "big"\n')
+    silent = ndjson({name: fact for name, fact in START.items() if name != "model"}, text("Hello."), END)
+    program = box.fakes(
+        [["out", ANSWER]],
+        [["record", f"{box.recording}-2"], ["out", silent]],
+        [["record", f"{box.recording}-3"], ["out", ANSWER]],
+    )
+    vendor = {"SHIM_VENDOR": "demo", "SHIM_BIN": program}
+    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=vendor) as running:
+        for number, model in enumerate(("sonnet", "opus", "default"), start=1):
+            running.say({"type": "user", "message": {"role": "user", "content": "hi"}})
+            running.read_until(b'"type":"result"')
+            change = {"type": "control_request", "request_id": str(number)}
+            running.say({**change, "request": {"subtype": "set_model", "model": model}})
+            running.read_until(b'"control_response"')
+        done = running.hang_up()
+    answers = [line["response"]["response"]["model"] for line in done.lines if line["type"] == "control_response"]
+    assert answers == ["big", "m1", "m1"]
+    inits = [line for line in done.lines if line.get("subtype") == "init"]
+    assert [(line["model"], line["shim"].get("model_asked")) for line in inits] == [
+        ("m1", None), ("big", "sonnet"), ("m1", "opus"),
+    ]  # fmt: skip

@@ -1,0 +1,51 @@
+"""Claude's names of models, and what a vendor is told in their place."""
+
+import pytest
+
+from shim.core.claude.argv.models import claudes, told, told_all
+
+CLAUDES = (
+    *("sonnet", "opus", "haiku", "fable", "best", "opusplan", "default", "sonnet[1m]", "opus[1m]", "Sonnet"),
+    *("claude-sonnet-4-5-20250929", "claude-opus-5-5", "claude-3-5-haiku-latest", "claude-sonnet-4-5[1m]"),
+)
+
+
+@pytest.mark.parametrize("name", CLAUDES)
+def test_a_name_of_claudes_is_told_to_nobody_else(name):
+    assert claudes(name)
+    assert told(name, ()) is None
+
+
+@pytest.mark.parametrize("name", ["qwen3-coder", "anthropic/claude-sonnet-4-5", "sonnet-4.5", "gpt-6", "opusX", "[1m]"])
+def test_any_other_name_is_the_vendors_own(name):
+    assert not claudes(name)
+    assert told(name, ({"sonnet": "big"}, {})) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sonnet", "big"),
+        ("sonnet[1m]", "big"),
+        ("claude-sonnet-4-5-20250929", "big"),
+        ("claude-sonnet-4-5", "exact"),
+        ("claude-sonnet-4-5[1m]", "exact"),
+        ("opus[1m]", "wide"),
+        ("opus", None),
+        ("opusplan", None),
+        ("haiku", "small"),
+        ("default", None),
+        ("fast", "quick"),
+        (None, None),
+        ("", None),
+    ],
+)
+def test_the_settings_map_names_the_vendors_own_map_first(name, expected):
+    own = {"sonnet": "big", "claude-sonnet-4-5": "exact", "opus[1m]": "wide", "fast": "quick"}
+    assert told(name, (own, {"sonnet": "other", "haiku": "small"})) == expected
+
+
+def test_each_name_of_a_list_is_mapped_and_those_without_a_meaning_are_left_out():
+    maps = ({"haiku": "small"},)
+    assert told_all("opus,haiku, m2", lambda name: told(name, maps)) == "small,m2"
+    assert told_all("opus", lambda name: told(name, maps)) is told_all(None, str) is None

@@ -1,0 +1,115 @@
+"""Claude's names of models, which every frontend passes, and the real vendors: none is ever told one.
+
+What the vendor asked its model's service for is what counts, and what `init` says of that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontend import Frontend
+from model_server import MODEL, SECOND_MODEL
+from place import Line, LineProcess
+from scripts import ScriptedServer
+from vendor_setups import CODEX, COPILOT, GEMINI, OPENCODE, PI, QWEN, Vendor
+
+pytestmark = pytest.mark.e2e
+
+NAMES = ("sonnet", "opus[1m]", "claude-sonnet-4-5-20250929", "opusplan", "default")
+# Every name with pi, for which one is another provider's; one name with each of the others.
+CELLS: list[Any] = [
+    *(pytest.param(PI, name, id=f"pi-{name}", marks=() if name == "sonnet" else pytest.mark.full) for name in NAMES),
+    pytest.param(QWEN, "sonnet", id="qwen"),
+    *(
+        pytest.param(vendor, "sonnet", id=vendor.name, marks=pytest.mark.full)
+        for vendor in (OPENCODE, CODEX, GEMINI, COPILOT)
+    ),
+]
+
+
+@pytest.fixture
+def plain(frontend: Frontend) -> Frontend:
+    """The drop-in without the flags that name the tests' model: the vendor has its own default."""
+    return replace(frontend, arguments=())
+
+
+def mapped(frontend: Frontend, vendor: Vendor) -> None:
+    file = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    old = file.read_text() if file.exists() else ""
+    file.write_text(f'[models]\nhaiku = "not-this"\n{old}\n[vendors.{vendor.name}.models]\n'
+                    f'haiku = "{vendor.second_model}"\n')  # fmt: skip
+
+
+@pytest.mark.parametrize(("vendor", "name"), CELLS, indirect=["vendor"])
+def test_a_name_of_claudes_leaves_the_vendor_its_own_default(
+    plain: Frontend, model: ScriptedServer, vendor: Vendor, name: str
+) -> None:
+    run = plain.run("[[text]] hi", "--model", name)
+    assert run.exit == 0 and not run.result["is_error"], run.result
+    assert model.requests
+    assert all(name.partition("[")[0] not in request.model for request in model.requests)
+    assert run.init["shim"]["model_asked"] == name
+    assert run.init["model"] != name
+
+
+@pytest.mark.parametrize("vendor", [PI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True)
+def test_a_name_that_the_settings_map_is_told_in_the_vendors_words(
+    plain: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    mapped(plain, vendor)
+    run = plain.run("[[text]] hi", "--model", "claude-haiku-4-5")
+    assert run.exit == 0 and not run.result["is_error"], run.result
+    assert {request.model for request in model.requests if request.script == "text"} == {SECOND_MODEL}
+    assert (run.init["model"], run.init["shim"]["model_asked"]) == (vendor.second_model, "claude-haiku-4-5")
+
+
+class Conversation:
+    """A frontend that talks with the drop-in."""
+
+    def __init__(self, frontend: Frontend) -> None:
+        argv = [
+            str(frontend.claude),
+            "-p",
+            "--verbose",
+            "--input-format",
+            "stream-json",
+            "--output-format",
+            "stream-json",
+        ]
+        self._process = LineProcess(argv, frontend.folder, frontend.environment)
+        frontend.started.append(self._process)
+
+    def order(self, **request: Any) -> Line:
+        """The body of the answer to a request."""
+        self._process.send({"type": "control_request", "request_id": "order", "request": request})
+        answer = self._process.read_until(lambda line: line["type"] == "control_response")["response"]
+        assert answer["subtype"] == "success", answer
+        return dict(answer["response"])
+
+    def say(self, text: str) -> Line:
+        """The init line of the turn that answers a message."""
+        self._process.send({"type": "user", "message": {"role": "user", "content": text}})
+        assert not self._process.read_until(lambda line: line["type"] == "result")["is_error"]
+        return [line for line in self._process.lines if line.get("subtype") == "init"][-1]
+
+
+@pytest.mark.parametrize("vendor", [QWEN, pytest.param(PI, marks=pytest.mark.full)], ids=str, indirect=True)
+def test_in_a_conversation_each_name_counts_from_the_next_message_on(
+    plain: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    """A vendor whose child stays, and one with a child for each message: the same names reach the same models."""
+    mapped(plain, vendor)
+    conversation = Conversation(plain)
+    models = conversation.order(subtype="initialize")["models"]
+    assert [one["value"] for one in models] == ["default", "haiku"]
+    conversation.say("[[text]] hi")
+    for name, told in (("sonnet", None), ("haiku", vendor.second_model), ("opus", None), ("default", None)):
+        answer = conversation.order(subtype="set_model", model=name)["model"]
+        init = conversation.say("[[text]] and again")
+        assert model.asked("text")[-1].model == (MODEL if told is None else SECOND_MODEL), name
+        assert init["shim"]["model_asked"] == name
+        assert init["model"] == answer == (told or MODEL), name
