@@ -17,6 +17,7 @@ from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, s
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import Message
 from shim.core.reading.lines import INBOUND_BYTES
+from shim.core.vendor.pump import Pump
 from shim.process import strays
 
 if TYPE_CHECKING:
@@ -106,7 +107,14 @@ class MessageLoop(Loop):
                 self._control.end()
                 await self._control_lines()
             if self._driver.pump is not None:
+                self._record_result(self._driver.pump)
                 await self._output.end(self._driver.pump.turn)
+
+    def _record_result(self, pump: Pump) -> None:
+        """Record how the turn ended. A real claude's own result is in what it printed."""
+        result = pump.turn.result
+        if self._recorder is not None and result is not None and result.line:
+            self._recorder.result(result.line)
 
     async def _next(self) -> Message | None:
         """Wait for the next message; None when there will be none."""
@@ -219,6 +227,7 @@ class MessageLoop(Loop):
         if not pump.finished:
             pump.stop(reason, cause)
             said, _ = pump.close(None)
+            self._record_result(pump)
         if self._control is not None:
             self._control.end()
         with anyio.move_on_after(LAST_WORDS_SECONDS):

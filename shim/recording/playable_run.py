@@ -5,13 +5,13 @@ A cast is read only as far as needed. Its content is trusted no more than the ve
 
 import hashlib
 import os
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
 from shim.core.cast.records import SUFFIX, CastError, Header, Reader, Record
-from shim.core.cast.words import read_word
+from shim.core.cast.words import RESULT, SIGNAL, read_word
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import read_message
@@ -31,7 +31,7 @@ class PlayableChild(NamedTuple):
     number    its place among the children of the recording, from 1
     identity  names it in a session
     listens   it read lines from its stdin
-    stopped   it was ended by a signal, and playing it waits for that signal
+    stopped   its turn was ended by a signal, and playing it waits for that signal
     tried     the vendors of a fallback list that did not answer before this one; their output is not played
     """
 
@@ -86,8 +86,10 @@ def read_run(path: str) -> PlayableRun:
                     before = [*children.pop().tried, *before]
                     turns.pop()
                 before.append(read_tried(fact))
-            elif fact.get("kind") == "signal" and children and children[-1].number == fact.get("child"):
+            elif fact.get("kind") == SIGNAL and children and children[-1].number == fact.get("child"):
                 children[-1] = children[-1]._replace(stopped=True)
+            elif fact.get("kind") == RESULT and children and _succeeded(fact):
+                children[-1] = children[-1]._replace(stopped=False)  # it had said all, and did not go
         elif children and not children[-1].listens:
             children[-1] = children[-1]._replace(listens=bool(read_word(record.data).kind))
     header = reader.header
@@ -100,6 +102,12 @@ def read_run(path: str) -> PlayableRun:
         prompt = prompts[at - 1][:MOST_PROMPTS] if 1 <= at <= len(prompts) and prompts[at - 1] else None
         children[place] = child._replace(prompt=prompt)
     return PlayableRun(header, invocation, tuple(children))
+
+
+def _succeeded(fact: Mapping[str, Any]) -> bool:
+    """Whether the note of a result says that the turn succeeded."""
+    result = fact.get("result")
+    return isinstance(result, Mapping) and result.get("is_error") is False
 
 
 def _prompts(invocation: Invocation, header: Header, told: bytes) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.channels.raw_output import tell
+from shim.core.cast.words import RESULT, SIGNAL
 from shim.core.reading.account import Account
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import Exit
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from shim.channels.tap import Piped
 
 LATE_BYTES = 1024 * 1024  # a pipe holds no more
+ANSWERS = ("result", "structured_output")  # of a result: the streams have them
 
 
 class Limits(NamedTuple):
@@ -85,6 +87,10 @@ class Recorder:
         for kind, count in account.unknown.items():
             self.note("unknown_event", event=kind, count=count, turn=self.turn)
 
+    def result(self, line: Mapping[str, Any]) -> None:
+        """What was decided at the end of a turn, whatever the frontend was told of it; not the answer itself."""
+        self.note(RESULT, turn=self.turn, result={name: line[name] for name in line if name not in ANSWERS})
+
     # -- ends ---------------------------------------------------------------------------------------------
 
     def close(self, stopped: Callable[[], bool] = lambda: False) -> bool:
@@ -132,7 +138,7 @@ class Track:
             self._end()
 
     def signalled(self, name: str) -> None:
-        self._recorder.note("signal", child=self._number, signal=name)
+        self._recorder.note(SIGNAL, child=self._number, signal=name)
 
     def ended(self, how: Exit) -> None:
         self._exit = how

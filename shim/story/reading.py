@@ -9,6 +9,7 @@ import orjson
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.cast.records import STREAMS, CastError, Header, Reader, Record
+from shim.core.cast.words import RESULT, SIGNAL
 from shim.core.dialects import dialect_called
 from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import Tail
@@ -25,6 +26,7 @@ PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; nobody reads more
 LINE_BYTES = 16 * 1024 * 1024  # of a line in pieces: 16 times the drop-in's longest line for an SDK
 TOO_LONG = "could not be read, being too long"
 _SIGNAL = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # a name of a signal as recorded
+CAUGHT = {"kind": "caught", "signal": "SIGINT"}  # the note of an interrupt
 RETOLD_BYTES = 1_000_000  # of a line that is translated anew, as for an SDK
 
 
@@ -122,6 +124,9 @@ class Teller:
         self._readable = False  # the output of some child can be translated
         self._stderr = Tail()
         self._at = 0.0
+        self._signalled: object = None  # the child that we sent a signal
+        self._result: tuple[float, Mapping[str, Any]] | None = None  # retold, and waits for the note of it
+        self._early = False  # a result was told without its note
 
     @property
     def skipped(self) -> int:
@@ -138,17 +143,17 @@ class Teller:
         self._at = at = record.at
         letter = record.letter
         if letter == "i":
-            return self._sent(record)
+            return self._decided() + self._sent(record)
         if letter == "e":
             self._stderr.add(record.data)
             return []
         changes = [] if self._asked else self._ask()
         if letter == "n":
-            changes += self.story.note(at, record.fact)
+            changes += self._note(at, record.fact)
         elif letter == self._told == "O":
             changes += self._events(at, self._line(record))
         elif self._told == "o" and letter in "osx":
-            changes += self._events(at, self._translated(record))
+            changes += self._retold(at, record)
         elif letter == "O" and not self._readable:
             changes += self._plain(record)
         return changes
@@ -158,8 +163,8 @@ class Teller:
         for splitter in self._splitters.values():
             splitter.close()
         if self._translation is not None and not self._translation.finished:
-            changes += self._events(self._at, self._translation.close(None, self._stderr.text()))
-        return changes + self.story.close(self._at)
+            changes += self._held(self._at, self._translation.close(None, self._stderr.text()))
+        return changes + self._decided() + self.story.close(self._at)
 
     def _ask(self) -> list[Change]:
         """The prompt, from the command line and from stdin; stdin is whole when other records follow."""
@@ -177,6 +182,48 @@ class Teller:
 
     def _events(self, at: float, lines: bytes) -> list[Change]:
         return [change for event in objects(lines) for change in self.story.event(at, event)]
+
+    def _note(self, at: float, fact: Mapping[str, Any]) -> list[Change]:
+        """A note of the recorder; the one about a result is no step of its own."""
+        kind = fact.get("kind")
+        if kind == RESULT:
+            return self._noted(fact.get("result"))
+        if kind == SIGNAL:
+            self._signalled = fact.get("child")
+        elif fact == CAUGHT and self._translation is not None and not self._translation.finished:
+            self._translation.interrupt()
+        return self.story.note(at, fact)
+
+    def _retold(self, at: float, record: Record) -> list[Change]:
+        """What a record of a child means. Its result waits for the note of what was decided."""
+        changes = self._decided() if record.letter != "x" else []
+        return changes + self._held(at, self._translated(record))
+
+    def _held(self, at: float, lines: bytes) -> list[Change]:
+        changes = list[Change]()
+        for event in objects(lines):
+            if event.get("type") == "result":
+                self._result = at, event
+            else:
+                changes += self.story.event(at, event)
+        return changes
+
+    def _noted(self, said: object) -> list[Change]:
+        """The note of a result: it beats what was retold. Where nothing was, it says what a text does not."""
+        facts = said if isinstance(said, Mapping) else {}
+        if self._result is not None:
+            (at, event), self._result = self._result, None
+            return self.story.event(at, {**event, **facts, "type": "result"})
+        early, self._early = self._early, False
+        bare = self._told == "o" and self._invocation.streams.output_format == "text" and not self._readable
+        return self.story.event(self._at, {**facts, "type": "result"}) if bare and not early else []
+
+    def _decided(self) -> list[Change]:
+        """The result that waits, now that no note of it has come: earlier versions recorded none."""
+        if self._result is None:
+            return []
+        (at, event), self._result, self._early = self._result, None, True
+        return self.story.event(at, event)
 
     def _plain(self, record: Record) -> list[Change]:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
@@ -208,7 +255,9 @@ class Teller:
         if translation is None:
             return b""
         if record.letter == "x":
-            return b"" if translation.finished else translation.close(child_exit(record.fact), self._stderr.text())
+            ours = self._signalled is not None and self._signalled == record.fact.get("child")
+            ended = None if ours else child_exit(record.fact)
+            return b"" if translation.finished else translation.close(ended, self._stderr.text())
         if translation.finished and self._messages:
             translation.begin()
         said = translation.feed(record.data)

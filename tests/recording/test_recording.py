@@ -21,6 +21,7 @@ from shim.core.cast.records import STREAMS, Header, Record
 from shim.core.cast.verify import verify
 from shim.process import probe
 from shim.process.probe import open_probe
+from shim.recording.playable_run import read_run
 from shim.state.config import VendorSettings
 from shim.vendors import find
 from tests.conversation.test_conversation import CONVERSE, IDLE, user
@@ -182,6 +183,20 @@ def test_every_output_format_is_recorded(box, ask, casts, words):
     done = ask(box.fake(["out", ANSWER]), *words)
     (cast,) = casts()
     assert done.stdout and cast.stream("O") == done.stdout
+
+
+@pytest.mark.parametrize("words", [["--output-format", "text"], ["--output-format", "json"], STREAM])
+def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, words):
+    """Although our own signal ended the child: it had said all and did not go."""
+    box.settings("end_grace = 0.2\n")
+    ask(box.fake(["out", ANSWER], ["hang"]), "-p", "hi", *words)
+    (cast,) = casts()
+    (note,) = cast.notes("result")
+    assert (note["turn"], note["result"]["is_error"], note["result"]["shim"]["cause"]) == (1, False, "clean")
+    assert note["result"]["duration_ms"] > 0 and "result" not in note["result"]
+    (signal_note,), (end,) = cast.notes("signal"), cast.facts("x")
+    assert signal_note["child"] == end.fact["child"] == 1 and end.fact["signal"] == signal_note["signal"]
+    assert read_run(str(cast.path)).children[0].stopped is False
 
 
 def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):

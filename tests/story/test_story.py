@@ -1,6 +1,7 @@
 """A session as a person reads it: what is said is told once, what is done has its outcome and its time."""
 
 import re
+from typing import Any
 
 import pytest
 from casting import cast_of, cast_of_case, lines_of
@@ -28,8 +29,7 @@ from telling import (
 from shim.core.turn.outcome import Exit
 from shim.story import story as stories
 from shim.story.reading import child_exit
-from shim.story.steps import OpenBlock
-from shim.story.story import Step
+from shim.story.steps import Change, OpenBlock, Step, cause_of
 from shim.story.timeline import BUCKETS, SPENT, Timeline
 
 ODD = re.compile("torture|/fuzz-")  # what never comes whole is not said without partial messages
@@ -379,6 +379,84 @@ def test_where_the_frontend_got_no_stream_the_childs_output_is_told(output_forma
     story, changes = told(cast_of_case(case("pi/1.5.2-bash"), argv=argv))
     assert (story.totals.calls, story.totals.tokens) == (seen.totals.calls, seen.totals.tokens)
     assert story.totals.turns == 1 and "prompt" in {change.step.kind for change in changes}
+
+
+SIGNALLED = {"kind": "signal", "child": 1, "signal": "SIGINT"}
+ENDED_BY_US = {"child": 1, "code": None, "signal": "SIGINT"}
+DECIDED = {"is_error": False, "duration_ms": 2300, "shim": {"vendor": "pi", "cause": "clean"}, "permission_denials": []}
+FAILED = {"is_error": True, "subtype": "error_during_execution", "shim": {"cause": "stall"}}
+
+
+def text_cast(*after: Any, output_format: str = "text", vendor: str = "pi") -> bytes:
+    """A run whose child has said that it is done; `after` is what comes behind that."""
+    said: list[Any] = [(0.1, "s", {"child": 1}), (0.5, "o", case("pi/1.5.2-plain").data)]
+    argv = ["-p", "--output-format", output_format, "say hello"]
+    return cast_of([*said, *after, (3.0, "O", b"Hello\n")], argv=argv, vendor=vendor)
+
+
+def results(changes: list[Change]) -> list[Step]:
+    return [change.step for change in changes if change.what == "end" and change.step.kind == "result"]
+
+
+@pytest.mark.parametrize("noted", [[], [(2.6, "n", {"kind": "result", "turn": 1, "result": DECIDED})]])
+@pytest.mark.parametrize("output_format", ["text", "json"])
+def test_a_turn_whose_child_we_ended_is_no_failure(output_format: str, noted: list[Any]) -> None:
+    """Also in recordings of earlier versions, which have no note of the result."""
+    moments = [(2.5, "n", SIGNALLED), (2.5, "x", ENDED_BY_US), *noted]
+    _, changes = told(text_cast(*moments, output_format=output_format))
+    (step,) = results(changes)
+    assert (cause_of(step.facts), bool(step.text), step.at) == ("", True, 2.5)
+    assert step.lasted == pytest.approx(2.5)
+    assert step.facts["duration_ms"] == (2300 if noted else 0)
+
+
+def test_a_child_that_somebody_else_ended_failed() -> None:
+    _, changes = told(text_cast((2.5, "x", ENDED_BY_US)))
+    assert [cause_of(step.facts) for step in results(changes)] == ["signal"]
+
+
+def test_what_was_decided_beats_what_is_retold() -> None:
+    _, changes = told(text_cast((2.5, "x", {"child": 1, "code": 0}), (2.6, "n", {"kind": "result", "result": FAILED})))
+    (step,) = results(changes)
+    assert cause_of(step.facts) == "stall" and step.at == 2.5
+
+
+def test_an_interrupted_turn_is_told_as_one_without_the_note_too() -> None:
+    caught = {"kind": "caught", "signal": "SIGINT"}
+    moments = [(0.1, "s", {"child": 1}), (1.0, "n", caught), (1.0, "n", SIGNALLED), (1.2, "x", ENDED_BY_US)]
+    _, changes = told(cast_of(moments, argv=["-p", "say hello"]))
+    assert [cause_of(step.facts) for step in results(changes)] == ["interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("moments", "causes"),
+    [
+        ([(0.2, "n", {"kind": "result", "result": FAILED})], ["stall"]),  # no child was started
+        ([(0.2, "n", {"kind": "result", "result": 7})], [""]),
+        ([(0.2, "n", {"kind": "result"}), (0.3, "n", {"kind": "result", "result": FAILED})], ["", "stall"]),
+    ],
+)
+def test_a_result_without_a_child_is_the_one_of_the_note(moments: list[Any], causes: list[str]) -> None:
+    _, changes = told(cast_of(moments, argv=["-p", "hi"]))
+    assert [cause_of(step.facts) for step in results(changes)] == causes
+
+
+@pytest.mark.parametrize("output_format", ["text", "json", "stream-json"])
+def test_a_result_is_told_once_whatever_says_it(output_format: str) -> None:
+    note = (2.6, "n", {"kind": "result", "turn": 1, "result": DECIDED})
+    line = b'{"type":"result","is_error":false,"result":"hello"}\n' if output_format != "text" else b"hello\n"
+    for vendor in ("pi", "of-somebody-else"):
+        moments = [(2.5, "x", {"child": 1, "code": 0}), note, (2.7, "O", line)]
+        _, changes = told(text_cast(*moments, output_format=output_format, vendor=vendor))
+        assert len(results(changes)) == 1
+
+
+def test_a_prompt_comes_behind_the_result_before_it_and_its_late_note_is_no_second_one() -> None:
+    data = case("pi/1.5.2-plain").data
+    note = {"kind": "result", "turn": 1, "result": DECIDED}
+    moments = [(0.1, "i", b""), (0.1, "s", {"child": 1}), (0.2, "o", data), (0.3, "x", {"child": 1, "code": 0})]
+    _, changes = told(cast_of([*moments, (0.4, "i", b"more\n"), (0.5, "n", note)], argv=["-p", "hi"]))
+    assert [step.at for step in results(changes)] == [pytest.approx(0.3)]
 
 
 def test_two_children_in_a_row_are_one_session() -> None:

@@ -12,7 +12,7 @@ import orjson
 
 from shim.core.cast.records import Record
 from shim.core.cast.script_sides import ANSWERED, IDS, LiveSide, ScriptRecords, TodaysIds, quoted
-from shim.core.cast.words import ANSWERS, INTERRUPTS, REPORT, Word, read_word
+from shim.core.cast.words import ANSWERS, INTERRUPTS, REPORT, SIGNAL, Word, read_word
 
 RESULT = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
 NEVER_ENDED = "the recording ends here: nobody knows how this went on"
@@ -85,7 +85,7 @@ class Script:
 
     def signal(self, name: str) -> None:
         """A signal came: go on after the recorded one, or end by it if the recording has none."""
-        kinds = ("signal",) if self._records.told == "I" else ("caught", "signal")  # of notes about one
+        kinds = (SIGNAL,) if self._records.told == "I" else ("caught", SIGNAL)  # of notes about one
         self._jump()
         while (record := self._records.peek()) is not None and record.letter != "x":
             self._records.take()
@@ -242,7 +242,7 @@ class Script:
         if kind == REPORT and self._records.said[0] != "O":
             return ScriptStep("say", self._records.take(), REPORT, orjson.dumps(record.fact.get("report")))
         self._overdue = self._overdue or kind == "timeout"
-        if self._signals and kind == "signal" and not self._overdue:
+        if self._signals and kind == SIGNAL and not self._overdue:
             return ScriptStep("wait", reason="signal")
         self._records.skip()
         return None

@@ -12,6 +12,8 @@ INTERRUPTS = ("control_request/interrupt", "interrupt", "control/cancel")  # Cla
 ANSWERS = ("control_response", "tool_approval")  # of Claude's and Yume's
 VERDICTS = {"approve": "allow"}  # the Qwen RFC's word
 HEARTBEAT = "heartbeat_request"  # sent by the clock, so a replay waits for none
+RESULT = "result"  # the kind of a note with what was decided at the end of a turn
+SIGNAL = "signal"  # the kind of a note that we sent a child a signal
 REPORT = "report"  # the kind of a note with the file that a child wrote about its run; also a letter of steps
 
 

@@ -1,0 +1,66 @@
+"""Recordings of real vendors' turns: all that reads them agrees on how a turn ended, whatever the frontend was told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontend import Frontend
+from place import TURN_SECONDS
+from vendor_setups import CODEX, COPILOT, GEMINI, PI, PI_CUMULATIVE
+
+pytestmark = pytest.mark.e2e
+
+FORMATS = {"text": ["--output-format", "text"], "json": ["--output-format", "json"], "stream": []}
+# qwen goes so fast that no signal of ours is sent, and opencode has no word for the end.
+LATER = [pytest.param(it, marks=pytest.mark.full) for it in (PI_CUMULATIVE, GEMINI, CODEX, COPILOT)]
+AT_ONCE = "end_grace = 0\n"  # a vendor that has said that it is done is ended before it goes by itself
+
+
+def record(frontend: Frontend, file: Path, flags: list[str]) -> int:
+    """One turn, recorded; its exit status."""
+    stream = [] if flags else ["--output-format", "stream-json", "--verbose"]
+    argv = [str(frontend.claude), "-p", "[[text]]", *frontend.arguments, *flags, *stream, "--shim-record", str(file)]
+    done = subprocess.run(
+        argv, cwd=frontend.folder, env=dict(frontend.environment), stdin=subprocess.DEVNULL,
+        capture_output=True, timeout=TURN_SECONDS, check=False,
+    )  # fmt: skip
+    return done.returncode
+
+
+def shim(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "shim", *words], capture_output=True, text=True, timeout=TURN_SECONDS, check=True
+    )
+    return done.stdout
+
+
+def summary(file: Path) -> dict[str, Any]:
+    (found,) = json.loads(shim("cast", "list", "--json", str(file)))
+    return {name: found[name] for name in ("turns", "errors", "outcome", "tokens", "cost_usd")}
+
+
+@pytest.mark.parametrize("vendor", [PI, *LATER], indirect=True, ids=str)
+def test_a_turn_that_went_well_is_one_in_every_format(frontend: Frontend, tmp_path: Path) -> None:
+    settings = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(AT_ONCE + (settings.read_text() if settings.exists() else ""))
+    found = {}
+    for name, flags in FORMATS.items():
+        file = tmp_path / f"{name}.cast"
+        assert record(frontend, file, flags) == 0
+        assert '"kind":"signal"' in file.read_text()  # ours
+        found[name] = summary(file)
+        assert (found[name]["turns"], found[name]["errors"], found[name]["outcome"]) == (1, 0, "ok")
+        assert "done" in shim("show", str(file)) and "failed" not in shim("show", str(file))
+        assert lasted(file) > 0
+    assert found["text"] == found["json"] == found["stream"]
+
+
+def lasted(file: Path) -> float:
+    """The time of the one turn, as the statistics say it."""
+    return float(json.loads(shim("cast", "stats", "--json", str(file)))["all"]["turns"]["total_s"])
