@@ -358,6 +358,10 @@ class Start:
         if self.recordings is not None:
             launcher.played = self.recordings.tried
         facts.policy = setup.policy()
+        if self.settled.hooks and self._transcript():  # a hook is told the path, also of the first child
+            from shim.channels.transcript import Transcript
+
+            facts.transcript = Transcript(self.environment, self.cwd, "").path(rules.session_id)
         return launcher
 
     def _serving(self, name: str) -> "Vendor":

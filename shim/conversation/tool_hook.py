@@ -1,8 +1,9 @@
 """The program that judges one call, where a vendor runs a hook before each: `python -I -m … MODULE POLICY`.
 
 MODULE reads the event on stdin as calls and gives the vendor's words for the answer; POLICY is a text of
-`core.policy.carried`. Exit code 0 lets the call run; 2 refuses it, with a sentence for the model on stderr. Every other
-end is a failure, which the line that starts this takes for a refusal (`core.vendor.hook`).
+`core.policy.carried`. The hooks of Claude's settings files run first. Exit code 0 lets the call run; 2 refuses it, with
+a sentence for the model on stderr. Every other end is a failure, which the line that starts this takes for a refusal
+(`core.vendor.hook`).
 """
 
 import json
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from shim.core.claude.hooks.callbacks import Verdict
+from shim.core.claude.hooks.commands import Told
 from shim.core.policy.carried import read
 from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place
@@ -20,7 +23,8 @@ from shim.core.policy.policy import Policy
 
 EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
 REFUSED = 2
-SECONDS = 30  # for one call; a vendor may run a call whose hook takes much longer
+SECONDS = 30  # for one call, without its hooks; a vendor may run a call whose hook takes much longer
+CHANGED = "{tool} was not run: a hook of the settings allows it with another input only, which is {input}"
 
 Calls = Callable[[Any, Place], list[tuple[str, dict[str, Any]]]]
 
@@ -29,8 +33,8 @@ def main() -> int:
     """Judge the event on stdin."""
     signal.alarm(SECONDS)  # it ends us, and every failure is a refusal
     module = import_module(sys.argv[1])
-    policy, mode = read(sys.argv[2], _real)
-    reason = _refusal(module.calls, policy, mode)
+    policy, mode, (session, transcript) = read(sys.argv[2], _real)
+    reason = _refusal(module.calls, policy, Told(session, transcript, mode))
     sys.stdout.write(module.answer(reason))
     if not reason:
         return 0
@@ -38,22 +42,44 @@ def main() -> int:
     return REFUSED
 
 
-def _refusal(calls: Calls, policy: Policy, mode: str) -> str:
+def _refusal(calls: Calls, policy: Policy, told: Told) -> str:
     """Why the event's call may not run; "" where it may."""
     data = sys.stdin.buffer.read(EVENT_BYTES + 1)
     if len(data) > EVENT_BYTES:
         return "the call is too large to be judged"
     try:
-        found = calls(json.loads(data), policy.place)
+        event = json.loads(data)
+        found = calls(event, policy.place)
     except (ValueError, RecursionError) as error:
         return f"the call cannot be judged: {error}"
     judge = Judge(policy)
     for name, arguments in found:
-        verdict = judge.verdict(name, arguments, mode)
+        hook = _hooked(policy, event, name, arguments, told)
+        if hook.allow is False:
+            return hook.reason
+        if hook.changed not in (None, arguments):
+            return CHANGED.format(tool=name, input=json.dumps(hook.changed))
+        verdict = judge.verdict(name, arguments, told.mode, allowed=bool(hook.allow), asks=hook.asks)
         if verdict.decided != "allow":
             nobody = " and nobody can be asked" if verdict.decided == "ask" else ""
-            return f"{name} is not allowed{nobody} ({verdict.why})"
+            return f"{name} is not allowed{nobody} ({hook.reason if hook.asks else verdict.why})"
     return ""
+
+
+def _hooked(policy: Policy, event: dict[str, Any], name: str, arguments: dict[str, Any], told: Told) -> Verdict:
+    """The verdict of the hooks of Claude's settings about a call of an event."""
+    if not policy.hooks:
+        return Verdict()
+    import anyio
+
+    from shim.conversation.drivers.hook_runner import LONGEST_SECONDS, judged_by_hooks
+
+    signal.alarm(SECONDS + int(LONGEST_SECONDS))
+    session = told.session or str(event.get("session_id") or event.get("sessionId") or "")
+    if told.transcript:
+        told = told._replace(transcript=os.path.join(os.path.dirname(told.transcript), f"{session}.jsonl"))
+    call, told = str(event.get("tool_use_id", "")), told._replace(session=session)
+    return anyio.run(judged_by_hooks, policy, call, name, arguments, told, os.environ)
 
 
 def _real(path: str) -> str:

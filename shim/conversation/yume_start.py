@@ -151,7 +151,7 @@ def _is_frame(data: bytes) -> bool:
     line = data.lstrip().partition(b"\n")[0].strip()
     if not line.startswith(b"{"):
         return line == b"$"
-    from shim.core.claude.control import read_line
+    from shim.core.claude.messages import read_line
 
     frame = read_line(line)
     kind = frame.get("type") if isinstance(frame, dict) else None

@@ -10,6 +10,7 @@ from shim.core.policy.sources import Settled, Source, settle
 from shim.core.reading.typed import Any
 
 SETTINGS_BYTES = 1024 * 1024
+CLAUDE_BYTES = 64 * 1024 * 1024  # of `.claude.json`, which grows with every project
 MANAGED = "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
 FLAG, MANAGED_FLAG = "--settings", "--managed-settings"
 LOCAL = "settings.local.json"
@@ -34,6 +35,7 @@ def _sources(invocation: Invocation, environment: Mapping[str, str], cwd: str) -
     found = _managed(invocation)
     if invocation.configuration.settings:
         found.append(Source(FLAG, _flag(invocation.configuration.settings)))
+    trusted = None
     for name, folder, file, base, own in (
         ("local", os.path.join(_repository(cwd), ".claude"), LOCAL, cwd, False),
         ("local", os.path.join(cwd, ".claude"), LOCAL, cwd, False),
@@ -42,8 +44,32 @@ def _sources(invocation: Invocation, environment: Mapping[str, str], cwd: str) -
     ):
         path = os.path.join(folder, file)
         if name in wanted and path not in (source.name for source in found):
-            found.append(Source(path, _file(path), base, own))
+            given = _file(path)
+            if not own and "hooks" in given and trusted is None:
+                trusted = _trusts(environment, cwd)
+            found.append(Source(path, given, base, own, own or bool(trusted)))
     return [source for source in found if source.given]
+
+
+def _trusts(environment: Mapping[str, str], cwd: str) -> bool:
+    """Whether the user has told the real claude to trust the working directory, or a folder around it.
+
+    A folder around the repository is not enough: people keep what they clone in their home.
+    """
+    path = os.path.join(environment.get("CLAUDE_CONFIG_DIR") or environment.get("HOME") or "/", ".claude.json")
+    try:
+        projects = _object(_read(path, CLAUDE_BYTES)).get("projects")
+    except (OSError, ValueError):
+        return False
+    folder = os.path.realpath(cwd)
+    while isinstance(projects, dict):
+        entry = projects.get(folder)
+        if isinstance(entry, dict) and entry.get("hasTrustDialogAccepted") is True:
+            return True
+        if folder == os.path.dirname(folder) or os.path.lexists(os.path.join(folder, ".git")):
+            break
+        folder = os.path.dirname(folder)
+    return False
 
 
 def _managed(invocation: Invocation) -> "list[Source]":
@@ -60,11 +86,13 @@ def _managed(invocation: Invocation) -> "list[Source]":
     except OSError as error:
         raise _unreadable(folder, error.strerror) from None
     places += [os.path.join(folder, name) for name in names if name.endswith(".json") and name[0] != "."]
-    found = [Source(path, _file(path)) for path in reversed(places)]
+    found = [Source(path, _file(path), managed=True) for path in reversed(places)]
     given = dict(invocation.leftovers.other).get(MANAGED_FLAG)
     if given and not any(source.given for source in found):
         try:
-            found.append(Source(MANAGED_FLAG, _object(given.encode("utf-8", "replace"))))
+            said = _object(given.encode("utf-8", "replace"))
+            without = {key: value for key, value in said.items() if key != "hooks"}  # the real one runs none of these
+            found.append(Source(MANAGED_FLAG, without, managed=True))
         except ValueError:
             raise ArgumentError(f"Error: {MANAGED_FLAG} is not a JSON object") from None
     return found
@@ -123,12 +151,12 @@ def _flag(text: str) -> Mapping[str, Any]:
     return given
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, limit: int = SETTINGS_BYTES) -> bytes:
     from shim.state.files import open_regular
 
     with open(open_regular(path), "rb") as file:
-        data = file.read(SETTINGS_BYTES + 1)
-    if len(data) > SETTINGS_BYTES:
+        data = file.read(limit + 1)
+    if len(data) > limit:
         raise ValueError("too large")
     return data
 

@@ -17,11 +17,12 @@ Call = tuple[str, dict[str, Any]]
 
 # A patch that is a whole command: its words stand between quoted marks, so that the shell reads nothing in them.
 PATCH = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1[ \t]*\n(.*\n)?\2\s*", re.DOTALL)
+MOVES = "*** Move to:"
 # What a line of a patch says of a file. codex reads such a line with spaces around it too.
 CHANGES = {
     "*** Add File:": "Write",
     "*** Update File:": "Edit",
-    "*** Move to:": "Write",
+    MOVES: "Write",
     "*** Delete File:": "Delete",
 }
 # Claude's names of what only talks, plans or waits.
@@ -67,16 +68,36 @@ def _command(command: str, folder: str, place: Place) -> list[Call]:
 
 
 def changed(patch: str, folder: str) -> list[Call]:
-    """A call for each file that a patch changes. A line too many that is taken for one refuses more, never less."""
-    found = [
-        (name, {"file_path": posixpath.join(folder, line.strip()[len(mark) :].strip())})
-        for line in patch.split("\n")
-        for mark, name in CHANGES.items()
-        if line.strip().startswith(mark)
-    ]
+    """A call for each file that a patch changes, and for each part of an edit, with what a hook may want to see.
+
+    A line too many that is taken for the name of a file refuses more, never less.
+    """
+    found: list[Call] = []
+    for line in patch.split("\n"):
+        said = line.strip()
+        named = next(((mark, name) for mark, name in CHANGES.items() if said.startswith(mark)), None)
+        if named is not None:
+            path = posixpath.join(folder, said[len(named[0]) :].strip())
+            moved = named[0] == MOVES and found  # what follows are parts of the edit still
+            found.insert(len(found) - bool(moved), (named[1], {"file_path": path}))
+        elif found:
+            _fill(found, line)
     if not found:
         raise ValueError("the patch names no file")
     return found
+
+
+def _fill(found: list[Call], line: str) -> None:
+    """Add a line of a patch to the call that it belongs to."""
+    name, arguments = found[-1]
+    mark, text = line[:1], line[1:] + "\n"
+    if name == "Write" and mark == "+":
+        arguments["content"] = arguments.get("content", "") + text
+    elif name == "Edit" and mark == "@" and "old_string" in arguments:
+        found.append((name, {"file_path": arguments["file_path"]}))
+    elif name == "Edit" and mark in (" ", "-", "+"):
+        arguments["old_string"] = arguments.get("old_string", "") + (text if mark != "+" else "")
+        arguments["new_string"] = arguments.get("new_string", "") + (text if mark != "-" else "")
 
 
 def _text(value: object) -> str:

@@ -28,7 +28,7 @@ def arguments(request: Request) -> list[str]:
     policy, mode = request.policy, request.permission_mode
     if policy is None:
         return []
-    words = [] if usable(policy, WEB, mode) else _set("web_search", '"disabled"')
+    words = [] if usable(policy, WEB, mode) and not _hooked(policy, WEB) else _set("web_search", '"disabled"')
     if not needed(request):
         return words
     words += _untrusted(policy)
@@ -55,9 +55,18 @@ def usable(policy: Policy, tool: str, mode: str) -> bool:
     return mode == BYPASS or any(rule.names(tool) for rule in policy.allowed)
 
 
+def _hooked(policy: Policy, tool: str) -> bool:
+    """Whether a hook of the settings is about a tool."""
+    if not policy.hooks:
+        return False
+    from shim.core.claude.hooks.commands import about
+
+    return any(about(hook, tool) for hook in policy.hooks)
+
+
 def _sandbox(policy: Policy, mode: str) -> list[str]:
-    """The sandbox below the hook. It is open for changes where the mode or a rule may allow one."""
-    if mode == "plan" or (mode in ("default", "dontAsk") and not policy.allowed):
+    """The sandbox below the hook. It is open for changes where the mode, a rule or a hook may allow one."""
+    if mode == "plan" or (mode in ("default", "dontAsk") and not (policy.allowed or policy.hooks)):
         return []
     table = "sandbox_workspace_write"
     roots = ",".join(_text(policy.place.absolute(folder)) for folder in policy.place.directories)

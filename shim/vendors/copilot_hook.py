@@ -15,6 +15,7 @@ from shim.vendors.codex_hook import changed
 Call = tuple[str, dict[str, Any]]
 
 FILES = {"view": "Read", "create": "Write", "edit": "Edit", "str_replace_editor": "Edit"}
+TEXTS = {"file_text": "content", "old_str": "old_string", "new_str": "new_string"}  # what a hook may want to see
 SEARCHES = {"grep": "Grep", "rg": "Grep", "glob": "Glob"}
 # Claude's names of what only talks, plans or waits.
 TALKS = {
@@ -40,7 +41,8 @@ def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
         elsewhere = {} if folder in place.spellings(place.cwd) else {"directory": folder}
         return [("Bash", {"command": _text(arguments.get("command")), **elsewhere})]
     if name in FILES:
-        return [(FILES[name], {"file_path": posixpath.join(folder, _text(arguments.get("path")))})]
+        texts = {claude: arguments[own] for own, claude in TEXTS.items() if own in arguments}
+        return [(FILES[name], {"file_path": posixpath.join(folder, _text(arguments.get("path"))), **texts})]
     if name in SEARCHES:
         paths = arguments.get("paths") or arguments.get("path") or folder
         return [

@@ -9,6 +9,10 @@ from ruling import PLACE, policy
 
 from shim.conversation.drivers.launcher import HOOK
 from shim.core.claude.argv.parse import parse
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
+from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.vendor.hook import UNASKED, command
 from shim.core.vendor.vendor import Request
 from shim.vendors.codex_rules import HOOK as CODEX
@@ -28,9 +32,9 @@ sys.exit(tool_hook.main())
 """
 
 
-def hooked(event, *, judge=HOOK, module=CODEX):
+def hooked(event, *, judge=HOOK, module=CODEX, rules=RULES, mode="bypassPermissions"):
     """The exit status of the hook, and what it tells the model."""
-    request = Request(parse(()), "", permission_mode="bypassPermissions", policy=RULES, judge=judge)
+    request = Request(parse(()), "", permission_mode=mode, policy=rules, judge=judge, session="S")
     line = command(request, "codex", module)
     done = subprocess.run(
         ["/bin/sh", "-c", line],
@@ -72,3 +76,48 @@ def test_a_judge_that_is_not_there_refuses():
     status, said = hooked(call("ls"), judge=("/nowhere/python",))
     assert status == 2
     assert UNASKED in said
+
+
+def of_settings(tmp_path, command, **rules):
+    """A policy with a hook of the settings, in a folder that is there."""
+    rules = {kind: read_rules(said) for kind, said in rules.items()}
+    return Policy(place=Place(str(tmp_path)), hooks=[SettingsHook("Bash", command, source="s")], **rules)
+
+
+def call_in(folder, line):
+    return json.dumps({"tool_name": "Bash", "tool_input": {"command": line}, "cwd": str(folder), "tool_use_id": "c"})
+
+
+def test_a_hook_of_the_settings_that_denies_refuses_the_call_and_hears_of_it(tmp_path):
+    rules = of_settings(tmp_path, "cat > told; echo $CLAUDE_PROJECT_DIR > place; echo no way >&2; exit 2")
+    status, said = hooked(call_in(tmp_path, "ls"), rules=rules)
+    assert status == 2 and "no way" in said
+    told = json.loads((tmp_path / "told").read_text())
+    assert (told["tool_name"], told["tool_input"], told["tool_use_id"]) == ("Bash", {"command": "ls"}, "c")
+    assert (told["session_id"], told["permission_mode"]) == ("S", "bypassPermissions")
+    assert (tmp_path / "place").read_text() == f"{tmp_path}\n"
+
+
+def answers(decision, **more):
+    said = {"hookEventName": "PreToolUse", "permissionDecision": decision, **more}
+    return f"echo '{json.dumps({'hookSpecificOutput': said})}'"
+
+
+@pytest.mark.parametrize(
+    ("mode", "command", "rules", "status"),
+    [
+        ("default", answers("allow"), {}, 0),
+        ("default", "true", {}, 2),
+        ("default", answers("allow"), {"deny": ["Bash(touch:*)"]}, 2),
+        ("default", answers("allow"), {"ask": ["Bash(touch:*)"]}, 2),
+        ("plan", answers("allow"), {}, 2),
+        ("dontAsk", answers("allow"), {}, 0),
+        ("bypassPermissions", answers("ask"), {}, 2),
+        ("bypassPermissions", answers("allow", updatedInput={"command": "ls"}), {}, 2),
+        ("bypassPermissions", answers("allow", updatedInput={"command": "touch m"}), {}, 0),
+        ("bypassPermissions", "exit 1", {}, 0),
+    ],
+)
+def test_a_hook_of_the_settings_decides_as_in_the_real_one(tmp_path, mode, command, rules, status):
+    found = hooked(call_in(tmp_path, "touch m"), rules=of_settings(tmp_path, command, **rules), mode=mode)
+    assert found[0] == status, found[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +54,18 @@ def rules(**kinds: Any) -> dict[str, Any]:
     return {"permissions": kinds}
 
 
-BLOCKS = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "exit 2"}]}]}}
+def hook(command: str, matcher: str = "") -> dict[str, Any]:
+    return {"hooks": {"PreToolUse": [{"matcher": matcher, "hooks": [{"type": "command", "command": command}]}]}}
+
+
+def answers(decision: str) -> str:
+    said = {"hookEventName": "PreToolUse", "permissionDecision": decision, "permissionDecisionReason": "a test says so"}
+    return f"echo '{json.dumps({'hookSpecificOutput': said})}'"
+
+
+BLOCKS = hook("exit 2")
+FOLDER = "FOLDER"  # in a file: the working directory
+TRUSTED = {"projects": {FOLDER: {"hasTrustDialogAccepted": True}}}
 ROWS = (
     Row("bypass; touch", TOUCH, BYPASS, runs=True),
     Row("bypass; Write", HIDDEN, BYPASS, runs=True),
@@ -96,7 +108,20 @@ ROWS = (
     Row("the user denies Bash; touch", TOUCH, BYPASS, files={"~/.claude/settings.json": rules(deny=["Bash"])}),
     Row("the project denies Bash; touch", TOUCH, BYPASS, files={".claude/settings.json": rules(deny=["Bash"])}),
     Row("a hook of the project; touch", TOUCH, BYPASS, files={".claude/settings.json": BLOCKS}),
+    Row(
+        "a hook of a trusted project; touch",
+        TOUCH,
+        BYPASS,
+        files={".claude/settings.json": BLOCKS, "~/.claude.json": TRUSTED},
+    ),
     Row("a hook of the user; touch", TOUCH, BYPASS, files={"~/.claude/settings.json": BLOCKS}),
+    Row("a hook denies; touch", TOUCH, BYPASS, hook(answers("deny"))),
+    Row("a hook asks; touch", TOUCH, BYPASS, hook(answers("ask"))),
+    Row("a hook allows; touch", TOUCH, (), hook(answers("allow")), runs=True),
+    Row("a hook allows, deny Bash(touch:*); touch", TOUCH, denied("Bash(touch:*)"), hook(answers("allow"))),
+    Row("a hook fails; touch", TOUCH, BYPASS, hook("exit 1"), runs=True),
+    Row("a hook blocks Write; touch", TOUCH, BYPASS, hook("exit 2", "Write"), runs=True),
+    Row("a hook blocks Write and Edit; Write", WRITE, BYPASS, hook("exit 2", "Write|Edit")),
     Row("--tools Read; touch", TOUCH, (*BYPASS, "--tools", "Read")),
     Row("--tools Bash; touch", TOUCH, (*BYPASS, "--tools", "Bash"), runs=True),
     Row("no tools; touch", TOUCH, (*BYPASS, "--tools", "")),

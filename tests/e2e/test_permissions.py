@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from frontend import Frontend, Run
-from permission_rows import MADE, NOT_RUN, RAN, REFUSED, ROWS, SECRET, UNASKED, Row, told
+from permission_rows import FOLDER, MADE, NOT_RUN, RAN, REFUSED, ROWS, SECRET, UNASKED, Row, told
 from programs import install
 from scripts import Reply, Request, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, PI, PI_CUMULATIVE, QWEN, VENDORS, Vendor
@@ -31,7 +31,8 @@ CHOSEN = {
     "allow Bash; touch", "allow Bash(touch:*); touch", "acceptEdits; Write elsewhere", "deny Bash(touch:*); touch",
     "deny Bash(touch:*); timeout 5 touch", "deny Edit(./secret/**); Write there", "deny Edit; Write",
     "bypass, ask Bash(touch:*); touch", "bypass is disabled; touch", "the project denies Bash; touch",
-    "a hook of the project; touch", "--tools Read; touch", "bypass; Write",
+    "a hook of the project; touch", "a hook of the user; touch", "a hook allows; touch",
+    "--tools Read; touch", "bypass; Write",
 }  # fmt: skip
 EVERYWHERE = {"bypass; touch", "deny Bash; touch"}
 
@@ -77,7 +78,7 @@ def furnish(frontend: Frontend, row: Row) -> None:
         home = Path(frontend.environment["HOME"])
         path = home / place[2:] if place.startswith("~/") else frontend.folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(settings))
+        path.write_text(json.dumps(settings).replace(FOLDER, str(frontend.folder)))
 
 
 def run(frontend: Frontend, vendor: Vendor, model: ScriptedServer, row: Row) -> Run:

@@ -176,3 +176,44 @@ def test_a_real_claude_reads_its_own(box):
     box.claude(*ASK, "--settings", settings, SHIM_VENDOR="claude")
     assert f"--settings={settings}" in box.record()["arguments"]
     assert not [word for word in box.record()["arguments"] if word.startswith("--disallowedTools")]
+
+
+HOOK = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}}
+
+
+def hook_refusals(tmp_path, **trusted):
+    """Why the hooks of the user's, the project's and the local file are not run; "" for one that is."""
+    projects = {str(folder): {"hasTrustDialogAccepted": said} for folder, said in trusted.get("folders", ())}
+    write(tmp_path / "home/.claude.json", {"projects": projects})
+    for place in FILES.values():
+        write(tmp_path / place, HOOK)
+    return {hook.source.rpartition("/")[2]: bool(hook.refusal) for hook in settled(root=tmp_path).hooks[:2]}
+
+
+def test_a_projects_hooks_are_run_where_the_user_trusts_the_folder(tmp_path):
+    work = tmp_path / "work"
+    for folders, refused in (
+        ((), True),
+        (((work, False),), True),
+        (((work, True),), False),
+        (((tmp_path, True),), False),
+        (((work / "below", True),), True),
+    ):
+        assert set(hook_refusals(tmp_path, folders=folders).values()) == {refused}
+    assert [hook.refusal for hook in settled("--setting-sources", "user", root=tmp_path).hooks] == [""]
+
+
+def test_a_folder_around_a_repository_is_not_trusted_for_it(tmp_path):
+    (tmp_path / "work/.git").mkdir(parents=True)
+    assert set(hook_refusals(tmp_path, folders=((tmp_path, True),)).values()) == {True}
+
+
+def test_a_frontends_managed_settings_bring_no_hooks(managed):
+    assert settled("--managed-settings", json.dumps(HOOK)).hooks == ()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"projects": 7}', '{"projects": {"/": 7}}'])
+def test_who_cannot_be_read_trusts_nothing(tmp_path, content):
+    write(tmp_path / "home/.claude.json", content)
+    write(tmp_path / FILES["project"], HOOK)
+    assert settled(root=tmp_path).hooks[0].refusal

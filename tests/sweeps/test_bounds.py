@@ -20,9 +20,10 @@ from support import SEEDS, Stage, check_turns, facts_of, fixture_cases, result_o
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, STABLE_SESSION
-from shim.core.claude import control, usage
+from shim.core.claude import usage
 from shim.core.claude.control import Control
-from shim.core.claude.hooks import Seen
+from shim.core.claude.hooks import callbacks
+from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.permissions import Permission
 from shim.core.reading import json_text
@@ -82,7 +83,7 @@ LIMITS = [
     (reply, "SPOKEN_BLOCKS"),
     (nested, "NESTED_CALLS"),
     (reply, "SAID_BLOCKS"),
-    (control, "HOOKS_OPEN"),
+    (callbacks, "HOOKS_OPEN"),
     (claude_passed, "FOLLOWED"),
     (translator, "STREAMED_BLOCKS"),
     (qwen_stream, "REQUESTS"),
@@ -362,8 +363,8 @@ def listening(**facts: Any) -> Control:
     minted = itertools.count()
     settings = {"vendor": "demo", "session_id": STABLE_SESSION, "mode": "default", "prompts": True, "asks": True}
     one = Control(facts_of(**(settings | facts), line_bytes=LINE_BYTES), lambda: f"id{next(minted)}", lambda: "now")
-    hooks = {event: [{"hookCallbackIds": ["h1"]}] for event in ("PreToolUse", "PostToolUse")}
-    request = {"subtype": "initialize", "hooks": hooks}
+    given = {event: [{"hookCallbackIds": ["h1"]}] for event in ("PreToolUse", "PostToolUse")}
+    request = {"subtype": "initialize", "hooks": given}
     one.receive(json.dumps({"type": "control_request", "request_id": "r", "request": request}).encode())
     one.begin("go")
     return one

@@ -30,28 +30,38 @@ def test_each_file_of_a_patch_is_a_call():
         *("*** Delete File: /d", "*** End of File"),
     )
     assert told("apply_patch", {"command": whole}) == [
-        ("Write", {"file_path": "/work/a"}),
-        ("Edit", {"file_path": "/work/sub/b"}),
+        ("Write", {"file_path": "/work/a", "content": "x\n"}),
         ("Write", {"file_path": "/work/../c"}),
+        ("Edit", {"file_path": "/work/sub/b", "old_string": "1\n", "new_string": "2\n"}),
         ("Delete", {"file_path": "/d"}),
+    ]
+
+
+def test_each_part_of_an_edit_is_a_call_with_the_text_before_and_behind():
+    whole = patch("*** Update File: b", "@@", " 0", "-1", "+2", "@@ def f", "+3")
+    assert told("apply_patch", {"command": whole}) == [
+        ("Edit", {"file_path": "/work/b", "old_string": "0\n1\n", "new_string": "0\n2\n"}),
+        ("Edit", {"file_path": "/work/b", "old_string": "", "new_string": "3\n"}),
     ]
 
 
 @pytest.mark.parametrize("line", ["  *** Add File: a", "*** Add File:a", "\t*** Add File: a \r"])
 def test_a_file_is_found_in_a_line_that_codex_reads_kindly(line):
-    assert told("apply_patch", {"command": patch(line, "+x")}) == [("Write", {"file_path": "/work/a"})]
+    assert told("apply_patch", {"command": patch(line, "+x")}) == [
+        ("Write", {"file_path": "/work/a", "content": "x\n"})
+    ]
 
 
 def test_what_a_patch_writes_is_no_file_of_its():
     assert told("apply_patch", {"command": patch("*** Add File: a", "+*** Add File: b")}) == [
-        ("Write", {"file_path": "/work/a"})
+        ("Write", {"file_path": "/work/a", "content": "*** Add File: b\n"})
     ]
 
 
 @pytest.mark.parametrize("mark", ["'EOF'", '"EOF"'])
 def test_a_patch_that_is_a_whole_command_is_a_patch(mark):
     command = f"apply_patch <<{mark}\n{patch('*** Add File: a', '+x')}EOF\n"
-    assert told("Bash", {"command": command}, "/other") == [("Write", {"file_path": "/other/a"})]
+    assert told("Bash", {"command": command}, "/other") == [("Write", {"file_path": "/other/a", "content": "x\n"})]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from shim.core.policy.carried import read
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule, read_rules
-from shim.core.vendor.hook import binds
+from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.vendor.vendor import Request
 from shim.vendors import find
 
@@ -106,7 +106,7 @@ def test_an_open_sandbox_ends_at_the_folders_of_the_turn():
 def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
     asked = request(BYPASS, **{kind: ["Bash(touch:*)"]})
     assert "--dangerously-bypass-approvals-and-sandbox" in words(asked) and "sandbox_mode" not in settings(asked)
-    policy, mode = read(shlex.split(hook(asked))[-1], str)
+    policy, mode, _ = read(shlex.split(hook(asked))[-1], str)
     assert (policy.deny + policy.ask, mode) == ((Rule("Bash", "touch:*"),), BYPASS)
 
 
@@ -124,10 +124,18 @@ def test_the_web_is_searched_only_with_leave(mode, rules, searches):
     assert ("web_search" not in settings(request(mode, **rules))) is searches
 
 
-def test_a_rule_is_kept_to_and_a_hook_of_the_settings_is_not():
-    of_settings = Rule("Bash", source="settings.json")
-    asked = request("default")._replace(policy=Policy(place=HERE, hooks=[of_settings]))
-    assert binds(Rule("Bash", "touch:*"), asked) and not binds(of_settings, asked)
+def test_the_web_is_not_searched_under_a_hook_of_the_settings_about_it():
+    for matcher, searches in (("Bash", True), ("WebSearch", False), ("", False)):
+        hooked = Policy(place=HERE, hooks=[SettingsHook(matcher, "true")])
+        assert ("web_search" not in settings(request(BYPASS)._replace(policy=hooked))) is searches
+
+
+def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may_allow():
+    hooks = (SettingsHook("Bash", "echo '\"'", ("a",), "Bash(x:*)", 7.0, True, "settings.json"),)
+    asked = request("default")._replace(policy=Policy(place=HERE, hooks=hooks), session="S", transcript="/t")
+    policy, _, known = read(shlex.split(hook(asked))[-1], str)
+    assert (policy.hooks, known) == (hooks, ("S", "/t"))
+    assert settings(asked)["sandbox_mode"] == "workspace-write"
 
 
 def test_too_many_rules_for_an_argument_are_refused():

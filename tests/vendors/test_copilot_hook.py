@@ -42,8 +42,12 @@ def launch(mode, **more):
     [
         ("bash", {"command": "ls", "description": "d"}, ("Bash", {"command": "ls"})),
         ("view", {"path": "a.txt"}, ("Read", {"file_path": "/work/a.txt"})),
-        ("create", {"path": "/b", "file_text": "x"}, ("Write", {"file_path": "/b"})),
-        ("edit", {"path": "/b", "old_str": "x", "new_str": "y"}, ("Edit", {"file_path": "/b"})),
+        ("create", {"path": "/b", "file_text": "x"}, ("Write", {"file_path": "/b", "content": "x"})),
+        (
+            "edit",
+            {"path": "/b", "old_str": "x", "new_str": "y"},
+            ("Edit", {"file_path": "/b", "old_string": "x", "new_string": "y"}),
+        ),
         ("grep", {"pattern": "x"}, ("Grep", {"pattern": "x", "path": "/work"})),
         ("rg", {"pattern": "x", "paths": ["sub"]}, ("Grep", {"pattern": "x", "path": "/work/sub"})),
         ("glob", {"pattern": "*", "paths": "/b"}, ("Glob", {"pattern": "*", "path": "/b"})),

@@ -174,10 +174,13 @@ def _rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]
         for kind, rules, how in (
             ("deny", policy.deny, narrowing),
             ("ask", policy.ask, narrowing),
-            ("hook", policy.hooks, narrowing),
             ("allow", policy.allowed, widening),
         )
         for rule in rules
+    ]
+    ran = f"{vendor.name} runs it itself" if vendor.enforcement.own else "runs before each call that it is about"
+    found += [
+        {"kind": "hook", "rule": Redactor().text(str(hook)), "from": hook.source, "how": ran} for hook in policy.hooks
     ]
     if policy.only is not None:
         only = ", ".join(sorted(policy.only)) or "none"

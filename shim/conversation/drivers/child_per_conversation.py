@@ -33,12 +33,17 @@ class ChildPerConversation(ChildDriver):
         assert launcher.vendor.speaks
         self._speech = launcher.vendor.speech()
         self._tasks: TaskGroup = tasks
-        self._questions = control
         self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []  # calls that are to be made again, changed
         self._serving = anyio.CancelScope()  # what is done for the child beside the turns
         self._told = True  # the child has taken its message whole
         self._turning = False
         self._outdated = False  # the child runs in another mode than is asked for by now
+        self._hooks: set[anyio.CancelScope] = set()  # of Claude's settings files, that run
+
+    @property
+    def _questions(self) -> Control:
+        assert self._control is not None
+        return self._control
 
     async def turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
@@ -102,6 +107,7 @@ class ChildPerConversation(ChildDriver):
 
     async def _end(self, child: Child, pump: Pump, *, over: bool) -> bool:
         """End a turn, `over` or not; False where the same message has to be said to another child."""
+        self._end_hooks()
         if not over:
             ended = await self._close(child, pump)
             await self._forget(child)
@@ -208,7 +214,34 @@ class ChildPerConversation(ChildDriver):
     async def _ask(self, permission: Permission) -> None:
         if self._stage is Stage.FINISHED:  # a question behind the result is put to nobody (contract S16b)
             permission = permission._replace(refusal=permission.refusal or TURN_OVER)
-        decision = self._allowed_before(permission) or self._questions.ask(permission)
+        decision = self._allowed_before(permission)
+        if decision is None and not permission.refusal and self.launcher.policy.hooks:
+            self._questions.hold(permission)
+            self._tasks.start_soon(self._run_hooks, permission)
+            return
+        await self._put(permission, decision or self._questions.ask(permission))
+
+    async def _run_hooks(self, permission: Permission) -> None:
+        """Run the hooks of Claude's settings files about a call, and then put its question, if it still stands."""
+        from shim.conversation.drivers.hook_runner import judged_by_hooks
+        from shim.core.claude.hooks.commands import Told
+
+        launcher, facts = self.launcher, self.launcher.facts
+        told = Told(facts.rules.session_id, facts.transcript, facts.mode)
+        call = permission.call, permission.tool, permission.arguments
+        with anyio.CancelScope() as running:
+            self._hooks.add(running)
+            verdict = await judged_by_hooks(launcher.policy, *call, told, launcher.child_environment)
+        self._hooks.discard(running)
+        if running.cancelled_caught:
+            return
+        stands, decision = self._questions.judged(permission, verdict)
+        with contextlib.suppress(FrontendGoneError):  # the turn finds out too
+            if stands:
+                await self._put(permission, decision)
+
+    async def _put(self, permission: Permission, decision: Decision | None) -> None:
+        """Write a question that was put to the frontend, or give the vendor the decision."""
         await self._output.lines(self._questions.take())
         if decision is not None:
             await self.decide(permission, decision)
@@ -233,6 +266,10 @@ class ChildPerConversation(ChildDriver):
         if decision is not None:
             with contextlib.suppress(FrontendGoneError):
                 await self.decide(permission, decision)
+
+    def _end_hooks(self) -> None:
+        for running in self._hooks:
+            running.cancel()
 
     def _allowed_before(self, permission: Permission) -> Decision | None:
         """A call that is made again as the frontend changed it: allowed, once."""
@@ -286,6 +323,7 @@ class ChildPerConversation(ChildDriver):
 
     async def interrupt(self) -> None:
         """Tell the vendor to stop; a child that does not obey in time is ended."""
+        self._end_hooks()
         if self._interrupted:
             return
         self._interrupted = True  # for a turn that has no child at this moment too

@@ -109,8 +109,8 @@ class Launcher:
         self.ahead: Started | None = None  # a child that was started before the loop, for its first message
         self.report: ReportFile | None = None  # of the child that was started last
         self._open_pen = pen
-        self._child_environment = child_environment(vendor, setup.own, setup.environment)
-        self.program = Program(setup, self._child_environment)
+        self.child_environment = child_environment(vendor, setup.own, setup.environment)
+        self.program = Program(setup, self.child_environment)
         self._schema = AnswerSchema(setup)
         self.keep: Callable[..., str | None] = Keeper(setup, facts.rules.session_id)
 
@@ -146,7 +146,7 @@ class Launcher:
         from shim.conversation.drivers.turns import Turns
 
         parts = self.setup, self.facts, self.standing, self._schema, self.pen
-        return Turns(*parts, keep=self.keep, environment=self._child_environment)
+        return Turns(*parts, keep=self.keep, environment=self.child_environment)
 
     # -- a child -------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Launcher:
         request = self.program.probed(request)
         launch, setup = self.vendor.launch(request), self.setup
         added = (*setup.own.args, *extra_arguments(setup.environment))
-        environment = launch_environment(self._child_environment, launch, setup.own)
+        environment = launch_environment(self.child_environment, launch, setup.own)
         return Plan([*self.program.command, *launch.arguments, *added], environment, launch, request)
 
     def _start(self, plan: Plan) -> Started:
@@ -250,11 +250,13 @@ class Launcher:
             listens=standing.listens,
             policy=policy,
             judge=HOOK,
-            environment={**self._child_environment, **self.setup.own.env},
+            session=facts.rules.session_id if invocation.session.session_id or standing.resume else "",
+            transcript=facts.transcript,
+            environment={**self.child_environment, **self.setup.own.env},
             keep=self.keep,
             report_folder=self.report_folder(),
             unheard=unheard(
-                self.vendor, self.program.launcher, (self.setup.cwd, self._child_environment.get("HOME", ""))
+                self.vendor, self.program.launcher, (self.setup.cwd, self.child_environment.get("HOME", ""))
             ),
         )
 

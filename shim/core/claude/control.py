@@ -8,12 +8,10 @@ cannot be read is skipped with a word on stderr, where the real one ends (C13).
 from collections import deque
 from collections.abc import Callable, Mapping
 
-import orjson
-
 from shim.core.claude.control_answers import ANSWERS, RefusalError
 from shim.core.claude.facts import Facts
-from shim.core.claude.hooks import Seen, Verdict, described, read_verdict
-from shim.core.claude.messages import Message, read_message
+from shim.core.claude.hooks.callbacks import Seen, Verdict, Verdicts, bound, described, read_verdict
+from shim.core.claude.messages import Message, read_line, read_message
 from shim.core.claude.permissions import (
     CLOSED_STREAM,
     RULED,
@@ -29,9 +27,6 @@ from shim.core.reading.json_text import dump
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any, NamedTuple
 
-# Hooks about calls that a frontend has not answered, and what it said of calls: one that never answers is no reason to
-# remember every call of a turn.
-HOOKS_OPEN = 1000
 TOO_LARGE = "The call is too large to be asked about ({size} bytes)."
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 
@@ -82,7 +77,7 @@ class Control:
         self._asked: dict[str, Permission] = {}
         self._hooked: dict[str, Seen] = {}
         self._held: dict[str, Permission] = {}
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts = Verdicts()
         self._ran: dict[str, None] = {}
 
     def take(self) -> bytes:
@@ -172,12 +167,21 @@ class Control:
         if not self._asked:
             self.state("running")
         self.facts.add(added_rules(response))
-        return [Decided(asked, self._judged(asked, read_decision(response, asked))), *self._choose(response)]
+        return [Decided(asked, self._judged(asked, response)), *self._choose(response)]
 
-    def _judged(self, asked: Permission, decision: Decision) -> Decision:
+    def _shown(self, permission: Permission) -> Mapping[str, Any]:
+        """The arguments of a call as the hooks left them."""
+        changed = self._verdicts.of(permission.call).changed
+        return permission.arguments if changed is None else changed
+
+    def _judged(self, asked: Permission, response: Mapping[str, Any]) -> Decision:
         """A person may change a call, but not into one that a rule denies. The real claude runs that one too."""
-        if not decision.allow or decision.changed is None:
+        shown = self._shown(asked)
+        decision = read_decision(response, asked._replace(arguments=shown))
+        if not decision.allow:
             return decision
+        if decision.changed is None:
+            return decision if shown == asked.arguments else decision._replace(changed=shown)
         ruled = self.facts.verdict(asked.tool, decision.changed)
         if ruled.decided != "deny" or not ruled.ruled:
             return decision
@@ -221,28 +225,26 @@ class Control:
         if any(seen.call == permission.call for seen in self._hooked.values()):
             self._held[permission.call] = permission
             return None
-        ruled = self.facts.verdict(permission.tool, permission.arguments)
+        hook = self._verdicts.of(permission.call)
+        if hook.allow is False:
+            return Decision(False, message=hook.reason, announced=False)
+        shown = self._shown(permission)
+        changed = None if shown == permission.arguments else shown
+        ruled = self.facts.verdict(permission.tool, shown, hook)
         if ruled.decided == "deny":
             return Decision(False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False)
-        hook = self._verdicts.get(permission.call, Verdict())
-        if hook.allow and hook.changed is not None:
-            ruled = self.facts.verdict(permission.tool, hook.changed)
-            if ruled.decided == "deny":
-                return Decision(False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False)
-        if hook.allow is False or (hook.allow and not (ruled.ruled and ruled.decided == "ask")):
-            changed = None if hook.changed == permission.arguments else hook.changed
-            return Decision(hook.allow, changed=changed, message=hook.reason, announced=False)
         if ruled.decided == "allow":
-            return Decision(True)
+            return Decision(True, changed=changed, announced=hook.allow is None)
         if self.facts.prompts and self._deaf:
             return Decision(False, message=CLOSED_STREAM)
         if not self.facts.prompts or self.facts.mode == "dontAsk":
-            return Decision(False, message=UNASKED.format(tool=permission.tool), announced=False)
+            reason = hook.reason if hook.asks else UNASKED.format(tool=permission.tool)
+            return Decision(False, message=reason, announced=False)
         question = {
             "subtype": "can_use_tool",
             "tool_name": permission.tool,
             "display_name": permission.tool,
-            "input": permission.arguments,
+            "input": shown,
             "permission_suggestions": [],
             "tool_use_id": permission.call,
         }
@@ -284,13 +286,12 @@ class Control:
         size = len(dump(line)) + 1
         if size > self.facts.rules.line_bytes:
             if self.facts.serving.asks and self.facts.mode != "bypassPermissions":
-                self._verdicts[seen.call] = Verdict(False, TOO_LARGE.format(size=size))
-                _bound(self._verdicts)
+                self._verdicts.add(seen.call, Verdict(False, TOO_LARGE.format(size=size)))
                 return
             line = fit_line(line, self.facts.rules.line_bytes)
             seen = seen._replace(arguments=line["request"]["input"]["tool_input"])
         self._hooked[line["request_id"]] = seen
-        _bound(self._hooked)
+        bound(self._hooked)
         self._say(line)
 
     @property
@@ -308,28 +309,40 @@ class Control:
         return None if held is None else self.ask(held)
 
     def _hook_answered(self, seen: Seen, response: Mapping[str, Any]) -> list[Wish]:
-        verdict = read_verdict(response)
+        verdict = read_verdict(response.get("response"))
         if not self.facts.serving.asks and verdict.changed not in (None, seen.arguments):
             verdict = Verdict(False, f"a hook changed the input of {seen.tool}, which runs as it was")
-        before = self._verdicts.get(seen.call, Verdict())
-        if verdict.allow is not None and before.allow is not False:
-            self._verdicts[seen.call] = verdict if verdict.changed else verdict._replace(changed=before.changed)
-            _bound(self._verdicts)
+        self._verdicts.add(seen.call, verdict)
         if any(other.call == seen.call for other in self._hooked.values()):
             return []
         held = self._held.pop(seen.call, None)
         if held is not None:
             decision = self.ask(held)
             return [] if decision is None else [Decided(held, decision)]
-        denied = self._verdicts.get(seen.call, Verdict())
+        denied = self._verdicts.of(seen.call)
         never_asked = not self.facts.serving.asks or self.facts.mode == "bypassPermissions" or seen.call in self._ran
-        return [Forbidden(seen.call, denied.reason)] if denied.allow is False and never_asked else []
+        forbids = denied.allow is False or denied.asks
+        return [Forbidden(seen.call, denied.reason)] if forbids and never_asked else []
+
+    def hold(self, permission: Permission) -> None:
+        """A question waits for hooks of the settings."""
+        self._held[permission.call] = permission
+
+    def judged(self, permission: Permission, verdict: Verdict) -> tuple[bool, Decision | None]:
+        """The hooks of the settings have judged a call.
+
+        Whether its question still stands, and the decision, where the frontend need not be asked.
+        """
+        if self._held.pop(permission.call, None) is None:
+            return False, None
+        self._verdicts.add(permission.call, verdict)
+        return True, self.ask(permission)
 
     def ran(self, call: str) -> Forbidden | None:
         """A call has run; what is to be done where a hook had denied it and the vendor ran it all the same."""
         self._ran[call] = None
-        _bound(self._ran)
-        verdict = self._verdicts.get(call, Verdict())
+        bound(self._ran)
+        verdict = self._verdicts.of(call)
         return Forbidden(call, verdict.reason) if verdict.allow is False else None
 
     def begin(self, prompt: str) -> None:
@@ -378,21 +391,3 @@ class Control:
 
     def _complain(self, text: str) -> None:
         self.complaints.append(f"{text}; the line was skipped\n")
-
-
-def _bound(table: dict[str, Any]) -> None:
-    if len(table) > HOOKS_OPEN:
-        del table[next(iter(table))]
-
-
-def read_line(raw: bytes) -> object:
-    """A line as an object, with broken bytes and escapes repaired; None if it is not JSON."""
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        import json
-
-        try:
-            return json.loads(raw.decode("utf-8", "replace"), strict=False)
-        except (ValueError, RecursionError):
-            return None

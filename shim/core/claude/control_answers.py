@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from shim.core.claude.argv.models import DEFAULT
 from shim.core.claude.facts import MODE_NAMES, Facts
-from shim.core.claude.hooks import Hooks
+from shim.core.claude.hooks.callbacks import Hooks
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import CLAUDE_VERSION
 

@@ -8,7 +8,8 @@ from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from shim.core.claude.hooks import Hooks
+    from shim.core.claude.hooks.callbacks import Hooks
+    from shim.core.claude.hooks.callbacks import Verdict as HookVerdict
 
 MODE_NAMES = tuple(sorted(MODES))
 
@@ -107,13 +108,18 @@ class Facts:
         """The model that the vendor is told; None is its own default."""
         return self.rules.told(self.asked_model) if self.asked_model else None
 
-    def verdict(self, tool: str, arguments: Mapping[str, Any]) -> Verdict:
-        """What becomes of a call that the vendor asks about; without a policy, it is a question."""
+    def verdict(self, tool: str, arguments: Mapping[str, Any], hook: "HookVerdict | None" = None) -> Verdict:
+        """What becomes of a call that the vendor asks about, under the verdict of its hooks.
+
+        Without a policy, and without a hook that allows it, the call is a question.
+        """
+        allowed, asks = (bool(hook.allow), hook.asks) if hook is not None else (False, False)
         if self.policy is None:
-            return Verdict("ask", self.mode, ruled=False)
+            return Verdict("allow" if allowed else "ask", self.mode, ruled=False)
         from shim.core.policy.judge import Judge
 
-        return Judge(self.policy, asks_all=self.serving.asks_all).verdict(tool, arguments, self.mode)
+        judge = Judge(self.policy, asks_all=self.serving.asks_all)
+        return judge.verdict(tool, arguments, self.mode, allowed=allowed, asks=asks)
 
     def add(self, rules: Mapping[str, Iterable[str]]) -> None:
         """Rules for the rest of this session, "allow", "ask" and "deny": the frontend's user said so."""

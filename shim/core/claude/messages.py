@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import orjson
+
 from shim.core.reading.account import printable
 from shim.core.reading.typed import Any, NamedTuple
 
@@ -71,3 +73,16 @@ def _text(block: Mapping[str, Any]) -> str | None:
         plain = isinstance(source, dict) and source.get("type") == "text"
         text = source.get("data") if plain and isinstance(source, dict) else None
     return text if isinstance(text, str) else None
+
+
+def read_line(raw: bytes) -> object:
+    """A line as an object, with broken bytes and escapes repaired; None if it is not JSON."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        import json
+
+        try:
+            return json.loads(raw.decode("utf-8", "replace"), strict=False)
+        except (ValueError, RecursionError):
+            return None

@@ -23,6 +23,7 @@ CONVERSATION = word_set("""
 """)
 TALKS = ("echo", "printf")  # their words are no paths
 DOMAIN = "domain:"
+HOOK = "a hook"
 _MOVES = frozenset(("cd", "pushd", "popd", "mv", "cp"))  # later paths of a line may mean something else behind them
 DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
@@ -55,15 +56,23 @@ class Judge:
         self._says_first = says_first
         self._place = policy.place
 
-    def verdict(self, tool: str, arguments: Mapping[str, Any], mode: str) -> Verdict:
-        """What becomes of a call that is asked about before it runs. Nobody is asked in the mode dontAsk."""
-        found = self.narrowed(tool, arguments) or self._widened(tool, arguments, mode)
+    def verdict(
+        self, tool: str, arguments: Mapping[str, Any], mode: str, *, allowed: bool = False, asks: bool = False
+    ) -> Verdict:
+        """What becomes of a call that is asked about before it runs. Nobody is asked in the mode dontAsk.
+
+        A hook that has `allowed` a call counts as a rule about its tool; one that `asks` goes before rules that allow.
+        """
+        found = self.narrowed(tool, arguments)
+        if found is None:
+            found = Verdict("ask", HOOK) if asks else self._widened(tool, arguments, mode, allowed)
         return found._replace(decided="deny") if found.decided == "ask" and mode == "dontAsk" else found
 
-    def _widened(self, tool: str, arguments: Mapping[str, Any], mode: str) -> Verdict:
+    def _widened(self, tool: str, arguments: Mapping[str, Any], mode: str, allowed: bool) -> Verdict:
         """The verdict of the rules that allow, and of the mode."""
         does = doing(tool, arguments, self._place)
-        granted = self._granted(tool, arguments, does)
+        rules = (*self.policy.allowed, Rule(SAME.get(tool, tool), source=HOOK)) if allowed else self.policy.allowed
+        granted = self._granted(tool, arguments, does, rules)
         if granted is not None and (mode != "plan" or self._looks(tool, does)):
             return Verdict("allow", str(granted))
         edit = mode == "acceptEdits"
@@ -139,7 +148,7 @@ class Judge:
             return True
         return act.below and reaches_below(rule, act.path, self._place)
 
-    def _granted(self, tool: str, arguments: Mapping[str, Any], does: Doing) -> Rule | None:
+    def _granted(self, tool: str, arguments: Mapping[str, Any], does: Doing, rules: tuple[Rule, ...]) -> Rule | None:
         """The rule that allows a call beforehand. A call that a rule only might mean is not allowed.
 
         No rule allows a change of what makes programs run, as in the real one.
@@ -147,7 +156,7 @@ class Judge:
         tool = SAME.get(tool, tool)
         if tool in CHANGERS and any(act.path is None or self._place.protected(act.path) for act in does.acts):
             return None
-        for rule in self.policy.allowed:
+        for rule in rules:
             if rule.content is None:
                 allowed = rule.names(tool)
             elif tool == SHELL:

@@ -9,6 +9,8 @@ from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Literal
 
+    from shim.core.policy.settings_hooks import SettingsHook
+
     Decided = Literal["allow", "ask", "deny"]
 
 BYPASS = "bypassPermissions"
@@ -38,7 +40,7 @@ class Policy:
 
     only    the tools that `--tools` left; None: all
     hidden  those whose calls and results are left out of the stream
-    hooks   those of the settings that run before a call, as rules about its tool
+    hooks   those of the settings that run before a call
     place   where paths are
 
     A permission mode may change between two calls, so it is said with each.
@@ -53,7 +55,7 @@ class Policy:
         ask: Iterable[Rule] = (),
         allow: Iterable[Rule] = (),
         hidden: Iterable[str] = (),
-        hooks: Iterable[Rule] = (),
+        hooks: "Iterable[SettingsHook]" = (),
     ) -> None:
         self.place = place
         self.only = None if only is None else frozenset(SAME.get(name, name) for name in only)

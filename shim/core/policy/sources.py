@@ -6,15 +6,18 @@ must not choose what runs (permission-parity page, "Rules to take from the real 
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shim.core.policy.rules import EVERYTHING, Rule, read_rule
-from shim.core.reading.typed import Any, NamedTuple
+from shim.core.policy.rules import Rule, read_rule
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from shim.core.policy.settings_hooks import SettingsHook
 
 # From the mode that lets least run to the one that lets most.
 NARROWEST_FIRST = ("plan", "dontAsk", "default", "auto", "acceptEdits", "bypassPermissions")
 BEFORE_A_CALL = "PreToolUse"
 # Keys that restrict, which only the real claude can honour.
 UNHEEDED = (
-    *("sandbox", "strictPluginOnlyCustomization", "allowManagedHooksOnly", "allowManagedPermissionRulesOnly"),
+    *("sandbox", "strictPluginOnlyCustomization", "allowManagedPermissionRulesOnly"),
     *("allowedMcpServers", "deniedMcpServers", "allowManagedMcpServersOnly"),
 )
 OTHER_HOOKS = ("UserPromptSubmit", "PermissionRequest")  # that may block something, and are not run here
@@ -23,16 +26,20 @@ OTHER_HOOKS = ("UserPromptSubmit", "PermissionRequest")  # that may block someth
 class Source(NamedTuple):
     """One settings file.
 
-    name    what a person calls it: its path, or "--settings"
-    given   its JSON object
-    base    the folder that its paths with one slash begin in; "" for the working directory
-    widens  it is the user's own, so that it may also allow
+    name     what a person calls it: its path, or "--settings"
+    given    its JSON object
+    base     the folder that its paths with one slash begin in; "" for the working directory
+    widens   it is the user's own, so that it may also allow
+    trusted  its hooks may be run: it is the user's own, or the user trusts the working directory
+    managed  it is the machine's
     """
 
     name: str
     given: Mapping[str, Any]
     base: str = ""
     widens: bool = True
+    trusted: bool = True
+    managed: bool = False
 
 
 class Settled(NamedTuple):
@@ -41,7 +48,7 @@ class Settled(NamedTuple):
     mode         the mode that the files ask for; None for none
     forbids      the name of a file that forbids bypassPermissions; "" for none
     directories  folders that a turn may work in besides its own
-    hooks        the hooks that are to run before a call, as rules about its tool
+    hooks        the hooks that are to run before a call
     unheeded     keys that restrict and have no effect here, each with its file
     """
 
@@ -51,7 +58,7 @@ class Settled(NamedTuple):
     mode: str | None = None
     forbids: str = ""
     directories: tuple[str, ...] = ()
-    hooks: tuple[Rule, ...] = ()
+    hooks: "tuple[SettingsHook, ...]" = ()
     unheeded: tuple[str, ...] = ()
 
 
@@ -66,7 +73,7 @@ def settle(sources: Sequence[Source]) -> Settled:
                 found += [read_rule(said, source.base, source.name) for said in _texts(permissions.get(kind))]
         if source.widens:
             directories += _texts(permissions.get("additionalDirectories"))
-    disabled = any(source.widens and source.given.get("disableAllHooks") is True for source in sources)
+    heard = [source for source in sources if _hears_hooks(source, sources)]
     return Settled(
         deny=tuple(rules["deny"]),
         ask=tuple(rules["ask"]),
@@ -74,9 +81,9 @@ def settle(sources: Sequence[Source]) -> Settled:
         mode=_mode(sources),
         forbids=next((source.name for source in sources if _forbids_bypass(source)), ""),
         directories=tuple(directories),
-        hooks=() if disabled else tuple(hook for source in sources for hook in _hooks(source)),
+        hooks=tuple(hook for source in heard for hook in _before_calls(source)),
         unheeded=tuple(
-            f"{key} in {source.name}" for source in sources for key in _unheeded(source, hooks=not disabled)
+            f"{key} in {source.name}" for source in sources for key in _unheeded(source, hooks=source in heard)
         ),
     )
 
@@ -97,23 +104,31 @@ def _forbids_bypass(source: Source) -> bool:
     return _table(source.given.get("permissions")).get("disableBypassPermissionsMode") == "disable"
 
 
-def _hooks(source: Source) -> list[Rule]:
-    """The tools before which a hook is to run, as rules: the matcher stands for the tool."""
-    groups = _table(source.given.get("hooks")).get(BEFORE_A_CALL)
-    return [
-        Rule(
-            matcher if isinstance(matcher, str) and matcher not in ("", EVERYTHING) else EVERYTHING, source=source.name
-        )
-        for group in (groups if isinstance(groups, list) else ())
-        if isinstance(group, dict) and group.get("hooks")
-        for matcher in (group.get("matcher"),)
-    ]
+def _hears_hooks(source: Source, sources: Iterable[Source]) -> bool:
+    """Whether a file's hooks count. The machine's files switch off all of them, the user's all but the machine's."""
+    if any(one.managed and one.given.get("allowManagedHooksOnly") is True for one in sources) and not source.managed:
+        return False
+    disabling = [one for one in sources if one.widens and one.given.get("disableAllHooks") is True]
+    return not any(one.managed or not source.managed for one in disabling)
+
+
+def _before_calls(source: Source) -> "list[SettingsHook]":
+    groups = _hooks(source).get(BEFORE_A_CALL)
+    if not groups:
+        return []
+    from shim.core.policy.settings_hooks import read_hooks
+
+    return read_hooks(groups, source.name, trusted=source.trusted)
+
+
+def _hooks(source: Source) -> Mapping[str, Any]:
+    return _table(source.given.get("hooks"))
 
 
 def _unheeded(source: Source, *, hooks: bool) -> list[str]:
     """The keys of a file that restrict, and have no effect here."""
     found = [key for key in UNHEEDED if _asks(key, source.given.get(key))]
-    events = _table(source.given.get("hooks")) if hooks else {}
+    events = _hooks(source) if hooks else {}
     return found + [f"hooks.{event}" for event in OTHER_HOOKS if events.get(event)]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.claude.hooks import Seen
+from shim.core.claude.hooks.callbacks import Seen
 from shim.core.policy.policy import STRUCTURED
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import UNSURE, Exact, as_content, dump

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from shim.core.api_errors import Cause, Failure, classify
-from shim.core.claude.hooks import Seen
+from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Permission
 from shim.core.claude.usage import Usage, dollars

@@ -22,7 +22,20 @@ def not_honoured(vendor: Vendor, policy: Policy, request: Request, unheeded: Ite
         Unhonoured(key, source, "only the real claude can honour it")
         for key, _, source in (one.partition(" in ") for one in unheeded)
     ]
-    return tuple(dict.fromkeys(rules + keys))
+    return tuple(dict.fromkeys(rules + keys + _unhooked(vendor, policy, request)))
+
+
+def _unhooked(vendor: Vendor, policy: Policy, request: Request) -> list[Unhonoured]:
+    """The hooks of the settings that do not run before every tool: those that only talk, since others are refused."""
+    if not policy.hooks or vendor.enforcement.own or vendor.program.plays:
+        return []
+    from shim.core.vendor.binding import unhooked
+
+    missed = [(hook.source, tools) for hook in policy.hooks if (tools := sorted(unhooked(vendor, hook, request)))]
+    return [
+        Unhonoured("hooks.PreToolUse", source, f"{vendor.name} does not ask before {', '.join(tools)}")
+        for source, tools in missed
+    ]
 
 
 def _why(vendor: Vendor, rule: Rule, request: Request) -> str:

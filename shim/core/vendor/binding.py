@@ -8,14 +8,22 @@ from shim.core.errors import ModeError
 from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS, Policy
 from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
+from shim.core.policy.sources import BEFORE_A_CALL
+from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.vendor.vendor import Request, Vendor
+
+if TYPE_CHECKING:
+    from shim.core.policy.settings_hooks import SettingsHook
+
+# What changes or shows anything outside of the conversation. A hook about all tools has to be run before these.
+ACTING = SHELL_TOOLS | {*CHANGERS, *READERS, SUBAGENT, MCP, "WebFetch", "WebSearch"}
 
 
 def check(vendor: Vendor, policy: Policy, request: Request, *, late: bool) -> None:
     """ModeError for the first rule that the vendor would break.
 
     `late`: in bypassPermissions a call that breaks a rule may be stopped when it is seen (`[vendors.X] late_denials`).
-    A hook is never run late.
+    A hook of the settings is never run late.
     """
     if vendor.enforcement.own or vendor.program.plays:
         return
@@ -31,13 +39,41 @@ def check(vendor: Vendor, policy: Policy, request: Request, *, late: bool) -> No
 
 
 def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
+    """ModeError for the first hook of the settings that cannot be run before each call that it is about."""
+    if not policy.hooks:
+        return
+    from shim.core.claude.hooks.commands import names
+
     for hook in policy.hooks:
-        if not vendor.enforcement.binds(hook, request):
+        if hook.refusal:
             raise ModeError(
-                f"{vendor.name} runs no hook before a call, and {hook.source} has one for {hook.tool}",
-                hint="choose the real claude, leave the file out with --setting-sources, or set disableAllHooks in "
-                "your own settings",
+                f"a {BEFORE_A_CALL} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
+                hint="trust the folder in the real claude, choose the real claude, or leave the file out with "
+                "--setting-sources",
             )
+        missed = unhooked(vendor, hook, request)
+        if missed & ACTING or (missed and names(hook.matcher)):
+            raise ModeError(
+                f"{vendor.name} cannot be made to run the {BEFORE_A_CALL} hook in {hook.source} before each call of "
+                f"{', '.join(sorted(missed))}",
+                hint="choose a vendor that asks (`shim vendors`), leave the file out with --setting-sources, or set "
+                "disableAllHooks in your own settings",
+            )
+
+
+def unhooked(vendor: Vendor, hook: "SettingsHook", request: Request) -> frozenset[str]:
+    """The tools that a hook is about, and that run without it; "mcp__" stands for those of all servers."""
+    if vendor.enforcement.hooked:
+        return frozenset()
+    from shim.core.claude.hooks.commands import about, names
+
+    own = {*vendor.listed, *(tool.name for tool in vendor.tools.values())}
+    if vendor.abilities.limits_tools:
+        own -= {name for name in request.removed if vendor.own_names((name,))}
+    concerned = {name for name in own if about(hook, name)}
+    if MCP in hook.matcher or not names(hook.matcher):
+        concerned.add(MCP)
+    return frozenset(concerned) - vendor.enforcement.asks(request)
 
 
 def keeps(vendor: Vendor, rule: Rule, request: Request) -> bool:

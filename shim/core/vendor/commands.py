@@ -5,7 +5,7 @@ The pump gives them with the bytes, in the order in which they are to be carried
 
 from enum import Enum
 
-from shim.core.claude.hooks import Seen
+from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.permissions import Permission
 from shim.core.reading.typed import NamedTuple
 

@@ -6,7 +6,7 @@ from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import Rule
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
 
-SECONDS = 600  # that a vendor waits for it: one may run a call whose hook is late, so ours ends itself long before
+SECONDS = 900  # that a vendor waits for it: one may run a call whose hook is late, so ours ends itself long before
 # Any failure of the hook is a refusal, and a refusal needs a reason.
 UNASKED = "the permission rules could not be asked about this call"
 CLOSED = f'"$@"; s=$?; [ $s = 0 ] && exit 0; [ $s = 2 ] || echo "{UNASKED}" >&2; exit 2'
@@ -18,8 +18,8 @@ def needed(request: Request) -> bool:
 
 
 def binds(rule: Rule, request: Request) -> bool:
-    """Whether the hook judges by a rule. It runs no hooks of Claude's settings."""
-    return request.policy is None or rule not in request.policy.hooks
+    """Whether the hook judges by a rule: by each."""
+    return True
 
 
 def command(request: Request, name: str, module: str) -> str:
@@ -33,7 +33,7 @@ def command(request: Request, name: str, module: str) -> str:
             f"{name} may not start the hook that keeps it to the permission rules: {request.unheard}",
             hint=f"take that away, or ask for {BYPASS} without rules",
         )
-    policy = written(request.policy, request.permission_mode)
+    policy = written(request.policy, request.permission_mode, request.session, request.transcript)
     line = " ".join(map(_quoted, ("/bin/sh", "-c", CLOSED, "sh", *request.judge, module, policy)))
     if len(line) > ARGUMENT_BYTES:
         raise ModeError(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shim.core.api_errors import Cause, Failure, classify
-from shim.core.claude.hooks import Seen
+from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Permission
 from shim.core.errors import ShimError, Tried

@@ -57,7 +57,8 @@ class Request(NamedTuple):
     `listens`: the child stays for the conversation and is told everything through its stdin (`Vendor.speaks`).
     `unheard`: why the program may not obey what keeps it narrow, a file of ours or our hook; "" where it does.
     `policy` has the rules that it is kept to; `judge` are the words that start our hook, which judges one call by them.
-    `environment` is what its child would see.
+    `environment` is what its child would see. `session` is the session's id where the vendor's own is another one, and
+    `transcript` a path in the folder of its history.
     `keep` writes a text to a file of ours, whose name has the given end; its path, None when that cannot be.
     `report_folder` is where it may write its `Vendor.report`, None if it would not be read.
     """
@@ -78,6 +79,8 @@ class Request(NamedTuple):
     unheard: str = ""
     policy: "Policy | None" = None
     judge: tuple[str, ...] = ()
+    session: str = ""
+    transcript: str = ""
 
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
@@ -162,6 +165,7 @@ class Enforcement(NamedTuple):
     subagents   calls of its subagents are bound, and asked about, like its own
     own         it keeps Claude's rules by itself, so that whatever it asks is asked
     heeds       whether our hook lets it run what a rule allows
+    hooked      our hook judges each of its calls
     says_first  it says a call before our hook has judged it
     judged      its own modes let more run than Claude's: in each but the widest its questions are answered here
     plain       a prompt without the words for which it reads files before any call
@@ -174,6 +178,7 @@ class Enforcement(NamedTuple):
     subagents: bool = False
     own: bool = False
     heeds: "Callable[[Rule], bool]" = lambda rule: False
+    hooked: bool = False
     says_first: bool = False
     judged: bool = False
     plain: Callable[[str], str] = lambda prompt: prompt

@@ -13,10 +13,10 @@ of a message, is heard and means nothing. A frame that cannot be read is skipped
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.claude.control import KIND_CHARACTERS, Control, Decided, Interrupt, ModeChosen, Wish, read_line
+from shim.core.claude.control import KIND_CHARACTERS, Control, Decided, Interrupt, ModeChosen, Wish
 from shim.core.claude.facts import Facts
-from shim.core.claude.hooks import Seen
-from shim.core.claude.messages import read_message
+from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.messages import read_line, read_message
 from shim.core.claude.permissions import CLOSED_STREAM, RULED, UNASKED, Decision, Permission
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
@@ -116,7 +116,8 @@ class YumeControl(Control):
         self._decided[call] = None
 
     def _give_up(self, message: str) -> list[Wish]:
-        asked, self._asked = self._asked, {}
+        asked, self._asked = self._held | self._asked, {}
+        self._held.clear()
         denial = Decision(False, message=message or STOPPED, interrupt=not message)
         return [Decided(it, denial) for it in asked.values()]
 
@@ -126,13 +127,17 @@ class YumeControl(Control):
         """Write the call and wait for its approval. Returns the decision if no approval is needed."""
         if permission.refusal:
             return Decision(False, message=permission.refusal)
-        ruled = self.facts.verdict(permission.tool, permission.arguments)
+        hook, shown = self._verdicts.of(permission.call), self._shown(permission)
+        if hook.allow is False:
+            return Decision(False, message=hook.reason, announced=False)
+        ruled = self.facts.verdict(permission.tool, shown, hook)
         if ruled.decided == "deny":
             return Decision(False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False)
+        changed = None if shown == permission.arguments else shown
         if ruled.decided == "allow" and (ruled.ruled or not self.facts.prompts):  # a person approves every other call
-            return Decision(True)
-        if not self.facts.prompts or self.facts.mode == "dontAsk":
-            return Decision(False, message=UNASKED.format(tool=permission.tool), announced=False)
+            return Decision(True, changed=changed)
+        if not self.facts.prompts or self.facts.mode == "dontAsk" or changed is not None:  # Yume shows no other input
+            return Decision(False, message=hook.reason or UNASKED.format(tool=permission.tool), announced=False)
         size = len(dump(permission.arguments))
         if size > self._pen.room:
             return Decision(False, message=f"The call is too large to be asked about ({size} bytes).")

@@ -197,6 +197,7 @@ def _enforcement(rules: Rules | None, denials: "Denials | None", *, unattended: 
         binds=lambda rule, request: bool(rules().binds(rule, request)),
         subagents=True,
         heeds=lambda rule: bool(rules().heeds(rule)),
+        hooked=True,
         says_first=bool(rules().SAYS_FIRST),
     )
 

@@ -4,16 +4,18 @@ import itertools
 import json
 
 import pytest
+from ruling import policy
 from support import facts_of
 
 from shim.core.claude.control import Control, Decided, Forbidden
-from shim.core.claude.hooks import Hooks, Seen, Verdict, read_verdict
+from shim.core.claude.hooks.callbacks import Hooks, Seen, Verdict, read_verdict
 from shim.core.claude.permissions import Decision, Permission
 
 CALL = Seen("PreToolUse", "call_1", "Bash", {"command": "ls"})
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 DENY = {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "not today"}}
 CHANGE = {"hookSpecificOutput": {"permissionDecision": "allow", "updatedInput": {"command": "true"}}}
+ASKS = {"hookSpecificOutput": {"permissionDecision": "ask", "permissionDecisionReason": "sure?"}}
 ALLOW = {"hookSpecificOutput": {"permissionDecision": "allow"}}
 
 
@@ -72,10 +74,12 @@ def test_what_is_no_hook_is_left_out(given):
         ({"decision": "block", "reason": "no"}, Verdict(False, "no")),
         ({"continue": False, "stopReason": "enough"}, Verdict(False, "enough")),
         (CHANGE, Verdict(True, changed={"command": "true"})),
+        (ASKS, Verdict(reason="sure?", asks=True)),
+        ({"decision": "approve"}, Verdict(True)),
     ],
 )
 def test_an_answer_allows_denies_or_leaves_it_open(answer, verdict):
-    assert read_verdict({"subtype": "success", "response": answer}) == verdict
+    assert read_verdict(answer) == verdict
 
 
 def test_a_call_is_told_with_what_the_real_one_tells():
@@ -210,6 +214,77 @@ def test_a_hook_that_never_answers_holds_a_question_no_longer_than_its_time():
     assert question["request"]["subtype"] == "can_use_tool"
     assert not one.holds(ASKED) and one.overdue(ASKED) is None and said(one) == []
     assert give(one, "uuid-1", DENY) == []
+
+
+def ruled(one, **rules):
+    one.facts.policy = policy(**rules)
+    return one
+
+
+def answered(one, verdict):
+    """What becomes of the question once the hooks of the settings have judged its call."""
+    one.hold(ASKED)
+    assert one.asking
+    return one.judged(ASKED, verdict)
+
+
+def test_a_hook_that_asks_goes_before_a_rule_that_allows():
+    one = ruled(control(hooks()), allow=["Bash"])
+    one.observe(CALL)
+    said(one)
+    one.ask(ASKED)
+    assert give(one, "uuid-1", ASKS) == []
+    (question,) = said(one)
+    assert question["request"]["input"] == {"command": "ls"}
+    alone = ruled(control(None, prompts=False), allow=["Bash"])
+    assert answered(alone, Verdict(reason="sure?", asks=True)) == (
+        True,
+        Decision(False, message="sure?", announced=False),
+    )
+
+
+def test_a_hook_that_asks_about_what_runs_unasked_forbids_it():
+    one = control(hooks(), asks=False)
+    one.observe(CALL)
+    assert give(one, "uuid-1", ASKS) == [Forbidden("call_1", "sure?")]
+
+
+def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
+    for rules, mode, allow in (
+        ({}, "default", True),
+        ({"deny": ["Bash(ls:*)"]}, "default", False),
+        ({}, "dontAsk", True),
+        ({}, "acceptEdits", True),
+    ):
+        one = ruled(control(None, mode=mode), **rules)
+        assert answered(one, Verdict(True))[1].allow is allow
+    changes = ASKED._replace(arguments={"command": "touch m"})
+    one = ruled(control(None, mode="plan", prompts=False))
+    one.hold(changes)
+    assert not one.judged(changes, Verdict(True))[1].allow
+
+
+def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
+    changed = Verdict(changed={"command": "touch m"})
+    assert not answered(ruled(control(None), deny=["Bash(touch:*)"]), changed)[1].allow
+    assert answered(ruled(control(None), deny=["Bash(ls:*)"], allow=["Bash"]), changed)[1] == Decision(
+        True, changed={"command": "touch m"}
+    )
+    for given, runs in (({}, "touch m"), ({"updatedInput": {"command": "rm m"}}, "rm m")):
+        one = ruled(control(None))
+        assert answered(one, changed) == (True, None)
+        question = said(one)[-1]
+        assert question["request"]["input"] == {"command": "touch m"}
+        ((_, decision),) = give(one, question["request_id"], {"behavior": "allow", **given})
+        assert decision.changed == {"command": runs}
+
+
+def test_a_hook_that_answers_after_the_turn_was_stopped_decides_nothing():
+    one = control(None)
+    one.begin("go")
+    one.hold(ASKED)
+    one.receive(b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}')
+    assert one.judged(ASKED, Verdict(True)) == (False, None)
 
 
 LARGE = CALL._replace(arguments={"command": "x" * 60_000})

@@ -8,22 +8,26 @@ from shim.core.policy.carried import read, written
 from shim.core.policy.place import Place
 from shim.core.policy.policy import MODES, Policy
 from shim.core.policy.rules import Rule
+from shim.core.policy.settings_hooks import SettingsHook
 
 TEXTS = st.text(max_size=20) | st.just("\udcff") | st.just("a'b\"c\\\n\x7f\0")  # names may hold bytes that are no text
 RULES = st.lists(st.builds(Rule, TEXTS, st.none() | TEXTS, TEXTS, TEXTS), max_size=4)
+HOOKS = st.lists(
+    st.builds(SettingsHook, TEXTS, TEXTS, st.none() | st.tuples(TEXTS), TEXTS, st.floats(1, 1e9), st.booleans()),
+    max_size=2,
+)
 
 
-@given(RULES, RULES, RULES, st.none() | st.lists(TEXTS, max_size=3), TEXTS, st.sampled_from(MODES))
-def test_a_policy_comes_back_as_it_was(deny, ask, allow, only, folder, mode):
+@given(RULES, RULES, RULES, HOOKS, st.none() | st.lists(TEXTS, max_size=3), TEXTS, st.sampled_from(MODES))
+def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mode):
     place = Place(f"/{folder}", "/home", ("../other", folder))
-    text = written(Policy(place=place, only=only, deny=deny, ask=ask, allow=allow), mode)
+    given = Policy(place=place, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
+    text = written(given, mode, folder, folder)
     assert text.isascii() and text.isprintable()
-    policy, told = read(text, place.real)
+    policy, told, known = read(text, place.real)
+    assert (policy.hooks, known) == (tuple(hooks), (folder, folder))
     assert (policy.deny, policy.ask, policy.allowed, told) == (tuple(deny), tuple(ask), tuple(allow), mode)
-    assert (policy.only, policy.place) == (
-        None if only is None else frozenset(Policy(place=place, only=only).only),
-        place,
-    )
+    assert (policy.only, policy.place) == (given.only, place)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "1", "('default',)", "__import__('os')", "(" * 5000, "\0"])

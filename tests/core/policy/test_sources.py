@@ -57,15 +57,35 @@ def test_one_rule_need_not_stand_in_a_list():
     assert [str(rule) for rule in settle([user(permissions={"deny": "Bash"})]).deny] == ["Bash"]
 
 
-def test_a_hook_before_a_call_is_known_by_its_matcher_unless_the_users_file_switches_hooks_off():
-    hooks = {"PreToolUse": [{"matcher": "Bash", "hooks": [{}]}, {"hooks": [{}]}, {"matcher": "Edit", "hooks": []}]}
-    assert [(rule.tool, rule.source) for rule in settle([project(hooks=hooks)]).hooks] == [
-        ("Bash", "project"),
-        ("*", "project"),
-    ]
-    assert settle([user(disableAllHooks=True), project(hooks=hooks)]).hooks == ()
-    assert len(settle([project(hooks=hooks, disableAllHooks=True)]).hooks) == 2
-    assert settle([user(hooks={"PostToolUse": hooks["PreToolUse"]})]).hooks == ()
+HOOKS = {"PreToolUse": [{"matcher": "Bash", "hooks": [{"command": "a"}]}, {"hooks": [{"command": "b"}]}]}
+
+
+def hooks_of(*sources):
+    return [(hook.source, hook.matcher, hook.command) for hook in settle(sources).hooks]
+
+
+def test_the_hooks_before_a_call_are_known_with_their_file():
+    assert hooks_of(project(hooks=HOOKS)) == [("project", "Bash", "a"), ("project", "", "b")]
+    assert hooks_of(user(hooks={"PostToolUse": HOOKS["PreToolUse"]})) == []
+
+
+def managed(**given):
+    return Source("managed", given, managed=True)
+
+
+def test_the_users_file_switches_hooks_off_and_the_projects_does_not():
+    assert hooks_of(user(disableAllHooks=True), project(hooks=HOOKS)) == []
+    assert len(hooks_of(user(hooks=HOOKS), project(hooks=HOOKS, disableAllHooks=True))) == 4
+
+
+def test_the_machines_hooks_are_switched_off_by_the_machines_files_alone():
+    assert len(hooks_of(managed(hooks=HOOKS), user(hooks=HOOKS, disableAllHooks=True))) == 2
+    assert hooks_of(managed(hooks=HOOKS, disableAllHooks=True), user(hooks=HOOKS)) == []
+
+
+def test_only_the_machines_files_can_leave_the_machines_hooks_alone():
+    assert len(hooks_of(managed(hooks=HOOKS, allowManagedHooksOnly=True), user(hooks=HOOKS))) == 2
+    assert len(hooks_of(user(hooks=HOOKS, allowManagedHooksOnly=True))) == 2
 
 
 def test_a_key_that_restricts_and_has_no_effect_here_is_named_with_its_file():

@@ -9,6 +9,7 @@ from shim.core.claude.argv.parse import parse
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
+from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.vendor.allowances import not_honoured
 from shim.core.vendor.vendor import Request
 from shim.vendors import find
@@ -90,3 +91,15 @@ def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
     assert said["Bash(git:*)"]["source"] == "--allowedTools" and "gemini" in said["Bash(git:*)"]["reason"]
     assert [it["what"] for it in done.result["shim"]["not_honoured"]] == ["Bash(git:*)"]
     assert "not_honoured" not in box.claude(*ASK, SHIM_VENDOR="gemini", SHIM_BIN=child).init["shim"]
+
+
+def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
+    hooks = [SettingsHook(matcher, "x", source="settings.json") for matcher in ("", "Bash")]
+    found = {}
+    for name in ("qwen", "codex"):
+        request = Request(parse([]), "", listens=True, policy=Policy(place=Place("/work"), hooks=hooks))
+        found[name] = not_honoured(find(name), request.policy, request, ())
+    (said,) = found["qwen"]
+    assert (said.what, said.source) == ("hooks.PreToolUse", "settings.json") and "TodoWrite" in said.reason
+    assert not {"Bash", "Edit", "Read"} & set(said.reason.replace(",", "").split())
+    assert found["codex"] == ()

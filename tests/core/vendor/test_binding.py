@@ -5,7 +5,8 @@ from ruling import policy
 
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ModeError
-from shim.core.policy.rules import Rule, read_rule
+from shim.core.policy.rules import read_rule
+from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.vendor import binding
 from shim.core.vendor.vendor import Request
 from shim.vendors import find
@@ -64,12 +65,35 @@ def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_set
             checked("pi", rules, mode=mode, late=late)
 
 
-def test_a_hook_that_is_to_run_before_a_call_is_refused_with_its_file():
+def hooked(*matchers, refusal=""):
+    return policy(hooks=[SettingsHook(matcher, "x", source="settings.json", refusal=refusal) for matcher in matchers])
+
+
+@pytest.mark.parametrize("matcher", ["Bash", "Edit|Write", "", "*", ".*", "mcp__.*", "mcp__srv__tool", "Agent"])
+def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matcher):
     """Permission-parity W8, W14"""
-    rules = policy(hooks=[Rule("Bash", source="/work/.claude/settings.json")])
-    with pytest.raises(ModeError, match=r"/work/.claude/settings.json has one for Bash"):
-        checked("qwen", rules, listens=True)
-    checked("demo", rules)
+    checked("qwen", hooked(matcher), listens=True)
+    checked("codex", hooked(matcher))
+    checked("copilot", hooked(matcher))
+    checked("demo", hooked(matcher))
+
+
+@pytest.mark.parametrize(
+    ("name", "matcher", "listens"),
+    [
+        *[("pi", "Bash", False), ("gemini", "Bash", False), ("opencode", "", False), ("qwen", "Bash", False)],
+        *[("qwen", "TodoWrite", True), ("pi", "mcp__.*", False)],
+    ],
+)
+def test_a_hook_that_a_vendor_would_not_wait_for_is_refused_with_its_file(name, matcher, listens):
+    with pytest.raises(ModeError, match=rf"{name} .* hook in settings\.json"):
+        checked(name, hooked("Read(x)", matcher), listens=listens, mode="bypassPermissions", late=True)
+
+
+def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
+    for name in ("qwen", "codex"):
+        with pytest.raises(ModeError, match=r"settings\.json may forbid a call, .*: not trusted"):
+            checked(name, hooked("Bash", refusal="not trusted"), listens=True)
 
 
 def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():

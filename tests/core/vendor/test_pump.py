@@ -4,7 +4,7 @@ from box import ndjson
 from support import brief, parse, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
-from shim.core.claude.hooks import Seen
+from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import VendorError

@@ -1,7 +1,8 @@
 """A frontend's hooks: events that it wants to hear of, and calls that it may forbid (contract C11, 6.5).
 
 They are the frontend's own callbacks, named in its `initialize`. PreToolUse may deny a call: before it runs where the
-vendor asks for permission, else by stopping the turn. The others are told and not waited for.
+vendor asks for permission, else by stopping the turn. The others are told and not waited for. The hooks of Claude's
+settings files have the same matchers and give the same answers (`commands`).
 """
 
 import re
@@ -10,9 +11,13 @@ from collections.abc import Mapping
 from shim.core.reading.typed import Any, NamedTuple
 
 EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
+# Hooks about calls that a frontend has not answered, and what it said of calls: one that never answers is no reason to
+# remember every call of a turn.
+HOOKS_OPEN = 1000
 CALLBACKS = 64  # of one event; more is a mistake
 PATTERN_CHARACTERS = 500  # of a matcher
 EVERYTHING = ("", "*")
+NAMES = re.compile(r"[A-Za-z0-9_|, ]*")
 
 
 class Seen(NamedTuple):
@@ -28,12 +33,43 @@ class Seen(NamedTuple):
 class Verdict(NamedTuple):
     """The answer of a PreToolUse hook: True allows without a question, False denies, None leaves it open.
 
-    `changed` are the arguments that it allows instead (None: as they are).
+    `changed` are the arguments that the call is to have instead (None: as they are). `asks`: a person is to be asked,
+    whatever allows the call.
     """
 
     allow: bool | None = None
     reason: str = ""
     changed: Mapping[str, Any] | None = None
+    asks: bool = False
+
+    def and_then(self, other: "Verdict") -> "Verdict":
+        """The verdict of both: one that denies goes before one that asks, which goes before one that allows."""
+        changed = self.changed if other.changed is None else other.changed
+        one = min(self, other, key=lambda verdict: (verdict.allow is not False, not verdict.asks, not verdict.allow))
+        return one._replace(changed=changed)
+
+
+class Verdicts:
+    """The verdicts of hooks about the calls of a turn, by the ids of the calls."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Verdict] = {}
+
+    def of(self, call: str) -> Verdict:
+        return self._known.get(call, Verdict())
+
+    def add(self, call: str, verdict: Verdict) -> None:
+        self._known[call] = self.of(call).and_then(verdict)
+        bound(self._known)
+
+    def clear(self) -> None:
+        self._known.clear()
+
+
+def bound(table: dict[str, Any]) -> None:
+    """Forget the oldest entry of a table that is too large."""
+    if len(table) > HOOKS_OPEN:
+        del table[next(iter(table))]
 
 
 class Hooks:
@@ -51,7 +87,7 @@ class Hooks:
 
     def matching(self, seen: Seen) -> list[str]:
         callbacks = self._callbacks.get(seen.event, ())
-        return [identity for matcher, identity in callbacks if matcher is None or _matches(matcher, seen.tool)]
+        return [identity for matcher, identity in callbacks if matcher is None or fits(matcher, seen.tool)]
 
 
 def _callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
@@ -65,14 +101,18 @@ def _callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
     return found
 
 
-def _matches(matcher: str, tool: str) -> bool:
-    """Whether a matcher fits a tool: a name, names with bars, or a pattern. A broken one fits (never wider)."""
-    if tool in matcher.split("|"):
-        return True
+def fits(matcher: str, tool: str) -> bool:
+    """Whether a matcher fits a tool: it is names with bars or commas, or a pattern that is found in the tool's name.
+
+    A broken pattern fits (never wider). A subagent's tool has two names.
+    """
+    names = ("Task", "Agent") if tool in ("Task", "Agent") else (tool,)
+    if NAMES.fullmatch(matcher):
+        return not {name.strip() for name in re.split("[|,]", matcher)}.isdisjoint(names)
     if len(matcher) > PATTERN_CHARACTERS:
         return True
     try:
-        return re.fullmatch(matcher, tool) is not None
+        return any(re.search(matcher, name) for name in names)
     except (re.error, OverflowError, RecursionError):
         return True
 
@@ -98,21 +138,20 @@ def described(
     return told
 
 
-def read_verdict(response: Mapping[str, Any]) -> Verdict:
-    answer = response.get("response")
+def read_verdict(answer: object) -> Verdict:
+    """The verdict in the object that a hook answers with."""
     if not isinstance(answer, dict):
         return Verdict()
     specific = answer.get("hookSpecificOutput")
     specific = specific if isinstance(specific, dict) else {}
-    reason = specific.get("permissionDecisionReason") or answer.get("reason") or answer.get("stopReason")
-    said = str(reason or "A hook of the frontend denied this call.")
-    if specific.get("permissionDecision") == "deny" or answer.get("decision") == "block":
-        return Verdict(False, said)
-    if answer.get("continue") is False:
-        return Verdict(False, said)
-    if specific.get("permissionDecision") != "allow":
-        return Verdict()
+    decision, old = specific.get("permissionDecision"), answer.get("decision")
     changed = specific.get("updatedInput")
+    reason = specific.get("permissionDecisionReason") or answer.get("reason") or answer.get("stopReason")
+    said = str(reason or "")
+    if decision in ("deny", "defer") or old == "block" or answer.get("continue") is False:
+        return Verdict(False, said or "A hook denied this call.")
     if changed is not None and not isinstance(changed, dict):
-        return Verdict(False, "A hook of the frontend gave an updatedInput that is no object.")
-    return Verdict(True, changed=changed)
+        return Verdict(False, "A hook gave an updatedInput that is no object.")
+    if decision == "ask":
+        return Verdict(reason=said or "A hook asked for confirmation of this call.", changed=changed, asks=True)
+    return Verdict(decision == "allow" or (decision is None and old == "approve") or None, said, changed)

@@ -1,0 +1,99 @@
+"""Runs the hooks of Claude's settings files before a call: all at once, each in a process group that is ended.
+
+What they are told and what their end means is in `core.claude.hooks.commands`.
+"""
+
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+
+from shim.core.claude.hooks.callbacks import Verdict
+from shim.core.claude.hooks.commands import DENIES, Ended, Told, event, verdict_of, wanted
+from shim.core.errors import ShimError
+from shim.core.policy.policy import Policy
+from shim.core.policy.settings_hooks import SettingsHook
+from shim.process.child import Child
+from shim.process.spawn import Started, abandon, spawn
+
+OUTPUT_BYTES = 1024 * 1024  # of a hook's stdout; one that says more blocks, because nobody knows what it means
+STDERR_SECONDS = 0.2  # for the rest of a hook's stderr, which another process may hold
+LONGEST_SECONDS = 660.0  # vendors wait no longer for our hook: one that is not done by then blocks
+LATE = "the hook took more than {seconds:g} s, which is as long as one may take here"
+
+
+async def judged_by_hooks(
+    policy: Policy,
+    call: str,
+    tool: str,
+    arguments: Mapping[str, Any],
+    told: Told,
+    environment: Mapping[str, str],
+) -> Verdict:
+    """The verdict of all hooks that are about a call, which is said in Claude's words. Without a hook it is open."""
+    hooks = wanted(policy.hooks, tool, arguments, policy.place)
+    cwd = policy.place.cwd
+    data = event(call, tool, arguments, told, cwd)
+    verdicts: list[Verdict] = []  # as they come: what the last one changes counts
+
+    async def run(hook: SettingsHook) -> None:
+        ended = await _run(hook, data, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd)
+        late = ended.code is None and hook.seconds > LONGEST_SECONDS
+        verdicts.append(
+            Verdict(False, LATE.format(seconds=LONGEST_SECONDS))
+            if late
+            else verdict_of(hook, ended, tool, arguments, policy.place)
+        )
+
+    async with anyio.create_task_group() as tasks:
+        for hook in hooks:
+            tasks.start_soon(run, hook)
+    found = Verdict()
+    for verdict in verdicts:
+        found = found.and_then(verdict)
+    return found
+
+
+async def _run(hook: SettingsHook, data: bytes, environment: Mapping[str, str], cwd: str) -> Ended:
+    """Run a hook to its end. It is over when its process has ended, whatever that has left running."""
+    words = ["/bin/sh", "-c", hook.command]
+    if hook.words is not None:
+        words = [shutil.which(hook.command, path=environment.get("PATH")) or hook.command, *hook.words]
+    try:
+        process = spawn(words, environment, cwd, feed=True)
+    except ShimError as error:
+        return Ended(None, fault=str(error))
+    child = Child(Started(process, data))
+    said = bytearray()
+
+    async def listen() -> None:
+        while chunk := await child.read():
+            said.extend(chunk[: OUTPUT_BYTES + 1 - len(said)])
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for work in (child.feed, child.drain, listen):
+                tasks.start_soon(work)
+            with anyio.move_on_after(min(hook.seconds, LONGEST_SECONDS)) as waiting:
+                await child.gone()
+            await anyio.sleep(0)  # what it wrote before its end is in the pipes
+            while chunk := child.read_ready():
+                said.extend(chunk[: OUTPUT_BYTES + 1 - len(said)])
+            if waiting.cancelled_caught:
+                child.signal("SIGKILL")
+            with anyio.CancelScope(shield=True):
+                ended = await child.ended()
+            with anyio.move_on_after(STDERR_SECONDS):
+                await child.drained.wait()
+            tasks.cancel_scope.cancel()
+    except BaseException:
+        abandon(process)
+        raise
+    finally:
+        child.close()
+    if waiting.cancelled_caught:
+        return Ended(None, fault="timed out")
+    if len(said) > OUTPUT_BYTES:
+        return Ended(DENIES, stderr=f"it printed more than {OUTPUT_BYTES} bytes")
+    return Ended(ended.code, said.decode("utf-8", "replace"), child.tail.text(), f"it {ended}")

@@ -1,0 +1,1 @@
+"""Hooks: the frontend's own callbacks, and the commands of Claude's settings files."""

@@ -1,0 +1,113 @@
+"""The hooks of Claude's settings files: which of them run before a call, what they are told, what their end means.
+
+Measured with 2.1.330. A hook is told of the call on its stdin. Exit code 2 denies the call, with its stderr as the
+reason. A JSON object on stdout decides as a frontend's hook does, whatever the exit code. Every other end leaves the
+call to the rules, a timeout too, unless the hook says `onFailure: "block"`.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from shim.core.claude.hooks.callbacks import EVERYTHING, NAMES, Seen, Verdict, described, fits, read_verdict
+from shim.core.policy.judge import Judge
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import SAME, read_rule
+from shim.core.policy.settings_hooks import SettingsHook
+from shim.core.reading.json_text import dump
+from shim.core.reading.typed import Any, NamedTuple
+
+DENIES = 2  # the exit code
+DENIED = "PreToolUse:{tool} hook error: {reason}"
+
+
+class Told(NamedTuple):
+    """What a hook is told beside the call: our id of the session, its transcript, the permission mode."""
+
+    session: str
+    transcript: str
+    mode: str
+
+
+class Ended(NamedTuple):
+    """How a hook ended: its exit code, None where it was ended or did not start; `fault` says how in words."""
+
+    code: int | None
+    stdout: str = ""
+    stderr: str = ""
+    fault: str = ""
+
+
+def about(hook: SettingsHook, tool: str) -> bool:
+    """Whether a hook is about a tool."""
+    return hook.matcher in EVERYTHING or fits(hook.matcher, tool)
+
+
+def names(matcher: str) -> bool:
+    """Whether a matcher is names of tools, and not all tools or a pattern."""
+    return matcher not in EVERYTHING and NAMES.fullmatch(matcher) is not None
+
+
+def wanted(
+    hooks: Iterable[SettingsHook], tool: str, arguments: Mapping[str, Any], place: Place
+) -> "list[SettingsHook]":
+    """The hooks that run before a call. One that stands in several places runs once."""
+    found: dict[Any, SettingsHook] = {}
+    for hook in hooks:
+        if about(hook, tool) and _conditioned(hook, tool, arguments, place):
+            found.setdefault((hook.command, hook.words, hook.condition), hook)
+    return list(found.values())
+
+
+def event(call: str, tool: str, arguments: Mapping[str, Any], told: Told, cwd: str) -> bytes:
+    """What a hook reads."""
+    shown = next((name for name, same in SAME.items() if same == tool), tool)
+    known = {"session_id": told.session, "transcript": told.transcript, "mode": told.mode}
+    return dump(described(Seen("PreToolUse", call, shown, arguments), cwd=cwd, **known)) + b"\n"
+
+
+def verdict_of(hook: SettingsHook, ended: Ended, tool: str, arguments: Mapping[str, Any], place: Place) -> Verdict:
+    """What the end of a hook says of a call."""
+    said = read_verdict(_object(ended.stdout))
+    shown = " ".join((hook.command, *(hook.words or ())))
+    if said.allow is False:
+        return said._replace(reason=DENIED.format(tool=tool, reason=said.reason))
+    if ended.code == DENIES:
+        reason = f"[{shown}]: {ended.stderr.strip() or 'No stderr output'}"
+        return Verdict(False, DENIED.format(tool=tool, reason=reason))
+    if ended.code != 0 and hook.closed:
+        reason = f'[{shown}]: {ended.fault}; blocking because onFailure is "block"'
+        return Verdict(False, DENIED.format(tool=tool, reason=reason))
+    if said.allow and hook.condition and not _allows(hook, tool, arguments, place):
+        return said._replace(allow=None)
+    return said
+
+
+def _conditioned(hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Place) -> bool:
+    """Whether a call may fit the rule of a hook."""
+    if not hook.condition:
+        return True
+    rule = read_rule(hook.condition)
+    return Judge(Policy(place=place, deny=(rule,))).narrowed(tool, arguments) is not None
+
+
+def _allows(hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Place) -> bool:
+    """Whether a call certainly fits the rule of a hook, so that the hook may allow it."""
+    judge = Judge(Policy(place=place, allow=(read_rule(hook.condition),)), asks_all=True)
+    return judge.verdict(tool, arguments, "default").decided == "allow"
+
+
+def _object(text: str) -> object:
+    """The JSON object that is the whole of a text; None for another text."""
+    text = text.strip()
+    if not text.startswith("{"):
+        return None
+    import orjson
+
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    specific = found.get("hookSpecificOutput")
+    if isinstance(specific, dict) and specific.get("hookEventName") != "PreToolUse":
+        return found | {"hookSpecificOutput": None}
+    return found

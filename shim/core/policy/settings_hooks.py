@@ -1,0 +1,72 @@
+"""The hooks of Claude's settings files that run before a call (`hooks.PreToolUse`), as they are written there.
+
+What they mean is in `core.claude.hooks.commands`. Measured with 2.1.330.
+"""
+
+from collections.abc import Mapping
+
+from shim.core.reading.typed import Any, NamedTuple
+
+BEFORE_A_CALL = "PreToolUse"
+SECONDS = 600.0  # that a hook may take where it does not say so itself, as in the real one
+HOOKS = 100  # of one conversation; a turn with more is refused
+UNTRUSTED = "it is a program of the working directory, which is not trusted"
+
+
+class SettingsHook(NamedTuple):
+    """One hook.
+
+    matcher    the tools that it is about: "" or "*" for all, names, or a pattern
+    command    what runs in the shell, or the program where `words` are given
+    words      the arguments of a program that is started without a shell; None for a shell's line
+    condition  a rule that the call has to fit (`if`); "" for none
+    seconds    that it may take
+    closed     a failure of it blocks the call (`onFailure`)
+    source     the file that it comes from
+    refusal    why it cannot be run here; "" where it can
+    """
+
+    matcher: str
+    command: str
+    words: tuple[str, ...] | None = None
+    condition: str = ""
+    seconds: float = SECONDS
+    closed: bool = False
+    source: str = ""
+    refusal: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.matcher or 'every tool'}: {' '.join((self.command, *(self.words or ())))}"
+
+
+def read_hooks(groups: object, source: str, *, trusted: bool) -> list[SettingsHook]:
+    """The hooks of a file that run before a call and are waited for. `trusted`: the file's programs may be run."""
+    found = []
+    for group in groups if isinstance(groups, list) else ():
+        hooks = group.get("hooks") if isinstance(group, dict) else None
+        matcher = group.get("matcher") if hooks else None
+        for given in hooks if isinstance(hooks, list) else ():
+            if isinstance(given, dict) and not (given.get("async") or given.get("asyncRewake")):
+                hook = _read(given)._replace(matcher=matcher if isinstance(matcher, str) else "", source=source)
+                found.append(hook if trusted or hook.refusal else hook._replace(refusal=UNTRUSTED))
+    if len(found) > HOOKS:
+        return [found[0]._replace(matcher="", refusal=f"there are more than {HOOKS} of them")]
+    return found
+
+
+def _read(given: Mapping[str, Any]) -> SettingsHook:
+    command, words, seconds = given.get("command"), given.get("args"), given.get("timeout")
+    condition = given.get("if", "")
+    if given.get("type", "command") != "command" or given.get("shell") == "powershell":
+        return SettingsHook("", "", refusal="only hooks that are commands of a shell, or programs, can be run here")
+    whole = words is None or (isinstance(words, list) and all(isinstance(word, str) for word in words))
+    if not (isinstance(command, str) and command and isinstance(condition, str) and whole):
+        return SettingsHook("", "", refusal="it cannot be read")
+    return SettingsHook(
+        "",
+        command,
+        None if words is None else tuple(words),
+        condition,
+        float(seconds) if isinstance(seconds, int | float) and seconds > 0 else SECONDS,
+        given.get("onFailure") == "block",
+    )

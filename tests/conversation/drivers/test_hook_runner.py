@@ -1,0 +1,102 @@
+"""The hooks of Claude's settings files as real processes."""
+
+import os
+
+import anyio
+import pytest
+
+from shim.conversation.drivers import hook_runner
+from shim.conversation.drivers.hook_runner import judged_by_hooks
+from shim.core.claude.hooks.callbacks import Verdict
+from shim.core.claude.hooks.commands import Told
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.settings_hooks import SettingsHook
+
+SECONDS = 20.0
+pytestmark = pytest.mark.anyio
+DENY = '{"decision": "block", "reason": "no"}'
+
+
+async def judged(folder, *hooks, arguments=None):
+    policy = Policy(place=Place(str(folder)), hooks=hooks)
+    told = Told("S", "/t", "default")
+    with anyio.fail_after(SECONDS):
+        return await judged_by_hooks(policy, "c", "Bash", arguments or {"command": "ls"}, told, dict(os.environ))
+
+
+def shell(*lines, **more):
+    return [SettingsHook("", line, **more) for line in lines]
+
+
+async def test_all_hooks_run_at_the_same_time(tmp_path):
+    """Each waits until the other has begun."""
+    os.mkfifo(tmp_path / "pipe")
+    both = shell("echo x > pipe; exit 2", "read x < pipe; exit 2")
+    assert (await judged(tmp_path, *both)).allow is False
+
+
+async def test_one_that_denies_goes_before_one_that_asks_before_one_that_allows(tmp_path):
+    said = '{{"hookSpecificOutput": {{"hookEventName": "PreToolUse", "permissionDecision": "{}"}}}}'
+    allow, ask, deny = (f"echo '{said.format(decision)}'" for decision in ("allow", "ask", "deny"))
+    assert (await judged(tmp_path, *shell(allow, ask, deny))).allow is False
+    assert (await judged(tmp_path, *shell(allow, ask, "true"))).asks
+    assert (await judged(tmp_path, *shell("true", allow))).allow is True
+    assert await judged(tmp_path, *shell("true", "exit 1", "nosuch")) == Verdict()
+    assert await judged(tmp_path) == Verdict()
+
+
+async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        line = "exec 3> pipe; (trap '' TERM; sleep 600) & sleep 600"
+        assert await judged(tmp_path, *shell(line, seconds=0.5)) == Verdict()
+        with anyio.fail_after(SECONDS):
+            await anyio.wait_readable(reader)  # nobody writes to it any more
+        assert os.read(reader, 1) == b""
+        assert (await judged(tmp_path, *shell("sleep 600", seconds=0.2, closed=True))).allow is False
+    finally:
+        os.close(reader)
+
+
+async def test_one_that_would_take_longer_than_a_vendor_waits_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(hook_runner, "LONGEST_SECONDS", 0.2)
+    assert (await judged(tmp_path, *shell("sleep 600", seconds=900.0))).allow is False
+
+
+async def test_what_a_hook_leaves_running_is_not_waited_for(tmp_path):
+    assert (await judged(tmp_path, *shell(f"echo '{DENY}'; sleep 600 & exit 0"))).allow is False
+
+
+async def test_one_that_reads_nothing_of_a_large_call_is_no_failure(tmp_path):
+    large = {"command": "x" * 3_000_000}
+    assert await judged(tmp_path, *shell("exit 0"), arguments=large) == Verdict()
+
+
+async def test_one_that_prints_without_end_blocks(tmp_path):
+    assert (await judged(tmp_path, *shell("head -c 3000000 /dev/zero"))).allow is False
+    found = await judged(tmp_path, *shell("head -c 3000000 /dev/zero >&2; echo the end >&2; exit 2"))
+    assert found.allow is False and len(found.reason) < 100_000 and "the end" in found.reason
+
+
+async def test_a_program_with_arguments_is_started_without_a_shell(tmp_path):
+    hook = SettingsHook("", "sh", ("-c", "echo $0 >&2; exit 2", "$HOME"))
+    assert "]: $HOME" in (await judged(tmp_path, hook)).reason
+    assert await judged(tmp_path, hook._replace(command="/nowhere/x")) == Verdict()
+    assert (await judged(tmp_path, hook._replace(command="/nowhere/x", closed=True))).allow is False
+
+
+async def test_a_hook_is_ended_with_the_turn(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with anyio.fail_after(SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(judged, tmp_path, *shell("echo x > pipe; exec 3> pipe; sleep 600"))
+                await anyio.wait_readable(reader)
+                tasks.cancel_scope.cancel()
+            while os.read(reader, 10):
+                await anyio.wait_readable(reader)
+    finally:
+        os.close(reader)

@@ -1,0 +1,140 @@
+"""What a hook of Claude's settings files means: every row was measured with the real claude 2.1.330."""
+
+import json
+
+import pytest
+from ruling import PLACE
+
+from shim.core.claude.hooks.callbacks import Verdict
+from shim.core.claude.hooks.commands import Ended, Told, event, verdict_of, wanted
+from shim.core.policy.settings_hooks import SettingsHook
+
+TOUCH = {"command": "touch made"}
+
+
+def specific(decision=None, **more):
+    said = {"hookEventName": "PreToolUse", **({"permissionDecision": decision} if decision else {}), **more}
+    return json.dumps({"hookSpecificOutput": said})
+
+
+def judged(stdout="", code=0, stderr="", hook=None, fault=""):
+    hook = hook or SettingsHook("", "true")
+    return verdict_of(hook, Ended(code, stdout, stderr, fault), "Bash", TOUCH, PLACE)
+
+
+def test_exit_code_2_denies_with_what_was_said_on_stderr():
+    assert judged(code=2, stderr="no way\n") == Verdict(False, "PreToolUse:Bash hook error: [true]: no way")
+    assert judged(code=2, stdout=specific("allow")).allow is False
+    assert judged(code=2).reason.endswith("[true]: No stderr output")
+
+
+@pytest.mark.parametrize("code", [1, 127, None])
+def test_another_end_leaves_the_call_to_the_rules(code):
+    assert judged(code=code, fault="x") == Verdict()
+
+
+@pytest.mark.parametrize("code", [1, None])
+def test_a_hook_may_say_that_its_failure_blocks(code):
+    hook = SettingsHook("", "check", ("a",), closed=True)
+    assert judged(code=code, hook=hook, fault="timed out").reason == (
+        'PreToolUse:Bash hook error: [check a]: timed out; blocking because onFailure is "block"'
+    )
+    assert judged("no JSON", hook=hook) == Verdict()
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_it_prints_counts_whatever_its_exit_code(code):
+    assert judged(specific("deny", permissionDecisionReason="dd"), code) == Verdict(
+        False, "PreToolUse:Bash hook error: dd"
+    )
+    assert judged(specific("allow"), code).allow is True
+
+
+@pytest.mark.parametrize(
+    ("stdout", "verdict"),
+    [
+        ('{"decision": "block", "reason": "old"}', Verdict(False, "PreToolUse:Bash hook error: old")),
+        ('{\n "decision": "block",\n "reason": "old"}\n', Verdict(False, "PreToolUse:Bash hook error: old")),
+        ('{"decision": "approve", "reason": "old"}', Verdict(True, "old")),
+        (specific("ask", permissionDecisionReason="kk"), Verdict(reason="kk", asks=True)),
+        (specific("ask"), Verdict(reason="A hook asked for confirmation of this call.", asks=True)),
+        (specific("allow", updatedInput={"command": "ls"}), Verdict(True, changed={"command": "ls"})),
+        (specific(updatedInput={"command": "ls"}), Verdict(changed={"command": "ls"})),
+        ('{"systemMessage": "hello"}', Verdict()),
+        ('{"hookSpecificOutput": {"hookEventName": "PostToolUse", "permissionDecision": "allow"}}', Verdict()),
+        ('{"hookSpecificOutput": {"permissionDecision": "allow"}}', Verdict()),
+        (specific("never"), Verdict()),
+        ("{broken", Verdict()),
+        ("hi " + specific("deny"), Verdict()),
+        (specific("deny") + " hi", Verdict()),
+        ("[]", Verdict()),
+    ],
+)
+def test_a_json_object_decides(stdout, verdict):
+    assert judged(stdout) == verdict
+
+
+@pytest.mark.parametrize("stdout", ['{"continue": false}', specific("defer"), specific("allow", updatedInput="x")])
+def test_what_would_stop_the_turn_denies_the_call_here(stdout):
+    assert judged(stdout).allow is False
+
+
+def hooks_before(tool, arguments, *hooks):
+    return [hook.command for hook in wanted(hooks, tool, arguments, PLACE)]
+
+
+@pytest.mark.parametrize(
+    ("matcher", "runs"),
+    [
+        *[
+            (matcher, True)
+            for matcher in ("Bash", "", "*", "Ba.*", ".*", "^B", "Edit|Bash", "Write, Bash", "Edit,Bash")
+        ],
+        *[(matcher, True) for matcher in ("Bash ", ".*ash$", "(?!Edit).*")],
+        *[(matcher, False) for matcher in ("bash", "Ba", "Edit|Write", "mcp__.*", "Bash(touch:*)", "Bash(ls:*)")],
+        ("(", True),  # the real one never runs it; what cannot be understood here may block
+    ],
+)
+def test_a_matcher_is_names_or_a_pattern_that_is_found_in_the_name(matcher, runs):
+    assert hooks_before("Bash", TOUCH, SettingsHook(matcher, "x")) == (["x"] if runs else [])
+
+
+def test_a_subagent_has_both_its_names():
+    both = SettingsHook("Agent", "a"), SettingsHook("Task", "b")
+    assert hooks_before("Task", {}, *both) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "command", "runs", "allows"),
+    [
+        ("Bash(touch:*)", "touch made", True, True),
+        ("Bash(touch:*)", "make && touch made", True, False),
+        ("Bash(ls:*)", "touch made", False, False),
+        ("Bash", "touch made", True, True),
+        ("Edit(**)", "ls", False, False),
+        ("Edit(**)", "touch made", True, False),
+    ],
+)
+def test_a_condition_runs_a_hook_where_it_may_fit_and_lets_it_allow_only_what_fits(rule, command, runs, allows):
+    hook, arguments = SettingsHook("", "x", condition=rule), {"command": command}
+    assert hooks_before("Bash", arguments, hook) == (["x"] if runs else [])
+    found = verdict_of(hook, Ended(0, specific("allow")), "Bash", arguments, PLACE)
+    assert bool(found.allow) is allows
+
+
+def test_a_hook_that_stands_in_two_places_runs_once():
+    same = SettingsHook("", "a", source="user"), SettingsHook("Bash", "a", source="project")
+    assert hooks_before("Bash", TOUCH, *same) == ["a"]
+
+
+def test_a_hook_is_told_of_the_call_in_claudes_words():
+    assert json.loads(event("call_1", "Task", {"prompt": "x"}, Told("S", "/t", "plan"), "/work")) == {
+        "session_id": "S",
+        "transcript_path": "/t",
+        "cwd": "/work",
+        "permission_mode": "plan",
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Agent",
+        "tool_input": {"prompt": "x"},
+        "tool_use_id": "call_1",
+    }

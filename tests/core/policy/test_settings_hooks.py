@@ -1,0 +1,58 @@
+"""The hooks of Claude's settings files, as they are written."""
+
+import pytest
+
+from shim.core.policy.settings_hooks import HOOKS, SECONDS, UNTRUSTED, SettingsHook, read_hooks
+
+
+def one(hook, matcher=None, *, trusted=True):
+    (found,) = read_hooks([{"matcher": matcher, "hooks": [hook]}], "user", trusted=trusted)
+    return found
+
+
+def test_a_command_is_read_with_all_that_it_says():
+    assert one({"type": "command", "command": "true"}) == SettingsHook("", "true", seconds=SECONDS, source="user")
+    given = {"command": "a", "args": ["b"], "if": "Bash(ls:*)", "timeout": 5, "onFailure": "block"}
+    assert one(given, "Bash") == SettingsHook("Bash", "a", ("b",), "Bash(ls:*)", 5.0, True, "user")
+
+
+def test_a_hook_is_shown_with_its_tools_and_its_command():
+    assert str(one({"command": "check", "args": ["-a"]}, "Bash")) == "Bash: check -a"
+    assert str(one({"command": "check it"})) == "every tool: check it"
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        {"type": "prompt", "prompt": "is it good?"},
+        {"type": "http", "url": "http://a.b"},
+        {"type": "command", "command": "a", "shell": "powershell"},
+        {"type": "command"},
+        {"command": "a", "args": "b"},
+        {"command": "a", "if": 7},
+    ],
+)
+def test_what_cannot_be_run_here_says_so(hook):
+    assert one(hook).refusal
+
+
+def test_a_program_of_a_folder_that_is_not_trusted_is_not_run():
+    assert one({"command": "a"}, trusted=False).refusal == UNTRUSTED
+
+
+def test_a_hook_that_nobody_waits_for_is_left_out():
+    assert read_hooks([{"hooks": [{"command": "a", "async": True}]}], "user", trusted=True) == []
+
+
+@pytest.mark.parametrize("groups", [{}, 7, [7], [{"hooks": 7}], [{"hooks": [7]}], [{"hooks": []}]])
+def test_what_has_another_form_is_no_hook(groups):
+    assert read_hooks(groups, "user", trusted=True) == []
+
+
+def test_a_time_that_is_none_is_the_usual_one():
+    assert [one({"command": "a", "timeout": time}).seconds for time in ("5", -1, 0, None)] == [SECONDS] * 4
+
+
+def test_so_many_hooks_that_nobody_wrote_them_are_refused():
+    (hook,) = read_hooks([{"hooks": [{"command": "a"}] * (HOOKS + 1)}], "user", trusted=True)
+    assert (hook.matcher, hook.refusal) == ("", f"there are more than {HOOKS} of them")

@@ -1,0 +1,96 @@
+"""The PreToolUse hooks of Claude's settings files below the drop-in are run as the real claude runs them.
+
+Which vendor runs what is in the table of permissions. Here: what a hook is told, that it may change a call, and that
+nothing of it stays.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontend import Frontend, check_contract
+from permission_rows import BYPASS, MADE, hook
+from programs import install
+from scripts import ScriptedServer
+from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, QWEN, Vendor
+
+pytestmark = pytest.mark.e2e
+TOLD = "told.json"
+CHANGED = {"hookEventName": "PreToolUse", "permissionDecision": "allow", "updatedInput": {"command": f"touch {MADE}2"}}
+of_all = pytest.mark.parametrize(
+    "vendor",
+    [pytest.param(CLAUDE_ITSELF, marks=pytest.mark.full), QWEN, CODEX, COPILOT],
+    indirect=True,
+    ids=str,
+)
+
+
+def settings(frontend: Frontend, vendor: Vendor, given: dict[str, Any]) -> Path:
+    """The user's settings file; the folder that hooks write into."""
+    if vendor is CLAUDE_ITSELF:
+        frontend.claude = install(vendor.package).executable
+        frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}  # root may not bypass elsewhere
+    home = Path(frontend.environment["HOME"])
+    (home / ".claude").mkdir(exist_ok=True)
+    (home / ".claude" / "settings.json").write_text(json.dumps(given))
+    return home
+
+
+@of_all
+def test_a_hook_is_told_of_a_call_in_claudes_words(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+    home = settings(frontend, vendor, hook(f'cat > "$HOME/{TOLD}"; pwd >&2; echo "in $CLAUDE_PROJECT_DIR" >&2; exit 2'))
+    run = frontend.run(f"[[shell]] touch {MADE}", *BYPASS)
+    assert not (frontend.folder / MADE).exists()
+    told = json.loads((home / TOLD).read_text())
+    assert (told["hook_event_name"], told["tool_name"], told["permission_mode"]) == (
+        "PreToolUse",
+        "Bash",
+        "bypassPermissions",
+    )
+    assert told["tool_input"]["command"] == f"touch {MADE}"
+    assert (told["session_id"], told["cwd"]) == (run.init["session_id"], str(frontend.folder))
+    assert told["transcript_path"].endswith(f"/{told['session_id']}.jsonl")
+    (result,) = run.tool_results
+    assert f"{frontend.folder}\nin {frontend.folder}" in result["content"]
+    assert [denial["tool_name"] for denial in run.result["permission_denials"]] == ["Bash"]
+    if vendor is not CLAUDE_ITSELF:
+        check_contract(run)
+
+
+@pytest.mark.full
+@of_all
+def test_a_hook_sees_what_is_written_to_a_file(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+    home = settings(frontend, vendor, hook(f'cat > "$HOME/{TOLD}"', "Write|Edit"))
+    named = MADE if vendor.relative_paths or vendor is CODEX else str(frontend.folder / MADE)
+    frontend.run(f"[[write]] {named}", *BYPASS)
+    assert (frontend.folder / MADE).exists()
+    told = json.loads((home / TOLD).read_text())
+    assert (told["tool_name"], told["tool_input"]["file_path"]) == ("Write", str(frontend.folder / MADE))
+    assert told["tool_input"]["content"] == (frontend.folder / MADE).read_text()
+
+
+@pytest.mark.full
+@of_all
+def test_a_call_never_runs_as_it_was_where_a_hook_changes_it(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    settings(frontend, vendor, hook(f"echo '{json.dumps({'hookSpecificOutput': CHANGED})}'"))
+    frontend.run(f"[[shell]] touch {MADE}", *BYPASS)
+    assert not (frontend.folder / MADE).exists()
+    changed = (frontend.folder / f"{MADE}2").exists()
+    assert changed is (vendor in (CLAUDE_ITSELF, QWEN))  # the model of a test does not know Claude's words
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [QWEN, CODEX, COPILOT], indirect=True, ids=str)
+def test_an_interrupt_ends_a_hook_that_runs(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+    settings(frontend, vendor, hook("exec sleep 4711"))
+    process = frontend.start(f"[[shell]] touch {MADE}", *BYPASS)
+    assert frontend.runs_within("sleep 4711")
+    process.interrupt()
+    process.finish()
+    assert frontend.ends_within("sleep 4711")
+    assert not (frontend.folder / MADE).exists()
