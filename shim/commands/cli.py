@@ -200,7 +200,7 @@ def install_dropin(
     """
     must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
     chosen = find(vendor) if vendor else None
-    baked = {"vendor": vendor, "record": record and os.path.abspath(record), "dialect": dialect}
+    baked = {"vendor": vendor, "record": record and os.path.join(os.path.abspath(record), ""), "dialect": dialect}
     installed = {key: value for key, value in baked.items() if value}
     if into is not None:
         if force or name != "claude" or to != DEFAULT_DIRECTORY:

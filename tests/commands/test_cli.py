@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 
 import pytest
 from box import ANSWER, END, START, ndjson, run_shim, text
@@ -300,6 +301,16 @@ def test_install_goes_to_the_usual_folder(shim, inside):
     status, said, _ = shim("uninstall")
     assert status == 0 and b"removed" in said
     assert not (inside.home / ".local" / "bin" / "claude").exists()
+
+
+def test_every_run_is_recorded_into_a_folder_that_is_not_there_yet(shim, inside):
+    folder = inside.path / "runs"
+    shim("install", "--vendor", "demo", "--to", str(inside.bin), "--record", str(folder))
+    for _ in range(2):
+        ask = [str(inside.bin / "claude"), "-p", "hi"]
+        environment = inside.environment(SHIM_BIN=inside.fake(["out", ANSWER]))
+        subprocess.run(ask, stdin=subprocess.DEVNULL, env=environment, cwd=inside.cwd, timeout=20, check=True)
+    assert len(list(folder.glob("*.cast"))) == 2
 
 
 def test_install_with_force_keeps_and_uninstall_restores(shim, inside):

@@ -52,6 +52,7 @@ class Editor(LineProcess):
     def __init__(self, argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         super().__init__(argv, folder, environment)
         self.session = ""
+        self.stays = False
         self._number = 0
 
     def open(self) -> Line:
@@ -115,8 +116,10 @@ class Editor(LineProcess):
         return update
 
     def leave(self) -> None:
-        """An editor that is closed: the adapter's stdin ends."""
+        """An editor that is closed: the adapter's stdin ends, and an adapter that stays gets a signal."""
         self.close_stdin()
+        if self.stays:
+            self.terminate()
         self.read_to_end(TURN_SECONDS)
 
 
@@ -130,6 +133,8 @@ class AcpClient:
 
     package: str
     major: int
+    stays: bool = False  # when its stdin ends
+    denial_fails: bool = False  # a command that is rejected ends the prompt
 
     def __str__(self) -> str:
         return f"acp-{version_of(self.package)}-node{self.major}"
@@ -139,8 +144,13 @@ class AcpClient:
         script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "index.js"
         environment = {**place.environment, "CLAUDE_CODE_EXECUTABLE": str(place.claude)}
         editor = Editor([str(node(self.major)), str(script)], place.folder, environment)
+        editor.stays = self.stays
         place.started.append(editor)
         return editor
 
 
-ACPS = (AcpClient("acp-oldest", 20), AcpClient("acp-newest", 24))
+ACPS = (
+    AcpClient("acp-before", 20, stays=True, denial_fails=True),
+    AcpClient("acp-oldest", 20),
+    AcpClient("acp-newest", 24),
+)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from place import MARK
 from programs import Program, compile_cache, install
-from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI, PI_CUMULATIVE, QWEN, Vendor
+from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, PI_CUMULATIVE, QWEN, Vendor
 
 from shim.process.probe import open_probe
 from shim.state.config import VendorSettings
@@ -46,6 +46,7 @@ CLIS = (
     Cli(PI_CUMULATIVE),
     Cli(GEMINI, brief=True),
     Cli(OPENCODE, brief=True),
+    Cli(CODEX, brief=True),
 )
 
 

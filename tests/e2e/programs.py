@@ -37,6 +37,7 @@ PINS: Mapping[str, str] = json.loads(Path(__file__).with_name("package.json").re
 PYTHON_PINS: Mapping[str, str] = {
     "newest": "claude-agent-sdk==0.2.186",
     "oldest": "claude-agent-sdk==0.1.0",  # of the 0.1 line
+    "before": "claude-code-sdk==0.0.25",  # the same SDK under its older name
     "otlp": "opentelemetry-exporter-otlp-proto-http==1.45.2",
     "pydantic": "pydantic==2.14.3",  # all that Harbor's models of a trajectory need
     "claude-monitor": "claude-monitor==4.0.0",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +14,12 @@ from pathlib import Path
 from place import TURN_SECONDS, Line, LineProcess, Place
 from programs import PYTHON_PINS, node, npm_folder, python_folder, version_of
 
+from shim.process.find_program import is_ours
+from shim.process.install import read_installed
+
 PROGRAMS = Path(__file__).with_name("clients")
 TYPESCRIPT_PACKAGE = "@anthropic-ai/claude-agent-sdk"
+TYPESCRIPT_BEFORE = "claude-code-1"  # Claude Code of npm's, which was the SDK too
 CLOSE_SECONDS = 30.0  # the Python SDK waits for 5 s, asks, waits for 5 s and kills
 
 
@@ -106,6 +113,7 @@ class SdkClient:
     command: Callable[[], Sequence[str]]
     environment: Callable[[], Mapping[str, str]] = dict
     raises_text: bool = True  # its exception carries the text of an error result
+    own: str = ""  # the file of its package that it starts, in whose place the drop-in is put
 
     def __str__(self) -> str:
         return self.name
@@ -127,12 +135,30 @@ class SdkClient:
             "asks": asks,
         }
         argv = [*self.command(), json.dumps(start)]
+        if self.own and is_ours(str(place.claude)):
+            module = _copied(Path(argv[-2]), place)
+            put_into(module.with_name(self.own), place)
+            argv[-2:] = [str(module), json.dumps({**start, "claude": None})]
         conversation = Conversation(argv, place.folder, {**place.environment, **self.environment()})
         place.started.append(conversation)
         if once is None:
             conversation.read_until(lambda line: line.get("did") == "connect" or line["saw"] == "end")
             assert conversation.lines[-1]["saw"] == "done", conversation.lines
         return conversation
+
+
+def _copied(module: Path, place: Place) -> Path:
+    """A module in a copy of its package; the files are links, which `shim install --into` replaces."""
+    copy = place.folder.parent / "package"
+    shutil.copytree(module.parent, copy, copy_function=os.link, symlinks=True)
+    return copy / module.name
+
+
+def put_into(file: Path, place: Place) -> None:
+    """The place's drop-in where a package has its own claude."""
+    vendor = read_installed(str(place.claude))[1]["vendor"]
+    install = [sys.executable, "-m", "shim", "install", "--vendor", vendor, "--into", str(file)]
+    subprocess.run(install, env=dict(place.environment), timeout=TURN_SECONDS, check=True, stdout=subprocess.DEVNULL)
 
 
 def _python(pin: str, **known: bool) -> SdkClient:
@@ -145,15 +171,18 @@ def _python(pin: str, **known: bool) -> SdkClient:
     )
 
 
-def _typescript(major: int) -> SdkClient:
+def _typescript(major: int, package: str = TYPESCRIPT_PACKAGE, own: str = "") -> SdkClient:
     def command() -> Sequence[str]:
-        module = npm_folder(TYPESCRIPT_PACKAGE) / "node_modules" / TYPESCRIPT_PACKAGE / "sdk.mjs"
+        module = npm_folder(package) / "node_modules" / package / "sdk.mjs"
         return str(node(major)), str(PROGRAMS / "ts_client.mjs"), str(module)
 
-    return SdkClient(f"typescript-{version_of(TYPESCRIPT_PACKAGE)}-node{major}", command)
+    return SdkClient(f"typescript-{version_of(package)}-node{major}", command, own=own, raises_text=not own)
 
 
 PYTHON = _python("newest")
 PYTHON_OLDEST = _python("oldest", raises_text=False)
 TYPESCRIPT = _typescript(24)
+CODE_SDK = _python("before", raises_text=False)  # which looks on PATH alone
+CODE_CLI = _typescript(20, TYPESCRIPT_BEFORE, own="cli.js")  # which starts this file with node
 SDKS = (PYTHON, PYTHON_OLDEST, _typescript(20), TYPESCRIPT)
+BEFORE = (CODE_SDK, CODE_CLI)  # the same SDKs under their older names

@@ -143,6 +143,7 @@ def prepare_claude(home: Path, url: str) -> Mapping[str, str]:
 def prepare_codex(home: Path, url: str) -> Mapping[str, str]:
     """A provider of its own. The working directory is no repository, so the drop-in's user has to trust it."""
     settings = f"""
+        model = "{MODEL}"
         model_provider = "mock"
         model_reasoning_summary = "detailed"
         model_supports_reasoning_summaries = true

@@ -4,7 +4,7 @@ The first argument is a JSON object that says how to start, or @ and a file of i
 stdin, and everything that a user of the SDK sees goes to stdout as JSON lines, in words that are the same for every
 client:
 
-    start      claude PATH, cwd PATH, once PROMPT or null, partial BOOL, asks BOOL
+    start      claude PATH (null in TypeScript: its own), cwd PATH, once PROMPT or null, partial BOOL, asks BOOL
                or claude, cwd, partial and runs [name, prompt, environment], at_once COUNT, seconds LIMIT
     commands   say TEXT · interrupt · set_model MODEL · set_permission_mode MODE · answer ANSWER · close
     saw        init · delta · text · thinking · tool_use · tool_result · user_text · result
@@ -25,7 +25,12 @@ import threading
 import time
 from typing import Any
 
-import claude_agent_sdk as sdk
+try:
+    import claude_agent_sdk as sdk
+except ImportError:  # its name before 0.1
+    import claude_code_sdk as sdk
+
+    sdk.ClaudeAgentOptions = sdk.ClaudeCodeOptions
 
 RUN: contextvars.ContextVar[list[dict[str, Any]]] = contextvars.ContextVar("what was seen in a run of many")
 LONG = 100_000  # characters; a longer text is said by its digest

@@ -84,7 +84,7 @@ async function* userMessages() {
 }
 
 const options = {
-  pathToClaudeCodeExecutable: start.claude,
+  ...(start.claude ? { pathToClaudeCodeExecutable: start.claude } : {}),
   cwd: start.cwd,
   includePartialMessages: start.partial,
   ...(start.asks
