@@ -51,6 +51,7 @@ class Probe:
         `remembered`: nothing is started, and a question that was never answered has no answer.
         """
         self._remembered = remembered
+        self.missed = False  # an answer was wanted that is not remembered
         self._command = list(command)
         self._environment = environment
         self._child_environment = dict(child_environment)
@@ -105,6 +106,7 @@ class Probe:
         known = self._answers(key)
         if question in known and not anew:
             return known[question]
+        self.missed = self._remembered
         text = "" if self._remembered else self._ask(args).decode("utf-8", "replace")
         if text and key:
             answers = {**dict(list(known.items())[: ANSWERS - 1]), question: text}

@@ -48,6 +48,10 @@ class Terminal:
         self._seen = self.plain.index(text, before) + len(text)
         return self.plain
 
+    def when(self, condition: Callable[[], bool], what: str) -> None:
+        """Read until a condition holds. A program whose screen nobody reads comes to a halt."""
+        self._read(condition, what)
+
     def end(self) -> int:
         """Read to the end of the program. Returns its exit status, negative for a signal."""
         self._read(lambda: self.process.poll() is not None, "its end")
@@ -64,7 +68,8 @@ class Terminal:
     def _read(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + self._patience
         while not done():
-            assert time.monotonic() < deadline, f"{what} did not come; drawn:\n{self.plain}"
+            over = self.process.poll() is not None and not select.select([self._descriptor], [], [], 0)[0]
+            assert not over and time.monotonic() < deadline, f"{what} did not come; drawn:\n{self.plain}"
             if select.select([self._descriptor], [], [], 0.02)[0]:
                 self._take()
 

@@ -116,10 +116,10 @@ def _vendor(start: Start) -> dict[str, Any]:
 
 
 def _child(start: Start, launcher: DryLauncher, plan: Plan) -> dict[str, Any]:
-    request, vendor = plan.request, launcher.vendor
+    request, vendor, probe = plan.request, launcher.vendor, launcher.program.probed_with
     return {
         "program_by": _place_of_program(start, launcher),
-        "help_known": bool(vendor.program.bundled or launcher.program.probe().text()),
+        "help_known": probe is None or not probe.missed,
         "argv": redact_argv(plan.command),
         "environment": _changes(start.environment, plan.environment),
         "files": {path: Redactor().text(text[:FILE_CHARACTERS]) for path, text in launcher.files.items()},

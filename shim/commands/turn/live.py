@@ -140,6 +140,7 @@ class LiveTurn:
             self._drawing.answered()
         self._draw(self._story.event(self._now(), event))
         if kind == "result":
+            self._drawing.rest()
             self._close_stdin()
         elif self._person is not None and self._person.asked is not None:
             self._drawing.ask(self._person.asked.prompt())

@@ -41,6 +41,7 @@ class Program:
         self._found: list[str] = []
         self._variant: str | None = None
         self.remembered = False  # it is not started to be asked for its help
+        self.probed_with: Probe | None = None
 
     def find(self) -> None:
         """Look for it, once. VendorError when it is not there, FrontendError for a mistake in the settings."""
@@ -74,7 +75,8 @@ class Program:
         from shim.process.probe import Probe
 
         command = [*self.launcher, self._found[0]]
-        return Probe(command, self._setup.environment, self._environment, remembered=self.remembered)
+        self.probed_with = Probe(command, self._setup.environment, self._environment, remembered=self.remembered)
+        return self.probed_with
 
 
 class Plan(NamedTuple):

@@ -1,0 +1,139 @@
+"""`shim run` on a real terminal over real vendors: Ctrl-C, questions, denied calls, sessions; and `shim explain`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from frontend import Frontend
+from place import GONE_SECONDS, TURN_SECONDS, wait_until
+from scripts import ScriptedServer
+from terminal import CTRL_C, Terminal, on_terminal
+from test_scenarios import ENDLESS_COMMAND
+from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
+
+pytestmark = pytest.mark.e2e
+
+SHIM = (sys.executable, "-m", "shim")
+MADE = "made"
+TOUCH = f"[[shell]] touch {MADE}"
+
+
+def over(*short: Vendor, full: tuple[Vendor, ...] = ()) -> pytest.MarkDecorator:
+    """The vendors of `make e2e`, and those that only `make full` tries."""
+    rest = [pytest.param(vendor, marks=pytest.mark.full) for vendor in full]
+    return pytest.mark.parametrize("vendor", [*short, *rest], indirect=True, ids=str)
+
+
+def model_flag(frontend: Frontend) -> tuple[str, ...]:
+    """The flags that the vendor's runs need; `shim run` has the same."""
+    return tuple(frontend.arguments)
+
+
+@contextmanager
+def shim_run(frontend: Frontend, prompt: str, *flags: str) -> Iterator[Terminal]:
+    """`shim run` of the installed vendor on a terminal of its own."""
+    command = [*SHIM, "run", *model_flag(frontend), *flags, prompt]
+    environment = {**frontend.environment, "PATH": f"{frontend.claude.parent}:{frontend.environment['PATH']}"}
+    with on_terminal(command, env=environment, cwd=str(frontend.folder), patience=TURN_SECONDS) as terminal:
+        yield terminal
+
+
+def gone(frontend: Frontend) -> bool:
+    """Whether nothing that carries the mark of this place is left in time."""
+    return wait_until(lambda: not frontend.processes(), GONE_SECONDS)
+
+
+@over(QWEN, PI, full=(CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))
+def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    with shim_run(frontend, "[[slow]] hi") as terminal:
+        terminal.when(lambda: bool(model.asked("slow")), "the model to be asked")
+        if vendor.fragments:
+            terminal.until("word")
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
+        assert "■ interrupted" in terminal.plain and "✗" not in terminal.plain
+        assert terminal.clean
+        assert gone(frontend)
+
+
+@over(QWEN, full=(PI, CLAUDE_ITSELF))
+def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: Frontend, vendor: Vendor) -> None:
+    with shim_run(frontend, f"[[shell]] {ENDLESS_COMMAND}", "--permission-mode", "bypassPermissions") as terminal:
+        terminal.when(lambda: frontend.runs_within(ENDLESS_COMMAND, 0), "the command to run")
+        terminal.type(CTRL_C)
+        terminal.until("interrupting")
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
+        assert terminal.clean
+        assert gone(frontend)
+
+
+@over(QWEN, full=(CLAUDE_ITSELF,))
+@pytest.mark.parametrize("answer", ["y", "n", "a"])
+def test_the_person_is_asked_and_obeyed(frontend: Frontend, vendor: Vendor, answer: str) -> None:
+    with shim_run(frontend, TOUCH) as terminal:
+        terminal.until(f"? may it run Bash touch {MADE}")
+        terminal.until("y = yes, n = no")
+        terminal.type(answer + "\n")
+        assert terminal.end() == 0
+        assert (frontend.folder / MADE).exists() == (answer != "n")
+        assert ("⊘ ended with 1 denied call" in terminal.plain) == (answer == "n")
+        assert "to allow it" not in terminal.plain, "the person has just denied it"
+
+
+@over(QWEN, full=(CLAUDE_ITSELF,))
+def test_what_nobody_could_be_asked_for_is_named_with_the_rule_that_allows_it(
+    frontend: Frontend, vendor: Vendor
+) -> None:
+    command = [*SHIM, "run", *model_flag(frontend)]
+    environment = {**frontend.environment, "PATH": f"{frontend.claude.parent}:{frontend.environment['PATH']}"}
+
+    def piped(*words: str) -> str:
+        done = subprocess.run(
+            [*command, *words, TOUCH], env=environment, cwd=frontend.folder, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=TURN_SECONDS, check=False,
+        )  # fmt: skip
+        return done.stdout
+
+    shown = piped()
+    assert f'to allow it: shim run --allow "Bash(touch {MADE})" …' in shown and "✓ done" not in shown
+    assert not (frontend.folder / MADE).exists()
+    assert "✓ done" in piped("--allow", f"Bash(touch {MADE})")
+    assert (frontend.folder / MADE).exists()
+
+
+@over(QWEN, PI, full=(CODEX, CLAUDE_ITSELF))
+def test_a_session_goes_on(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+    with shim_run(frontend, "[[text]] the word is heron") as terminal:
+        assert terminal.end() == 0
+    with shim_run(frontend, "[[text]] and then", "--continue") as terminal:
+        assert terminal.end() == 0
+    assert "the word is heron" in json.dumps(model.asked("text")[-1].body)
+
+
+@over(QWEN, PI, full=(CODEX, GEMINI, OPENCODE))
+def test_what_is_explained_is_what_a_turn_starts(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+    flags = ("-p", "[[text]] hi", *frontend.arguments, "--permission-mode", "plan")
+    cast = frontend.folder.parent / "a.cast"
+    environment = {**frontend.environment, "SHIM_RECORD": str(cast)}
+    argv = [str(frontend.claude), *flags, "--output-format", "stream-json", "--verbose"]
+    subprocess.run([*argv], env=environment, cwd=frontend.folder, stdin=subprocess.DEVNULL, timeout=TURN_SECONDS)
+    records = [json.loads(line) for line in cast.read_text().splitlines()]
+    (ran,) = [record[2]["argv"] for record in records if isinstance(record, list) and record[1] == "s"]
+    asked = len(model.requests)
+    command = [*SHIM, "explain", "--json", "--", *flags, "--shim-vendor", vendor.name, *argv[-3:]]
+    done = subprocess.run(
+        command, env=frontend.environment, cwd=frontend.folder, capture_output=True, timeout=TURN_SECONDS, check=True
+    )
+    explained = json.loads(done.stdout)
+    given = {word for word in (*ran, *explained["argv"]) if len(word) == 36 and word.count("-") == 4}  # fresh ids
+    assert [word for word in explained["argv"] if word not in given] == [word for word in ran if word not in given]
+    assert explained["help_known"] and len(model.requests) == asked
+    assert not frontend.processes()
