@@ -1,6 +1,6 @@
 # Two commands are enough: `make run` shows a turn, `make test` proves it.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test full e2e bench fuzz accept picture screens lint clean
+.PHONY: help setup run test full e2e bench fuzz accept picture texts screens lint clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -84,6 +84,9 @@ accept: setup ## rewrite the goldens; read the diff before you commit it
 
 picture: setup ## draw the README's picture of `shim demo` again
 	@$(BIN)/python tests/picture.py
+
+texts: setup ## every help page and every sentence of the program in build/texts.txt, to be read
+	@$(BIN)/python tests/texts.py
 
 screens: $(VENV)/.e2e ## pictures of the commands in a terminal and of the pages, in build/screens, to be looked at
 	@$(BIN)/python tests/e2e/screens.py

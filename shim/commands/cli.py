@@ -18,6 +18,7 @@ from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import draw_vendors
 from shim.commands.dropin import fill_standard_files
 from shim.commands.help.grouped import Grouped
+from shim.commands.help.plain import PlainCommand
 from shim.commands.help.topics import show_help
 from shim.commands.install.command import say_installed_into, say_uninstalled_from
 from shim.commands.turn.explain import explain_turn
@@ -255,10 +256,10 @@ for name, command in (
     ("export", export_cast),
     ("translate", translate_file),
 ):
-    app.command(name)(command)
-app.command("explain", context_settings={"allow_interspersed_args": False})(explain_turn)
-app.command("conform", context_settings={"allow_interspersed_args": False})(check_conformance)
-app.command("help")(show_help)
+    app.command(name, cls=PlainCommand)(command)
+app.command("explain", cls=PlainCommand, context_settings={"allow_interspersed_args": False})(explain_turn)
+app.command("conform", cls=PlainCommand, context_settings={"allow_interspersed_args": False})(check_conformance)
+app.command("help", cls=PlainCommand)(show_help)
 app.add_typer(sessions_app)
 app.add_typer(cast_app)
 app.add_typer(vendor_app)

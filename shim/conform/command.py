@@ -42,8 +42,8 @@ def check_conformance(
     """Check a claude-like command against Claude's contract.
 
     It is a check from outside. The command is started about forty times, for some twenty short turns, in a temporary
-    folder and with your environment. It calls the model that it calls for you, which may cost money, and keeps the
-    files that it always keeps. Exit 1 when a MUST is broken.
+    folder and with your environment. It asks your model, which may cost money, and writes the files that it always
+    writes. Exit 1 when a MUST is broken.
 
     Example: shim conform -- claude
     """

@@ -51,7 +51,7 @@ def _answer(run: Run, subtype: str) -> Object:
             if response is None:
                 raise BrokenError(f"{subtype} was not answered{waited(run)}", run)
             return response
-    raise UnseenError(f"it did not come so far{waited(run)}")
+    raise UnseenError(f"it did not get that far{waited(run)}")
 
 
 def _body(run: Run, subtype: str) -> Object:
@@ -74,7 +74,7 @@ def _initialize_at_any_time(seen: Seen) -> str:
     for name in ("control", "queue", "conversation"):
         run = seen.run(name)
         asked = [response for subtype, response in _answers(run) if subtype == "initialize"]
-        unseen_if(name == "conversation" and len(asked) < 2, f"the conversation did not come so far{waited(run)}")
+        unseen_if(name == "conversation" and len(asked) < 2, f"the conversation did not get that far{waited(run)}")
         for response in asked:
             if response is None or response.get("subtype") != "success":
                 raise BrokenError("initialize was not answered", run, response)

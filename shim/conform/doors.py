@@ -221,7 +221,7 @@ def _it_stays(seen: Seen) -> str:
 @BOOK.must("P16", f"An idle process ends within {END_SECONDS:.0f} s of the end of stdin.")
 def _it_leaves(seen: Seen) -> str:
     run = seen.run("control")
-    unseen_if("idle" not in run.marks, f"it did not come so far{waited(run)}")
+    unseen_if("idle" not in run.marks, f"it did not get that far{waited(run)}")
     ended(run)
     took = (run.ended_at or 0) - (run.closed_at or 0)
     broken_if(took > END_SECONDS, f"it took {took:.1f} s", run)

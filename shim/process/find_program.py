@@ -125,13 +125,13 @@ def unheard(vendor: Vendor, launcher: Sequence[str], folders: Sequence[str] = ()
     `folders` are the working directory and the person's home, whose settings may give it tools that no rule names.
     """
     if launcher:
-        return "behind a launcher it may not see it"
+        return "behind a launcher it might not see our file"
     for place in vendor.surroundings.overruled_by.get(sys.platform, ()):
         try:
             if any(name.endswith(".toml") for name in os.listdir(place)):
-                return f"the files in {place} go before it"
+                return f"the files in {place} go before our file"
         except NotADirectoryError:
-            return f"{place} goes before it"
+            return f"{place} goes before our file"
         except OSError:
             continue  # it is not there, or the vendor cannot read it either
     for name, word in vendor.surroundings.widened_by.items():

@@ -121,10 +121,10 @@ class Recordings:
         shown = repr(printable(prompt[:SHOWN_CHARACTERS]))
         if self._alone:
             count = len(children)
-            return f"the recording has {count} answers and no further one, for {shown}", "start a new conversation"
+            return f"the recording has no more than {count} answers for {shown}", "start a new conversation"
         prompts = dict.fromkeys(repr(printable(child.prompt[:SHOWN_CHARACTERS])) for child in children if child.prompt)
         some = ", ".join(list(prompts)[:SHOWN]) + (f" and {len(prompts) - SHOWN} more" if len(prompts) > SHOWN else "")
-        return f"no recording of {self._vendor} answers {shown}", f"there are, each once: {some or 'none'}"
+        return f"no recording of {self._vendor} answers {shown}", f"the recorded prompts are: {some or 'none'}"
 
     def _children(self) -> Iterator[PlayableChild]:
         """The children of the recorded vendor, in the order of recording."""

@@ -118,7 +118,7 @@ def redact_cast(
     if not force and checked.cut and target is None:
         raise CastError(
             f"{path} is cut off, or still being recorded: what is recorded later would be lost",
-            hint="-o FILE leaves it as it is; --force if nobody records it any more",
+            hint="-o FILE leaves it as it is; use --force if its recording is over",
         )
     if not patterns and not texts:
         return rewrite(path, target)

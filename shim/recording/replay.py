@@ -182,7 +182,7 @@ def play(wanted: Wanted) -> int:
     except BrokenPipeError:
         return 0  # a closed stdout is not a failure
     except OSError as error:
-        return _complain(f"it cannot be said: {error.strerror}")
+        return _complain(f"it cannot be written: {error.strerror}")
     if step.kind == "fail":
         return _complain(step.reason)
     if step.signal:

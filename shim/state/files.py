@@ -16,7 +16,7 @@ from io import BytesIO
 from shim.channels.raw_output import tell
 from shim.core.reading.lines import INBOUND_BYTES, Aside, AsideFile
 
-NOT_PRIVATE = "state is not kept: {path} is not a directory of yours that only you may enter (chmod 700)\n"
+NOT_PRIVATE = "state is not kept: {path} is not your own folder, closed to others (chmod 700)\n"
 
 
 def private_directory(path: str) -> bool:

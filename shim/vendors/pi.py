@@ -60,7 +60,7 @@ def gate(request: Request) -> str:
     """What our extension is told: the folders that pi's tools stay in while edits need no question."""
     if request.unheard:
         raise ModeError(
-            f"pi may not load the file that keeps its edits in the folder: {request.unheard}",
+            f"pi might not load the file that keeps its edits in the folder: {request.unheard}",
             hint="start it without a launcher, or choose default or bypassPermissions",
         )
     import json

@@ -272,7 +272,7 @@ def test_a_message_more_than_was_recorded_ends_in_not_found(box):
         running.say(json.loads(user("two")))
         running.read_until(b'"not_found"')
         done = running.hang_up()
-    assert "no further one" in json.dumps(done.lines[-1])
+    assert "no more than" in json.dumps(done.lines[-1])
 
 
 def test_an_interrupt_goes_to_what_was_recorded_behind_it(box):

@@ -238,7 +238,7 @@ def _follow(path: str, header: Header, moments: Sequence[Moment], running: _Runn
     talks = talks or dialect_called(header.dialect).frames
     told = [line for letter, line in moments if letter == "i"]
     if not streams and any(letter == "signal" for letter, _ in moments):
-        return Checked(path, "skipped", reason="nobody sees in this format where a signal came")
+        return Checked(path, "skipped", reason="this format does not show where a signal came")
     if not (talks and streams):
         for line in told:
             running.tell(line)

@@ -7,6 +7,7 @@ import typer
 from shim.commands.cast.stats import stats_of
 from shim.commands.cast.tables import list_casts
 from shim.commands.help.grouped import Grouped
+from shim.commands.help.plain import PlainCommand
 from shim.core.reading.account import counted
 from shim.story.terminal.console import AsJson, CastFile, must_be_one_of, print_json, say
 from shim.story.terminal.progress import progress
@@ -20,7 +21,7 @@ app = typer.Typer(
 )
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def verify(
     casts: Annotated[list[str], typer.Argument(help="Recordings, or folders of them.", metavar="CAST")],
     as_json: AsJson = False,
@@ -58,7 +59,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def redact(
     cast: CastFile,
     pattern: Annotated[
@@ -98,7 +99,7 @@ def redact(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def fixture(
     cast: CastFile,
     to: Annotated[str, typer.Option("--to", help="The folder of fixtures; the case becomes VENDOR/NAME in it.")],
@@ -127,8 +128,8 @@ def fixture(
         say("fill in scenario and pins in case.toml; there is no golden, because the vendor is unknown here")
 
 
-app.command("list")(list_casts)
-app.command("stats")(stats_of)
+app.command("list", cls=PlainCommand)(list_casts)
+app.command("stats", cls=PlainCommand)(stats_of)
 
 
 def _where(first: int, last: int) -> str:

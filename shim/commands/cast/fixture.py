@@ -77,7 +77,7 @@ class Facts:
     def case(self, header: Header, vendor: str, run: RecordedChild, partial: bool) -> str:
         gaps = [*self.gaps]
         if self.ended is None:
-            gaps.append("nobody knows how the program ended")
+            gaps.append("how the program ended is not known")
         if self._told_bytes > STDIN_BYTES:
             gaps.append(f"its stdin of {self._told_bytes} bytes is left out")
         argv = [word for word in run.facts.get("argv") or () if isinstance(word, str)]

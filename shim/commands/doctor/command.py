@@ -109,7 +109,7 @@ def _drifted(row: dict[str, Any]) -> list[Finding]:
     found = []
     fix = "a newer claude-shim may know them; `shim cast fixture` cuts out of a recording what a report needs"
     for level, what, news in (
-        (WARNING, "events that nobody translates", row["events"]),
+        (WARNING, "events that are not translated", row["events"]),
         (NOTE, "new fields", row["fields"]),
     ):
         if news:

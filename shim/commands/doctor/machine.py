@@ -93,4 +93,4 @@ def _bytecode() -> Finding:
     if not missing:
         return Finding(OK, "every module has its bytecode")
     text = f"the bytecode of {len(missing)} of our modules is missing or stale ({missing[0]}): turns start more slowly"
-    return Finding(WARNING, text, "run `shim install` again, or `make setup` in a checkout, as who owns it")
+    return Finding(WARNING, text, "run `shim install` again, or `make setup` in a checkout, as its owner")

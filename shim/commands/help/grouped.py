@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from typer.core import TyperGroup
+from shim.commands.help.plain import PlainGroup
 
 # What a person wants to do, and the commands for it.
 GROUPS = {
@@ -16,7 +16,7 @@ GROUPS = {
 OTHERS = "Commands"
 
 
-class Grouped(TyperGroup):
+class Grouped(PlainGroup):
     """A group of commands that lists them below titles. A command without a title stands at the end."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -167,7 +167,7 @@ def _rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]
     def widening(rule: Rule) -> str:
         if reason := vain.pop((str(rule), rule.source), ""):
             return f"no effect: {reason}"
-        return "a call that it is about runs unasked"
+        return "a call that matches it runs unasked"
 
     found = [
         {"kind": kind, "rule": str(rule), "from": rule.source, "how": how(rule)}

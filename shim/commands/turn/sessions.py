@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from shim.commands.help.grouped import Grouped
+from shim.commands.help.plain import PlainCommand
 from shim.core.errors import FrontendError
 from shim.core.reading.account import counted, printable
 from shim.state import store
@@ -49,7 +50,8 @@ def sessions(
         print_json([_report(each, session) for each, session in found])
         return
     if not found:
-        say("no sessions are kept" + (" of this folder" if here else "") + ": `shim run` and `claude` keep each turn's")
+        where = " of this folder" if here else ""
+        say(f"no sessions{where} are kept: `shim run` and `claude` keep one for each conversation")
         return
     console = open_console()
     for each, session in found[: None if everything else SHOWN]:
@@ -59,7 +61,7 @@ def sessions(
         console.print(Text(f"and {len(found) - SHOWN} more: `shim sessions --all`", style="dim"), soft_wrap=True)
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def delete(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of sessions, or their beginnings.")] = None,
     older: Annotated[

@@ -8,6 +8,7 @@ import typer
 
 from shim import vendors
 from shim.commands.help.grouped import Grouped
+from shim.commands.help.plain import PlainCommand
 from shim.commands.vendor.captured import read_captured
 from shim.commands.vendor.lint import FINDINGS, NOTES, Checker, Entry, Explained, Report
 from shim.commands.vendor.tracing import Tracer
@@ -33,7 +34,7 @@ Captured = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def check(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (NAME.toml).")],
     files: Captured,
@@ -69,7 +70,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def draft(
     files: Captured,
     name: Annotated[str, typer.Option("--id", help="The name of the vendor; by default that of the output file.")] = "",

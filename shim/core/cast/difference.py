@@ -16,7 +16,7 @@ from shim.core.reading.json_text import mapped
 IDS: Mapping[str, str] = {
     "uuid": "each line has a fresh one",
     "session_id": "made up where neither frontend nor vendor chose it",
-    "request_id": "made up by who asks",
+    "request_id": "made up by the side that asks",
     "id": "of a message made up by us, of a call where the vendor gave it none",
     "tool_use_id": "as the call's own",
     "parent_tool_use_id": "as the call's own",
@@ -24,9 +24,9 @@ IDS: Mapping[str, str] = {
 LEFT_OUT: Mapping[str, str] = {
     "timestamp": "the time of the run",
     "pid": "of the run's process",
-    "transcript_path": "in the home of who runs it",
-    "memory_paths": "in the home of who runs it",
-    "projectsDirectory": "in the home of who runs it",
+    "transcript_path": "in the home folder of the user",
+    "memory_paths": "in the home folder of the user",
+    "projectsDirectory": "in the home folder of the user",
     "claude_code_version": "raised by hand, and no translation",
     "unattended": "a replay runs no tools",
     "replay": "said of a replay alone",

@@ -15,7 +15,7 @@ from shim.core.cast.script_sides import ANSWERED, IDS, LiveSide, ScriptRecords, 
 from shim.core.cast.words import ANSWERS, INTERRUPTS, REPORT, SIGNAL, Word, read_word
 
 RESULT = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
-NEVER_ENDED = "the recording ends here: nobody knows how this went on"
+NEVER_ENDED = "the recording ends here: how the session went on is not known"
 
 
 class ScriptStep(NamedTuple):

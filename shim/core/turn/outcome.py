@@ -144,7 +144,7 @@ class Standing(NamedTuple):
     acted: bool  # something happened that must not happen twice
     repeatable: bool  # what was said is remembered, and is not said again
     open_calls: str  # the names of the calls without a result, if the last reply ended with calls
-    unknown: bool  # there were events that nobody translates
+    unknown: bool  # there were events that are not translated
     misunderstood: bool  # something was printed that is no event, or none that is known
 
 

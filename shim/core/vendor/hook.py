@@ -30,8 +30,8 @@ def command(request: Request, name: str, module: str) -> str:
     assert request.policy is not None, "a turn has a policy"
     if request.unheard:
         raise ModeError(
-            f"{name} may not start the hook that keeps it to the permission rules: {request.unheard}",
-            hint=f"take that away, or ask for {BYPASS} without rules",
+            f"{name} might not start the hook that applies the permission rules: {request.unheard}",
+            hint=f"remove what is named, or ask for {BYPASS} without rules",
         )
     policy = written(request.policy, request.permission_mode, request.session, request.transcript)
     line = " ".join(map(_quoted, ("/bin/sh", "-c", CLOSED, "sh", *request.judge, module, policy)))

@@ -13,7 +13,7 @@ HELD_BYTES = 4 * 1024 * 1024
 
 Parent = str | None  # the call that a nested agent belongs to; "" is the main conversation, None an unknown call
 Answer = Callable[[str, Parent, str, bool], bytes]  # id, parent, text, whether it is an error
-TOO_LATE = "[This call was still running when too much had to be said after it: its result came too late.]"
+TOO_LATE = "[The result of this call came too late: too much other output was waiting for it.]"
 UNANSWERED = "No result was reported for this call."
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 MANY = 50  # repetitions of `{n,m}` are as good as without an end
 SAMPLES = "".join(map(chr, range(128))) + "é—"  # the characters that two parts may have in common
 CUT = "a regular expression without a repetition, a choice or a ? inside a repeated group"
-SHARED = "a regular expression whose repetitions share no text: with ^ in front, or characters between that none takes"
+SHARED = "a regular expression whose repetitions cannot match the same text: put ^ in front, or characters between them"
 
 Characters = frozenset[str]
 _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")

@@ -88,8 +88,8 @@ class Denials:
             return Told()
         if request.unheard:
             raise ModeError(
-                f"{self._name} may not hear what it is not to run: {request.unheard}",
-                hint=f"take that away, or ask for {BYPASS} without a rule",
+                f"{self._name} might not hear what it must not run: {request.unheard}",
+                hint=f"remove what is named, or ask for {BYPASS} without a rule",
             )
         if self._of_modes and not (request.policy is not None and request.policy.ruled):
             return Told(tuple(word.replace("{file}", f"{BUNDLED_FOLDER}/{self._of_modes}") for word in self._arguments))

@@ -164,8 +164,8 @@ def _start(
             _check_session(resume, pattern, name, uses, fork=invocation.session.fork_session)
         if request.unheard and BUNDLED in uses and request.permission_mode != WIDEST:
             raise FrontendError(
-                f"{name} may not obey the file that keeps mode {request.permission_mode!r} narrow: {request.unheard}",
-                hint=f"take that away, or ask for {WIDEST}",
+                f"{name} might not obey the file that keeps {request.permission_mode!r} narrow: {request.unheard}",
+                hint=f"remove what is named, or ask for {WIDEST}",
             )
         system, appended, before = system_prompts(request, uses)
         text = "\n\n".join([*before, request.prompt])

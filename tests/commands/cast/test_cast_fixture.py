@@ -84,7 +84,7 @@ def test_what_is_not_known_is_a_gap(tmp_path: Path) -> None:
     assert "exit" not in facts and "stdin" not in facts
     assert facts["gap"].split("; ") == [
         "the recording was cut off",
-        "nobody knows how the program ended",
+        "how the program ended is not known",
         f"its stdin of {STDIN_BYTES + 1} bytes is left out",
     ]
 

@@ -499,7 +499,7 @@ def test_drift_is_said_to_a_person_and_is_no_failure(machine, shim, casts):
     status, printed, _ = shim("doctor", "codex", "--casts", folder)
     text = printed.decode()
     assert status == 0
-    assert "in 1 recording of version 0.170.0: events that nobody translates: thread.archived (1), kind0 (1)" in text
+    assert "in 1 recording of version 0.170.0: events that are not translated: thread.archived (1), kind0 (1)" in text
     assert "and 15 more" in text and "new fields: turn.started: weather (1)" in text
     assert "shim cast fixture" in text
     assert (

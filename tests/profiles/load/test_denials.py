@@ -143,8 +143,8 @@ def test_a_variable_that_cannot_be_added_to_refuses_the_turn(value):
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_a_program_that_might_not_hear_is_not_started(name):
     with pytest.raises(ModeError, match=r"may not hear .* behind a launcher"):
-        told(name, deny=["Bash"], unheard="behind a launcher it may not see it")
-    assert told(name, unheard="behind a launcher it may not see it")
+        told(name, deny=["Bash"], unheard="behind a launcher it might not see our file")
+    assert told(name, unheard="behind a launcher it might not see our file")
 
 
 def test_a_file_that_cannot_be_written_refuses_the_turn():

@@ -1,0 +1,56 @@
+"""The help of a command in the usual signs: PROMPT and [FILE] in its usage, TEXT and NUMBER for values."""
+
+import re
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+# Typer from 0.29 on writes {prompt} for what has to be given, and `prompt <str>`, `--wait <float range>` in lists.
+_NAMED = re.compile(r"\{(\w+)\}|\[(\w+)\](?=\.\.\.| |$)", re.MULTILINE)
+_KIND = re.compile(r" <(?:list\[)?(?:str|int|float)(?: range)?\]?>")
+_NUMBER = ("int", "float")
+
+
+def plain_usage(text: str) -> str:
+    """A usage line with the names of arguments in capital letters."""
+    return _NAMED.sub(lambda found: found[1].upper() if found[1] else f"[{found[2].upper()}]", text)
+
+
+def plain_help(text: str) -> str:
+    """A help page whose columns stay where they are."""
+    usage, gap, rest = text.partition("\n\n")
+    return plain_usage(usage) + gap + "\n".join(map(_plain_row, rest.split("\n")))
+
+
+def _plain_row(line: str) -> str:
+    found = _KIND.search(line)
+    if found is None:
+        return line
+    option = line.lstrip().startswith("-")
+    kind = ("NUMBER" if any(name in found[0] for name in _NUMBER) else "TEXT") if option else ""
+    name = line[: found.start()] if option else line[: found.start()].upper()
+    return f"{name} {kind:{len(found[0]) - 1}}{line[found.end() :]}"
+
+
+class PlainCommand(TyperCommand):
+    """A command with plain help."""
+
+    def get_usage(self, ctx: Any) -> str:
+        """Its usage line."""
+        return plain_usage(super().get_usage(ctx))
+
+    def get_help(self, ctx: Any) -> str:
+        """Its help page."""
+        return plain_help(super().get_help(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands with plain help."""
+
+    def get_usage(self, ctx: Any) -> str:
+        """Its usage line."""
+        return plain_usage(super().get_usage(ctx))
+
+    def get_help(self, ctx: Any) -> str:
+        """Its help page."""
+        return plain_help(super().get_help(ctx))

@@ -1,0 +1,120 @@
+"""`make texts`: every help page and every sentence of the program in one file, to be read from top to bottom.
+
+The help pages are those that the commands print. The sentences are found in the code: each text of a few words that is
+no documentation, with its expressions in braces. What a person may see of errors, hints, notes and findings stands
+somewhere as such a text.
+"""
+
+import argparse
+import ast
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from shim.commands.cli import app
+
+ROOT = Path(__file__).resolve().parent.parent
+SHIM = ROOT / "shim"
+FILE = ROOT / "build" / "texts.txt"
+WORDS = 3  # a shorter text is a name, a flag or a field
+COLUMNS = 100
+SECONDS = 60
+SCRIPT_TEXT = re.compile(r"""(["'`])((?:(?!\1).)*?\w \w(?:(?!\1).)*?)\1""")
+PROSE = re.compile(r"[A-Za-z][\w'’-]*(?:,|:|;)? ")
+
+
+def commands(command: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command of `shim`, groups first."""
+    command = typer.main.get_command(app) if command is None else command
+    yield words
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*words, name))
+
+
+def help_pages() -> Iterator[tuple[str, str]]:
+    """Every help page, by the command line that prints it."""
+    environment = {**os.environ, "COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
+    for words in [*commands(), ("claude",), ("yume-cli",)]:
+        line = [sys.executable, "-m", "shim", *words, "--help"]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+        yield " ".join(("shim", *words, "--help")), done.stdout + done.stderr
+
+
+def sentences(path: Path) -> Iterator[tuple[int, str]]:
+    """The texts of a module with their lines, without its documentation."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            parts.add(id(node.value))  # documentation, and what stands there for nobody
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            found.append((node.lineno, _joined(node)))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            found.append((node.lineno, node.value))
+    yield from ((line, text) for line, text in sorted(found) if prose(text))
+
+
+def _joined(node: ast.JoinedStr) -> str:
+    return "".join(
+        f"{{{ast.unparse(part.value)}}}" if isinstance(part, ast.FormattedValue) else str(getattr(part, "value", ""))
+        for part in node.values
+    )
+
+
+def prose(text: str) -> bool:
+    """Whether a text has a few words in a row."""
+    return len(text.split()) >= WORDS and len(PROSE.findall(text)) >= WORDS - 1
+
+
+def of_profile(value: Any) -> Iterator[str]:
+    """The texts of a profile."""
+    if isinstance(value, str):
+        yield from [value] if prose(value) else []
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from of_profile(inner)
+
+
+def all_sentences() -> Iterator[tuple[str, str]]:
+    """Every sentence by its file and line."""
+    for path in sorted(SHIM.rglob("*.py")):
+        yield from ((f"{path.relative_to(ROOT)}:{line}", text) for line, text in sentences(path))
+    for path in sorted(SHIM.rglob("*.toml")):
+        with path.open("rb") as file:
+            found = dict.fromkeys(of_profile(tomllib.load(file)))
+        yield from ((str(path.relative_to(ROOT)), text) for text in found)
+    for path in sorted(SHIM.rglob("*.js")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if not line.lstrip().startswith(("//", "/*", "*")):
+                yield from ((f"{path.relative_to(ROOT)}:{number}", match[2]) for match in SCRIPT_TEXT.finditer(line))
+
+
+def text() -> str:
+    """The whole file."""
+    pages = [f"{'=' * COLUMNS}\n$ {line}\n\n{said.rstrip()}\n" for line, said in help_pages()]
+    said = [f"{place}\n{textwrap.indent(one.strip(), '    ')}" for place, one in all_sentences()]
+    return "\n".join([*pages, f"{'=' * COLUMNS}\nSentences in the code\n", *said])
+
+
+def main() -> None:
+    """Write the file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--to", type=Path, default=FILE, help="the file to write")
+    path = parser.parse_args().to
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text(), encoding="utf-8")
+    sys.stdout.write(f"{path}: {path.stat().st_size} bytes\n")
+
+
+if __name__ == "__main__":
+    main()
