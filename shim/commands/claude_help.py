@@ -18,7 +18,7 @@ DOES = {
     "verbose": "with json: every event, as one array",
     "partial": "write fragments of the reply as they come (stream-json)",
     "replay_user_messages": "repeat the user's messages (stream-json in and out)",
-    "model": "the model, in the vendor's words or a name of [models]; VENDOR:MODEL chooses the vendor too",
+    "model": "the model, or a name in [models]; VENDOR:MODEL chooses the vendor too",
     "fallback_model": "the model if the first is overloaded, where the vendor has that",
     "session_id": "the id of the new session",
     "resume": "resume a session",

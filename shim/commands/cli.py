@@ -178,17 +178,16 @@ def vendors(as_json: AsJson = False) -> None:
 
 FileName = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
 FileFolder = Annotated[str, typer.Option(help="The folder of the file.")]
-IntoFile = Annotated[
-    str | None,
-    typer.Option("--into", help="Replace this file instead, where a program keeps a claude of its own."),
-]
 
 
 def install_dropin(
     vendor: Annotated[str | None, typer.Option(help="The vendor that answers by default.")] = None,
     name: FileName = "claude",
     to: FileFolder = DEFAULT_DIRECTORY,
-    into: IntoFile = None,
+    into: Annotated[
+        str | None,
+        typer.Option("--into", help="Replace this file instead, where a program keeps a claude of its own."),
+    ] = None,
     record: Annotated[str | None, typer.Option(help="Record every run into this folder.")] = None,
     dialect: Annotated[str | None, typer.Option(help="The format of the output: claude or yume.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Rename an existing claude to claude.before-shim.")] = False,
@@ -227,7 +226,13 @@ def install_dropin(
         say(f"PATH finds {first}")
 
 
-def uninstall_dropin(name: FileName = "claude", to: FileFolder = DEFAULT_DIRECTORY, into: IntoFile = None) -> None:
+def uninstall_dropin(
+    name: FileName = "claude",
+    to: FileFolder = DEFAULT_DIRECTORY,
+    into: Annotated[
+        str | None, typer.Option("--into", help="Take it out of this file, and put back what was there.")
+    ] = None,
+) -> None:
     """Remove the drop-in.
 
     A `claude` that was there before is restored.

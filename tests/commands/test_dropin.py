@@ -659,7 +659,7 @@ def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, 
     file.touch()
     done = box.claude(*words, SHIM_VENDOR="own")
     assert (box.path / "started").exists() is (mode == "bypassPermissions")
-    assert (f"{file} goes before it" in done.result["errors"][0]) is (mode != "bypassPermissions")
+    assert (f"{file} goes before our file" in done.result["errors"][0]) is (mode != "bypassPermissions")
 
 
 @pytest.mark.parametrize("to_file", [False, True])

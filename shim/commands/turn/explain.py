@@ -37,7 +37,7 @@ MARGIN = 12  # columns of the titles
 def explain_turn(
     context: typer.Context,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]...", help="The arguments of claude, after --.")
+        list[str] | None, typer.Argument(metavar="ARGS", help="The arguments of claude, after --.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -1,10 +1,13 @@
 """`shim --help`: every command below a title, with its whole sentence; the completion of a shell knows them too."""
 
+import re
+
 import pytest
 import typer
 
 from shim.commands.cli import app
 from shim.commands.help.grouped import GROUPS, OTHERS, sentence, titled
+from shim.commands.help.plain import plain_help
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
@@ -35,3 +38,33 @@ def test_a_shell_completes_commands_topics_and_options(shim, monkeypatch, words,
     monkeypatch.setenv("_SHIM_COMPLETE", "complete_zsh")
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"shim {words}")
     assert f'"{expected}"' in shim()[1].decode()
+
+
+def pages(command=None, words=()):
+    """The words of every command."""
+    command = typer.main.get_command(app) if command is None else command
+    yield words
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from pages(inner, (*words, name))
+
+
+@pytest.mark.parametrize("words", list(pages()), ids=" ".join)
+def test_a_help_page_names_what_is_to_be_given_in_the_usual_signs(shim, words):
+    said = shim(*words, "--help")[1].decode()
+    assert not re.search(r"<(str|int|float|list)|\{[a-z]\w*\}|\[\[", said), said
+    usage = said.split("\n\n")[0]
+    assert re.search(r"[a-z]", usage.partition("[OPTIONS]")[2]) is None, usage
+
+
+@pytest.mark.parametrize(
+    ("row", "plain"),
+    [
+        ("  file <str>      A file.", "  FILE            A file."),
+        ("  --wait <float range>  Seconds.", "  --wait NUMBER         Seconds."),
+        ("  -v <list[str]>  Words.", "  -v TEXT         Words."),
+        ("  --allow RULE  A rule.", "  --allow RULE  A rule."),
+    ],
+)
+def test_a_row_of_a_help_page_stays_in_its_column(row, plain):
+    page = f"Usage: x {{file}} [names]...\n\n{row}"
+    assert plain_help(page) == f"Usage: x FILE [NAMES]...\n\n{plain}"

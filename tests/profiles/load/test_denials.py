@@ -142,7 +142,7 @@ def test_a_variable_that_cannot_be_added_to_refuses_the_turn(value):
 
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_a_program_that_might_not_hear_is_not_started(name):
-    with pytest.raises(ModeError, match=r"may not hear .* behind a launcher"):
+    with pytest.raises(ModeError, match=r"might not hear .* behind a launcher"):
         told(name, deny=["Bash"], unheard="behind a launcher it might not see our file")
     assert told(name, unheard="behind a launcher it might not see our file")
 

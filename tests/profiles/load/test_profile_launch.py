@@ -173,7 +173,7 @@ def test_where_that_file_may_not_be_obeyed_only_the_widest_mode_starts():
     profile = ARGV.replace('"--json",', '"--rules={bundled}/rules.toml",').replace(
         'plan = ["--read-only"]', 'bypassPermissions = ["--yolo"]'
     )
-    with pytest.raises(FrontendError, match="keeps mode 'default' narrow: behind a launcher"):
+    with pytest.raises(FrontendError, match="keeps 'default' narrow: behind a launcher"):
         started(profile, unheard="behind a launcher")
     assert "--yolo" in started(profile, "--permission-mode", "bypassPermissions", unheard="behind one").arguments
     assert started(ARGV, unheard="behind a launcher").arguments, "it has no such file"
