@@ -1,5 +1,7 @@
 """`claude --help`: Claude's flags as the parser knows them, what each does here, and the subcommands."""
 
+import textwrap
+
 from shim.core.claude.argv.parse import FLAGS
 
 _USAGE = """Usage: claude [options] [prompt]
@@ -62,15 +64,21 @@ DOES = {
 SUBCOMMANDS = {
     "auth": "status [--text], login, logout",
     "mcp": "list; servers are given with --mcp-config or in the vendor's own CLI",
+    "agents": "the agents that run: none",
+    "attach": "no background sessions; also logs stop kill rm respawn daemon",
     "doctor": "which vendor runs the turns",
-    "update": "how the shim is updated",
+    "update": "how the shim is updated (also upgrade)",
     "install": "how the shim is put somewhere else",
     "config": "list; settings are in the shim's config.toml",
-    "plugin": "list; plugins are the vendor's own",
-    "agents": "the running agents: none",
+    "plugin": "list; plugins are the vendor's own (also plugins)",
     "setup-token": "not needed",
 }
-WIDTH = 46
+# What Claude has and the shim has not: each is refused in a sentence, because it is no prompt either.
+REFUSED = (
+    *("auto-mode", "code", "gateway", "import", "project", "purge", "remote-control", "rc", "remote", "bridge", "sync"),
+    *("self-hosted-runner", "ultrareview"),
+)
+WIDTH, PARAGRAPH = 46, 118
 
 
 def manual() -> str:
@@ -78,17 +86,20 @@ def manual() -> str:
     claude = [_line(FLAGS[field], does) for field, does in DOES.items() if not field.startswith("shim_")]
     others = [f"  {spelling.strip()}" for spelling in FLAGS["other"].replace("\n", "|").split("|") if spelling.strip()]
     commands = [_line(name, does) for name, does in SUBCOMMANDS.items()]
+    refused = textwrap.wrap(", ".join(REFUSED), PARAGRAPH, initial_indent="  ", subsequent_indent="  ")
     parts = (
         ("Options:", claude),
         ("Options of the shim:", mine),
         ("Accepted, without effect except on a real claude:", others),
         ("Commands (none of them starts a vendor):", commands),
+        ("Claude's, and refused here:", refused),
     )
     return _USAGE + "".join(f"\n{title}\n" + "\n".join(lines) + "\n" for title, lines in parts)
 
 
 def subcommand_manual(name: str) -> str:
-    return f"Usage: claude {name} [action] [options]\n\n{name}: {SUBCOMMANDS[name]}\n"
+    does = SUBCOMMANDS.get(name, "Claude's; not here")
+    return f"Usage: claude {name} [action] [options]\n\n{name}: {does}\n"
 
 
 def _line(spelling: str, does: str) -> str:

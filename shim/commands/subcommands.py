@@ -10,16 +10,17 @@ from typing import NamedTuple
 
 from shim.channels.raw_output import GONE
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import FIRST_WORDS, parse
 from shim.core.errors import FrontendError
 from shim.state.files import write_all
 
 
 class Answer(NamedTuple):
-    """The text and the exit status. With status 0 the text goes to stdout, else it is a refusal and goes to stderr."""
+    """The text and the exit status. A refusal, with another status than 0, goes to stderr unless it was asked for."""
 
     text: str
     status: int = 0
+    wanted: bool = False
 
 
 def door(arguments: Sequence[str], installed: Mapping[str, str]) -> int | None:
@@ -51,7 +52,7 @@ def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
 def printed(said: Answer) -> int:
     """Print an answer. Returns the exit status: a closed stdout is not a failure; a full disk is."""
     try:
-        write_all(1 if said.status == 0 else 2, said.text.encode("utf-8", "replace"))
+        write_all(1 if said.status == 0 or said.wanted else 2, said.text.encode("utf-8", "replace"))
     except OSError as error:
         return said.status or int(error.errno not in GONE)
     return said.status
@@ -65,8 +66,11 @@ def _answer(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
         return Answer(subcommand_manual(name))
     action = next((word for word in words if not word.startswith("-")), "")
     vendor = chosen_vendor(invocation, installed)
+    name = SAME.get(name, name)
     if name == "auth":
         return _auth(action, words, vendor)
+    if name in FIRST_WORDS:
+        return _background(name, action, words)
     return LISTS.get((name, action, "--json" in words)) or _sentence(name, action, vendor)
 
 
@@ -131,6 +135,10 @@ def _named(vendor: str) -> str:
 
 # -- the others --------------------------------------------------------------------------------------------------------
 
+# Two words for one thing.
+SAME = {"plugins": "plugin", "upgrade": "update", "kill": "stop"} | dict.fromkeys(
+    ("rc", "remote", "bridge", "sync"), "remote-control"
+)
 _NOTHING = "[]\n"
 # Subcommand, action, whether JSON is wanted → an empty list.
 LISTS = {
@@ -158,10 +166,50 @@ SENTENCES = {
     "plugin": Answer("plugins belong to {vendor}: install them with its CLI", 1),
     "agents": Answer("agents belong to {vendor}: see its CLI", 1),
     "setup-token": Answer("the shim needs no token: log in with the CLI of {vendor}", 1),
+    "auto-mode": Answer("the mode auto is {vendor}'s own here, and so are its rules", 1),
+    "code": Answer("the shim has no screen: give a message with `claude -p MESSAGE`, or use `shim run MESSAGE`", 1),
+    "gateway": Answer("the shim is no gateway: turns are run by {vendor}", 1),
+    "import": Answer("the shim imports nothing: settings are in its config.toml and in {vendor}'s own files", 1),
+    "project": Answer("the shim deletes nothing of Claude's; `shim sessions` has its own sessions", 1),
+    "purge": Answer("the shim deletes nothing of Claude's; `shim sessions` has its own sessions", 1),
+    "remote-control": Answer("Remote Control is the real Claude's; turns are run by {vendor} here", 1),
+    "self-hosted-runner": Answer("the shim is no runner: turns are run by {vendor}", 1),
+    "ultrareview": Answer("the shim has no review of its own: ask {vendor} for one, with `claude -p MESSAGE`", 1),
 }
 
 
 def _sentence(name: str, action: str, vendor: str) -> Answer:
-    text, status = SENTENCES[name]
-    begin = f"claude {name}{' ' + action[:60] if action else ''}: " if status else ""
-    return Answer(begin + text.format(vendor=_named(vendor)) + "\n", status)
+    said = SENTENCES[name]
+    begin = f"claude {name}{' ' + action[:60] if action else ''}: " if said.status else ""
+    return said._replace(text=begin + said.text.format(vendor=_named(vendor)) + "\n")
+
+
+# -- background sessions -----------------------------------------------------------------------------------------------
+
+# The first line is the real one's, because programs read it; the second says why (background page, B21 to B42).
+NO_SESSIONS = "The shim in place of claude has no background sessions.\n"
+USAGES = {
+    "attach": "Usage: claude attach <id|name>",
+    "logs": "Usage: claude logs <id|name>",
+    "stop": "Usage: claude stop <id>",
+    "rm": "Usage: claude rm <id>",
+    "respawn": "usage: claude respawn <id>|--all",
+}
+UNLISTED = ("attach", "logs", "stop")  # that name the list of sessions where they know none
+DAEMON = {
+    "status": Answer("not running\n", 1, wanted=True),
+    "stop": Answer("no daemon running\n"),
+    "uninstall": Answer("uninstalled\n"),
+}
+
+
+def _background(name: str, action: str, words: tuple[str, ...]) -> Answer:
+    """What is said of background sessions, of which there are none."""
+    if name == "daemon":
+        return DAEMON.get(action) or Answer(f"claude daemon{' ' + action[:60] if action else ''}: {NO_SESSIONS}", 1)
+    if name == "respawn" and "--all" in words:
+        return Answer("no running sessions to restart\n")
+    if not action:
+        return Answer(f"{USAGES[name]}\n{NO_SESSIONS}", 1)
+    hint = ". Run 'claude agents' to list running sessions." if name in UNLISTED else ""
+    return Answer(f"No session matching '{action[:60]}'{hint}\n{NO_SESSIONS}", 1)

@@ -1,14 +1,15 @@
 """Claude's subcommands and `--help`, answered without a vendor (contract F11b, 5.12)."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
-from shim.commands.claude_help import DOES, SUBCOMMANDS, manual
-from shim.commands.subcommands import SENTENCES, door
-from shim.core.claude.argv.parse import FLAGS, KNOWN_SUBCOMMANDS
+from shim.commands.claude_help import DOES, REFUSED, SUBCOMMANDS, manual
+from shim.commands.subcommands import SAME, SENTENCES, door
+from shim.core.claude.argv.parse import FIRST_WORDS, FLAGS, KNOWN_SUBCOMMANDS
 
 
 @pytest.fixture
@@ -127,7 +128,58 @@ def test_what_is_not_the_shims_is_refused_in_one_sentence(ask, monkeypatch, word
     assert err.startswith(f"claude {' '.join(words.split()[:2])}: ") and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN_SUBCOMMANDS))
+@pytest.mark.parametrize(
+    "words", ["auto-mode", "gateway --config x", "import", "purge", "project purge", "ultrareview"]
+)
+def test_what_the_shim_has_not_is_refused_in_one_sentence(ask, words):
+    status, out, err = ask(*words.split())
+    assert (status, out) == (1, "")
+    assert err.startswith(f"claude {words.split()[0]}") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("word", ["remote-control", "rc", "remote", "bridge", "sync"])
+def test_two_words_for_one_thing_have_one_answer(ask, word):
+    assert ask(word) == (1, "", f"claude remote-control: {ask('remote-control')[2].partition(': ')[2]}")
+    assert ask("plugins", "list", "--json") == ask("plugin", "list", "--json") == (0, "[]\n", "")
+    assert ask("upgrade") == ask("update")
+
+
+# Words → the real one's exit status and first line (background page, B21 to B42), and whether that is on stdout.
+BACKGROUND = {
+    "attach": (1, "Usage: claude attach <id|name>", False),
+    "logs": (1, "Usage: claude logs <id|name>", False),
+    "stop": (1, "Usage: claude stop <id>", False),
+    "kill": (1, "Usage: claude stop <id>", False),
+    "respawn": (1, "usage: claude respawn <id>|--all", False),
+    "attach x": (1, "No session matching 'x'. Run 'claude agents' to list running sessions.", False),
+    "logs x": (1, "No session matching 'x'. Run 'claude agents' to list running sessions.", False),
+    "stop x": (1, "No session matching 'x'. Run 'claude agents' to list running sessions.", False),
+    "kill x": (1, "No session matching 'x'. Run 'claude agents' to list running sessions.", False),
+    "rm x": (1, "No session matching 'x'", False),
+    "respawn x": (1, "No session matching 'x'", False),
+    "respawn --all": (0, "no running sessions to restart", True),
+    "daemon status": (1, "not running", True),
+    "daemon stop --any": (0, "no daemon running", True),
+}
+
+
+@pytest.mark.parametrize(("words", "expected"), BACKGROUND.items())
+def test_of_background_sessions_it_says_that_there_are_none_as_the_real_one_does(ask, words, expected):
+    status, out, err = ask(*words.split())
+    said = out if expected[2] else err
+    assert (status, said.splitlines()[0]) == expected[:2]
+    assert not (out and err)
+    assert status == 0 or expected[2] or "has no background sessions" in said
+
+
+@pytest.mark.parametrize("words", ["daemon", "daemon run", "daemon logs", "daemon install", "daemon nonsense"])
+def test_no_daemon_is_started(ask, words):
+    status, out, err = ask(*words.split())
+    assert (status, out) == (1, "")
+    assert err.startswith(f"claude {words}: ") and "no background sessions" in err
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN_SUBCOMMANDS - {"config"}))
 def test_every_subcommand_has_an_answer_and_a_help(ask, name):
     assert ask(name, "whatever")[0] in (0, 1)
     status, out, err = ask(name, "--help")
@@ -136,7 +188,9 @@ def test_every_subcommand_has_an_answer_and_a_help(ask, name):
 
 
 def test_the_tables_name_the_same_subcommands():
-    assert set(SUBCOMMANDS) == KNOWN_SUBCOMMANDS == set(SENTENCES) | {"auth"}
+    named = set(SENTENCES) | {"auth"}
+    assert named | set(SAME) | FIRST_WORDS == KNOWN_SUBCOMMANDS
+    assert set(SUBCOMMANDS) | set(REFUSED) | set(SAME) | FIRST_WORDS == KNOWN_SUBCOMMANDS
 
 
 @pytest.mark.parametrize("words", [("hi",), ("--shim-vendor", "pi", "-p", "auth"), ("auth", "-v"), ("x", "auth"), ()])
@@ -159,7 +213,7 @@ def test_help_says_what_every_flag_does():
         for spelling in spellings.replace("\n", "|").split("|"):
             assert spelling.strip() in text
     for name in KNOWN_SUBCOMMANDS:
-        assert f"\n  {name} " in text
+        assert re.search(rf"\b{name}\b", text), name
 
 
 def test_help_fits_a_wide_terminal():

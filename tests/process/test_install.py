@@ -73,7 +73,7 @@ def test_awkward_names_are_quoted(box):
     folder = box.path / 'it\'s a "folder" $HOME'
     path, _ = put(box, directory=str(folder), installed={"vendor": "demo", "record": "/c's $(touch x)"})
     done = subprocess.run([path, "--version"], capture_output=True, text=True, cwd=box.cwd, timeout=20, check=True)
-    assert done.stdout == "2.1.327 (Claude Code)\n"
+    assert done.stdout == "2.1.330 (Claude Code)\n"
     assert os.listdir(box.cwd) == []
 
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 256 * 1024
 STDERR_BYTES = 1024 * 1024  # of `--stderr FILE`; its head and tail are what an error text quotes
 
-# With `--stable-ids`: ids that count, so that two runs over the same bytes print the same bytes.
+# With `--stable-ids`: ids that count, and the same version of claude whichever is imitated, so that two runs over the
+# same bytes print the same bytes.
+STABLE_VERSION = "2.1.327"
 STABLE_IDENTITY = "00000000-0000-4000-8000-"
 STABLE_SESSION = "00000000-0000-4000-8000-000000000000"
 
@@ -90,6 +92,8 @@ def open_translation(
         clock=clock,
     )
     pen = open_pen(dialect, identity, partial=partial, terminator=terminator, limit=limit)
+    if stable and isinstance(pen, ClaudePen):
+        pen.version = STABLE_VERSION
     return Translation(vendor.translator, terms, pen, inbound=INBOUND_BYTES, aside=aside_for(INBOUND_BYTES))
 
 

@@ -18,7 +18,7 @@ Asked = Mapping[str, Any]
 
 
 class RefusalError(Exception):
-    """A request that is answered with an error; `code` as 2.1.327 has it."""
+    """A request that is answered with an error; `code` as the real one has it."""
 
     def __init__(self, message: str, code: str = "") -> None:
         super().__init__(message)

@@ -42,10 +42,9 @@ from shim.core.claude.usage import NO_USAGE, Usage, known
 from shim.core.reading.json_text import dump, escape
 from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, fit_line
 
-CLAUDE_VERSION = "2.1.327"  # raised by hand when the contract was measured again
+CLAUDE_VERSION = "2.1.330"  # raised by hand when the contract was measured again
 
 UNLIMITED = 1 << 62
-
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}
 
 OWN = ("type", "subtype", "session_id", "uuid")  # never a vendor's to say
@@ -85,6 +84,7 @@ class ClaudePen:
         self._usage: tuple[Usage | None, bytes] = (None, b"")  # and its JSON
 
     history = None  # its own lines are Claude's
+    version = CLAUDE_VERSION  # of the claude that is imitated
 
     def take(self) -> bytes:
         return self._lines.take()
@@ -145,7 +145,7 @@ class ClaudePen:
             "permissionMode": facts.get("mode") or "default",
             "slash_commands": facts.get("slash_commands") or [],
             "apiKeySource": facts.get("key_source") or "none",
-            "claude_code_version": CLAUDE_VERSION,
+            "claude_code_version": self.version,
             "output_style": "default",
             "agents": facts.get("agents") or [],
             "skills": [],

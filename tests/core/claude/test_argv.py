@@ -574,7 +574,7 @@ def test_help_is_heard_whatever_else_is_wrong() -> None:
     assert parse(["--output-format", "xml", "-h"]).help
 
 
-@pytest.mark.parametrize("word", sorted(KNOWN_SUBCOMMANDS))
+@pytest.mark.parametrize("word", sorted(KNOWN_SUBCOMMANDS - {"config"}))
 def test_a_subcommand_is_one_only_as_the_first_word(word: str) -> None:
     assert said(word, "--json", "--max-turns", "x") == {
         "subcommand": word,
@@ -582,6 +582,33 @@ def test_a_subcommand_is_one_only_as_the_first_word(word: str) -> None:
     }
     assert said("-p", word) == {"print_mode": True, "prompt": word}
     assert said("--", word) == {"prompt": word}
+    assert said("hi", word) == {"prompt": "hi"}
+
+
+@pytest.mark.parametrize(("word", "is_one"), [("mcp", True), ("update", True), ("stop", False), ("attach", False)])
+def test_some_subcommands_are_known_behind_other_options_too(word: str, is_one: bool) -> None:
+    """The real one, 2.1.329: `--model sonnet mcp list` lists, `--model sonnet stop` is a prompt."""
+    expected = {"subcommand": word, "subcommand_args": ("list",)} if is_one else {"prompt": word}
+    assert said("--model", "m", word, "list") == {"model": "m"} | expected
+    assert said("--x", word, "list") == {"unknown": (("--x", word),), "prompt": "list"}
+
+
+def test_config_is_a_prompt_without_a_word_that_it_once_had() -> None:
+    assert said("config") == said("config", "please") == {"prompt": "config"}
+    assert said("config", "list") == {"subcommand": "config", "subcommand_args": ("list",)}
+
+
+@pytest.mark.parametrize("word", ["version", "help", "login", "ps", "review", "new", "jobs", "status"])
+def test_a_word_that_the_real_one_takes_for_a_prompt_is_one(word: str) -> None:
+    assert said(word) == {"prompt": word}
+
+
+@pytest.mark.parametrize("flag", ["--bg", "--background"])
+def test_a_background_session_is_refused(flag: str) -> None:
+    with pytest.raises(FrontendError, match="no background sessions"):
+        parse([flag, "hi"])
+    with pytest.raises(FrontendError, match=r"^--bg and --print conflict:"):
+        parse(["-p", flag, "hi"])
 
 
 def test_our_own_flags_before_a_subcommand_do_not_make_it_a_prompt() -> None:
@@ -786,7 +813,7 @@ def test_any_words_parse_or_are_refused_and_nothing_else(words: list[str]) -> No
     try:
         invocation = parse(words)
     except FrontendError as refused:
-        assert str(refused).startswith(("error: option '", "Error: "))
+        assert str(refused).startswith(("error: option '", "error: unknown option '", "Error: ", "--bg"))
         return
     assert invocation.prompt is None or invocation.prompt in words
     assert parse(tuple(words)) == invocation

@@ -89,10 +89,18 @@ CHOICES = {
     "shim_terminator": ("auto", "message_stop", "dollar", "none"),
 }
 
-# A first word that is one of these is never a prompt: taken for one, it would start a vendor (contract F11b).
-KNOWN_SUBCOMMANDS = frozenset(
-    ("auth", "mcp", "doctor", "update", "install", "config", "plugin", "agents", "setup-token")
-)
+# Words that are no prompts without `-p`: taken for one, they would start a vendor (contract F11b). Measured with
+# 2.1.329 and 2.1.330: the first are known behind other options too, the second only as the first word.
+COMMANDS = frozenset((
+    *("agents", "auth", "auto-mode", "bridge", "code", "doctor", "gateway", "import", "install", "mcp", "plugin"),
+    *("plugins", "project", "purge", "rc", "remote", "remote-control", "self-hosted-runner", "setup-token", "sync"),
+    *("ultrareview", "update", "upgrade"),
+))  # fmt: skip
+FIRST_WORDS = frozenset(("attach", "daemon", "kill", "logs", "respawn", "rm", "stop"))
+# It was a subcommand of older versions, which programs still use; the word alone is a prompt now.
+CONFIG = "config"
+CONFIG_ACTIONS = frozenset(("add", "get", "list", "ls", "remove", "rm", "set", "unset"))
+KNOWN_SUBCOMMANDS = COMMANDS | FIRST_WORDS | {CONFIG}
 
 
 def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
@@ -191,7 +199,7 @@ class _Reader:
         ahead = list(reversed(words))
         taking: tuple[str, _Flag] | None = None
         owner: int | None = None
-        only_ours = True
+        only_ours = no_word = True
         while ahead:
             word = ahead.pop()
             if word == "--":
@@ -201,12 +209,12 @@ class _Reader:
                 if taking:
                     self._keep(taking[1], word)
                     self.swallowed = (taking[0], word)
-                elif only_ours and word in KNOWN_SUBCOMMANDS:
+                elif no_word and owner is None and self._is_subcommand(word, ahead, first=only_ours):
                     self._subcommand(word, ahead[::-1])
                     return
                 else:
                     self.operands.append((word, owner))
-                    only_ours, owner = False, None
+                    no_word, owner = False, None
                 continue
             name, flag, value = self._resolve(word)
             taking = owner = None
@@ -272,6 +280,11 @@ class _Reader:
         else:
             self.fields[flag.field] = _checked(flag, value or "")
 
+    def _is_subcommand(self, word: str, ahead: list[str], *, first: bool) -> bool:
+        if word == CONFIG:
+            return first and bool(ahead) and ahead[-1] in CONFIG_ACTIONS
+        return (first and word in FIRST_WORDS) or (word in COMMANDS and not self.fields.get("print_mode"))
+
     def _subcommand(self, word: str, rest: list[str]) -> None:
         options = rest[: rest.index("--")] if "--" in rest else rest
         version = "-v" in options or "--version" in options
@@ -327,6 +340,12 @@ def _amount(text: str) -> float:
     return amount if 0 < amount < float("inf") else 0.0
 
 
+# `--bg`: the beginning of the first is the real one's.
+BACKGROUND = "--bg"
+PRINTED_BACKGROUND = "--bg and --print conflict: a background session prints nothing", "leave one of them out"
+NO_BACKGROUND = "--bg: the shim in place of claude has no background sessions", "leave --bg out: the answer is printed"
+
+
 def _check_together(invocation: Invocation, given_id: str | None) -> None:
     """What is right alone and wrong beside something else (contract F3, F6), in the order Claude looks at it."""
     resumes = invocation.session.resume is not None or invocation.session.continue_last
@@ -339,6 +358,8 @@ def _check_together(invocation: Invocation, given_id: str | None) -> None:
         raise FrontendError("Error: Invalid session ID. Must be a valid UUID.", hint)
     if streams_in and not streams_out:
         raise FrontendError("Error: --input-format=stream-json requires output-format=stream-json.")
+    if (BACKGROUND, None) in invocation.leftovers.other:
+        raise FrontendError(*(PRINTED_BACKGROUND if invocation.print_mode else NO_BACKGROUND))
     out = "--output-format=stream-json."
     if invocation.streams.replay_user_messages and not streams_in:
         raise FrontendError(f"Error: --replay-user-messages requires both --input-format=stream-json and {out}")

@@ -1,0 +1,76 @@
+"""A first word that the real claude takes for a subcommand starts no vendor; one that it takes for a prompt is one.
+
+The real one is asked beside the drop-in, so that the table of words is known to be its.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+
+import pytest
+from frontend import Frontend
+from programs import install
+from scripts import ScriptedServer
+from vendor_setups import CLAUDE_ITSELF, Vendor
+
+pytestmark = pytest.mark.e2e
+
+WORD_SECONDS = 60.0
+# Each with what the real one answers at once, without a terminal and with a closed stdin. The words that wait for ever
+# there, or go to the network, are left out: `daemon`, `setup-token`, `auth login`, `update`.
+REFUSED = (
+    *("attach", "logs", "stop", "kill", "rm", "respawn", "attach x", "logs x", "stop x", "rm x", "respawn x"),
+    *("auto-mode", "project", "gateway", "import", "purge", "project purge", "ultrareview", "remote-control", "rc"),
+    *("remote", "bridge", "sync", "self-hosted-runner", "code", "daemon status", "--model sonnet gateway", "--bg -p x"),
+)
+SERVED = ("mcp list", "plugin list", "plugins list", "agents --json", "auth status", "--model sonnet mcp list")
+PROMPTS = ("config", "version", "help", "login", "ps", "-p stop", "-p mcp", "--model sonnet stop")
+SHORT = ("attach x", "rc", "plugins list", "-p stop")
+# Words whose first line a program may read: it is the real one's.
+SAME_LINE = ("attach", "logs", "stop", "kill", "attach x", "logs x", "stop x", "rm x", "respawn", "respawn x",
+             "daemon status", "agents --json")  # fmt: skip
+
+
+@dataclass
+class Said:
+    status: int
+    line: str
+    requests: int
+
+
+@pytest.fixture
+def ask(frontend: Frontend, model: ScriptedServer, vendor: Vendor):
+    """A claude is asked; `real` is the one that the drop-in stands for."""
+
+    def asked(words: str, *, real: bool) -> Said:
+        before = len(model.requests)
+        program = install(vendor.package).executable if real else frontend.claude
+        done = subprocess.run([str(program), *words.split()], cwd=frontend.folder, env=frontend.environment,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=WORD_SECONDS,
+                              text=True, check=False)  # fmt: skip
+        line = (done.stdout + done.stderr).partition("\n")[0]
+        return Said(done.returncode, line, len(model.requests) - before)
+
+    return asked
+
+
+def marked(words: tuple[str, ...]):
+    return [pytest.param(one, marks=() if one in SHORT else pytest.mark.full) for one in words]
+
+
+@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], ids=str, indirect=True)
+@pytest.mark.parametrize("words", marked((*REFUSED, *SERVED)))
+def test_a_subcommand_starts_no_vendor(ask, words: str) -> None:
+    real, ours = ask(words, real=True), ask(words, real=False)
+    assert (real.requests, ours.requests) == (0, 0)
+    assert (real.status == 0) == (ours.status == 0) == (words in SERVED)
+    if words in SAME_LINE:
+        assert ours.line.partition(" [")[0] == real.line.partition(" [")[0]
+
+
+@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], ids=str, indirect=True)
+@pytest.mark.parametrize("words", marked(PROMPTS))
+def test_another_word_is_a_prompt(ask, words: str) -> None:
+    real, ours = ask(words, real=True), ask(words, real=False)
+    assert real.requests and ours.requests
