@@ -65,6 +65,7 @@ def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
 
 @over(QWEN, full=(PI, CLAUDE_ITSELF))
 def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: Frontend, vendor: Vendor) -> None:
+    frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}  # else the real claude lets root bypass nothing
     with shim_run(frontend, f"[[shell]] {ENDLESS_COMMAND}", "--permission-mode", "bypassPermissions") as terminal:
         terminal.when(lambda: frontend.runs_within(ENDLESS_COMMAND, 0), "the command to run")
         terminal.type(CTRL_C)
@@ -88,7 +89,7 @@ def test_the_person_is_asked_and_obeyed(frontend: Frontend, vendor: Vendor, answ
         assert "to allow it" not in terminal.plain, "the person has just denied it"
 
 
-@over(QWEN, full=(CLAUDE_ITSELF,))
+@over(QWEN)
 def test_what_nobody_could_be_asked_for_is_named_with_the_rule_that_allows_it(
     frontend: Frontend, vendor: Vendor
 ) -> None:

@@ -36,7 +36,7 @@ class Question(NamedTuple):
         decision: dict[str, Any] = {"behavior": "deny", "message": DENIED}
         if word != "no":
             decision = {"behavior": "allow", "updatedInput": self.line["request"].get("input")}
-        if word == "always":
+        if word == "always" and self.always:
             decision["updatedPermissions"] = list(self.always)
         response = {"subtype": "success", "request_id": self.identity, "response": decision}
         return {"type": "control_response", "response": response}
@@ -58,7 +58,7 @@ class Person:
             return True
         # What was typed before the question is no answer to it.
         termios.tcflush(self.descriptor, termios.TCIFLUSH)
-        self.asked = self._question(line)
+        self.asked = self.question(line)
         return False
 
     def withdraw(self, identity: str) -> bool:
@@ -88,11 +88,14 @@ class Person:
         data = os.read(self.descriptor, ANSWER_BYTES)
         return WORDS.get(data.decode("utf-8", "replace").strip().lower()) if data else "no"
 
-    def _question(self, line: Mapping[str, Any]) -> Question:
+    def question(self, line: Mapping[str, Any]) -> Question:
+        """What the person is asked for a request, and what "always" would allow."""
         request = line["request"]
         suggested = request.get("permission_suggestions")
         if isinstance(suggested, list) and suggested and all(isinstance(one, dict) for one in suggested):
-            return Question(line, tuple(suggested), tuple(_described(one) for one in suggested))
+            # A real claude would keep them in a settings file, for other runs too.
+            here = tuple({**one, "destination": "session"} for one in suggested)
+            return Question(line, here, tuple(map(_described, here)))
         rule = granting_rule(str(request.get("tool_name")), request.get("input") or {}, self._cwd)
         if rule is None:
             return Question(line, (), ())

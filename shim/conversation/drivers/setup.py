@@ -130,7 +130,8 @@ class Standing:
         An id is given once: what began under it may be there, though the vendor never said so.
         """
         invocation = invocation.with_flags(fork_session=self.forks)
-        told = self.listens or vendor.sessions.given_id  # its id is ours then: one less to tell apart
+        chooses = vendor.passthrough and invocation.session.continue_last  # the session that it goes on with
+        told = (self.listens or vendor.sessions.given_id) and not chooses  # its id is ours then: one less to tell apart
         if self.started:
             invocation = invocation.with_flags(session_id=None)
         elif told and not (self.resume or invocation.session.session_id or self.forks):

@@ -27,6 +27,7 @@ NOTE_CHARACTERS = 600
 FULL_CHARACTERS = 1_000_000  # with `full`
 NESTED = 10_000  # calls that are remembered for the depth of their agents
 ERRORS = 10  # texts of a turn that are not repeated as its reason
+QUOTED = 20  # characters of such a text, from which on the reason may also quote it
 DEPTH = 6  # levels of nested agents
 INDENT = 4
 NO_VENDOR = "none"  # answers a turn that could not begin
@@ -274,7 +275,7 @@ class Drawing:
         self._running.clear()
         self._space("result", step)
         for reason in reasons(step.facts):
-            if reason not in self._wrong:
+            if not any(text == reason or (len(text) >= QUOTED and text in reason) for text in self._wrong):
                 self._paper.line(Text(printable(reason), style="red"))
         self._wrong.clear()
         for line in turn_line(step, self._noted):

@@ -3,7 +3,7 @@
 import pytest
 
 from shim import vendors
-from shim.conversation.drivers.setup import Setup
+from shim.conversation.drivers.setup import Setup, Standing
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.judge import Judge
 from shim.state.config import Settings
@@ -11,7 +11,11 @@ from shim.state.config import Settings
 
 def setup(*words, **settings):
     """The demo vendor, as flags and settings have it."""
-    return Setup(vendors.find("demo"), parse(words), Settings(**settings), {}, "/repo", lambda *_, **__: None)
+    return of("demo", *words, **settings)
+
+
+def of(vendor, *words, **settings):
+    return Setup(vendors.find(vendor), parse(words), Settings(**settings), {}, "/repo", lambda *_, **__: None)
 
 
 @pytest.mark.parametrize(
@@ -30,3 +34,14 @@ def test_what_a_flag_or_the_settings_deny_is_removed(words, deny, removed):
 def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
     judge = Judge(setup("--allowedTools", "Bash,Read", deny=("Bash",)).policy())
     assert [judge.verdict(name, {}, "default").decided for name in ("Bash", "Read")] == ["deny", "allow"]
+
+
+@pytest.mark.parametrize(("vendor", "words", "named"), [
+    ("claude", (), True), ("claude", ("--continue",), False), ("qwen", ("--continue",), True),
+])  # fmt: skip
+def test_a_real_claude_that_goes_on_by_itself_is_given_no_session_of_ours(vendor, words, named):
+    """It refuses both flags together; for another vendor nothing goes on where no session is known."""
+    one = of(vendor, *words)
+    standing = Standing(one, None)
+    standing.listens = True
+    assert (standing.name(one.invocation, one.vendor, "fresh").session.session_id == "fresh") == named
