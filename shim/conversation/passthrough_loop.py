@@ -246,4 +246,5 @@ class PassthroughLoop(Loop):
                 pass
 
     def _interrupt(self, tasks: TaskGroup) -> None:
+        self._pump.interrupt()  # a claude that starts is ended by that, and says nothing
         tasks.start_soon(self._child.stop, self._launcher.vendor.exit.interrupt)

@@ -10,6 +10,7 @@ from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump
 from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
 from shim.core.turn.outcome import Outcome
+from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 from shim.core.turn.turn import Turn
 
 FOLLOWED = 1000  # calls without a result; the result of a call that was forgotten is dropped
@@ -177,6 +178,8 @@ class PassedTurn:
             for block in content:
                 self._nested.open.pop(block.get("tool_use_id"), None)
             return True
+        if not event.get("isReplay"):
+            self._note_interrupt(content)
         for block in content:
             if block.get("type") == "tool_result":
                 if self._calls.open.pop(block.get("tool_use_id"), None) is None:
@@ -184,6 +187,14 @@ class PassedTurn:
                     return self._lenient
                 self._calls.results += 1
         return True
+
+    def _note_interrupt(self, content: list[Line]) -> None:
+        """A claude that is interrupted says so, and as it starts it ends without a result."""
+        said = {block.get("text") for block in content}
+        if said & {INTERRUPTED, INTERRUPTED_IN_TOOL}:
+            self._end.interrupt({})
+            self._end.told = True
+            self._calls.interrupted = INTERRUPTED_IN_TOOL in said
 
     def _follow_stream_event(self, event: Line) -> bool:
         """Whether the line passes, for a frontend that takes partial messages."""

@@ -7,8 +7,9 @@ import signal
 import subprocess
 
 import pytest
-from box import ndjson
+from box import ASK, ndjson
 
+from shim.core.turn.result import INTERRUPTED
 from tests.conversation.test_conversation import CONVERSE, user
 
 S = "851d713a-886d-4d24-bc21-276f94dd1653"
@@ -20,6 +21,7 @@ RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "
 RESULT |= {"duration_ms": 1, "duration_api_ms": 1, "num_turns": 1}
 ANSWER = {"type": "control_response", "response": {"subtype": "success", "request_id": "i", "response": {"x": 1}}}
 TURN = ndjson(INIT) + ODD + ndjson(RESULT)
+STOP = '{"type":"message_stop"}\n'
 
 
 @pytest.fixture
@@ -102,6 +104,37 @@ def test_a_terminator_that_was_asked_for_comes_with_each_result(box, talk):
         running.say(user("two"))
         done = running.hang_up()
     assert done.stdout.decode() == (TURN + '{"type":"message_stop"}\n') * 2
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, together):
+    state = ndjson({"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S})
+    printed = [["out", TURN + state]] if together else [["out", TURN], ["out", state]]
+    with talk(box.fake(["hear", "one"], *printed), "--shim-terminator", "message_stop") as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    assert done.stdout.decode() in (TURN + state + STOP, TURN + STOP)
+
+
+def test_a_single_message_has_its_terminator_where_a_state_follows_the_result(box):
+    state = ndjson({"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S})
+    child = box.fake(["read"], ["out", TURN + state], ["leave", 0])
+    done = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=child)
+    assert done.stdout.decode() == TURN + state + STOP
+
+
+def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
+    """It has no handler for the signal yet, and says nothing."""
+    lifeline = box.lifeline()
+    with talk(box.fake(["hear", "one"], ["say", lifeline.path, "child"], ["hang"])) as running:
+        running.say(user("one"))
+        lifeline.wait_for("child")
+        running.signal(signal.SIGINT)
+        done = running.finish()
+    said = [line["message"]["content"][0]["text"] for line in done.lines if line["type"] == "user"]
+    assert said == [INTERRUPTED]
+    assert (done.result["errors"], done.result["num_turns"]) == ([INTERRUPTED], 2)
+    assert done.status == 0
 
 
 def test_what_the_child_says_on_stderr_is_passed_on(box, talk):

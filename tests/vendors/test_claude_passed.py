@@ -8,6 +8,7 @@ from support import brief, check_frames, fixture_cases, parse
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import Exit
 from shim.core.turn.reply import SAID_CHARACTERS
+from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 from shim.core.vendor.commands import Stage
 from shim.core.vendor.pump import Pump
 
@@ -280,6 +281,46 @@ def test_an_interrupt_beats_the_result_that_claude_prints():
     said += translation.close(None)
     check_frames(said)
     assert brief(parse(said))[-2].startswith("end:error_during_execution!")
+
+
+def interrupt_line(words: str = INTERRUPTED, **more: object) -> str:
+    message = {"role": "user", "content": [{"type": "text", "text": words}]}
+    return line("user", message=message, parent_tool_use_id=None, **more)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize(
+    ("words", "reason"), [(INTERRUPTED, "aborted_streaming"), (INTERRUPTED_IN_TOOL, "aborted_tools")]
+)
+def test_a_claude_that_ends_with_an_interrupt_and_no_result_was_interrupted(words, reason, partial):
+    """As it does while it starts. Its own line says so, and is said once."""
+    lines = (INIT, text("hi"), interrupt_line(words))
+    said = [json.loads(one) for one in run(*lines, partial=partial)]
+    assert [one for one in said if one["type"] == "user"] == [json.loads(lines[-1])]
+    (end,) = [one for one in said if one["type"] == "result"]
+    assert (end["subtype"], end["num_turns"], end["errors"]) == ("error_during_execution", 2, [INTERRUPTED])
+    assert (end["terminal_reason"], end["shim"]["cause"]) == (reason, "interrupted")
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_the_result_of_an_interrupted_claude_is_passed(partial):
+    lines = [INIT, text("hi"), interrupt_line(), result("[ede_diagnostic]", is_error=True)]
+    assert run(*lines, partial=partial) == [*lines, END]
+
+
+def test_what_a_user_said_before_is_no_interrupt():
+    said = run(INIT, interrupt_line(isReplay=True), code=1)
+    assert "exited with code 1" in said[-2]
+
+
+def test_a_terminator_comes_behind_what_follows_the_result():
+    state = line("system", subtype="session_state_changed", state="idle")
+    lines = [INIT, text("hi"), result(), state]
+    assert run(*lines) == [*lines, END]
+    pump = Pump(open_translation("claude", stable=True))
+    _, commands = pump.feed("".join(one + "\n" for one in lines).encode())
+    assert Stage.FINISHED not in commands and Stage.SETTLED in commands
+    assert pump.close(Exit(code=0))[0] == END.encode() + b"\n"
 
 
 def test_a_line_that_had_to_be_repaired_is_written_anew():

@@ -95,7 +95,7 @@ class Closing:
         text = self._calls.fill()
         self._nested.fill(text)
         self._calls.count_orphans()
-        if self._end.interrupted:
+        if self._end.interrupted and not self._end.told:
             self._pen.user_text(INTERRUPTED_IN_TOOL if self._calls.interrupted else INTERRUPTED)
 
     def conclude(self) -> None:

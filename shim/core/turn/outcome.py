@@ -62,6 +62,7 @@ class End:
         self.child_exit: Exit | None = None  # None: we ended the child, or it stays
         self.stated: tuple[bytes, Outcome | None] = (b"", None)  # a real claude's own result line, and what it means
         self.sealed = True  # no terminator is owed
+        self.told = False  # the line about an interrupt that stands for the user has passed
 
     def ended(self, facts: Mapping[str, Any]) -> None:
         if self._over():

@@ -108,6 +108,7 @@ class Turn:
     settled: bool = part("end.settled")
     paused: bool = part("end.paused")
     began: bool = part("end.began")
+    sealed: bool = part("end.sealed")
     result: Result | None = part("closing.result")  # None until it was said
 
     def clean_lines(self, verbatim: Verbatim) -> Verbatim:

@@ -224,9 +224,9 @@ class Pump:
         translation, turn = self.translation, self.translation.turn
         if turn is not self._turn:  # the child began another one by itself, and may have ended it already
             self._turn, self._stage = turn, Stage.RUNNING
-        if translation.finished:
+        if translation.finished and turn.sealed:
             stage = Stage.FINISHED
-        elif turn.settled:
+        elif turn.settled or translation.finished:  # a passed result may have lines beside it, then its terminator
             stage = Stage.SETTLED
         else:
             stage = Stage.PAUSED if turn.paused else Stage.RUNNING

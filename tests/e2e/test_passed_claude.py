@@ -1,0 +1,63 @@
+"""The real claude behind the drop-in: what only its pass-through can get wrong."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from frontend import END_SECONDS, TERMINATOR, Frontend
+from place import TURN_SECONDS, Line, LineProcess, wait_until
+from scripts import ScriptedServer
+from vendor_setups import CLAUDE_ITSELF
+
+pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], indirect=True, ids=str)]
+
+STREAM = ("--output-format", "stream-json", "--verbose")
+EARLY = 12  # interrupts, each at another moment of its start
+
+
+def idle(line: Line) -> bool:
+    return line.get("subtype") == "session_state_changed" and line["state"] == "idle"
+
+
+def test_the_terminator_comes_behind_the_state_that_follows_the_result(frontend: Frontend) -> None:
+    frontend.environment = {**frontend.environment, "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
+    run = frontend.run("[[text]]")
+    assert [line["type"] for line in run.lines[-3:]] == ["result", "system", "message_stop"]
+    assert idle(run.lines[-2]) and run.lines[-1] == TERMINATOR
+    assert run.exit == 0
+
+
+@pytest.mark.full
+def test_its_own_result_of_an_interrupt_passes(frontend: Frontend, model: ScriptedServer) -> None:
+    """Without partial messages, so nothing of the reply was said when the signal comes."""
+    process = frontend.start("[[slow]]")
+    assert wait_until(lambda: bool(model.requests), TURN_SECONDS)
+    process.interrupt()
+    run = process.finish(END_SECONDS)
+    assert "shim" not in run.result and run.result["subtype"] == "error_during_execution"
+    assert run.user_texts == ["[Request interrupted by user]"] and run.exit == 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("conversation", [False, True])
+def test_an_interrupt_while_it_starts_is_one(frontend: Frontend, conversation: bool) -> None:
+    """It then ends without a result, before its `init`, behind it, or behind its line about the interrupt."""
+    for moment in range(EARLY):
+        flags = ("--input-format", "stream-json") if conversation else ("[[slow]]",)
+        process = LineProcess([str(frontend.claude), "-p", *flags, *STREAM], frontend.folder, frontend.environment)
+        frontend.started.append(process)
+        if conversation:
+            process.send({"type": "user", "message": {"role": "user", "content": "[[slow]]"}})
+        else:
+            process.close_stdin()
+        frontend.runs_within(str(frontend.environment["SHIM_BIN"]))
+        time.sleep(moment / EARLY)  # the moments are what is tried
+        process.interrupt()
+        process.read_to_end(END_SECONDS)
+        (result,) = [line for line in process.lines if line["type"] == "result"]
+        texts = [
+            block["text"] for line in process.lines if line["type"] == "user" for block in line["message"]["content"]
+        ]
+        assert texts == ["[Request interrupted by user]"], process.lines
+        assert result["subtype"] == "error_during_execution" and result["num_turns"] == 2, result
