@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from typing import Annotated
 
@@ -13,14 +12,13 @@ from rich.text import Text
 from shim import __version__
 from shim.commands.cast.command import app as cast_app
 from shim.commands.cast.replay_command import replay
-from shim.commands.doctor.capabilities import ASKS_NOBODY, describe_all
 from shim.commands.doctor.command import doctor
-from shim.commands.doctor.vendor_table import draw_vendors
+from shim.commands.doctor.vendor_table import list_vendors
 from shim.commands.dropin import fill_standard_files
 from shim.commands.help.grouped import Grouped
 from shim.commands.help.plain import PlainCommand
 from shim.commands.help.topics import show_help
-from shim.commands.install.command import say_installed_into, say_uninstalled_from
+from shim.commands.install.dropin import install_dropin, uninstall_dropin
 from shim.commands.turn.explain import explain_turn
 from shim.commands.turn.run import demo, run_turn
 from shim.commands.turn.sessions import app as sessions_app
@@ -30,12 +28,11 @@ from shim.conversation.drivers.open_translation import STDERR_BYTES, open_transl
 from shim.core.errors import ShimError
 from shim.core.reading.account import printable
 from shim.process.exit_status import parse_exit
-from shim.process.install import DEFAULT_DIRECTORY, compile_bytecode, found_first, install, uninstall
 from shim.state.config import CHOICES
 from shim.state.own_vendors import learn
 from shim.story.export.command import export_cast
 from shim.story.terminal.command import show_cast
-from shim.story.terminal.console import AsJson, must_be_one_of, print_json, say
+from shim.story.terminal.console import must_be_one_of
 from shim.vendors import find
 
 app = typer.Typer(
@@ -164,97 +161,13 @@ def _read(path: str) -> str:
         return file.read(STDERR_BYTES).decode("utf-8", "replace")
 
 
-def vendors(as_json: AsJson = False) -> None:
-    """List the vendors: where they are, and what they can do.
-
-    Example: shim vendors --json
-    """
-    rows = describe_all(os.environ, os.getcwd())
-    if as_json:
-        print_json(rows)
-    else:
-        draw_vendors(rows)
-
-
-FileName = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
-FileFolder = Annotated[str, typer.Option(help="The folder of the file.")]
-
-
-def install_dropin(
-    vendor: Annotated[str | None, typer.Option(help="The vendor that answers by default.")] = None,
-    name: FileName = "claude",
-    to: FileFolder = DEFAULT_DIRECTORY,
-    into: Annotated[
-        str | None,
-        typer.Option("--into", help="Replace this file instead, where a program keeps a claude of its own."),
-    ] = None,
-    record: Annotated[str | None, typer.Option(help="Record every run into this folder.")] = None,
-    dialect: Annotated[str | None, typer.Option(help="The format of the output: claude or yume.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Rename an existing claude to claude.before-shim.")] = False,
-) -> None:
-    """Write the drop-in `claude`.
-
-    Then say which `claude` your PATH finds.
-
-    Example: shim install --vendor qwen
-    """
-    must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
-    chosen = find(vendor) if vendor else None
-    baked = {"vendor": vendor, "record": record and os.path.join(os.path.abspath(record), ""), "dialect": dialect}
-    installed = {key: value for key, value in baked.items() if value}
-    if into is not None:
-        if force or name != "claude" or to != DEFAULT_DIRECTORY:
-            raise typer.BadParameter("it goes with none of --to, --as and --force", param_hint="--into")
-        say_installed_into(into, installed)
-        compile_bytecode()
-        if chosen and chosen.unattended:
-            say(ASKS_NOBODY.format(name=chosen.name))
-        return
-    path, kept = install(to, name, installed, force=force)
-    compile_bytecode()
-    say(f"wrote {path}")
-    if kept:
-        say(f"kept the file that was there as {kept}; `shim uninstall` restores it")
-    if chosen and chosen.unattended:
-        say(ASKS_NOBODY.format(name=chosen.name))
-    first = found_first(name, os.environ.get("PATH", ""))
-    if first is None:
-        say(f"{os.path.dirname(path)} is not on PATH; add it, or give {path} to your frontend")
-    elif os.path.abspath(first) != path:
-        say(f"PATH still finds {first} first; put {os.path.dirname(path)} before it")
-    else:
-        say(f"PATH finds {first}")
-
-
-def uninstall_dropin(
-    name: FileName = "claude",
-    to: FileFolder = DEFAULT_DIRECTORY,
-    into: Annotated[
-        str | None, typer.Option("--into", help="Take it out of this file, and put back what was there.")
-    ] = None,
-) -> None:
-    """Remove the drop-in.
-
-    A `claude` that was there before is restored.
-
-    Example: shim uninstall
-    """
-    if into is not None:
-        say_uninstalled_from(into)
-        return
-    path, restored = uninstall(to, name)
-    say(f"removed {path}" + ("; the file that was there before is back" if restored else ""))
-    first = shutil.which(name)
-    say(f"PATH finds {first}" if first else f"PATH finds no {name}")
-
-
 # `shim --help` lists them in this order, and then the groups.
 for name, command in (
     ("demo", demo),
     ("run", run_turn),
     ("install", install_dropin),
     ("uninstall", uninstall_dropin),
-    ("vendors", vendors),
+    ("vendors", list_vendors),
     ("doctor", doctor),
     ("show", show_cast),
     ("replay", replay),

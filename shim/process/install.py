@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
 import shim
 from shim.core.errors import FrontendError
@@ -14,7 +15,16 @@ from shim.process.find_program import BACKUP_SUFFIX, MARKER, is_ours
 from shim.state.files import replace, write_all
 
 NAMES = ("claude", "yume-cli")
-ENTRY = "from shim.__main__ import main; main()"
+# What an installation that is gone says, in place of a traceback or of the shell's "not found".
+GONE = "hint: install claude-shim again and run `shim install`, or remove this file (`command -v claude` finds it)"
+ENTRY = f"""\
+try:
+ from shim.__main__ import main
+ main()
+except ImportError as error:
+ import sys
+ sys.exit(f"claude-shim, which this file starts, is not whole any more: {{error}}\\n{GONE}")
+"""
 DEFAULT_DIRECTORY = "~/.local/bin"
 PACKAGE = os.path.dirname(os.path.abspath(shim.__file__))
 # What moves an isolated Python to other folders all the same. Our Python must not see it; a vendor does, as before us.
@@ -29,9 +39,13 @@ def script(installed: Mapping[str, str], name: str = "claude") -> bytes:
         f'[ -z "${{{one}+x}}" ] || {{ export {PUT_ASIDE}{one}="${one}"; unset {one}; }}\n' for one in MISLEADING
     )
     baked = [word for name, value in installed.items() for word in ("--installed", f"{name}={value}")]
+    gone = f"{sys.executable}, the Python that claude-shim was installed for, does not exist any more"
+    python, *told = map(shlex.quote, (sys.executable, gone, GONE))
+    check = f"[ -x {python} ] || {{ printf '%s: %s\\n%s\\n' \"$0\" {' '.join(told)} >&2; exit 1; }}\n"
     # `-c` and not `-m shim`: finding the module to run costs a fifth of what `--version` may cost.
     command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY, *baked, name]))
-    return b"#!/bin/sh\n# " + MARKER + b"; `shim uninstall` removes it\n" + f'{aside}exec {command} "$@"\n'.encode()
+    text = f'; `shim uninstall` removes it\n{check}{aside}exec {command} "$@"\n'
+    return b"#!/bin/sh\n# " + MARKER + text.encode()
 
 
 def install(directory: str, name: str, installed: Mapping[str, str], *, force: bool) -> tuple[str, str | None]:
@@ -60,20 +74,27 @@ def install(directory: str, name: str, installed: Mapping[str, str], *, force: b
     return path, kept
 
 
-def uninstall(directory: str, name: str) -> tuple[str, bool]:
-    """Remove DIRECTORY/NAME and restore an old file. Returns the path, and whether a file was restored.
+class Removed(NamedTuple):
+    """What `uninstall` did: the file, whether it was ours, whether an old one is back, and where it recorded runs."""
 
-    FrontendError if the file does not exist or is not ours.
-    """
+    path: str
+    was_ours: bool
+    restored: bool = False
+    record: str = ""
+
+
+def uninstall(directory: str, name: str) -> Removed:
+    """Remove DIRECTORY/NAME and restore an old file. A file that is not ours is left alone, and none is no error."""
     path = _target(directory, name)
     if os.path.islink(path) or not is_ours(path):
-        raise FrontendError(f"{path} is not a file that `shim install` wrote; it is left alone")
+        return Removed(path, was_ours=False)
+    record = read_installed(path)[1].get("record", "")
     os.unlink(path)
     backup = path + BACKUP_SUFFIX
-    if os.path.lexists(backup):
+    restored = os.path.lexists(backup)
+    if restored:
         os.rename(backup, path)
-        return path, True
-    return path, False
+    return Removed(path, True, restored, record)
 
 
 def read_installed(path: str) -> tuple[str, dict[str, str]]:

@@ -22,6 +22,7 @@ from shim.state.config import VendorSettings, state_directory
 from shim.state.files import read_file, remove, write_file
 
 PROBE_SECONDS = 2.0
+PATIENT_SECONDS = 10.0  # where a person waits, and not a turn: programs in Node may need some on a busy machine
 LOGIN_SECONDS = 15.0  # for a program to look for its login, which is a whole start of it
 KILL_SECONDS = 0.5  # for a killed program to be gone, unless the kernel is stuck
 LOOK_SECONDS = 0.02  # between two looks at a program: the processes that it started may hold its pipes for ever

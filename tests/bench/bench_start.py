@@ -14,8 +14,9 @@ import time
 
 from bench import TURN_ARGUMENTS, Table
 
+from shim.process.install import ENTRY
+
 VENDORS = ("pi", "qwen", "codex", "gemini", "opencode")
-ENTRY = "from shim.__main__ import main; main()"  # as `shim install` writes it
 GOAL_MS = 20.0
 SLOWER = 1.1
 

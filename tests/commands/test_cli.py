@@ -176,12 +176,31 @@ def test_the_vendors_are_json_for_a_program(shim, inside, slow, monkeypatch):
         }  # fmt: skip
 
 
-def test_the_vendors_are_a_table_for_a_person(shim):
+def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_named(shim, inside, slow, monkeypatch):
+    inside.program("qwen", "echo 0.24.4\n")
+    inside.program("codex", "echo codex-cli 0.201.3\n")
+    inside.program("pi", "echo 1.5.2\n")
+    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
     status, said, _ = shim("vendors")
+    table, _, below = said.decode().partition("\n\n")
+    rows = [line.split() for line in table.splitlines()[1:]]
+    assert status == 0
+    assert rows == [
+        ["codex", "0.201.3", "newer", "no", f"{inside.bin}/codex"],
+        ["pi", "1.5.2", "yes", "nobody", f"{inside.bin}/pi"],
+        ["qwen", "0.24.4", "yes", "yes", f"{inside.bin}/qwen"],
+        ["demo", "no", "bundled"],
+    ]
+    assert "not installed: acai, amp, cake, claude, cline, " in below and "shim vendors --all" in below
+    assert "pi asks nobody: it runs every tool that it has, in every session" in below and "opencode asks" not in below
+
+
+def test_every_vendor_is_in_the_whole_table_with_how_to_install_it(shim):
+    status, said, _ = shim("vendors", "--all")
     assert status == 0
     for name in VENDORS:
-        assert f"{name} " in said.decode()
-    assert "pi asks nobody: it runs every tool that it has, in every session" in said.decode()
+        assert said.decode().count(f"\n{name} ") >= 3 or name == "demo"
+    assert "npm install -g @qwen-code/qwen-code" in said.decode()
 
 
 @pytest.fixture
@@ -189,7 +208,7 @@ def slow(monkeypatch):
     """A machine under load, where a program that answers does so in the end."""
     from shim.process import probe
 
-    monkeypatch.setattr(probe, "PROBE_SECONDS", 30)
+    monkeypatch.setattr(probe, "PATIENT_SECONDS", 30)
 
 
 def test_what_each_vendor_can_do_is_what_its_command_line_says(shim):
@@ -209,7 +228,6 @@ def test_a_version_says_whether_it_was_tried(shim, inside, slow, monkeypatch):
     rows = {row["name"]: row for row in json.loads(shim("vendors", "--json")[1])}
     assert (rows["codex"]["version"], rows["codex"]["place"]) == ("0.201.3", "newer")
     assert (rows["qwen"]["place"], rows["pi"]["place"]) == ("tested", "unknown")
-    assert "(newer than tested: >=0.169,<0.170)" in shim("vendors")[1].decode()
 
 
 def test_a_program_of_the_settings_is_the_one_that_is_shown(shim, inside, slow):
@@ -230,7 +248,7 @@ def test_the_table_fits_a_terminal(inside, slow, monkeypatch, capsys, columns):
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", str(columns))
     inside.program("codex", "echo codex-cli 0.201.3\n")
-    draw_vendors(describe_all(dict(os.environ), str(inside.cwd)))
+    draw_vendors(describe_all(dict(os.environ), str(inside.cwd)), every=True)
     said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert max(map(len, said.splitlines())) <= columns
     for name in VENDORS:
@@ -263,7 +281,7 @@ def test_a_users_profile_that_is_wrong_breaks_no_table(shim, inside, profile):
 def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else(shim, inside, monkeypatch):
     from shim.process import probe
 
-    monkeypatch.setattr(probe, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(probe, "PATIENT_SECONDS", 0.1)
     monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
     inside.program("qwen", "exec sleep 30\n")
     inside.program("pi", "exit 1\n")
@@ -282,6 +300,77 @@ def test_install_says_where_and_what_the_path_finds(shim, inside, monkeypatch):
     assert f"wrote {inside.bin}/claude" in said.decode()
     assert f"PATH finds {inside.bin}/claude" in said.decode()
     assert "pi asks nobody: it runs every tool that it has, in every session" in said.decode()
+    assert "pi: no program called pi was found on PATH" in said.decode()
+    assert said.decode().endswith("next: npm install -g @earendil-works/pi-coding-agent, then shim doctor pi\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("exit 0", 'next: claude -p "what is here?"\n'),
+        ("echo No auth type is selected", "next: start `qwen` once and choose how with /auth, or set OPENAI_API_KEY"),
+    ],
+)
+def test_install_looks_at_the_vendor_and_ends_with_what_to_type_next(shim, inside, slow, monkeypatch, answer, told):
+    monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
+    inside.program("qwen", f'[ "$*" = --version ] && echo 0.24.4 || {answer}\n')
+    status, said, _ = shim("install", "--vendor", "qwen", "--to", str(inside.bin))
+    assert status == 0 and "✓ version 0.24.4 was tested" in said.decode()
+    assert said.decode().splitlines(keepends=True)[-1].startswith(told)
+
+
+def test_install_without_a_vendor_names_those_that_it_found(shim, inside, slow, monkeypatch):
+    monkeypatch.setenv("PATH", f"{inside.bin}")
+    nothing = shim("install", "--to", str(inside.bin))[1].decode()
+    assert "no program of any vendor was found on PATH" in nothing
+    assert "`npm install -g @qwen-code/qwen-code`" in nothing and nothing.endswith("next: shim install --vendor qwen\n")
+    inside.program("qwen", "echo 0.24.4\n")
+    inside.program("pi", "echo 1.5.2\n")
+    found = shim("install", "--to", str(inside.bin))[1].decode()
+    assert "no vendor is chosen; found: pi, qwen" in found and found.endswith("next: shim install --vendor pi\n")
+
+
+def test_install_takes_a_list_of_vendors_as_the_variable_does(shim, inside):
+    assert shim("install", "--vendor", "qwen, pi", "--to", str(inside.bin))[0] == 0
+    assert "--installed vendor=qwen,pi claude" in (inside.bin / "claude").read_text()
+
+
+def test_install_says_what_is_wrong_in_the_settings(shim, inside):
+    inside.settings('vendr = "qwen"\n')
+    status, said, _ = shim("install", "--vendor", "demo", "--to", str(inside.bin))
+    assert status == 0 and f"✗ unknown key `vendr` in {inside.config} line 1, did you mean `vendor`?" in said.decode()
+
+
+def test_uninstall_twice_is_no_error_and_says_what_is_left(shim, inside):
+    inside.settings("")
+    assert shim("install", "--vendor", "demo", "--to", str(inside.bin))[0] == 0
+    status, said, _ = shim("uninstall", "--to", str(inside.bin))
+    assert status == 0 and f"left {inside.config.parent}: your settings and your own vendors" in said.decode()
+    status, said, _ = shim("uninstall", "--to", str(inside.bin))
+    assert status == 0 and f"there is no {inside.bin}/claude, so there is nothing to remove" in said.decode()
+
+
+def test_uninstall_leaves_a_foreign_file_alone(shim, inside):
+    inside.program("claude", "echo real\n")
+    status, said, _ = shim("uninstall", "--to", str(inside.bin))
+    assert status == 0 and b"is not a file that `shim install` wrote; it is left alone" in said
+    assert "echo real" in (inside.bin / "claude").read_text()
+
+
+def test_purge_removes_what_is_ours_and_nothing_beside_it(shim, inside):
+    inside.settings("")
+    (inside.config.parent / "vendors").mkdir()
+    (inside.state / "sessions").mkdir(parents=True)
+    (inside.state / "sessions" / "a.json").touch()
+    (inside.state / "mine").touch()
+    elsewhere = inside.path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").touch()
+    (inside.state / "spill").symlink_to(elsewhere)
+    status, said, _ = shim("uninstall", "--to", str(inside.bin), "--purge")
+    assert status == 0 and f"removed {inside.config.parent}" in said.decode()
+    assert os.listdir(inside.state) == ["mine"] and f"left {inside.state}: " in said.decode()
+    assert (elsewhere / "precious").exists() and not inside.config.parent.exists()
 
 
 def test_install_warns_where_another_one_is_found_first(shim, inside, monkeypatch):
@@ -334,11 +423,10 @@ def test_install_bakes_in_no_dialect_that_does_not_exist(shim, inside):
     assert os.listdir(inside.bin) == []
 
 
-@pytest.mark.parametrize("command", ["install", "uninstall"])
-def test_a_folder_that_is_none_is_a_sentence_and_no_traceback(shim, inside, command):
+def test_a_folder_that_is_none_is_a_sentence_and_no_traceback(shim, inside):
     file = inside.path / "file"
     file.touch()
-    status, _, complaint = shim(command, "--to", str(file))
+    status, _, complaint = shim("install", "--to", str(file))
     assert status == 1
     assert complaint and "Traceback" not in complaint
 

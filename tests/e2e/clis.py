@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from place import MARK
 from programs import Program, compile_cache, install
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, PI_CUMULATIVE, QWEN, Vendor
 
+from shim.process.install import install as put
 from shim.process.probe import open_probe
 from shim.state.config import VendorSettings
 from shim.vendors import find
@@ -71,14 +70,7 @@ def install_drop_in(vendor: Vendor, environment: dict[str, str], root: Path) -> 
     environment["SHIM_BIN"] = str(install(vendor.package).executable)
     environment["SHIM_STATE"] = str(root / "state")
     binaries = root / "bin"
-    subprocess.run(
-        [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", str(binaries)],
-        env=environment,
-        cwd=environment["HOME"],
-        stdin=subprocess.DEVNULL,
-        timeout=INSTALL_SECONDS,
-        check=True,
-    )
+    put(str(binaries), "claude", {"vendor": vendor.name}, force=False)  # the command looks at the vendor for seconds
     claude = binaries / "claude"
     assert os.access(claude, os.X_OK)
     if vendor is PI_CUMULATIVE:  # its help takes a second of the two that it has; unheard it would count as the newest

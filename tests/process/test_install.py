@@ -10,7 +10,7 @@ from box import ANSWER, ASK
 
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_ours
-from shim.process.install import compile_bytecode, found_first, install, script, uncompiled, uninstall
+from shim.process.install import Removed, compile_bytecode, found_first, install, script, uncompiled, uninstall
 
 
 def put(box, **options):
@@ -24,8 +24,9 @@ def test_it_is_a_short_shell_script_with_our_mark(box):
     assert (path, kept) == (str(box.bin / "claude"), None)
     assert said[0] == "#!/bin/sh"
     assert "claude-shim drop-in" in said[1]
-    assert said[-1].startswith("exec ") and said[-1].endswith('claude "$@"') and " -I " in said[-1]
-    assert len(said) == 5
+    (started,) = (line for line in said if line.startswith("exec "))
+    assert " -I " in started and said[-1].endswith('claude "$@"')
+    assert len(said) == 12
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o755
     assert is_ours(path)
     assert os.listdir(box.bin) == ["claude"]
@@ -64,6 +65,35 @@ def test_a_bundled_program_runs_in_our_python_where_a_variable_would_mislead_it(
     assert done.returncode == 0, done.stderr
 
 
+def started(path, box, **extra):
+    environment = box.environment(PYTHONPATH=None, **extra)
+    return subprocess.run(
+        [path, "--version"], capture_output=True, text=True, env=environment, cwd=box.cwd, timeout=20, check=False
+    )
+
+
+def test_a_python_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(box.path / "it's gone" / "python"))
+    path, _ = put(box)
+    done = started(path, box)
+    assert (done.returncode, done.stdout) == (1, "")
+    gone = "the Python that claude-shim was installed for, does not exist any more"
+    assert done.stderr.startswith(f"{path}: {sys.executable}, {gone}\nhint: install claude-shim again and run")
+
+
+def test_a_package_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
+    bare = box.path / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=60)
+    monkeypatch.setattr(sys, "executable", str(bare / "bin" / "python"))
+    path, _ = put(box)
+    done = started(path, box)
+    assert (done.returncode, done.stdout) == (1, "")
+    said = (
+        "claude-shim, which this file starts, is not whole any more: No module named 'shim'\nhint: install claude-shim"
+    )
+    assert done.stderr.startswith(said)
+
+
 def test_a_folder_that_is_not_there_is_made(box):
     path, _ = put(box, directory=str(box.path / "a" / "b"))
     assert is_ours(path)
@@ -96,7 +126,7 @@ def test_with_force_it_is_kept_and_comes_back(box):
     path, kept = put(box, force=True)
     assert kept == f"{path}.before-shim"
     assert "echo real" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
-    assert uninstall(str(box.bin), "claude") == (path, True)
+    assert uninstall(str(box.bin), "claude") == Removed(path, was_ours=True, restored=True)
     assert os.listdir(box.bin) == ["claude"]
     assert "echo real" in (box.bin / "claude").read_text(encoding="utf-8")
 
@@ -137,8 +167,8 @@ def test_a_link_to_a_file_of_ours_is_not_ours(box):
     (box.bin / "claude").symlink_to(box.path / "real" / "claude")
     with pytest.raises(FrontendError):
         put(box)
-    with pytest.raises(FrontendError, match="left alone"):
-        uninstall(str(box.bin), "claude")
+    assert not uninstall(str(box.bin), "claude").was_ours
+    assert (box.bin / "claude").is_symlink()
 
 
 def test_a_link_in_the_place_of_our_temporary_file_is_not_followed(box):
@@ -154,13 +184,14 @@ def test_a_link_in_the_place_of_our_temporary_file_is_not_followed(box):
 def test_only_our_own_file_is_removed(box, there):
     if there != "nothing":
         box.program("claude", "echo real\n")
-    with pytest.raises(FrontendError, match="it is left alone"):
-        uninstall(str(box.bin), "claude")
+    path = str(box.bin / "claude")
+    assert uninstall(str(box.bin), "claude") == Removed(path, was_ours=False)
+    assert os.path.exists(path) is (there != "nothing")
 
 
 def test_without_a_backup_nothing_is_put_back(box):
     path, _ = put(box)
-    assert uninstall(str(box.bin), "claude") == (path, False)
+    assert uninstall(str(box.bin), "claude") == Removed(path, was_ours=True)
     assert os.listdir(box.bin) == []
 
 
@@ -233,6 +264,6 @@ def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
 
 def test_the_drop_in_comes_with_its_bytecode(inside, shim, monkeypatch):
     compiled = []
-    monkeypatch.setattr("shim.commands.cli.compile_bytecode", lambda: compiled.append(True))
+    monkeypatch.setattr("shim.commands.install.dropin.compile_bytecode", lambda: compiled.append(True))
     assert shim("install", "--to", str(inside.path / "bin"))[0] == 0
     assert compiled == [True]

@@ -1,6 +1,7 @@
 """What each vendor can do here: the rows of `shim vendors`."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from shim.channels.raw_output import tell
@@ -10,10 +11,12 @@ from shim.core.errors import FrontendError, ShimError
 from shim.core.policy.policy import MODES
 from shim.core.reading.account import printable
 from shim.core.vendor.vendor import Vendor
+from shim.process import probe as probes
 from shim.process.probe import open_probe
 from shim.state import own_vendors
 from shim.state.config import Settings, VendorSettings, load
 
+AT_ONCE = 4  # programs that are asked at the same time; most of them are Node, and slow to start
 ASKS_NOBODY = "{name} asks nobody: it runs every tool that it has, in every session"
 
 
@@ -29,7 +32,8 @@ def describe_all(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any
         settings = Settings()
     searched = {name: value for name, value in environment.items() if name != "SHIM_BIN"}
     vendors = own_vendors.readable().values()
-    return [describe(vendor, settings.of(vendor.name), searched, cwd) for vendor in vendors]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda vendor: describe(vendor, settings.of(vendor.name), searched, cwd), vendors))
 
 
 def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str], cwd: str) -> dict[str, Any]:
@@ -39,12 +43,13 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
     version, tested, place      what the program says, the range that was tried, and where the version stands in it
     can, emulated, cannot       names of abilities
     modes, refused              permission modes
+    install                     the command that installs it, "" where none is known
     """
     program = "bundled" if vendor.program.bundled else None
     version = None
     if program is None and not vendor.program.unreleased:
         try:
-            probe = open_probe(vendor, own, environment, cwd)
+            probe = open_probe(vendor, own, environment, cwd, probes.PATIENT_SECONDS)
             program, version = probe.program, probe.version(vendor.version)
         except ShimError:
             pass
@@ -61,6 +66,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
         "refused": [mode for mode in MODES if mode not in vendor.modes],
         "unattended": vendor.unattended,
         "note": vendor.program.unreleased,
+        "install": vendor.program.install,
     }
 
 

@@ -1,7 +1,6 @@
 """`shim doctor`: a diagnosis, drawn for a person; exit 1 when something must be fixed."""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -17,7 +16,7 @@ from shim.commands.doctor.recorded_drift import Drifts, drift_of
 from shim.core.errors import ShimError
 from shim.core.reading.account import counted, printable
 from shim.recording.folders import usual_folder
-from shim.story.terminal.console import AsJson, print_json
+from shim.story.terminal.console import AsJson, busy, print_json
 
 SHOWN = 6  # names of what is new in a vendor's recordings; --json has all
 
@@ -30,7 +29,7 @@ def doctor(
     ] = None,
     wait: Annotated[
         float | None,
-        typer.Option("--wait", min=0.1, max=600, help="Seconds to wait for the version of a program; by default 2."),
+        typer.Option("--wait", min=0.1, max=600, help="Seconds to wait for the version of a program; by default 10."),
     ] = None,
     project: Annotated[
         str | None,
@@ -46,7 +45,7 @@ def doctor(
 
     Example: shim doctor qwen
     """
-    with _busy():
+    with busy("asking programs for their version and login …"):
         drifts = _drift(casts)
         rows = [asdict(row) for row in drifts.rows.values() if vendor in (None, row.vendor)] if drifts else []
         logins = drifts.logins if drifts else {}
@@ -58,12 +57,6 @@ def doctor(
     else:
         _draw(Console(highlight=False), diagnosis, drifts, alone=vendor is not None)
     raise typer.Exit(0 if diagnosis.works else 1)
-
-
-def _busy() -> AbstractContextManager[object]:
-    """On a terminal, a line that says what takes so long."""
-    console = Console(stderr=True)
-    return console.status("asking programs for their versions …") if console.is_terminal else nullcontext()
 
 
 def _drift(casts: list[str] | None) -> Drifts | None:

@@ -9,21 +9,21 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shim.commands.doctor.abilities import trust_words
-from shim.commands.doctor.capabilities import ASKS_NOBODY
+from shim.commands.doctor.capabilities import ASKS_NOBODY, AT_ONCE
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport, works
-from shim.commands.doctor.machine import chosen_vendors, look_at_machine
-from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import FrontendError, ShimError
+from shim.commands.doctor.machine import chosen_vendors, look_at_machine, read_settings
+from shim.core.errors import ShimError, meant
 from shim.core.vendor.vendor import Vendor
 from shim.core.vendor.versions import newest
+from shim.process import probe as probes
 from shim.process.environment import child_environment
 from shim.process.find_program import ignored_path
 from shim.process.probe import Probe, open_probe
 from shim.state import own_vendors
-from shim.state.config import Settings, VendorSettings, load
+from shim.state.config import VendorSettings
 from shim.vendors import VENDORS, find
 
-AT_ONCE = 4  # programs that are asked at the same time; most of them are Node, and slow to start
+EXAMPLE = "qwen"  # the vendor that a person without any is told to install
 SHEBANG_BYTES = 256  # Linux reads no more of the first line
 
 
@@ -45,7 +45,7 @@ def diagnose(
         if name not in VENDORS:
             find(name)
     vendors, mistakes = own_vendors.read_all()
-    settings, wrong = _settings(environment)
+    settings, wrong = read_settings(environment)
     wanted = tuple(names) or chosen_vendors(settings, environment)
     other = {**environment, "SHIM_BIN": ""}  # it names the program of a turn's first vendor only
 
@@ -68,26 +68,25 @@ def diagnose(
     return Diagnosis(machine, reports, [dict(row) for row in drift])
 
 
-def _settings(environment: Mapping[str, str]) -> tuple[Settings, list[Finding]]:
-    try:
-        settings = load(Invocation(), environment)
-        own_vendors.check_names(settings)
-        return settings, []
-    except FrontendError as error:
-        return Settings(), [Finding(PROBLEM, str(error), error.hint or "correct it: every turn is refused")]
-
-
 def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Finding]:
-    found = [report.name for report in reports if report.program not in (None, "bundled")]
-    if wanted:
-        fix = f"known are: {', '.join(VENDORS)}"
-        unknown = [name for name in wanted if name not in VENDORS]
-        return [Finding(PROBLEM, f"the chosen vendor {name[:40]!r} is unknown", fix) for name in unknown]
-    if not found:
-        install = "install one (qwen, codex, gemini and others are in npm); `shim demo` needs none"
-        return [Finding(PROBLEM, "no program of any vendor was found on PATH", install)]
-    fix = f"`shim install --vendor {found[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
-    return [Finding(WARNING, f"no vendor is chosen; found: {', '.join(found)}", fix)]
+    """What is wrong with the choice of a vendor."""
+    if not wanted:
+        return [nothing_chosen([report.name for report in reports if report.program not in (None, "bundled")])]
+    fix = f"known are: {', '.join(VENDORS)}"
+    unknown = [name for name in wanted if name not in VENDORS]
+    return [
+        Finding(PROBLEM, f"the chosen vendor {name[:40]!r} is unknown{meant(name, VENDORS)}", fix) for name in unknown
+    ]
+
+
+def nothing_chosen(found: Sequence[str]) -> Finding:
+    """What a person is told who has chosen no vendor; `found` are the vendors whose program is there."""
+    if found:
+        fix = f"`shim install --vendor {found[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
+        return Finding(WARNING, f"no vendor is chosen; found: {', '.join(found)}", fix)
+    install = find(EXAMPLE).program.install
+    fix = f"install one, for example {EXAMPLE} with `{install}`; `shim install --vendor demo` needs none"
+    return Finding(PROBLEM, "no vendor is chosen, and no program of any vendor was found on PATH", fix)
 
 
 def _one_is_enough(wanted: Sequence[str], reports: list[VendorReport]) -> list[VendorReport]:
@@ -118,7 +117,7 @@ def look_at_vendor(
         findings.append(Finding(WARNING if wanted else NOTE, vendor.program.unreleased))
     if program is None and (wanted or own.bin or not vendor.program.unreleased):
         try:
-            probe = open_probe(vendor, own, environment, cwd, seconds)
+            probe = open_probe(vendor, own, environment, cwd, seconds or probes.PATIENT_SECONDS)
         except ShimError as error:
             missing = level if wanted or own.bin or own.launcher else NOTE
             findings.append(Finding(missing, str(error), error.hint))
@@ -130,6 +129,8 @@ def look_at_vendor(
                 version = probe.version(vendor.version, anew=True)
                 findings += _version(vendor, version, probe, level)
                 findings += _login(vendor, probe if version else None, told, level)
+    if vendor.unattended and (wanted or program is not None):
+        findings.append(_asks_nobody(vendor))
     if program is not None:
         findings += _settings_of(vendor, own, level) + _gates(vendor, own)
     place = vendor.version.place(version)
@@ -198,13 +199,15 @@ def _settings_of(vendor: Vendor, own: VendorSettings, level: str) -> list[Findin
     return found
 
 
+def _asks_nobody(vendor: Vendor) -> Finding:
+    plan = ", or with `--permission-mode plan`" if "plan" in vendor.modes else ""
+    fix = f"let it work only where nothing can be lost{plan}"
+    return Finding(NOTE, ASKS_NOBODY.format(name=vendor.name), fix)
+
+
 def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:
-    """Whether the vendor asks before it runs a tool, and whether its trust gate is open."""
+    """How it is started without a permission mode, and whether its trust gate is open."""
     found = []
-    if vendor.unattended:
-        plan = ", or with `--permission-mode plan`" if "plan" in vendor.modes else ""
-        fix = f"let it work only where nothing can be lost{plan}"
-        found.append(Finding(NOTE, ASKS_NOBODY.format(name=vendor.name), fix))
     if mode := vendor.modes.get("default"):
         found.append(Finding(NOTE, f"without a permission mode it is started with {' '.join(mode)}"))
     if words := trust_words(vendor):

@@ -4,11 +4,14 @@ import os
 from collections.abc import Mapping
 
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.errors import FrontendError
 from shim.core.vendor.routing import listed
 from shim.process.find_program import ignored_path, is_ours
 from shim.process.install import found_first, read_installed, uncompiled
-from shim.state.config import Settings, config_directory, state_directory
+from shim.state.config import Settings, config_directory, load, state_directory
 from shim.state.files import fault, private_directory, remove, write_file
+from shim.state.own_vendors import check_names
 
 TRIAL = ".doctor"  # a file that is written and removed again
 
@@ -28,13 +31,23 @@ def look_at_machine(settings: Settings, environment: Mapping[str, str], cwd: str
     ]
 
 
+def read_settings(environment: Mapping[str, str]) -> tuple[Settings, list[Finding]]:
+    """The settings as a turn reads them, with the mistake that would refuse every turn."""
+    try:
+        settings = load(Invocation(), environment)
+        check_names(settings)
+        return settings, []
+    except FrontendError as error:
+        return Settings(), [Finding(PROBLEM, str(error), error.hint or "correct it: every turn is refused")]
+
+
 def chosen_vendors(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
     """The vendors that answer by default: of SHIM_VENDOR, else of the installed `claude`, else of the settings."""
     if named := environment.get("SHIM_VENDOR"):
         return () if named.startswith("replay:") else listed(named)
     path = found_first("claude", environment.get("PATH", ""))
     baked = read_installed(path)[1].get("vendor") if path and is_ours(path) else None
-    return (baked,) if baked else settings.vendor
+    return listed(baked) if baked else settings.vendor
 
 
 def _settings_file(environment: Mapping[str, str]) -> Finding:

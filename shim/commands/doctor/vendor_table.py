@@ -1,15 +1,17 @@
-"""The capability table of `shim vendors`, for a person: three narrow tables, because a terminal has 80 columns."""
+"""`shim vendors`: the vendors of this machine in one table of 80 columns, and with `--all` what every vendor can do."""
 
+import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.doctor.capabilities import ASKS_NOBODY
+from shim.commands.doctor.capabilities import ASKS_NOBODY, describe_all
 from shim.core.policy.policy import MODES
 from shim.core.reading.account import printable
-from shim.story.terminal.console import table_console
+from shim.story.terminal.console import AsJson, busy, print_json, table_console
 
 WIDE_COLUMNS = 100  # of a terminal with room between the columns
 NAME_COLUMNS = 14  # of a vendor's name in a terminal: the longest bundled one has 8, a user's may have 32
@@ -35,11 +37,32 @@ LEGEND = (
     "system: --system-prompt; ~ put before the prompt · cost: --max-budget-usd",
     "JSON: --json-schema; ~ the prompt asks for it, and the answer is checked",
 )
-TRIED = {"older": "older than tested", "newer": "newer than tested"}
+TRIED = {"tested": "yes", "older": "older", "newer": "newer", "unknown": "?"}
+ASKS = "asks: yes, before a tool runs · no, what would ask is denied · nobody, ever"
 
 
-def draw_vendors(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the program of each vendor, its abilities, its permission modes, and the vendors that never ask."""
+def list_vendors(
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every vendor, how to install it, its abilities and permission modes.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the vendors of this machine.
+
+    With --all or --json the others come too, and what each can do.
+
+    Example: shim vendors --all
+    """
+    with busy("asking programs for their versions …"):
+        rows = describe_all(os.environ, os.getcwd())
+    if as_json:
+        print_json(rows)
+    else:
+        draw_vendors(rows, every=every)
+
+
+def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
+    """Print the vendors that are there, and those that never ask; with `every` all vendors, abilities and modes."""
     console = table_console()
 
     def show(table: Table) -> None:
@@ -47,13 +70,22 @@ def draw_vendors(rows: Sequence[dict[str, Any]]) -> None:
         console.print()
 
     gap = 2 if console.width >= WIDE_COLUMNS else 1
-    show(_found(rows, gap))
-    show(_abilities(rows, gap))
-    for line in LEGEND:
-        console.print(Text(line, style="dim"), soft_wrap=True)
-    console.print()
-    show(_modes(rows, gap))
-    for row in rows:
+    rows = sorted(rows, key=lambda row: (row["program"] is None, row["program"] == "bundled"))
+    there = [row for row in rows if row["program"] is not None]
+    show(_found(rows if every else there, gap))
+    console.print(Text(ASKS, style="dim"), soft_wrap=True)
+    if every:
+        console.print()
+        show(_abilities(rows, gap))
+        for line in LEGEND:
+            console.print(Text(line, style="dim"), soft_wrap=True)
+        console.print()
+        show(_modes(rows, gap))
+    elif len(there) < len(rows):
+        absent = ", ".join(row["name"] for row in rows[len(there) :])
+        console.print(Text(printable(f"not installed: {absent}"), style="dim"), soft_wrap=not console.is_terminal)
+        console.print(Text("`shim vendors --all` says how to install them, and what each can do", style="dim"))
+    for row in rows if every else there:
         if row["unattended"]:
             console.print(Text(printable(ASKS_NOBODY.format(name=row["name"]))), soft_wrap=True)
         if row["note"]:
@@ -69,18 +101,16 @@ def _table(gap: int, *heads: str) -> Table:
 
 
 def _found(rows: Sequence[dict[str, Any]], gap: int) -> Table:
-    """Where each vendor is and how it is driven. A long path is folded."""
-    table = _table(gap, "vendor", "version")
-    table.add_column("found", overflow="fold")
-    table.add_column("a process serves", no_wrap=True)
+    """Which version of each vendor is there, whether it was tried, whom it asks, and where it is, or how to get it."""
+    table = _table(gap, "vendor", "version", "tried", "asks")
+    table.add_column("program", overflow="fold")
     for row in rows:
-        version = row["version"] or ("" if row["program"] in (None, "bundled") else "unknown")
-        tried = TRIED.get(row["place"], "")
-        found = Text(printable(row["program"] or "not found"), style="" if row["program"] else "dim")
-        if tried:
-            found.append(f" ({tried}: {row['tested']})", style="yellow")
-        driven = row["driven"].removeprefix("one process ")
-        table.add_row(_text(row["name"]), _text(version), found, _text(driven))
+        outside = row["program"] not in (None, "bundled")
+        version = (row["version"] or "unknown") if outside else ""
+        tried = Text(TRIED[row["place"]] if outside else "", style="" if row["place"] == "tested" else "yellow")
+        asks = "nobody" if row["unattended"] else "yes" if "permission requests" in row["can"] else "no"
+        found = Text(printable(row["program"] or row["install"] or "not found"), style="" if row["program"] else "dim")
+        table.add_row(_text(row["name"]), _text(version), tried, _text(asks), found)
     return table
 
 

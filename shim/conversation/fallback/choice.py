@@ -43,7 +43,7 @@ def choose(
         ("the session that goes on", (session,)),
         ("--model", (named,)),
         ("SHIM_VENDOR", listed(environment.get("SHIM_VENDOR", ""))),
-        ("`shim install`", (installed.get("vendor"),)),
+        ("`shim install`", listed(installed.get("vendor", ""))),
         ("the settings file", configured),
     )
     place, names = next(

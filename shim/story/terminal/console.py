@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated
 
 import typer
@@ -39,6 +40,12 @@ def one_line(text: object) -> str:
 def say(text: str, console: Console | None = None) -> None:
     """Print one line as it is: never cut, wrapped or read as markup."""
     (console or Console(highlight=False)).print(Text(one_line(text)), soft_wrap=True)
+
+
+def busy(doing: str) -> AbstractContextManager[object]:
+    """On a terminal, a line that says what takes so long."""
+    console = Console(stderr=True)
+    return console.status(doing) if console.is_terminal else nullcontext()
 
 
 def print_json(value: object) -> None:

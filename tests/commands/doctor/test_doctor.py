@@ -27,7 +27,7 @@ SAYS = {
 @pytest.fixture
 def machine(inside, monkeypatch):
     """A PATH of the box's programs alone, with what their scripts need, and a machine that may be slow."""
-    monkeypatch.setattr(probe, "PROBE_SECONDS", 30)
+    monkeypatch.setattr(probe, "PATIENT_SECONDS", 30)
     monkeypatch.setattr(recorded_drift, "DRIFT_SECONDS", 300.0)
     for name in ("cat", "head", "sleep"):
         (inside.bin / name).symlink_to(shutil.which(name))
@@ -121,7 +121,7 @@ def test_it_starts_no_turn(machine, doctor):
 )
 def test_a_program_that_does_not_say_its_version_is_told_of(machine, doctor, monkeypatch, script, said_of_it, fails):
     if "sleep" in script:
-        monkeypatch.setattr(probe, "PROBE_SECONDS", 0.2)
+        monkeypatch.setattr(probe, "PATIENT_SECONDS", 0.2)
     machine.program("pi", script)
     status, report = doctor("pi")
     assert said(report, said_of_it, "pi")[0] == ("problem" if fails else "warning")
@@ -130,7 +130,7 @@ def test_a_program_that_does_not_say_its_version_is_told_of(machine, doctor, mon
 
 def test_who_has_patience_waits_longer(machine, doctor, monkeypatch):
     """Some programs need seconds to say who they are."""
-    monkeypatch.setattr(probe, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(probe, "PATIENT_SECONDS", 0.1)
     machine.program("gemini", "sleep 0.5; echo 0.61.0\n")
     assert "--wait 20" in said(doctor("gemini")[1], "it did not answer in 0.1 s", "gemini")[1]
     assert doctor("gemini", "--wait", "60")[1]["vendors"][0]["place"] == "tested"
@@ -375,7 +375,8 @@ def test_a_folder_of_recordings_that_cannot_be_made_is_told_of(machine, doctor):
 def test_a_machine_without_any_vendor_says_what_to_do(machine, doctor):
     status, report = doctor()
     level, text = said(report, "no program of any vendor was found on PATH")
-    assert (status, level) == (1, "problem") and "shim demo" in text
+    assert (status, level) == (1, "problem")
+    assert "npm install -g @qwen-code/qwen-code" in text and "shim install --vendor demo" in text
 
 
 def test_vendors_of_which_none_is_chosen_are_listed(machine, doctor):

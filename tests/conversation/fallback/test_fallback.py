@@ -224,6 +224,14 @@ def test_a_prefix_names_the_one_vendor_that_is_asked(several):
     assert (done.status, answered(done), done.cause, tried(done.result)) == (1, "bee", "auth", [])
 
 
+def test_a_list_that_was_installed_is_a_list(several):
+    several.prints("ant", UNAUTHORIZED, code=1)
+    several.answers("bee")
+    several.box.settings("")
+    done = several.box.shim("--installed", "vendor=ant,bee", "claude", *ASK)
+    assert (answered(done), tried(done.result)) == ("bee", [("ant", "auth")])
+
+
 def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
     several.answers("bee")
     other = several.box.fake(["out", ndjson(UNAUTHORIZED)])

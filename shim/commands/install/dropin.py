@@ -1,0 +1,161 @@
+"""`shim install` and `shim uninstall`: what they do, what they looked at, and what to type next."""
+
+import os
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from shim.commands.doctor.diagnosis import EXAMPLE, look_at_vendor, nothing_chosen
+from shim.commands.doctor.draw import draw_finding, draw_vendor
+from shim.commands.doctor.findings import OK, PROBLEM, WARNING, Finding, VendorReport
+from shim.commands.doctor.machine import read_settings
+from shim.commands.install.command import say_installed_into, say_uninstalled_from
+from shim.commands.install.leftovers import leftovers, remove
+from shim.conversation.fallback.vendor_list import MOST_VENDORS
+from shim.core.vendor.routing import listed
+from shim.process.find_program import found_on_path
+from shim.process.install import DEFAULT_DIRECTORY, compile_bytecode, found_first, install, uninstall
+from shim.state.config import CHOICES, Settings
+from shim.state.own_vendors import readable
+from shim.story.terminal.console import busy, must_be_one_of, say
+from shim.vendors import find
+
+FileName = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]
+FileFolder = Annotated[str, typer.Option(help="The folder of the file.")]
+
+
+def install_dropin(
+    vendor: Annotated[
+        str | None, typer.Option(help="The vendor that answers by default, or a list of them, as qwen,pi.")
+    ] = None,
+    name: FileName = "claude",
+    to: FileFolder = DEFAULT_DIRECTORY,
+    into: Annotated[
+        str | None,
+        typer.Option("--into", help="Replace this file instead, where a program keeps a claude of its own."),
+    ] = None,
+    record: Annotated[str | None, typer.Option(help="Record every run into this folder.")] = None,
+    dialect: Annotated[str | None, typer.Option(help="The format of the output: claude or yume.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Rename an existing claude to claude.before-shim.")] = False,
+) -> None:
+    """Write the drop-in `claude`.
+
+    Then look at the vendor, its version and its login, say which `claude` your PATH finds, and what to type next.
+
+    Example: shim install --vendor qwen
+    """
+    must_be_one_of(CHOICES["dialect"], dialect, "--dialect")
+    names = tuple(dict.fromkeys(listed(vendor or "")))
+    if len(names) > MOST_VENDORS:
+        raise typer.BadParameter(f"{len(names)} vendors; at most {MOST_VENDORS} are allowed", param_hint="--vendor")
+    for one in names:
+        find(one)
+    folder = record and os.path.join(os.path.abspath(record), "")
+    baked = {"vendor": ",".join(names), "record": folder, "dialect": dialect}
+    installed = {key: value for key, value in baked.items() if value}
+    if into is not None:
+        if force or name != "claude" or to != DEFAULT_DIRECTORY:
+            raise typer.BadParameter("it goes with none of --to, --as and --force", param_hint="--into")
+        say_installed_into(into, installed)
+        compile_bytecode()
+        _say_vendors(names)
+        return
+    path, kept = install(to, name, installed, force=force)
+    compile_bytecode()
+    say(f"wrote {path}")
+    if kept:
+        say(f"kept the file that was there as {kept}; `shim uninstall` restores it")
+    first = _say_vendors(names)
+    console = Console(highlight=False)
+    found = _on_path(path, name)
+    draw_finding(console, found)
+    if isinstance(first, str):
+        say(f"next: shim install --vendor {first}")
+    elif first is not None:
+        say(f"next: {_next(path if found.level == WARNING else name, first, plain=name == 'claude')}")
+
+
+def _say_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
+    """Look at the vendors that will answer and tell of them.
+
+    The report of the first; where none is chosen, the name of one to choose; None where the settings have a mistake.
+    """
+    console = Console(highlight=False)
+    settings, mistakes = read_settings(os.environ)
+    for mistake in mistakes:
+        draw_finding(console, mistake)
+    with busy("asking programs for their version and login …"):
+        chosen = [] if mistakes else _chosen(names, settings)
+        reports = [look_at_vendor(find(name), settings.of(name), os.environ, os.getcwd()) for name in chosen]
+    for report in reports:
+        draw_vendor(console, report)
+    if reports or mistakes:
+        return reports[0] if reports else None
+    there = list(found_on_path(readable(), os.environ, os.getcwd()))
+    draw_finding(console, nothing_chosen(there))
+    return there[0] if there else EXAMPLE
+
+
+def _chosen(names: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
+    """The vendors that answer where the file names `names`: with none, SHIM_VENDOR or the settings choose."""
+    named = os.environ.get("SHIM_VENDOR", "")
+    return names or (() if named.startswith("replay:") else listed(named)) or settings.vendor
+
+
+def _on_path(path: str, name: str) -> Finding:
+    """Which file PATH finds under `name`; a warning if that is not `path`."""
+    first, folder = found_first(name, os.environ.get("PATH", "")), os.path.dirname(path)
+    if first is None:
+        fix = f'put it there: export PATH="{folder}:$PATH"; or give {path} to your frontend'
+        return Finding(WARNING, f"{folder} is not on PATH", fix)
+    if os.path.abspath(first) != path:
+        return Finding(WARNING, f"PATH still finds {first} first", f"put {folder} before it")
+    return Finding(OK, f"PATH finds {first}")
+
+
+def _next(command: str, first: VendorReport, *, plain: bool) -> str:
+    """What to type next."""
+    bad = next((finding for finding in first.findings if finding.level == PROBLEM), None)
+    if first.program is None and (how := find(first.name).program.install):
+        return f"{how}, then shim doctor {first.name}"
+    if bad is not None:
+        return f"{bad.fix}; then shim doctor {first.name}"
+    return f'{command} -p "what is here?"' if plain else f"start your frontend with {command}"
+
+
+def uninstall_dropin(
+    name: FileName = "claude",
+    to: FileFolder = DEFAULT_DIRECTORY,
+    into: Annotated[
+        str | None, typer.Option("--into", help="Take it out of this file, and put back what was there.")
+    ] = None,
+    purge: Annotated[bool, typer.Option("--purge", help="Remove the settings and the state of the shim too.")] = False,
+) -> None:
+    """Remove the drop-in, and say what is left.
+
+    A `claude` that was there before is restored. A file that is not ours is left alone.
+
+    Example: shim uninstall
+    """
+    if into is not None:
+        if purge:
+            raise typer.BadParameter("it does not go with --into", param_hint="--purge")
+        say_uninstalled_from(into)
+        return
+    done = uninstall(to, name)
+    left = leftovers(os.environ, done.record)
+    if done.restored:
+        say(f"removed {done.path}; the file that was there before is back")
+    elif done.was_ours:
+        say(f"removed {done.path}")
+    elif os.path.lexists(done.path):
+        say(f"{done.path} is not a file that `shim install` wrote; it is left alone")
+    else:
+        say(f"there is no {done.path}, so there is nothing to remove")
+    for one in left:
+        removed = purge and remove(one)
+        hint = "; --purge removes it" if one.owned and not purge else ""
+        say(f"removed {one.path}" if removed else f"left {one.path}: {one.what}{hint}")
+    first = found_first(name, os.environ.get("PATH", ""))
+    say(f"PATH finds {first}" if first else f"PATH finds no {name}")

@@ -1,0 +1,50 @@
+"""What `shim uninstall` leaves on the machine, and how `--purge` removes what is the shim's own."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shim.channels.transcript import projects_directory
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.errors import FrontendError
+from shim.state.config import config_directory, load, state_directory
+
+STATE = ("probes", "profiles", "sessions", "spill")  # the folders that the shim makes in its state folder
+SETTINGS = ("config.toml", "vendors")
+
+
+class Leftover(NamedTuple):
+    """What is still there. `owned` are the entries of the folder that only the shim uses, which may be removed."""
+
+    path: str
+    what: str
+    owned: tuple[str, ...] = ()
+
+
+def leftovers(environment: Mapping[str, str], recorded: str = "") -> list[Leftover]:
+    """What is there of the shim's. `recorded` is where the drop-in recorded its runs, "" where it did not say."""
+    try:
+        recorded = recorded or environment.get("SHIM_RECORD", "") or load(Invocation(), environment).record
+    except FrontendError:
+        pass  # settings with a mistake are removed like others
+    places = (
+        Leftover(state_directory(environment), "what the shim remembers of sessions and programs", STATE),
+        Leftover(config_directory(environment), "your settings and your own vendors", SETTINGS),
+        Leftover(recorded, "your recordings"),
+        Leftover(projects_directory(environment, ""), "the histories of sessions, beside those of the real claude"),
+    )
+    return [one for one in places if one.path and os.path.exists(one.path)]
+
+
+def remove(one: Leftover) -> bool:
+    """Remove what the shim owns of it; whether nothing of it is left. No link is followed, no foreign file touched."""
+    for name in one.owned:
+        path = os.path.join(one.path, name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
+    if one.owned and not os.listdir(one.path):
+        os.rmdir(one.path)
+    return not os.path.exists(one.path)
