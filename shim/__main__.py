@@ -1,10 +1,15 @@
 """The front doors. Nothing is imported before it is known which of them was called."""
 
+import os
 import sys
+
+PASSED_ON = "CLAUDE_"  # in front of a variable of ours: some frontends pass on CLAUDE_* and drop all others
 
 
 def main() -> None:
     """`shim …`, `shim claude …`, and `claude …` by way of the installed file."""
+    for name in [name for name in os.environ if name.startswith(PASSED_ON + "SHIM_")]:
+        os.environ.setdefault(name.removeprefix(PASSED_ON), os.environ[name])
     arguments = sys.argv[1:]
     installed = {}
     while arguments[:1] == ["--installed"] and len(arguments) > 1:

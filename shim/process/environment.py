@@ -12,6 +12,7 @@ DEPTH_LIMIT = 3  # a vendor's tool may call `claude`, whose vendor may call it a
 
 # In front of a variable that the installed file keeps from our Python; a child gets it back.
 PUT_ASIDE = "SHIM_PUT_ASIDE_"
+OURS = ("SHIM_", "CLAUDE_SHIM_")
 _CLAUDE = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
 
 
@@ -30,7 +31,7 @@ def child_environment(vendor: Vendor, settings: VendorSettings, environment: Map
     for name, value in environment.items():
         if name.startswith(PUT_ASIDE) and not vendor.program.bundled:  # a bundled program runs in our Python
             name = name.removeprefix(PUT_ASIDE)
-        if name.startswith("SHIM_"):
+        if name.startswith(OURS):
             continue
         if not vendor.passthrough and (name == "CLAUDECODE" or name.startswith(_CLAUDE)):
             continue

@@ -8,9 +8,10 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, VendorError
 from shim.core.vendor.vendor import Vendor
-from shim.state.config import VendorSettings
+from shim.state.config import VendorSettings, settings_path
 
 MARKER = b"claude-shim drop-in"  # in the second line of every file that `shim install` writes
 BACKUP_SUFFIX = ".before-shim"
@@ -25,7 +26,8 @@ def find_program(vendor: Vendor, settings: VendorSettings, environment: Mapping[
         if path is None:
             raise VendorError(
                 f"{vendor.name}: the program {chosen} was not found",
-                hint="SHIM_BIN and `bin` take an absolute path, ~/… or a bare name on PATH",
+                hint="SHIM_BIN, and `bin` in the settings, take an absolute path, ~/… or a bare name on PATH; "
+                f"the settings are {settings_path(Invocation(), environment)}",
             )
         return path
     for name in vendor.programs:
@@ -34,8 +36,8 @@ def find_program(vendor: Vendor, settings: VendorSettings, environment: Mapping[
     install = f"install it (`{vendor.program.install}`)" if vendor.program.install else "install it"
     raise VendorError(
         f"{vendor.name}: no program called {' or '.join(vendor.programs)} was found on PATH",
-        hint=f"{install}, or name it with SHIM_BIN or [vendors.{vendor.name}] bin; `shim doctor {vendor.name}` looks "
-        "for more",
+        hint=f"{install}, or name it with SHIM_BIN, or with [vendors.{vendor.name}] bin in "
+        f"{settings_path(Invocation(), environment)}; `shim doctor {vendor.name}` looks for more",
     )
 
 

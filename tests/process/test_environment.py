@@ -20,6 +20,7 @@ OURS = {
     "ANTHROPIC_API_KEY": "a",
     "ANTHROPIC_MODEL": "m",
     "SHIM_VENDOR": "qwen",
+    "CLAUDE_SHIM_VENDOR": "qwen",
     "SHIM_DEPTH": "1",
 }
 
@@ -37,7 +38,7 @@ def test_a_vendor_sees_what_is_neither_claudes_nor_ours(name):
 
 
 def test_a_real_claude_sees_all_but_ours():
-    kept = {key: value for key, value in OURS.items() if key != "SHIM_VENDOR"}
+    kept = {key: value for key, value in OURS.items() if not key.endswith("SHIM_VENDOR")}
     assert seen("claude") == kept | {"SHIM_DEPTH": "2", "PWD": os.getcwd()}
 
 

@@ -504,6 +504,7 @@ SECRETS = {
     "SHIM_CONFIG": "",
     "SHIM_ARGS": "",
     "SHIM_ANYTHING": "x",
+    "CLAUDE_SHIM_ANYTHING": "x",
 }
 
 
@@ -523,7 +524,7 @@ def test_a_real_claude_keeps_its_own(box):
     box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=fake, **SECRETS)
     seen = box.record()["environment"]
     assert seen["ANTHROPIC_API_KEY"] == "k" and seen["CLAUDE_CODE_OAUTH_TOKEN"] == "t"
-    assert [name for name in seen if name.startswith("SHIM_")] == ["SHIM_DEPTH"]
+    assert [name for name in seen if name.startswith(("SHIM_", "CLAUDE_SHIM_"))] == ["SHIM_DEPTH"]
 
 
 @pytest.mark.parametrize("vendor", ["demo", "qwen", "pi", "claude"])

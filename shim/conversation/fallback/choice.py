@@ -9,7 +9,7 @@ from shim.core.reading.account import printable
 from shim.core.reading.typed import NamedTuple
 from shim.core.vendor.routing import PLAYS, listed, routed
 from shim.process.find_program import found_on_path
-from shim.state.config import config_directory
+from shim.state.config import settings_path
 from shim.state.own_vendors import readable
 from shim.vendors import VENDORS
 
@@ -66,6 +66,6 @@ def choose(
     found = ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
     raise FrontendError(
         "no vendor was chosen",
-        hint=f"set SHIM_VENDOR, `vendor` in {config_directory(environment)}/config.toml, "
+        hint=f"set SHIM_VENDOR, `vendor` in {settings_path(invocation, environment)}, "
         f"or --shim-vendor; found on PATH: {found}",
     )
