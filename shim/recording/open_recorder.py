@@ -43,8 +43,7 @@ def open_recorder(
     try:
         file, path = _make(path, vendor, started)
     except (OSError, ValueError) as error:
-        there = isinstance(error, FileExistsError)
-        _refuse(path, "it is there already, and a recording is never overwritten" if there else error, settings)
+        _refuse(path, error, settings)
         return None
     cleans = settings.redaction() != "none"
     header = {
@@ -70,10 +69,26 @@ def open_recorder(
         return None
 
 
-def _refuse(path: str, why: str | Exception, settings: Settings) -> None:
+def unrecordable(path: str) -> str:
+    """Why no run can be recorded there; "" where one can. The file is made as for a run, and removed again."""
+    try:
+        file, made = _make(path, "trial", now())
+    except (OSError, ValueError) as error:
+        return _words(error)
+    os.close(file)
+    os.unlink(made)
+    return ""
+
+
+def _words(why: Exception) -> str:
+    if isinstance(why, FileExistsError):
+        return "it is there already, and a recording is never overwritten"
+    return getattr(why, "strerror", None) or str(why)
+
+
+def _refuse(path: str, why: Exception, settings: Settings) -> None:
     """Say why a run is not recorded, or raise UnrecordedError."""
-    why = getattr(why, "strerror", None) or str(why)
-    reason = printable(f"the run cannot be recorded in {path}: {why}")
+    reason = printable(f"the run cannot be recorded in {path}: {_words(why)}")
     if settings.record_strict:
         raise UnrecordedError(reason, hint="record_strict is set; name another file or folder") from None
     tell(f"{reason}; the turn is not recorded\n")

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from shim.commands.doctor.abilities import trust_words
 from shim.commands.doctor.capabilities import ASKS_NOBODY, AT_ONCE
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport, works
-from shim.commands.doctor.machine import chosen_vendors, look_at_machine, read_settings
+from shim.commands.doctor.machine import chosen_vendors, look_at_machine, read_settings, refusal
 from shim.core.errors import ShimError, meant
 from shim.core.vendor.vendor import Vendor
 from shim.core.vendor.versions import newest
@@ -20,7 +20,7 @@ from shim.process.environment import child_environment
 from shim.process.find_program import ignored_path
 from shim.process.probe import Probe, open_probe
 from shim.state import own_vendors
-from shim.state.config import VendorSettings
+from shim.state.config import Settings, VendorSettings
 from shim.vendors import VENDORS, find
 
 EXAMPLE = "qwen"  # the vendor that a person without any is told to install
@@ -45,7 +45,8 @@ def diagnose(
         if name not in VENDORS:
             find(name)
     vendors, mistakes = own_vendors.read_all()
-    settings, wrong = read_settings(environment)
+    good, about_settings = read_settings(environment)
+    settings = good or Settings()
     wanted = tuple(names) or chosen_vendors(settings, environment)
     other = {**environment, "SHIM_BIN": ""}  # it names the program of a turn's first vendor only
 
@@ -58,7 +59,9 @@ def diagnose(
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         reports = list(pool.map(look, [vendors[name] for name in names or vendors if name in vendors]))
-    machine = [*wrong, *look_at_machine(settings, environment, cwd)]
+    machine = [about_settings, *look_at_machine(settings, environment, cwd)]
+    if good is not None and wanted:
+        machine += _rehearsed(wanted, names, reports, environment)
     for name, error in mistakes.items():
         level = PROBLEM if not names or name in names else WARNING
         machine.append(Finding(level, str(error), error.hint or "correct the file, or remove it"))
@@ -66,6 +69,25 @@ def diagnose(
         machine += _choice(wanted, reports)
         reports = _one_is_enough(wanted, reports)
     return Diagnosis(machine, reports, [dict(row) for row in drift])
+
+
+def _rehearsed(
+    wanted: Sequence[str], names: Sequence[str], reports: Sequence[VendorReport], environment: Mapping[str, str]
+) -> list[Finding]:
+    """Add to the reports why turns of their vendors would be refused. Returns what would refuse one of no vendor's.
+
+    What was found already is not said again.
+    """
+    told = {finding.text for report in reports for finding in report.findings}
+    for report in reports:
+        error = refusal(environment, report.name) if report.name in wanted else None
+        if error is not None and str(error) not in told:
+            told.add(str(error))
+            report.findings.append(Finding(PROBLEM, str(error), error.hint))
+    error = None if names else refusal(environment)
+    if error is None or str(error) in told or any(name not in VENDORS for name in wanted):
+        return []
+    return [Finding(PROBLEM, str(error), error.hint)]
 
 
 def _choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[Finding]:
@@ -132,7 +154,7 @@ def look_at_vendor(
     if vendor.unattended and (wanted or program is not None):
         findings.append(_asks_nobody(vendor))
     if program is not None:
-        findings += _settings_of(vendor, own, level) + _gates(vendor, own)
+        findings += _gates(vendor, own)
     place = vendor.version.place(version)
     return VendorReport(vendor.name, program, version, vendor.version.tested, place, vendor.unattended, findings)
 
@@ -188,15 +210,6 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
         return [Finding(NOTE, f"version {version} is newer than what was tested ({how.tested})", fix)]
     fix = f"if something goes wrong, update it; tested: {newest(how.tested) or how.tested} and below"
     return [Finding(NOTE, f"version {version} is older than what was tested ({how.tested})", fix)]
-
-
-def _settings_of(vendor: Vendor, own: VendorSettings, level: str) -> list[Finding]:
-    """Mistakes in `[vendors.X]` that make a turn fail."""
-    found = []
-    if vendor.program.variants and own.variant not in ("auto", *vendor.program.variants):
-        allowed = f"it must be one of {', '.join(('auto', *vendor.program.variants))}"
-        found.append(Finding(level, f"vendors.{vendor.name}.variant is {own.variant!r}", allowed))
-    return found
 
 
 def _asks_nobody(vendor: Vendor) -> Finding:

@@ -1,26 +1,32 @@
 """The diagnosis of the machine: settings, state, PATH, the `claude` that PATH finds, the vendor that is chosen."""
 
 import os
+import subprocess
 from collections.abc import Mapping
 
+from shim.channels.log import open_log
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding
+from shim.conversation.decide import Start
+from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, ShimError
 from shim.core.vendor.routing import listed
 from shim.process.find_program import ignored_path, is_ours
 from shim.process.install import found_first, read_installed, uncompiled
-from shim.state.config import Settings, config_directory, load, state_directory
+from shim.recording.open_recorder import unrecordable
+from shim.state.config import Settings, load, state_directory
 from shim.state.files import fault, private_directory, remove, write_file
 from shim.state.own_vendors import check_names
 
+START_SECONDS = 10.0  # for `claude --version`, which takes 20 ms
 TRIAL = ".doctor"  # a file that is written and removed again
 
 
 def look_at_machine(settings: Settings, environment: Mapping[str, str], cwd: str) -> list[Finding]:
-    """All findings, in the order in which a person reads them."""
+    """All findings but those of the settings file, in the order in which a person reads them."""
     return [
-        _settings_file(environment),
         _state(environment),
+        *_log(settings),
         *_recordings(settings, environment),
         *(
             Finding(NOTE, f"the entry {entry or '(empty)'} of PATH is not searched: {why}")
@@ -31,14 +37,31 @@ def look_at_machine(settings: Settings, environment: Mapping[str, str], cwd: str
     ]
 
 
-def read_settings(environment: Mapping[str, str]) -> tuple[Settings, list[Finding]]:
-    """The settings as a turn reads them, with the mistake that would refuse every turn."""
+def read_settings(environment: Mapping[str, str]) -> tuple[Settings | None, Finding]:
+    """The settings as a turn reads them; None where a mistake in them refuses every turn."""
     try:
         settings = load(Invocation(), environment)
         check_names(settings)
-        return settings, []
     except FrontendError as error:
-        return Settings(), [Finding(PROBLEM, str(error), error.hint or "correct it: every turn is refused")]
+        return None, Finding(PROBLEM, str(error), error.hint or "correct it: every turn is refused")
+    if os.path.exists(settings.path):
+        return settings, Finding(OK, f"settings: {settings.path}")
+    return settings, Finding(NOTE, f"settings: {settings.path} (it does not exist, and need not)")
+
+
+def refusal(environment: Mapping[str, str], vendor: str | None = None) -> ShimError | None:
+    """Why a turn of `vendor`, by default of the one that answers, would be refused; None if it would not.
+
+    The turn is prepared by the code of every turn, up to the command that would be started.
+    """
+    path = found_first("claude", environment.get("PATH", ""))
+    baked = read_installed(path)[1] if path and is_ours(path) else {}
+    invocation = Invocation(prompt="hello", print_mode=True).with_flags(shim_vendor=vendor)
+    try:
+        Start(invocation, baked, launches=DryLauncher).plan()
+    except ShimError as error:
+        return error
+    return None
 
 
 def chosen_vendors(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -48,11 +71,6 @@ def chosen_vendors(settings: Settings, environment: Mapping[str, str]) -> tuple[
     path = found_first("claude", environment.get("PATH", ""))
     baked = read_installed(path)[1].get("vendor") if path and is_ours(path) else None
     return listed(baked) if baked else settings.vendor
-
-
-def _settings_file(environment: Mapping[str, str]) -> Finding:
-    path = environment.get("SHIM_CONFIG") or os.path.join(config_directory(environment), "config.toml")
-    return Finding(OK, f"settings: {path}" + ("" if os.path.exists(path) else " (it does not exist)"))
 
 
 def _state(environment: Mapping[str, str]) -> Finding:
@@ -71,17 +89,31 @@ def _state(environment: Mapping[str, str]) -> Finding:
     return Finding(OK, f"state: {state}, which only you may enter")
 
 
+def _log(settings: Settings) -> list[Finding]:
+    """Whether the log can be opened, which a turn does first."""
+    if not settings.log:
+        return []
+    path = settings.log.partition(":")[2]
+    there = os.path.lexists(path)
+    try:
+        open_log(settings.log)
+    except FrontendError as error:
+        return [Finding(PROBLEM, str(error), error.hint or "name another file in `log`: every turn is refused")]
+    if path and not there:
+        os.unlink(path)
+    return [Finding(OK, f"the log goes to {path or 'stderr'}")]
+
+
 def _recordings(settings: Settings, environment: Mapping[str, str]) -> list[Finding]:
+    """Whether a run can be recorded where it would be."""
     place = environment.get("SHIM_RECORD") or settings.record
     if not place:
         return []
-    folder = place if os.path.isdir(place) else os.path.dirname(os.path.abspath(place))
-    while not os.path.exists(folder) and folder != os.path.dirname(folder):
-        folder = os.path.dirname(folder)
-    if os.path.isdir(folder) and os.access(folder, os.W_OK):
+    why = unrecordable(place)
+    if not why:
         return [Finding(OK, f"runs are recorded in {place}")]
     level = PROBLEM if settings.record_strict else WARNING
-    return [Finding(level, f"runs cannot be recorded in {place}", "name another folder in `record`")]
+    return [Finding(level, f"runs cannot be recorded in {place}: {why}", "name another file or folder in `record`")]
 
 
 def _claude(environment: Mapping[str, str]) -> list[Finding]:
@@ -96,8 +128,23 @@ def _claude(environment: Mapping[str, str]) -> list[Finding]:
     if not os.access(python, os.X_OK):
         text = f"PATH finds {path}, which runs {python or 'nothing'}, which does not exist"
         return [Finding(PROBLEM, text, "run `shim install` again")]
+    if wrong := _does_not_start(path):
+        text = f"PATH finds {path}, which is ours and does not start: {wrong}"
+        return [Finding(PROBLEM, text, "install claude-shim again, and run `shim install`")]
     said = ", ".join(f"{name} {value}" for name, value in baked.items())
     return [Finding(OK, f"PATH finds {path}, which is ours" + (f" ({said})" if said else ""))]
+
+
+def _does_not_start(path: str) -> str:
+    """Why an installed file does not even say its version; "" where it does."""
+    try:
+        done = subprocess.run(
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=START_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+    return "" if done.returncode == 0 else said[:200] or f"exit {done.returncode}"
 
 
 def _bytecode() -> Finding:

@@ -82,16 +82,17 @@ def _say_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
     The report of the first; where none is chosen, the name of one to choose; None where the settings have a mistake.
     """
     console = Console(highlight=False)
-    settings, mistakes = read_settings(os.environ)
-    for mistake in mistakes:
-        draw_finding(console, mistake)
+    settings, found = read_settings(os.environ)
+    if settings is None:
+        draw_finding(console, found)
+        return None
     with busy("asking programs for their version and login …"):
-        chosen = [] if mistakes else _chosen(names, settings)
+        chosen = _chosen(names, settings)
         reports = [look_at_vendor(find(name), settings.of(name), os.environ, os.getcwd()) for name in chosen]
     for report in reports:
         draw_vendor(console, report)
-    if reports or mistakes:
-        return reports[0] if reports else None
+    if reports:
+        return reports[0]
     there = list(found_on_path(readable(), os.environ, os.getcwd()))
     draw_finding(console, nothing_chosen(there))
     return there[0] if there else EXAMPLE

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 from box import ANSWER, STREAM
@@ -295,10 +297,52 @@ def test_a_mistake_in_the_settings_must_be_fixed(machine, doctor, settings, word
     assert status == 1 and said(report, words)[0] == "problem"
 
 
+def test_what_would_refuse_a_turn_is_found_by_what_a_turn_does(machine, doctor):
+    """Claude's own settings, which deny a tool that pi cannot be told of, and a mistake in them."""
+    machine.program("pi", f"echo {SAYS['pi']}\n")
+    assert doctor("pi")[0] == 0
+    (machine.home / ".claude").mkdir()
+    (machine.home / ".claude" / "settings.json").write_text("{", encoding="utf-8")
+    status, report = doctor("pi")
+    assert (status, said(report, "settings.json", "pi")[0]) == (1, "problem")
+    (machine.home / ".claude" / "settings.json").write_text(
+        '{"permissions": {"deny": ["Bash(rm:*)"]}}', encoding="utf-8"
+    )
+    status, report = doctor("pi")
+    assert (status, said(report, "Bash(rm:*)", "pi")[0]) == (1, "problem")
+    assert doctor("pi")[1]["machine"][0]["level"] == "note", "nothing is wrong in our own settings"
+
+
+def test_a_log_that_cannot_be_opened_is_found_and_none_is_left_behind(machine, doctor):
+    machine.settings(f'log = "debug:{machine.path}/none/log"\n')
+    status, report = doctor()
+    assert (status, said(report, "/none/log cannot be written")[0]) == (1, "problem")
+    machine.settings(f'log = "debug:{machine.path}/log"\n')
+    assert said(doctor()[1], "the log goes to")[0] == "ok"
+    assert not (machine.path / "log").exists()
+
+
+def test_no_mark_of_a_good_check_stands_before_a_mistake_in_the_settings(machine, doctor):
+    machine.settings('log = "verbose"\n')
+    about = [level for level, text in findings(doctor()[1]) if str(machine.config) in text]
+    assert about == ["problem"]
+
+
+def test_an_installed_claude_that_does_not_start_must_be_fixed(machine, doctor):
+    file = machine.program("claude", "")
+    machine.program("broken", "echo 'no such thing' >&2; exit 3\n")
+    whole = script({}).decode()
+    old = shlex.split(whole.rpartition("\nexec ")[2])[0]
+    Path(file).write_text(whole.replace(old, str(machine.bin / "broken")), encoding="utf-8")
+    status, report = doctor()
+    level, text = said(report, "which is ours and does not start: no such thing")
+    assert (status, level) == (1, "problem") and "shim install" in text
+
+
 def test_a_variant_that_there_is_not_is_told_of(machine, doctor):
     machine.program("acai", "echo acai 0.1.0\n")
     machine.settings('[vendors.acai]\nvariant = "x"')
-    assert "auto, instruct, stream-json" in said(doctor("acai")[1], "vendors.acai.variant is 'x'", "acai")[1]
+    assert "auto, instruct, stream-json" in said(doctor("acai")[1], 'vendors.acai.variant is "x"', "acai")[1]
 
 
 def test_a_users_profile_that_is_wrong_is_named_and_the_others_are_looked_at(machine, doctor):
