@@ -49,6 +49,28 @@ def test_vibe_writes_a_file_only_with_leave_for_edits(frontend: Frontend, mode: 
     assert [denial["tool_name"] for denial in run.result["permission_denials"]] == ["Write"] * (mode == "default")
 
 
+OPEN = {
+    "a tool": '[tools.bash]\npermission = "always"\n',
+    "a command": '[tools.bash]\nallowlist = ["touch"]\n',
+    "everything": "bypass_tool_permissions = true\n",
+}
+
+
+@only_vibe
+@pytest.mark.parametrize(
+    "mode", ["default", pytest.param("acceptEdits", marks=pytest.mark.full), pytest.param(None, marks=pytest.mark.full)]
+)
+@pytest.mark.parametrize("opened", ["a tool", *(pytest.param(name, marks=pytest.mark.full) for name in list(OPEN)[1:])])
+def test_vibes_own_settings_widen_no_mode_but_the_widest(frontend: Frontend, mode: str | None, opened: str) -> None:
+    """Permission-parity W10."""
+    config = Path(frontend.environment["VIBE_HOME"]) / "config.toml"
+    given, added = config.read_text(), OPEN[opened]
+    config.write_text(given + added if added.startswith("[") else added + given)
+    flags = (BYPASS,) if mode is None else ("--permission-mode", mode)
+    run = frontend.run("[[shell]] touch made", *flags)
+    assert (frontend.folder / "made").exists() is (mode is None), run.tool_results
+
+
 @only_vibe
 def test_vibe_goes_on_with_a_session_and_counts_each_run(frontend: Frontend, model: ScriptedServer) -> None:
     first = frontend.run("[[text]] hi")
