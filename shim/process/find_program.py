@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import FrontendError, VendorError
-from shim.core.vendor.vendor import Vendor
+from shim.core.errors import FrontendError, ModeError, VendorError
+from shim.core.vendor.vendor import Request, Vendor
 from shim.state.config import VendorSettings, settings_path
 
 MARKER = b"claude-shim drop-in"  # in the second line of every file that `shim install` writes
@@ -142,6 +142,38 @@ def unheard(vendor: Vendor, launcher: Sequence[str], folders: Sequence[str] = ()
             if _may_say(path, word):
                 return f"{path} may give it tools that no rule names ({word})"
     return ""
+
+
+def check_programs(vendor: Vendor, request: Request, environment: Mapping[str, str], cwd: str) -> None:
+    """ModeError where a vendor would start programs of the working directory that nobody has trusted.
+
+    They are looked for in the folders up to that of the repository, and not in the person's home.
+    """
+    facts = vendor.surroundings
+    if request.trust or not facts.brings:
+        return
+    path = _program(facts.brings, cwd, environment.get("HOME", ""))
+    if path and facts.brings_off and request.knows(facts.brings_off):
+        return
+    if path:
+        raise ModeError(
+            f"{vendor.name} starts what {path} brings, unasked, and the real claude starts nothing of a folder that "
+            "nobody has trusted",
+            hint=f"look at it, then set [vendors.{vendor.name}] trust = true; or take it away",
+        )
+
+
+def _program(programs: Mapping[str, tuple[str, ...]], folder: str, home: str) -> str:
+    """The first path that is, or names, such a program; "" for none."""
+    while True:
+        for name, keys in programs.items() if folder != home else ():
+            path = os.path.join(folder, name)
+            if any(_may_say(path, f'"{key}"') for key in keys) if keys else os.path.lexists(path):
+                return path
+        above = os.path.dirname(folder)
+        if above == folder or os.path.lexists(os.path.join(folder, ".git")):
+            return ""
+        folder = above
 
 
 def _may_say(path: str, word: str) -> bool:

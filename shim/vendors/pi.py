@@ -11,6 +11,7 @@ from shim.core.vendor.vendor import (
     ProgramFacts,
     Request,
     SessionFacts,
+    Surroundings,
     Vendor,
     as_stdin,
 )
@@ -126,6 +127,8 @@ VENDOR = Vendor(
     abilities=Abilities(limits_tools=True, streams=True, resumes=True, retracts=True, prices=True),
     enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),  # it has no servers
     sessions=SessionFacts(saves_late=True),
+    # 0.73 starts these; newer ones ask whether the folder is trusted.
+    surroundings=Surroundings(brings={".pi/extensions": (), ".pi/settings.json": ()}, brings_off="--no-approve"),
     exit=ExitRules(interrupt="SIGTERM"),
     program=ProgramFacts(
         install="npm install -g @earendil-works/pi-coding-agent",

@@ -2,8 +2,18 @@
 
 import pytest
 
-from shim.core.errors import FrontendError, VendorError
-from shim.process.find_program import SETTINGS_BYTES, candidates, find_program, found_on_path, search_path, unheard
+from shim.core.claude.argv.parse import parse
+from shim.core.errors import FrontendError, ModeError, VendorError
+from shim.core.vendor.vendor import Request
+from shim.process.find_program import (
+    SETTINGS_BYTES,
+    candidates,
+    check_programs,
+    find_program,
+    found_on_path,
+    search_path,
+    unheard,
+)
 from shim.process.install import script
 from shim.state.config import VendorSettings
 from shim.vendors import find
@@ -122,3 +132,56 @@ def test_other_settings_and_other_vendors_are_heard(tmp_path):
     assert unheard(find("gemini"), (), [str(tmp_path)]) == ""
     path.write_text('{"tools": {"discoveryCommand": "x"}}')
     assert unheard(find("qwen"), (), [str(tmp_path)]) == ""
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A folder of a repository, which is below another folder."""
+    (tmp_path / "repository" / ".git").mkdir(parents=True)
+    folder = tmp_path / "repository" / "sub"
+    folder.mkdir()
+    return folder
+
+
+def refusal(vendor, folder, *, environment=None, trust=False, knows=True):
+    """Why a vendor is not started in a folder; "" where it is."""
+    request = Request(parse([]), "", trust=trust, knows=lambda flag: knows)
+    try:
+        check_programs(find(vendor), request, {"HOME": "/nowhere", **(environment or {})}, str(folder))
+    except ModeError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", [".opencode/plugin/x.ts", ".opencode/tools/y.js"])
+def test_programs_of_the_folder_or_one_around_it_refuse_a_vendor_that_starts_them_unasked(repository, name):
+    for place in (repository, repository.parent):
+        path = place / name
+        path.parent.mkdir(parents=True)
+        assert str(path.parent) in refusal("opencode", repository)
+        path.parent.rmdir()
+    (repository.parent.parent / name).parent.mkdir(parents=True)
+    assert refusal("opencode", repository) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [('{"model": "m"}', False), ('{"mcp": {}}', True), ('{"\\u006dcp": {}}', True), ('// x\n{"plugin": [', True)],
+)
+def test_a_settings_file_of_the_folder_counts_where_it_may_name_programs(repository, text, refused):
+    (repository / "opencode.json").write_text(text)
+    assert bool(refusal("opencode", repository)) is refused
+
+
+def test_programs_that_are_trusted_or_the_users_own_are_no_reason_to_refuse(repository):
+    (repository / ".opencode" / "plugin").mkdir(parents=True)
+    assert refusal("opencode", repository)
+    assert refusal("opencode", repository, trust=True) == ""
+    assert refusal("opencode", repository, environment={"HOME": str(repository)}) == ""
+    assert refusal("qwen", repository) == ""
+
+
+def test_pi_is_refused_only_where_its_version_does_not_ask_for_trust(repository):
+    (repository / ".pi" / "extensions").mkdir(parents=True)
+    assert refusal("pi", repository) == ""
+    assert ".pi/extensions" in refusal("pi", repository, knows=False)

@@ -13,7 +13,7 @@ from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.vendor.vendor import Launch, Request, Vendor
 from shim.process import strays
 from shim.process.environment import child_environment, extra_arguments, launch_environment
-from shim.process.find_program import find_launcher, find_program, unheard
+from shim.process.find_program import check_programs, find_launcher, find_program, unheard
 from shim.process.spawn import Started, spawn
 from shim.state.config import TIMEOUTS
 
@@ -208,6 +208,7 @@ class Launcher:
         launch, setup = self.vendor.launch(request), self.setup
         added = (*setup.own.args, *extra_arguments(setup.environment))
         environment = launch_environment(self.child_environment, launch, setup.own)
+        check_programs(self.vendor, request, environment, setup.cwd)
         return Plan([*self.program.command, *launch.arguments, *added], environment, launch, request)
 
     def _start(self, plan: Plan) -> Started:

@@ -48,6 +48,10 @@ program may not see that folder, so there such a profile is started in the wides
 list of files and such folders; and where `widened_by = { ".x/settings.json" = "key" }` names a JSON file, in the
 working directory or at home, with a key that gives the program tools which no rule names.
 
+`brings = { ".x/plugin" = [], "x.json" = ["plugin"] }` names what of the working directory, or of a folder around it,
+the program starts unasked: a path, or keys of a JSON file. Such a folder is refused unless it is trusted, or the
+program knows the flag `brings_off`.
+
 `rules` names a bundled module that tells the program the rules of a conversation: `arguments(request)` gives the words
 of `{ when = "rules" }`, `environment(request)` more variables, `binds(rule, request)` whether both keep the program and
 its subagents to a rule, `heeds(rule)` whether it runs what a rule allows; `SAYS_FIRST` is whether it says a call before
@@ -101,6 +105,7 @@ KEYS = (
         "login_probe",
     ),
     *("api_base", "variants", "version_probe", "home", "report", "overruled_by", "widened_by", "rules", "denials"),
+    *("brings", "brings_off"),
     "install",
 )
 WIDEST = "bypassPermissions"

@@ -1,0 +1,71 @@
+"""Nothing that a cloned repository brings along runs unasked: programs which a vendor would start in its folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from frontend import Frontend
+from permission_rows import BYPASS
+from scripts import REPLY, ScriptedServer
+from vendor_setups import OPENCODE, PI, PI_CUMULATIVE, Vendor
+
+pytestmark = pytest.mark.e2e
+MADE = "made"
+MAKES = 'import { writeFileSync } from "node:fs"; writeFileSync(process.env.HOME + "/made", "x");\n'
+PLUGIN = f"{MAKES}export const Made = async () => ({{}})\n"
+SERVER = {"type": "local", "command": ["sh", "-c", "touch $HOME/made; sleep 1"], "enabled": True}
+CASES = {
+    "plugin": (OPENCODE, ".opencode/plugin/x.ts", PLUGIN),
+    "tool": (OPENCODE, ".opencode/tool/x.ts", MAKES + 'export default {description: "x", args: {}, execute() {}}\n'),
+    "server": (OPENCODE, "opencode.json", json.dumps({"mcp": {"m": SERVER}})),
+    "extension": (PI_CUMULATIVE, ".pi/extensions/x.ts", f"{MAKES}export default function (pi) {{}}\n"),
+    "guarded": (PI, ".pi/extensions/x.ts", f"{MAKES}export default function (pi) {{}}\n"),
+}
+PLAN = ("--permission-mode", "plan")
+FIRST = ("plugin", "extension")  # of the short run
+CELLS = [
+    pytest.param(
+        CASES[name][0],
+        name,
+        flags,
+        id=f"{name}-{kind}",
+        marks=[pytest.mark.full] * (name not in FIRST or kind != "bypass"),
+    )
+    for name in CASES
+    for kind, flags in (("default", ()), ("bypass", BYPASS), ("plan", PLAN))
+]
+
+
+def bring(frontend: Frontend, name: str) -> Path:
+    """Write what the folder brings along; the file that its program would make."""
+    _, place, text = CASES[name]
+    path = frontend.folder / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return Path(frontend.environment["HOME"]) / MADE
+
+
+@pytest.mark.parametrize(("vendor", "name", "flags"), CELLS, indirect=["vendor"])
+def test_a_program_of_the_folder_is_not_started(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor, name: str, flags: tuple[str, ...]
+) -> None:
+    made = bring(frontend, name)
+    run = frontend.run("[[text]] hi", *flags)
+    assert not made.exists()
+    if run.exit == 0:
+        assert run.texts == [REPLY]
+    else:
+        assert CASES[name][1].rpartition("/")[0] in run.result["errors"][0] and model.requests == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [OPENCODE, PI_CUMULATIVE], indirect=True, ids=str)
+def test_a_folder_that_a_person_trusts_is_worked_in(frontend: Frontend, vendor: Vendor) -> None:
+    made = bring(frontend, "plugin" if vendor is OPENCODE else "extension")
+    config = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(f"[vendors.{vendor.name}]\ntrust = true\n")
+    assert frontend.run("[[text]] hi").texts == [REPLY]
+    assert made.exists()
