@@ -38,6 +38,8 @@ PYTHON_PINS: Mapping[str, str] = {
     "newest": "claude-agent-sdk==0.2.186",
     "oldest": "claude-agent-sdk==0.1.0",  # of the 0.1 line
     "before": "claude-code-sdk==0.0.25",  # the same SDK under its older name
+    "langchain-claude-cli": "langchain-claude-cli==1.2.1",
+    "agent-framework-claude": "agent-framework-claude==1.0.0b261015",
     "otlp": "opentelemetry-exporter-otlp-proto-http==1.45.2",
     "pydantic": "pydantic==2.14.3",  # all that Harbor's models of a trajectory need
     "claude-monitor": "claude-monitor==4.0.0",
@@ -47,7 +49,8 @@ PYTHON_PINS: Mapping[str, str] = {
 # Packages whose program is machine code, in a package for each platform: its name, and where the program is in it.
 NATIVE: Mapping[str, tuple[str, str]] = {"opencode-ai": ("opencode-{platform}-{cpu}", "bin/opencode")}
 # Packages whose program finds that of its platform itself, among its optional packages.
-WITH_OPTIONAL = frozenset({"@openai/codex", "@github/copilot", "ccusage"})
+WITH_OPTIONAL = frozenset({"@openai/codex", "@github/copilot", "ccusage", "ai-sdk-provider-claude-code"})
+WITH: Mapping[str, str] = {"ai-sdk-provider-claude-code": "ai"}  # what its user has beside it
 _CPUS = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
 # Its models and its validator, without the hundred packages and the Python that the rest of it wants.
 HARBOR = "harbor==0.25.0"
@@ -113,6 +116,8 @@ def version_of(package: str) -> str:
     """The pinned version, of npm's or PyPI's; also of a package that is installed under another name (`npm:NAME@…`)."""
     if package in PYTHON_PROGRAMS:
         return PYTHON_PROGRAMS[package][0]
+    if package in PYTHON_PINS:
+        return PYTHON_PINS[package].rpartition("==")[2]
     return PINS[package].rpartition("@")[2]
 
 
@@ -203,9 +208,8 @@ def _program_install(folder: Path, requirement: str, name: str) -> None:
 
 
 def _npm_install(folder: Path, package: str, path: str) -> None:
-    (folder / "package.json").write_text(
-        json.dumps({"private": True, "dependencies": {_native(package): PINS[package]}})
-    )
+    packages = {_native(package): PINS[package], **({WITH[package]: PINS[WITH[package]]} if package in WITH else {})}
+    (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": packages}))
     flags = ["--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
     flags += [] if package in WITH_OPTIONAL else ["--omit=optional"]
     npm = shutil.which("npm")

@@ -1,0 +1,58 @@
+"""Programs of PyPI's that start the claude of their Agent SDK, one prompt after another: a JSON line for each.
+
+Arguments: the program's name, and JSON {prompts, model, cwd}. A line is {text} or {error}.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+
+Ask = Callable[[str], Awaitable[str]]
+
+
+async def langchain(model: str, cwd: str) -> Ask:
+    """A chat model of LangChain's: the conversation is given anew each time."""
+    from langchain_claude_cli import ChatClaudeCli
+    from langchain_core.messages import BaseMessage, HumanMessage
+
+    chat = ChatClaudeCli(model=model, cwd=cwd, builtin_tools="claude_code", auth="inherit")
+    said: list[BaseMessage] = []
+
+    async def ask(prompt: str) -> str:
+        said.append(HumanMessage(prompt))
+        reply = await chat.ainvoke(said)
+        said.append(reply)
+        return str(reply.text)
+
+    return ask
+
+
+async def agent_framework(model: str, cwd: str) -> Ask:
+    """Microsoft's Agent Framework, with one session."""
+    from agent_framework_claude import ClaudeAgent
+
+    agent = ClaudeAgent(default_options={"model": model, "cwd": cwd})
+    session = agent.create_session()
+
+    async def ask(prompt: str) -> str:
+        return str((await agent.run(prompt, session=session)).text)
+
+    return ask
+
+
+PROGRAMS = {"langchain-claude-cli": langchain, "agent-framework-claude": agent_framework}
+
+
+async def main() -> None:
+    given = json.loads(sys.argv[2])
+    ask = await PROGRAMS[sys.argv[1]](given["model"], given["cwd"])
+    for prompt in given["prompts"]:
+        try:
+            line = {"text": await ask(prompt)}
+        except Exception as error:
+            line = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(line), flush=True)  # noqa: T201 -- stdout is how this program is read
+
+
+asyncio.run(main())

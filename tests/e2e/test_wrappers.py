@@ -1,0 +1,123 @@
+"""Programs around claude that other people wrote, with the real claude and with the drop-in for some vendors.
+
+What they are told is Claude's name for a model; what they have of the environment is little, so the drop-in has its
+settings in its file, as a user of theirs would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from clis import INSTALL_SECONDS, Cli, install_drop_in, isolated_environment
+from place import GONE_SECONDS, MARK, Place
+from programs import install
+from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN, Vendor
+from wrappers import WRAPPERS, Wrapper
+
+pytestmark = pytest.mark.e2e
+
+CLIS = (Cli(CLAUDE_ITSELF, bare=True), Cli(CLAUDE_ITSELF), Cli(QWEN), Cli(PI), Cli(CODEX))
+SHORT = {("ai-sdk-provider-claude-code", "qwen"), ("claude-max-api-proxy", "pi")}  # what `make e2e` tries
+KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "NODE_COMPILE_CACHE", MARK)
+
+Test = Callable[..., None]
+
+
+def scenario(title: str, clients: Sequence[Wrapper] = WRAPPERS, *, short: bool = False) -> Callable[[Test], Test]:
+    """A row for each program. `make e2e` tries the SHORT cells of a `short` scenario, `make full` all."""
+    cells = [
+        pytest.param(client, cli, id=f"{client}-{cli}", marks=() if soon else pytest.mark.full)
+        for client in clients
+        for cli in CLIS
+        for soon in [short and (client.package, cli.vendor.name) in SHORT]
+    ]
+
+    def decorate(test: Test) -> Test:
+        return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
+
+    return decorate
+
+
+@pytest.fixture
+def place(cli: Cli, client: Wrapper, service: ScriptedServer, hello: Path, tmp_path: Path) -> Iterator[Place]:
+    """Where the drop-in has its vendor's program and environment in its settings."""
+    program = install(cli.vendor.package)
+    environment = isolated_environment(cli.vendor, program, service.url, tmp_path)
+    claude = program.executable
+    if not cli.bare:
+        claude = install_drop_in(cli.vendor, environment, tmp_path)
+        own = {name: value for name, value in environment.items() if name not in KEPT and not name.startswith("SHIM_")}
+        environment = {name: environment[name] for name in KEPT}
+        kept = client.own and cli.vendor is CLAUDE_ITSELF  # the file that the drop-in replaces is its program
+        _settle(Path(environment["HOME"]), cli.vendor, "" if kept else str(program.executable), own)
+    place = Place(claude, hello.parent, environment)
+    yield place
+    left = place.processes_left()
+    place.close()
+    assert left == {}
+
+
+def _settle(home: Path, vendor: Vendor, program: str, environment: Mapping[str, str]) -> None:
+    lines = [f"[vendors.{vendor.name}]", f"trust = {json.dumps(vendor is CODEX)}"]
+    lines += [f"bin = {json.dumps(program)}"] if program else []
+    lines += [f"[vendors.{vendor.name}.env]", *(f"{name} = {json.dumps(value)}" for name, value in environment.items())]
+    file = home / ".config" / "shim" / "config.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(lines) + "\n")
+
+
+@scenario("text, a tool, a turn that remembers", short=True)
+def test_a_program_has_a_conversation(
+    client: Wrapper, cli: Cli, place: Place, service: ScriptedServer, hello: Path
+) -> None:
+    prompts = ["[[text]] the first words", f"[[read]] {cli.vendor.file_argument(hello)}", "[[text]] the last words"]
+    first, second, third = client.ask(place, prompts)
+    assert first == third == {"text": REPLY}
+    assert second["text"].endswith(REPLY_AFTER_TOOL)
+    told = service.asked("read")[-1].told or ""
+    assert "hello world" in told
+    remembered = json.dumps(service.asked("text")[-1].messages)
+    assert "the first words" in remembered and "the last words" in remembered
+    of_claude = {request.model.startswith("claude-") for request in service.requests}
+    assert of_claude == {cli.vendor is CLAUDE_ITSELF}, "no other vendor is asked for a model of Claude's"
+
+
+@scenario("error", [client for client in WRAPPERS if client.says_why])
+def test_a_program_says_why_there_is_no_reply(client: Wrapper, place: Place) -> None:
+    (answer,) = client.ask(place, ["[[error]] 401"])
+    assert ERROR_MESSAGE in json.dumps(answer)
+
+
+@scenario("a reply is given up", [client for client in WRAPPERS if client.aborts])
+def test_a_reply_that_is_given_up_ends_at_once(
+    client: Wrapper, cli: Cli, place: Place, service: ScriptedServer
+) -> None:
+    if not cli.vendor.fragments:
+        pytest.skip(f"{cli.vendor.name} prints a reply when it is whole")
+    client.ask(place, ["[[slow]] hi"], abort=True)
+    (request,) = service.asked("slow")
+    assert request.client_left.wait(GONE_SECONDS)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("client", WRAPPERS, ids=str)
+def test_the_demo_needs_no_model(client: Wrapper, hello: Path, tmp_path: Path) -> None:
+    home, binaries = tmp_path / "home", tmp_path / "bin"
+    home.mkdir()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", MARK: str(uuid.uuid4())}
+    install_demo = [sys.executable, "-m", "shim", "install", "--vendor", "demo", "--to", str(binaries)]
+    subprocess.run(install_demo, env=environment, cwd=home, timeout=INSTALL_SECONDS, check=True)
+    place = Place(binaries / "claude", hello.parent, environment)
+    (answer,) = client.ask(place, ["hi"])
+    left = place.processes_left()
+    place.close()
+    assert "the three tests pass" in answer["text"]
+    assert left == {}

@@ -1,0 +1,185 @@
+"""Programs that other people wrote around claude: each asked one prompt after another, as its users do.
+
+They find claude in three ways: on PATH, by a variable or a setting, or in a package of their own, where the drop-in is
+put with `shim install --into`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from place import TURN_SECONDS, Line, LineProcess, Place, wait_until
+from programs import node, npm_folder, python_folder, version_of
+from sdk_clients import PROGRAMS, put_into
+
+from shim.process.find_program import is_ours
+
+MODEL = "sonnet"  # every program has Claude's names for models, most no others
+NATIVE = "@anthropic-ai/claude-agent-sdk-*/claude"  # below node_modules, of the TypeScript SDK
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """A program and the version that was tried. `ask` gives what came of each prompt: {text} or {error}."""
+
+    package: str
+    own: bool = False  # its package brings a claude
+    aborts: bool = False  # a reply can be given up
+    says_why: bool = True  # there is no reply; without it the user of a real claude is not told either
+
+    def __str__(self) -> str:
+        return f"{self.package.rpartition('/')[2]}-{version_of(self.package)}"
+
+    def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+        raise NotImplementedError
+
+    def run(self, place: Place, argv: Sequence[str], environment: Mapping[str, str], **given: object) -> list[Line]:
+        """The lines of a program that prints one for each prompt."""
+        start = json.dumps({"model": MODEL, "cwd": str(place.folder), **given})
+        process = LineProcess([*argv, start], place.folder, {**place.environment, **environment})
+        place.started.append(process)
+        code = process.read_to_end(TURN_SECONDS)
+        assert code == 0, process.complaint(f"ended with {code}")
+        return process.lines
+
+
+def on_path(place: Place) -> Mapping[str, str]:
+    return {"PATH": f"{place.claude.parent}{os.pathsep}{place.environment['PATH']}"}
+
+
+class OfNpm(Wrapper):
+    """A library of npm's, driven by `clients/npm_frontend.mjs`."""
+
+    def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+        folder = npm_folder(self.package)
+        if self.own and is_ours(str(place.claude)):
+            folder = _linked(folder, place)
+            for file in folder.glob(f"node_modules/{NATIVE}"):
+                put_into(file, place)
+        argv = [str(node(24)), str(PROGRAMS / "npm_frontend.mjs"), str(folder), self.package]
+        return self.run(place, argv, {} if self.own else on_path(place), prompts=prompts, abort=abort)
+
+
+class OfPyPI(Wrapper):
+    """A library of PyPI's that brings the Python SDK, driven by `clients/pypi_frontend.py`."""
+
+    def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+        folders = [python_folder(self.package)]
+        if is_ours(str(place.claude)):
+            folders.insert(0, _linked(folders[0] / "claude_agent_sdk", place).parent)
+            put_into(folders[0] / "claude_agent_sdk" / "_bundled" / "claude", place)
+        argv = [sys.executable, "-S", "-P", str(PROGRAMS / "pypi_frontend.py"), self.package]
+        return self.run(place, argv, {"PYTHONPATH": os.pathsep.join(map(str, folders))}, prompts=prompts)
+
+
+class Proxy(Wrapper):
+    """claude-max-api-proxy: OpenAI's interface over `claude --print`. The conversation is in each request."""
+
+    def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+        said: list[Line] = []
+        answers: list[Line] = []
+        with self._serving(place) as address:
+            for prompt in prompts:
+                said.append({"role": "user", "content": prompt})
+                answers.append(self._post(address, said, abort=abort))
+                said.append({"role": "assistant", "content": answers[-1].get("text", "")})
+        return answers
+
+    @contextmanager
+    def _serving(self, place: Place) -> Iterator[str]:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "server" / "standalone.js"
+        environment = {**place.environment, **on_path(place)}
+        server = Quiet([str(node(24)), str(script), str(port)], place.folder, environment)
+        place.started.append(server)
+        assert wait_until(lambda: _listens(port), TURN_SECONDS), server.complaint("does not listen")
+        try:
+            yield f"http://127.0.0.1:{port}/v1/chat/completions"
+        finally:
+            server.close()
+
+    def _post(self, address: str, said: Sequence[Line], *, abort: bool) -> Line:
+        body = json.dumps({"model": f"claude-{MODEL}-4", "messages": said, "stream": abort}).encode()
+        request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=TURN_SECONDS) as reply:
+                if abort:
+                    lines = iter(reply.readline, b"")
+                    return {"text": next(line.decode() for line in lines if b'"content"' in line)}
+                return {"text": json.load(reply)["choices"][0]["message"]["content"]}
+        except urllib.error.HTTPError as error:
+            with error:
+                return {"error": error.read().decode()}
+
+
+class Quiet(LineProcess):
+    """A server, whose stdout is for people."""
+
+    def _read_stdout(self) -> None:
+        for line in self._process.stdout or ():
+            self._stderr.append(line)
+        self._queue.put(None)
+
+
+class Acpx(Wrapper):
+    """A headless client of ACP's, with the adapter that the drop-in is given to by a variable.
+
+    Without file system and terminal of its own: for those claude-code-acp takes Claude's tools away.
+    """
+
+    def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
+        self._command(place, "sessions", "new")
+        answers = [self._prompt(place, prompt) for prompt in prompts]
+        self._command(place, "sessions", "close")
+        return answers
+
+    def _prompt(self, place: Place, prompt: str) -> Line:
+        lines, code = self._command(place, prompt)
+        said = [line["params"]["update"] for line in lines if line.get("method") == "session/update"]
+        text = "".join(one["content"]["text"] for one in said if one["sessionUpdate"] == "agent_message_chunk")
+        return {"text": text} if code == 0 else {"error": json.dumps(lines[-3:])}
+
+    def _command(self, place: Place, *words: str) -> tuple[list[Line], int]:
+        script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "cli.js"
+        adapter = npm_folder("acp-before") / "node_modules" / "acp-before" / "dist" / "index.js"
+        agent = f"{node(24)} {adapter}"
+        flags = ["--no-fs", "--no-terminal", "--approve-all", "--format", "json", "--ttl", "1", "--agent", agent]
+        environment = {**place.environment, "CLAUDE_CODE_EXECUTABLE": str(place.claude)}
+        process = LineProcess([str(node(24)), str(script), *flags, *words], place.folder, environment)
+        place.started.append(process)
+        process.close_stdin()
+        code = process.read_to_end(TURN_SECONDS)
+        return process.lines, code
+
+
+def _linked(folder: Path, place: Place) -> Path:
+    """A copy of a folder below the place; its files are links, which `shim install --into` replaces."""
+    copy = place.folder.parent / "packages" / folder.name
+    shutil.copytree(folder, copy, copy_function=os.link, symlinks=True)
+    return copy
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", port)) == 0
+
+
+WRAPPERS: Sequence[Wrapper] = (
+    OfNpm("ai-sdk-provider-claude-code", own=True, aborts=True),
+    OfNpm("@instantlyeasy/claude-code-sdk-ts", says_why=False),
+    OfPyPI("langchain-claude-cli", own=True),
+    OfPyPI("agent-framework-claude", own=True),
+    Proxy("claude-max-api-proxy", aborts=True, says_why=False),
+    Acpx("acpx"),
+)
