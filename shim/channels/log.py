@@ -19,10 +19,11 @@ Log = Callable[..., None]
 def open_log(setting: str | None, *, redact: bool = True) -> Log:
     """Open the log that `SHIM_LOG` names, LEVEL or LEVEL:FILE. Returns a function of an event's name and its facts.
 
+    `level` among the facts is that of the event, "info" without it. SILENT is what a log is that nobody asked for.
     Secrets are blanked, unless `redact` is False. FrontendError for an unknown level or a file that cannot be opened.
     """
     if not setting:
-        return _nothing
+        return SILENT
     level, _, path = setting.partition(":")
     if level not in LEVELS:
         raise FrontendError(f"log is {setting!r}, it must be one of {', '.join(LEVELS)}, or LEVEL:FILE")
@@ -46,9 +47,9 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
     )
     logger = structlog.get_logger()
 
-    def write(event: str, **facts: Any) -> None:
+    def write(event: str, *, level: str = "info", **facts: Any) -> None:
         try:
-            logger.info(event, **facts)
+            getattr(logger, level)(event, **facts)
         except OSError:
             pass  # no turn fails because the disk of its log is full
 
@@ -56,9 +57,9 @@ def open_log(setting: str | None, *, redact: bool = True) -> Log:
         return write
     from shim.core.secrets.redactor import Redactor
 
-    def write_clean(event: str, **facts: Any) -> None:
+    def write_clean(event: str, *, level: str = "info", **facts: Any) -> None:
         redactor = Redactor(cut=SAMPLE_CHARACTERS)
-        write(redactor.text(event), **redactor.value(facts))
+        write(redactor.text(event), level=level, **redactor.value(facts))
 
     return write_clean
 
@@ -80,3 +81,6 @@ class _Stderr:
 
 def _nothing(event: str, **facts: Any) -> None:
     """No log was asked for."""
+
+
+SILENT: Log = _nothing

@@ -219,7 +219,8 @@ class Start:
         return launcher
 
     def _run(self, signals: "Signals") -> int:
-        launcher = self._prepared()
+        launcher, skipped = self._prepared(), [one.fact() for one in self.listing.skipped]
+        self.log("vendor chosen", level="debug", vendor=self.vendor.name, place=self.choice.place, skipped=skipped)
         from shim.conversation.fallback.candidates import Candidate
         from shim.conversation.wire import Run
 

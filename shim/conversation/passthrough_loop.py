@@ -14,6 +14,7 @@ from shim.channels.raw_output import COURTESY_SECONDS, offer, tell
 from shim.channels.stdin import Source
 from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.drivers.deadlines import Deadlines
+from shim.conversation.drivers.driver import log_end
 from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.exchange import Exchange
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
@@ -94,6 +95,7 @@ class PassthroughLoop(Loop):
         ended = self._child.exit
         await self._child.stop("SIGTERM")
         self._child.close()
+        log_end(self._launcher.setup.log, self._child)
         if self._stopped_by is not None:
             return STATUS_OF_SIGNAL[self._stopped_by]
         if self._fault is not None:

@@ -674,6 +674,28 @@ def test_the_log_never_touches_stdout(box, demo, to_file):
     assert not to_file or stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
+def logged(done):
+    return {line["event"]: line for line in map(json.loads, done.stderr.splitlines())}
+
+
+def test_a_debug_log_has_the_command_the_times_the_end_of_stderr_and_what_chose_the_vendor(box):
+    child = box.fake(["read"], ["complain", "deep trouble\n"], ["out", ANSWER])
+    environment = {"SHIM_VENDOR": "pi", "SHIM_BIN": child, "SHIM_ARGS": "--api-key hush"}
+    done = box.claude(*ASK, "--shim-log", "debug", **environment)
+    found = logged(done)
+    assert found["vendor chosen"]["place"] == "SHIM_VENDOR" and found["vendor chosen"]["level"] == "debug"
+    assert found["command"]["argv"][0] == child and "[REDACTED:argument]" in found["command"]["argv"]
+    assert "hush" not in done.stderr
+    ended = found["child ended"]
+    assert ended["stderr"] == "deep trouble\n" and ended["code"] == 0
+    assert 0 <= ended["first_output_s"] <= ended["seconds"]
+    assert found["turn ended"]["ms"] >= 0
+
+
+def test_an_info_log_has_none_of_that(box, demo):
+    assert set(logged(box.claude(*ASK, "--shim-log", "info", **demo))) == {"child started", "turn ended"}
+
+
 def test_two_turns_at_once_do_not_wait_for_each_other(box):
     gate = box.gate()
     waiting = box.fake(["wait", gate.path], ["out", ANSWER])

@@ -15,6 +15,7 @@ import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, text
 from support import check_turns, parse, result_of
 
+from shim.channels.log import SILENT
 from shim.channels.stdout import FrontendGoneError
 from shim.conversation.drivers.child_per_turn import ChildPerTurn
 from shim.conversation.drivers.open_translation import open_translation
@@ -73,6 +74,7 @@ class Launched:
     echo = False
     retries = False
     vendor = SimpleNamespace(exit=ExitRules())
+    setup = SimpleNamespace(log=SILENT)
 
     def __init__(self, translation, end_grace):
         self._translation = translation

@@ -999,3 +999,18 @@ def test_half_a_line_of_a_child_that_left_is_no_part_of_the_next_ones_first(box,
         gate.open()
         done = running.hang_up()
     assert results(done)[1]["shim"]["repairs"] == {}
+
+
+def test_a_debug_log_has_each_question_and_what_was_decided(box, talk):
+    child = box.fake(
+        HELLO, ["hear", '"user"'], ["out", ndjson(INIT, calls(), asks())], ["hear", '"control_response"'],
+        ["out", ndjson(returns("no", failed=True), result())], ["hear", "never"],
+    )  # fmt: skip
+    with talk(child, "--shim-log", "debug") as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    events = {line["event"]: line for line in map(json.loads, done.stderr.splitlines())}
+    assert events["asked"]["tool"] == "Bash" and events["asked"]["frontend"] is False
+    assert events["decided"]["allowed"] is False and events["decided"]["input"] == {"command": "touch x"}
+    assert "nobody here can be asked" in events["decided"]["why"]
+    assert events["child ended"]["seconds"] >= 0

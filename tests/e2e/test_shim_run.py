@@ -58,7 +58,7 @@ def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
             terminal.until("word")
         terminal.type(CTRL_C)
         assert terminal.end() == 130
-        assert "■ interrupted" in terminal.plain and "✗" not in terminal.plain
+        assert "■ interrupted" in terminal.plain and "✗" not in terminal.plain, terminal.plain
         assert terminal.clean
         assert gone(frontend)
 

@@ -134,6 +134,8 @@ class LiveTurn:
             self._withdraw(self._person, event)
             return
         if kind == "result":
+            if self._heard and event.get("is_error"):  # whatever the vendor says of it
+                event = {**event, "shim": {"cause": "interrupted"}}
             self._result = event
             if self._person is not None:
                 self._person.forget()

@@ -171,7 +171,7 @@ class ChildPerConversation(ChildDriver):
         self._serving.cancel()
         with anyio.CancelScope(shield=True):
             await child.drained.wait()
-        child.close()
+        self._let_go(child)
 
     # -- what the child says -------------------------------------------------------------------------------
 
@@ -243,6 +243,7 @@ class ChildPerConversation(ChildDriver):
     async def _put(self, permission: Permission, decision: Decision | None) -> None:
         """Write a question that was put to the frontend, or give the vendor the decision."""
         await self._output.lines(self._questions.take())
+        self.launcher.setup.log("asked", level="debug", tool=permission.tool, frontend=decision is None)
         if decision is not None:
             await self.decide(permission, decision)
         elif self._questions.holds(permission):
@@ -284,6 +285,8 @@ class ChildPerConversation(ChildDriver):
         child, pump = self._child, self.pump
         if child is None or pump is None:
             return
+        call = {"tool": permission.tool, "input": permission.arguments, "call": permission.call}
+        self.launcher.setup.log("decided", level="debug", **call, allowed=decision.allow, why=decision.message)
         try:
             answer = self._speech.decide(permission, decision)
         except ValueError as error:  # the call has to be made again; then it was allowed already

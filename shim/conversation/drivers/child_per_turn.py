@@ -45,7 +45,7 @@ class ChildPerTurn(ChildDriver):
             if not (await self._serve(child, pump) or await self._end_interrupted(pump)):
                 await self._once_more(pump, message)
         finally:
-            child.close()
+            self._let_go(child)
             if self.launcher.report is not None:
                 self.launcher.report.remove()
 
@@ -61,7 +61,7 @@ class ChildPerTurn(ChildDriver):
         try:
             await self._serve(child, pump)
         finally:
-            child.close()
+            self._let_go(child)
 
     async def _serve(self, child: Child, pump: Pump) -> bool:
         """Pump all that a child prints; whether the turn is over then."""
@@ -109,4 +109,4 @@ class ChildPerTurn(ChildDriver):
     async def stop(self) -> None:
         if self._child is not None:
             await self._child.stop(self.launcher.vendor.exit.interrupt)
-            self._child.close()
+            self._let_go(self._child)

@@ -4,11 +4,13 @@ Both are the same to the session: `turn` answers one message with one result, wh
 way; the other methods may be called while it runs. What a turn needs beside its lines comes from the pump as commands.
 """
 
+import time
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
 
+from shim.channels.log import SILENT, Log
 from shim.channels.raw_output import tell
 from shim.channels.stdout import Output
 from shim.conversation.drivers.deadlines import Deadlines
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it printed anything
 LATE_BYTES = 1024 * 1024  # the most that a pipe holds: all that a child wrote before its end is read
+STDERR_CHARACTERS = 2000  # of the end of stderr, in the log
 STDERR_SECONDS = 0.2  # for the rest of stderr when stdout is at its end
 
 
@@ -108,6 +111,11 @@ class ChildDriver:
 
     def reap(self) -> None:
         strays.reap(self._child.pids if self._child is not None else set())
+
+    def _let_go(self, child: Child) -> None:
+        """Close our ends of the pipes of a child that has ended, or has been told to."""
+        child.close()
+        log_end(self.launcher.setup.log, child)
 
     def complaint(self) -> str:
         """What the child has printed on stderr so far."""
@@ -313,3 +321,13 @@ class ChildDriver:
     async def _fail(self, pump: Pump, error: ShimError) -> None:
         """End a turn whose next child cannot be started."""
         await self._say_end(*pump.fail(error))
+
+
+def log_end(log: Log, child: Child) -> None:
+    """Write into the log how a child ended, its times and the end of its stderr."""
+    if log is not SILENT:
+        first = None if child.first_output is None else round(child.first_output, 3)
+        lasted = round(time.monotonic() - child.began, 3)
+        how = {"code": child.exit and child.exit.code, "signal": child.exit and child.exit.signal}
+        stderr = child.tail.text()[-STDERR_CHARACTERS:]
+        log("child ended", level="debug", **how, first_output_s=first, seconds=lasted, stderr=stderr)

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
+from shim.channels.log import SILENT
 from shim.conversation.drivers.setup import AnswerSchema, Keeper, Setup, Standing
 from shim.core.claude.argv.models import told_all
 from shim.core.claude.facts import Serving
@@ -223,6 +224,11 @@ class Launcher:
         self.standing.started = True
         self.standing.told = request.invocation.model or self.standing.told
         setup.log("child started", vendor=vendor.name, program=command[0], arguments=len(command))
+        if setup.log is not SILENT:
+            from shim.core.secrets.redactor import redact_argv
+
+            settings = {"cwd": setup.cwd, "mode": self.facts.mode, "stays": self.standing.listens}
+            setup.log("command", level="debug", argv=redact_argv(command), **settings, session=self.standing.resume)
         track = None if setup.recorder is None else setup.recorder.child(command, setup.cwd, vendor.shown)
         tail = None
         if setup.settings.redaction() == "all":

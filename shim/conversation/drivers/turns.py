@@ -157,7 +157,7 @@ class Turns:
             standing.answered = standing.answered or (turn.replies > 0 and not turn.is_error)
             standing.tried = ()
             facts: dict[str, Any] = {"cause": turn.cause, "account": pump.translation.account.report()}
-            setup.log("turn ended", **facts)
+            setup.log("turn ended", **facts, ms=turn.terms.clock())
             self._tell_redacted(pump)
             self.note_account(pump)
         self._facts.cost = conversation.cost
