@@ -117,6 +117,47 @@ def test_a_conversation_that_was_interrupted_in_its_first_reply_goes_on(frontend
     assert "[[slow]] hi" in json.dumps(model.requests[-1].messages)
 
 
+def test_a_folder_that_a_person_trusts_is_trusted_in_a_new_session_which_goes_on(
+    frontend: Frontend, model: ModelServer
+) -> None:
+    """What the folder brings is started for a new session alone: copilot trusts none that goes on."""
+    home = Path(frontend.environment["HOME"])
+    hooks = frontend.folder / ".github" / "hooks" / "x.json"
+    hooks.parent.mkdir(parents=True)
+    hook = {"type": "command", "bash": "touch $HOME/hooked"}
+    hooks.write_text(json.dumps({"version": 1, "hooks": {"sessionStart": [hook]}}))
+    check_contract(frontend.run("[[text]] hi"))
+    assert not (home / "hooked").exists()
+    (home / ".config" / "shim").mkdir(parents=True)
+    (home / ".config" / "shim" / "config.toml").write_text("[vendors.copilot]\ntrust = true\n")
+    session = str(uuid.uuid4())
+    first = frontend.run("[[text]] hi there", "--session-id", session)
+    check_contract(first)
+    assert first.result["result"] == REPLY and (home / "hooked").exists()
+    second = frontend.run("[[text]] and again", "--resume", session)
+    check_contract(second)
+    assert second.result["result"] == REPLY
+    assert first.init["session_id"] == second.init["session_id"] == session
+    assert "[[text]] hi there" in json.dumps(model.requests[-1].messages)
+
+
+@pytest.mark.full
+def test_a_conversation_in_a_trusted_folder_goes_on_where_its_first_reply_was_interrupted(
+    frontend: Frontend, model: ModelServer
+) -> None:
+    config = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("[vendors.copilot]\ntrust = true\n")
+    session = str(uuid.uuid4())
+    process = frontend.start("[[slow]] hi", PARTIAL, "--session-id", session)
+    process.read_until(is_text_delta)
+    process.interrupt()
+    assert process.finish(END_SECONDS).init["session_id"] == session
+    run = frontend.run("[[text]] and again", "--resume", session)
+    check_contract(run)
+    assert run.result["result"] == REPLY and run.init["session_id"] == session
+
+
 def test_a_shells_last_line_is_not_its_own(frontend: Frontend) -> None:
     run = frontend.run("[[shell]] echo what it says", BYPASS)
     check_contract(run)
