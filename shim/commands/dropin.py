@@ -9,7 +9,7 @@ from shim.conversation.decide import Start
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.dialects import dialect_called
-from shim.core.errors import FrontendError, UnrecordedError
+from shim.core.errors import FrontendError, ShimError, UnrecordedError
 from shim.core.reading.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,6 +42,17 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
 
         text, status = explain(invocation, installed)
         return printed(Answer(text)) or status
+    if not (invocation.prompt or invocation.print_mode) and os.isatty(0):
+        from shim.commands.turn.screen import screen, wanted
+
+        if wanted(invocation):
+            try:
+                return screen(invocation, installed, arguments)
+            except ShimError as error:
+                from shim.commands.refusal import complain
+
+                complain(error)
+                return 1
     return serve(invocation, lambda: Start(invocation, installed, arguments), installed, arguments)
 
 

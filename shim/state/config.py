@@ -73,6 +73,7 @@ class Settings(NamedTuple):
     record_strict: bool = False
     record_max_bytes: int = RECORD_BYTES
     models: Mapping[str, str] = {}
+    tui: str = "none"
     path: str = ""  # of the file that they were read from
 
     def mistake(self, keys: Keys, allowed: Collection[str], found: object) -> FrontendError:
@@ -110,6 +111,7 @@ KEYS = {
     "vendor": NAMES,
     "dialect": TEXT,
     "terminator": TEXT,
+    "tui": TEXT,
     "record": TEXT,
     "record_strict": SWITCH,
     "record_max_bytes": NUMBER,
@@ -146,6 +148,7 @@ CHOICES = {
     "dialect": tuple(DIALECTS),
     "redact": ("casts", "all", "none"),
     "terminator": ("auto", "message_stop", "dollar", "none"),
+    "tui": ("none", "vendor"),
 }
 
 
@@ -190,6 +193,7 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
         record_strict=bool(table.get("record_strict", False)),
         record_max_bytes=_bytes_of(path, table, "record_max_bytes", RECORD_BYTES, LEAST_RECORD_BYTES),
         terminator=_choice(path, "terminator", invocation.own.shim_terminator, environment, table, "auto"),
+        tui=_choice(path, "tui", None, environment, table, "none"),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
         max_line_bytes=min(line_bytes, dialect.line_bytes or line_bytes),

@@ -1,0 +1,125 @@
+"""A bare `claude` on a terminal: the real one opens its screen there, and programs start it in a pty for that.
+
+The shim has no screen. With `tui = "vendor"` in the settings the vendor's own program takes our place.
+"""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from shim.channels import early_signals
+from shim.channels.raw_output import tell
+from shim.conversation.fallback.choice import REPLAY, choose
+from shim.conversation.fallback.vendor_list import VendorList
+from shim.conversation.invocation import mode_of
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import FLAGS
+from shim.core.errors import FrontendError
+from shim.core.policy.policy import BYPASS
+from shim.core.vendor.vendor import Vendor
+from shim.process.environment import DEPTH_LIMIT, child_environment, depth, extra_arguments, working_directory
+from shim.process.find_program import find_launcher, find_program
+from shim.process.spawn import DEFAULT_SIGNALS
+from shim.process.spawn_error import unstartable
+from shim.state import config
+from shim.state.own_vendors import check_names, learn
+
+# Claude's flags without which another screen would do what was not asked for: another session, or more than may be.
+BINDING = (
+    *("session_id", "resume", "continue_last", "tools", "disallowed_tools", "restricted", "settings"),
+    *("permission_prompt_tool", "json_schema"),
+)
+ASIDE = ("print_mode", "version", "help")
+DEFAULT = "default"  # the permission mode
+
+
+def wanted(invocation: Invocation) -> bool:
+    """Whether the real claude would open its screen."""
+    streams = invocation.streams
+    plain = streams.input_format == streams.output_format == "text"
+    return plain and not (invocation.prompt or invocation.print_mode) and os.isatty(0) and os.isatty(1)
+
+
+def screen(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
+    """Become the vendor's program, or say that there is no screen. Returns the exit status.
+
+    ShimError where the program cannot be started.
+    """
+    early_signals.forget()
+    settings = config.load(invocation, os.environ, installed)
+    if settings.tui == "vendor":
+        _become(*_command(invocation, installed, arguments, settings))
+    tell(
+        "claude: the shim in place of claude has no screen: use `shim run MESSAGE` or `claude -p MESSAGE`, or "
+        f'set `tui = "vendor"` in {settings.path} for the screen of the vendor\n'
+    )
+    return 1
+
+
+def _command(
+    invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str], settings: config.Settings
+) -> tuple[list[str], Mapping[str, str]]:
+    """The command line of the vendor's program, and its environment."""
+    cwd = working_directory()
+    learn(os.environ, invocation.own.shim_config)
+    check_names(settings)
+    choice = choose(invocation, installed, os.environ, settings.vendor, session=None, cwd=cwd)
+    listing = VendorList(choice.names, settings, os.environ, cwd=cwd, flat=False, interactive=False)
+    vendor = listing.first(DEFAULT)
+    own, environment = settings.of(vendor.name), listing.environment(vendor.name)
+    if vendor.program.bundled or vendor.name == REPLAY:
+        raise FrontendError(f"{vendor.name} has no screen", hint="choose another vendor (`shim vendors`)")
+    if depth(environment) >= DEPTH_LIMIT:
+        raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
+    words = _own_left_out(arguments) if vendor.passthrough else _without_flags(invocation, vendor)
+    launcher = find_launcher(own.launcher, environment, cwd)
+    program = find_program(vendor, own, environment, cwd)
+    command = [*launcher, program, *own.args, *extra_arguments(environment), *words]
+    return command, child_environment(vendor, own, environment)
+
+
+def _without_flags(invocation: Invocation, vendor: Vendor) -> tuple[str, ...]:
+    """Nothing: no vendor's screen knows Claude's flags. FrontendError for those that must not be left out."""
+    given = [field for field in FLAGS if field not in (*ASIDE, "other") and not field.startswith("shim_")]
+    usual = Invocation()
+    given = [field for field in given if invocation.flag(field) != usual.flag(field)]
+    binding = [field for field in given if field in BINDING]
+    if mode_of(invocation) not in (DEFAULT, BYPASS):
+        binding.append("permission_mode")
+    names = ", ".join(_name(field) for field in binding or given)
+    if binding:
+        raise FrontendError(
+            f"{vendor.name}'s own screen does not know {names}", hint="leave that out, or give a message with -p"
+        )
+    if given:
+        tell(f"{vendor.name}'s own screen is not told {names}\n")
+    return ()
+
+
+def _name(field: str) -> str:
+    return next(word.rstrip(",") for word in FLAGS[field].split() if word.startswith("--"))
+
+
+def _own_left_out(arguments: Sequence[str]) -> list[str]:
+    """The words for a real claude: all but our own flags and their values."""
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            return [*kept, word, *words]
+        if not word.startswith("--shim-"):
+            kept.append(word)
+        elif "=" not in word:
+            next(words, None)
+    return kept
+
+
+def _become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Put a program in our place, on the same terminal. ShimError where it cannot be started."""
+    for number in DEFAULT_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(command[0], command, environment)
+    except (OSError, ValueError) as error:
+        raise unstartable(command, environment, working_directory(), error) from None

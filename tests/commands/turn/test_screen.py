@@ -1,0 +1,111 @@
+"""A bare `claude` on a terminal of its own: a sentence, or the vendor's own program in its place."""
+
+from pathlib import Path
+
+import pytest
+from box import SHIM
+from terminal import CTRL_C, on_terminal
+
+# Says what it is and was given, then echoes lines; a vendor's screen in short.
+PROGRAM = """#!/bin/sh
+[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo "pid $$ on a terminal"
+echo "given <$*> <$OWN> <$SHIM_VENDOR$CLAUDE_SHIM_VENDOR> <$CLAUDECODE> <$SHIM_DEPTH>"
+while read -r line; do echo "heard $line"; [ "$line" = bye ] && exit 7; done
+"""
+
+
+@pytest.fixture
+def own_screen(box):
+    """Start `claude WORDS` on a terminal, in the box; `tui` is what the settings say."""
+    program = box.path / "screen"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+
+    def start(*words, tui="vendor", more="", **environment):
+        box.settings(f'tui = "{tui}"\n{more}' if tui else more)
+        env = {"SHIM_VENDOR": "pi", "SHIM_BIN": str(program), "CLAUDECODE": "1"} | environment
+        return on_terminal([*SHIM, "claude", *words], env=box.environment(**env), cwd=str(box.cwd))
+
+    return start
+
+
+@pytest.mark.parametrize("tui", [None, "none"])
+def test_without_a_screen_one_sentence_says_what_to_use(box, own_screen, tui):
+    with own_screen(tui=tui) as terminal:
+        assert terminal.end() == 1
+    said = terminal.plain.replace("\r\n", "\n")
+    assert said.startswith("claude: the shim in place of claude has no screen: ") and said.count("\n") == 1
+    for part in ("`shim run MESSAGE`", "`claude -p MESSAGE`", 'tui = "vendor"', str(box.config)):
+        assert part in said
+
+
+def test_the_vendors_program_takes_our_place_on_the_same_terminal(own_screen):
+    more = '[vendors.pi]\nargs = ["--theme", "dark"]\nenv = { OWN = "x" }\n'
+    with own_screen(more=more) as terminal:
+        terminal.until(f"pid {terminal.process.pid} on a terminal")
+        terminal.until("given <--theme dark> <x> <> <> <1>")
+        terminal.type("hello\n")
+        terminal.until("heard hello")
+        terminal.type("bye\n")
+        assert terminal.end() == 7
+
+
+def test_the_terminals_keys_reach_the_program(own_screen):
+    with own_screen() as terminal:
+        terminal.until("given")
+        terminal.type(CTRL_C)
+        assert terminal.end() == -2
+
+
+def test_a_real_claude_is_given_the_flags_that_are_its_own(own_screen):
+    words = ("--shim-vendor", "claude", "--model", "opus", "--shim-log=debug:/dev/null", "--resume", "x")
+    with own_screen(*words, SHIM_VENDOR="pi") as terminal:
+        terminal.until("given <--model opus --resume x>")
+        terminal.type("bye\n")
+        assert terminal.end() == 7
+
+
+def test_what_the_screen_is_not_told_is_said(own_screen):
+    with own_screen("--model", "sonnet", "--dangerously-skip-permissions") as terminal:
+        terminal.until("pi's own screen is not told --model, --dangerously-skip-permissions")
+        terminal.until("given <>")
+
+
+@pytest.mark.parametrize(
+    "words", [("--permission-mode", "plan"), ("--resume", "x"), ("-c",), ("--disallowedTools", "Bash"), ("--tools", "")]
+)
+def test_a_flag_that_must_not_be_left_out_is_refused(own_screen, words):
+    with own_screen(*words) as terminal:
+        assert terminal.end() == 1
+    assert "pi's own screen does not know --" in terminal.plain and "given" not in terminal.plain
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"SHIM_VENDOR": "demo"}, "demo has no screen"),
+        ({"SHIM_VENDOR": None}, "no vendor was chosen"),
+        ({"SHIM_VENDOR": "nobody"}, "unknown vendor 'nobody'"),
+        ({"SHIM_BIN": "/nowhere"}, "/nowhere was not found"),
+        ({"SHIM_DEPTH": "3"}, "inside itself"),
+    ],
+)
+def test_what_keeps_the_screen_from_opening_is_said(own_screen, environment, said):
+    with own_screen(**environment) as terminal:
+        assert terminal.end() == 1
+    assert said in terminal.plain
+
+
+def test_of_a_list_the_first_vendor_that_is_there_has_the_screen(box, own_screen):
+    found = Path(box.bin) / "codex"
+    found.parent.mkdir(exist_ok=True)
+    found.write_text(PROGRAM)
+    found.chmod(0o755)
+    with own_screen(SHIM_VENDOR="cursor,codex", SHIM_BIN=None, PATH=f"{box.bin}:/usr/bin:/bin") as terminal:
+        terminal.until("given <>")
+
+
+def test_a_prompt_or_print_mode_is_a_turn_on_a_terminal_too(own_screen):
+    with own_screen("-p") as terminal:
+        assert terminal.end() == 1
+    assert "Input must be provided" in terminal.plain
