@@ -5,6 +5,8 @@ needed.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -21,6 +23,20 @@ PREVIEW_LINES = 12
 REFRESHES = 10  # per second, while something is awaited
 
 
+class HeldLive(Live):
+    """A live display that can be held still while something is printed above it.
+
+    Its own thread draws it anew ten times a second. Without this it may do so after a print has measured how many lines
+    the display has, and before the print is written: then the print erases lines above the display.
+    """
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let nobody else draw."""
+        with self._lock:
+            yield
+
+
 class Paper:
     """Draws lines and Markdown on a console. `live`: a terminal shows below what is going on now."""
 
@@ -33,7 +49,7 @@ class Paper:
         self._preview = ""
         self._open = False  # a line whose end a person types
         self._live = (
-            Live(
+            HeldLive(
                 console=console,
                 get_renderable=self._waiting,
                 refresh_per_second=REFRESHES,
@@ -53,8 +69,7 @@ class Paper:
     def line(self, text: Text, indent: int = 0) -> None:
         """Draw lines. A terminal wraps a long one at its indentation; elsewhere it stays long."""
         if self.rich:
-            self.end_line()
-            self._console.print(Padding(text, (0, 0, 0, indent)))
+            self._print(Padding(text, (0, 0, 0, indent)))
             return
         margin = " " * indent
         self._console.file.write("".join((margin + line).rstrip() + "\n" for line in text.plain.split("\n")))
@@ -66,8 +81,12 @@ class Paper:
             return
         from shim.story.terminal.markdown import SafeMarkdown, Shown
 
+        self._print(Padding(Shown(SafeMarkdown(source)), (0, 0, 0, indent)))
+
+    def _print(self, drawing: RenderableType) -> None:
         self.end_line()
-        self._console.print(Padding(Shown(SafeMarkdown(source)), (0, 0, 0, indent)))
+        with self._live.held() if self._live is not None else nullcontext():
+            self._console.print(drawing)
 
     def ask(self, text: str) -> None:
         """Leave the cursor behind a text, for the answer of a person. Nothing that moves is shown until then."""
