@@ -14,6 +14,7 @@ from shim.story.terminal.console import AnyCasts, AsJson, one_line, print_json, 
 
 NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file")
 PROMPT, OUTCOME = NAMES.index("prompt"), NAMES.index("outcome")
+LEAST_NEEDED = ("file", "cost", "turns", "tools")  # a narrow terminal leaves these out, one after the other
 YEAR = "2026-"
 PROMPT_COLUMNS = 24  # of a prompt beside the name of the file
 LEAST_COLUMNS = 10  # of a prompt, however narrow the terminal is
@@ -36,28 +37,38 @@ def list_casts(casts: AnyCasts = None, as_json: AsJson = False) -> None:
 
 
 def _draw(console: Console, rows: list[list[Text]]) -> None:
-    """Draw the table: cut to the width of a terminal, whole in a pipe."""
+    """Draw the table: in a terminal with as many columns as it has room for, whole in a pipe."""
     widths = [max(map(len, [name, *(row[at].plain for row in rows)])) for at, name in enumerate(NAMES)]
-    names: tuple[str, ...] = NAMES
-    gap, prompt = 2, widths[PROMPT]
+    shown, gap = list(range(len(NAMES))), 2
     if console.is_terminal:
         widths[OUTCOME] = min(widths[OUTCOME], OUTCOME_COLUMNS)
-        prompt = console.width - sum(widths) + prompt - gap * (len(names) - 1)
-        if prompt < PROMPT_COLUMNS:  # narrow: without the year and the names of the files, and closer together
-            names, gap = NAMES[:-1], 1
-            widths[0] = max(widths[0] - len(YEAR), 0)
-            prompt = max(console.width - sum(widths[:-1]) + widths[PROMPT] - (len(names) - 1), LEAST_COLUMNS)
+        shown, gap, widths[PROMPT] = _room(console.width, widths)
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), collapse_padding=True)
-    for name in names:
-        right = name in ("turns", "tools", "lasted", "cost")
-        table.add_column(name, no_wrap=True, justify="right" if right else "left", overflow="ellipsis")
+    for at in shown:
+        right = NAMES[at] in ("turns", "tools", "lasted", "cost")
+        table.add_column(NAMES[at], no_wrap=True, justify="right" if right else "left", overflow="ellipsis")
     for row in rows:
         if gap == 1:
             row[0] = row[0][len(YEAR) :]
-        row[PROMPT].truncate(prompt, overflow="ellipsis")
+        row[PROMPT].truncate(widths[PROMPT], overflow="ellipsis")
         row[OUTCOME].truncate(widths[OUTCOME], overflow="ellipsis")
-        table.add_row(*row[: len(names)])
+        table.add_row(*(row[at] for at in shown))
     console.print(table)
+
+
+def _room(width: int, widths: list[int]) -> tuple[list[int], int, int]:
+    """The columns that a terminal has room for, the gap between them, and the columns of a prompt."""
+    shown = list(range(len(NAMES)))
+    prompt = width - sum(widths) + widths[PROMPT] - 2 * (len(NAMES) - 1)
+    if prompt >= PROMPT_COLUMNS:
+        return shown, 2, prompt
+    widths = [max(widths[0] - len(YEAR), 0), *widths[1:]]  # narrow: without the year, and closer together
+    for name in LEAST_NEEDED:
+        shown.remove(NAMES.index(name))
+        prompt = width - sum(widths[at] for at in shown) + widths[PROMPT] - (len(shown) - 1)
+        if prompt >= LEAST_COLUMNS:
+            break
+    return shown, 1, max(prompt, LEAST_COLUMNS)
 
 
 def _cells(run: RecordedRun) -> list[Text]:

@@ -179,7 +179,7 @@ def _terminal():
     return lambda **facts: Console(**{"force_terminal": True, "width": 400, **facts})
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120, 250])
+@pytest.mark.parametrize("columns", [40, 60, 80, 120, 250])
 def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
     folder = casts(
         one=cast_of_case(case("pi/1.5.2-bash"), **asking("please " * 40)),
@@ -193,6 +193,8 @@ def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
     said = shim("cast", "list", folder)[1].decode()
     lines = [COLORS.sub("", line) for line in said.splitlines()]
     assert len(lines) == 4 and all(len(line) <= columns for line in lines)
+    if columns >= 60:
+        assert all("…" not in line[:17] for line in lines), "a prompt may be cut, a time or a vendor is not"
     if columns >= 100:
         assert "please please" in "".join(lines)
 
