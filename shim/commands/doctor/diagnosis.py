@@ -66,7 +66,7 @@ def diagnose(
         level = PROBLEM if not names or name in names else WARNING
         machine.append(Finding(level, str(error), error.hint or "correct the file, or remove it"))
     if not names:
-        machine += _choice(wanted, reports)
+        machine += _choice(wanted, reports) if good is not None or wanted else []
         reports = _one_is_enough(wanted, reports)
     return Diagnosis(machine, reports, [dict(row) for row in drift])
 

@@ -1,0 +1,160 @@
+"""A newcomer's first minutes with real vendors: each command says what to type next, and that leads to an answer.
+
+The shim and the vendor's program are installed and on PATH, as after `pipx install` and `npm install -g`: two commands.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from anthropic_server import AnthropicServer
+from clis import isolated_environment
+from programs import install
+from scripts import ERROR_MESSAGE, REPLY_TO_HIDDEN_REQUEST, ScriptedServer
+from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, PI, PI_CUMULATIVE, QWEN, Vendor, prepare_claude
+
+from shim.process.probe import open_probe
+from shim.state.config import VendorSettings
+from shim.vendors import find
+
+pytestmark = pytest.mark.e2e
+
+SECONDS = 90.0
+BOTH = [pytest.param(QWEN, id="qwen"), pytest.param(PI, id="pi", marks=pytest.mark.full)]
+SHIM = os.path.dirname(sys.executable)
+NEXT = "next: "
+
+
+class Newcomer:
+    """A fresh home, and a shell in it."""
+
+    def __init__(self, vendor: Vendor | None, root: Path, url: str = "", *, ready: bool = True) -> None:
+        """`vendor` is the one whose program is on PATH; `ready`: its login is set up."""
+        program = install((vendor or QWEN).package)
+        self.environment = isolated_environment(vendor or QWEN, program, url, root)
+        self.home = Path(self.environment["HOME"])
+        if not ready:
+            self.home = root / "fresh"
+            self.home.mkdir()
+            self.environment = {"HOME": str(self.home), "TMPDIR": str(root / "tmp"), "LANG": "C.UTF-8"}
+        there = [str(program.executable.parent), program.path] if vendor else ["/usr/bin", "/bin"]
+        self.environment["PATH"] = os.pathsep.join([f"{self.home}/.local/bin", SHIM, *there])
+
+    def types(self, command: str) -> tuple[int, str, str]:
+        """Exit status, stdout and stderr of a command line."""
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=self.home,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+
+def following(said: str) -> str:
+    """What the last line tells to type."""
+    last = said.splitlines()[-1]
+    assert last.startswith(NEXT), said
+    return last.removeprefix(NEXT)
+
+
+@pytest.mark.parametrize("vendor", BOTH, indirect=True)
+def test_four_commands_lead_to_the_first_answer(vendor: Vendor, model: ScriptedServer, tmp_path: Path) -> None:
+    newcomer = Newcomer(vendor, tmp_path, model.url)
+    status, said, _ = newcomer.types("shim install")
+    assert status == 0 and f"found: {vendor.name}" in said
+    command = following(said)
+    assert command == f"shim install --vendor {vendor.name}"
+    status, said, _ = newcomer.types(command)
+    assert status == 0 and "was tested" in said and "✓ it finds a login" in said and "✗" not in said
+    assert ("asks nobody" in said) is vendor.unattended
+    assert not model.requests, "nothing of this asks a model"
+    command = following(said)
+    assert command == 'claude -p "what is here?"'
+    status, said, complaint = newcomer.types(command)
+    assert (status, said) == (0, f"{REPLY_TO_HIDDEN_REQUEST}\n"), complaint
+    assert newcomer.types(f"shim doctor {vendor.name}")[0] == 0
+
+
+@pytest.mark.parametrize("vendor", BOTH)
+def test_a_vendor_without_a_login_is_found_before_the_first_turn(vendor: Vendor, tmp_path: Path) -> None:
+    newcomer = Newcomer(vendor, tmp_path, ready=False)
+    status, said, _ = newcomer.types(f"shim install --vendor {vendor.name}")
+    assert status == 0 and "✗ it is not logged in: “No " in said
+    assert following(said).startswith(f"start `{vendor.name}` once and ")
+    assert following(said).endswith(f"; then shim doctor {vendor.name}")
+    status, said, _ = newcomer.types(f"shim doctor {vendor.name}")
+    assert status == 1 and "✗ it is not logged in: “No " in said
+    status, said, _ = newcomer.types("claude -p hi")
+    assert status == 1 and said.startswith("Not logged in · Please run /login\n") and f"{vendor.name}: No " in said
+
+
+def test_without_any_vendor_it_is_said_how_to_get_one(tmp_path: Path) -> None:
+    newcomer = Newcomer(None, tmp_path)
+    status, said, _ = newcomer.types("shim install")
+    assert status == 0 and "no program of any vendor was found on PATH" in said
+    assert "`npm install -g @qwen-code/qwen-code`" in said
+    status, said, _ = newcomer.types(following(said))
+    assert status == 0 and following(said) == "npm install -g @qwen-code/qwen-code, then shim doctor qwen"
+    status, said, complaint = newcomer.types("claude -p hi")
+    assert (status, said) == (127, "") and "npm install -g @qwen-code/qwen-code" in complaint
+
+
+def test_a_typo_in_the_settings_is_named_by_every_command(tmp_path: Path) -> None:
+    newcomer = Newcomer(None, tmp_path)
+    file = newcomer.home / ".config" / "shim" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("# mine\n\nvendr = 'demo'\n")
+    mistake = f"unknown key `vendr` in {file} line 3, did you mean `vendor`?"
+    for command, status in (("shim install", 0), ("shim doctor", 1), ("claude -p hi", 1), ("shim run hi", 1)):
+        found, said, complaint = newcomer.types(command)
+        assert found == status and mistake in said + complaint, command
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["with a login", "without"])
+@pytest.mark.parametrize("vendor", [GEMINI, PI_CUMULATIVE, CODEX, CLAUDE_ITSELF], ids=str, indirect=True)
+@pytest.mark.full
+def test_whether_there_is_a_login_is_asked_free_of_charge(
+    vendor: Vendor, model: ScriptedServer, tmp_path: Path, ready: bool
+) -> None:
+    newcomer = Newcomer(vendor, tmp_path, model.url, ready=ready)
+    newcomer.environment["SHIM_BIN"] = str(install(vendor.package).executable)
+    described = find(vendor.name)
+    probe = open_probe(described, VendorSettings(), newcomer.environment, str(newcomer.home))
+    words = probe.missing_login(described.program.login)
+    assert words is not None and bool(words) is not (ready and not described.program.login.unless)
+    assert not model.requests
+
+
+@pytest.mark.parametrize("vendor", BOTH, indirect=True)
+def test_whose_error_it_is_is_said_where_the_words_of_the_api_do_not(
+    vendor: Vendor, model: ScriptedServer, tmp_path: Path
+) -> None:
+    newcomer = Newcomer(vendor, tmp_path, model.url)
+    newcomer.types(f"shim install --vendor {vendor.name}")
+    status, said, complaint = newcomer.types("claude -p '[[error]]'")
+    assert status == 1 and ERROR_MESSAGE in said
+    assert f"the error comes from {vendor.name}, or from the API that it asks" in complaint
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "config", ["/nonexistent", "{}", "[]", "3", '{"mcpServers":[]}', "bad.json", "/nonexistent' '{}' 'none.json"]
+)
+def test_servers_that_cannot_be_read_are_refused_in_the_words_of_the_real_claude(config: str, tmp_path: Path) -> None:
+    newcomer = Newcomer(None, tmp_path)
+    (newcomer.home / "bad.json").write_text("{bad")
+    flags = f"-p hi --mcp-config '{config}'"
+    with AnthropicServer() as model:
+        newcomer.environment |= prepare_claude(newcomer.home, model.url)
+        real = newcomer.types(f"{install(CLAUDE_ITSELF.package).executable} {flags}")
+    assert newcomer.types(f"shim claude --shim-vendor demo {flags}") == real
+    assert real[:2] == (1, "") and real[2].startswith("Error: Invalid MCP configuration:\n")
