@@ -13,7 +13,8 @@ from shim.story.figures import dollars, duration
 from shim.story.terminal.console import AnyCasts, AsJson, one_line, print_json, table_console
 
 NAMES = ("when", "vendor", "prompt", "turns", "tools", "lasted", "cost", "outcome", "file")
-PROMPT, OUTCOME = NAMES.index("prompt"), NAMES.index("outcome")
+VENDOR, PROMPT, OUTCOME = (NAMES.index(name) for name in ("vendor", "prompt", "outcome"))
+VENDOR_COLUMNS = 12  # of a vendor's name in a narrow terminal
 LEAST_NEEDED = ("file", "cost", "turns", "tools")  # a narrow terminal leaves these out, one after the other
 YEAR = "2026-"
 PROMPT_COLUMNS = 24  # of a prompt beside the name of the file
@@ -50,6 +51,7 @@ def _draw(console: Console, rows: list[list[Text]]) -> None:
     for row in rows:
         if gap == 1:
             row[0] = row[0][len(YEAR) :]
+            row[VENDOR].truncate(VENDOR_COLUMNS, overflow="ellipsis")
         row[PROMPT].truncate(widths[PROMPT], overflow="ellipsis")
         row[OUTCOME].truncate(widths[OUTCOME], overflow="ellipsis")
         table.add_row(*(row[at] for at in shown))
@@ -62,7 +64,8 @@ def _room(width: int, widths: list[int]) -> tuple[list[int], int, int]:
     prompt = width - sum(widths) + widths[PROMPT] - 2 * (len(NAMES) - 1)
     if prompt >= PROMPT_COLUMNS:
         return shown, 2, prompt
-    widths = [max(widths[0] - len(YEAR), 0), *widths[1:]]  # narrow: without the year, and closer together
+    # Narrow: without the year, with the beginning of a vendor's long name, and closer together.
+    widths = [max(widths[0] - len(YEAR), 0), min(widths[VENDOR], VENDOR_COLUMNS), *widths[VENDOR + 1 :]]
     for name in LEAST_NEEDED:
         shown.remove(NAMES.index(name))
         prompt = width - sum(widths[at] for at in shown) + widths[PROMPT] - (len(shown) - 1)

@@ -194,7 +194,7 @@ def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
     lines = [COLORS.sub("", line) for line in said.splitlines()]
     assert len(lines) == 4 and all(len(line) <= columns for line in lines)
     if columns >= 60:
-        assert all("…" not in line[:17] for line in lines), "a prompt may be cut, a time or a vendor is not"
+        assert all("…" not in line[:11] for line in lines), "a name may be cut, a time is not"
     if columns >= 100:
         assert "please please" in "".join(lines)
 
