@@ -19,9 +19,10 @@ from shim.core.claude.hooks.commands import Told
 from shim.core.policy.carried import read
 from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place
-from shim.core.policy.policy import Policy
+from shim.core.policy.policy import MODES, Policy
 
 EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
+MODE_CHARACTERS = 40
 REFUSED = 2
 SECONDS = 30  # for one call, without its hooks; a vendor may run a call whose hook takes much longer
 CHANGED = "{tool} was not run: a hook of the settings allows it with another input only, which is {input}"
@@ -33,13 +34,23 @@ def main() -> int:
     """Judge the event on stdin."""
     signal.alarm(SECONDS)  # it ends us, and every failure is a refusal
     module = import_module(sys.argv[1])
-    policy, mode, (session, transcript) = read(sys.argv[2], _real)
-    reason = _refusal(module.calls, policy, Told(session, transcript, mode))
+    policy, known = read(sys.argv[2], _real)
+    mode = _mode_now(known.mode_file) if known.mode_file else known.mode
+    reason = _refusal(module.calls, policy, Told(known.session, known.transcript, mode))
     sys.stdout.write(module.answer(reason))
     if not reason:
         return 0
     sys.stderr.write(f"{reason}\n")
     return REFUSED
+
+
+def _mode_now(path: str) -> str:
+    """The permission mode in a file of ours, which the conversation keeps up to date. OSError, ValueError: none."""
+    with open(path, encoding="ascii") as file:
+        mode = file.read(MODE_CHARACTERS)
+    if mode not in MODES:
+        raise ValueError(f"{path} has no permission mode")
+    return mode
 
 
 def _refusal(calls: Calls, policy: Policy, told: Told) -> str:

@@ -123,6 +123,7 @@ class Run:
                 def drive(candidate: "Candidate") -> "ChildDriver":
                     if candidate.listens:
                         return ChildPerConversation(candidate.launcher, output, control, tasks)
+                    candidate.launcher.standing.changes = source is not None
                     return ChildPerTurn(candidate.launcher, output, control)
 
                 driver = self._one_of(drive(self._first), drive)

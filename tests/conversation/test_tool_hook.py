@@ -32,9 +32,9 @@ sys.exit(tool_hook.main())
 """
 
 
-def hooked(event, *, judge=HOOK, module=CODEX, rules=RULES, mode="bypassPermissions"):
+def hooked(event, *, judge=HOOK, module=CODEX, rules=RULES, mode="bypassPermissions", mode_file=""):
     """The exit status of the hook, and what it tells the model."""
-    request = Request(parse(()), "", permission_mode=mode, policy=rules, judge=judge, session="S")
+    request = Request(parse(()), "", permission_mode=mode, policy=rules, judge=judge, session="S", mode_file=mode_file)
     line = command(request, "codex", module)
     done = subprocess.run(
         ["/bin/sh", "-c", line],
@@ -121,3 +121,12 @@ def answers(decision, **more):
 def test_a_hook_of_the_settings_decides_as_in_the_real_one(tmp_path, mode, command, rules, status):
     found = hooked(call_in(tmp_path, "touch m"), rules=of_settings(tmp_path, command, **rules), mode=mode)
     assert found[0] == status, found[1]
+
+
+def test_the_mode_of_now_is_in_a_file_and_without_it_nothing_runs(tmp_path):
+    file = tmp_path / "1.mode"
+    for now, status in (("bypassPermissions", 0), ("plan", 2), ("default", 2), ("nonsense", 2), ("", 2)):
+        file.write_text(now)
+        assert hooked(call("touch m"), rules=policy(), mode="default", mode_file=str(file))[0] == status
+    file.unlink()
+    assert hooked(call("ls"), rules=policy(), mode="bypassPermissions", mode_file=str(file))[0] == 2

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from frontend import Frontend, Run, check_contract
 from model_server import ModelServer
+from place import LineProcess, wait_until
 from responses_server import ResponsesServer
 from scripts import PATCHING, REPLY_AFTER_TOOL, Call, Reply, Request, ScriptedServer
 from vendor_setups import CODEX, COPILOT, Vendor
@@ -297,3 +298,25 @@ def test_the_web_is_searched_only_with_leave(
     frontend.run("[[text]] hi", *flags)
     tools = [tool["type"] for tool in model.requests[0].body["tools"]]
     assert ("web_search" in tools) is offered
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [STEPPING_CODEX, STEPPING_COPILOT], indirect=True, ids=str)
+@pytest.mark.parametrize("narrows", [True, False])
+def test_a_mode_that_is_narrowed_while_a_call_runs_binds_the_next_call(
+    frontend: Frontend, model: Stepping, vendor: Vendor, narrows: bool
+) -> None:
+    name, given = SHELLS[vendor]
+    key = "cmd" if "cmd" in given else "command"
+    model.steps = [(name, given | {key: line}) for line in (f"touch {MADE}1 && sleep 4", f"touch {MADE}2")]
+    talk = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
+    argv = [str(frontend.claude), *talk, *frontend.arguments, *EDITS, "--allowedTools", "Bash(sleep:*)"]
+    process = LineProcess(argv, frontend.folder, frontend.environment)
+    frontend.started.append(process)
+    process.send({"type": "user", "message": {"role": "user", "content": STEP}})
+    assert wait_until((frontend.folder / f"{MADE}1").exists, 60.0)
+    if narrows:
+        request = {"subtype": "set_permission_mode", "mode": "default"}
+        process.send({"type": "control_request", "request_id": "order", "request": request})
+    process.read_until(lambda line: line["type"] == "result")
+    assert (frontend.folder / f"{MADE}2").exists() is not narrows

@@ -12,7 +12,7 @@ import pytest
 from shim.conversation.drivers.launcher import HOOK
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ModeError
-from shim.core.policy.carried import read
+from shim.core.policy.carried import Known, read
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule, read_rules
@@ -106,8 +106,8 @@ def test_an_open_sandbox_ends_at_the_folders_of_the_turn():
 def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
     asked = request(BYPASS, **{kind: ["Bash(touch:*)"]})
     assert "--dangerously-bypass-approvals-and-sandbox" in words(asked) and "sandbox_mode" not in settings(asked)
-    policy, mode, _ = read(shlex.split(hook(asked))[-1], str)
-    assert (policy.deny + policy.ask, mode) == ((Rule("Bash", "touch:*"),), BYPASS)
+    policy, known = read(shlex.split(hook(asked))[-1], str)
+    assert (policy.deny + policy.ask, known.mode) == ((Rule("Bash", "touch:*"),), BYPASS)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_the_web_is_not_searched_under_a_hook_of_the_settings_about_it():
 def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may_allow():
     hooks = (SettingsHook("Bash", "echo '\"'", ("a",), "Bash(x:*)", 7.0, True, "settings.json"),)
     asked = request("default")._replace(policy=Policy(place=HERE, hooks=hooks), session="S", transcript="/t")
-    policy, _, known = read(shlex.split(hook(asked))[-1], str)
-    assert (policy.hooks, known) == (hooks, ("S", "/t"))
+    policy, known = read(shlex.split(hook(asked))[-1], str)
+    assert (policy.hooks, known) == (hooks, Known("default", "S", "/t"))
     assert settings(asked)["sandbox_mode"] == "workspace-write"
 
 

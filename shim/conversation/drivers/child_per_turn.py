@@ -104,7 +104,9 @@ class ChildPerTurn(ChildDriver):
         """Such a child cannot ask."""
 
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
-        """The next child is started with it."""
+        """The next child is started with it. A mode binds the next call where a hook of ours judges it."""
+        if mode is not None:
+            self.launcher.tell_mode()
 
     async def stop(self) -> None:
         if self._child is not None:

@@ -261,6 +261,7 @@ class Launcher:
             judge=HOOK,
             session=facts.rules.session_id if invocation.session.session_id or standing.resume else "",
             transcript=facts.transcript,
+            mode_file=self._mode_file(),
             environment={**self.child_environment, **self.setup.own.env},
             keep=self.keep,
             report_folder=self.report_folder(),
@@ -268,6 +269,27 @@ class Launcher:
                 self.vendor, self.program.launcher, (self.setup.cwd, self.child_environment.get("HOME", ""))
             ),
         )
+
+    def _mode_file(self) -> str:
+        """The file that tells our hook the permission mode, if a hook of ours may need it."""
+        standing = self.standing
+        if standing.mode_file:
+            self.tell_mode()
+        elif standing.changes and self.vendor.enforcement.hooked:
+            standing.mode_file = self.keep(self.facts.mode, ".mode") or ""
+        return standing.mode_file
+
+    def tell_mode(self) -> None:
+        """Tell our hook the permission mode of now. A hook that finds no mode refuses every call."""
+        path = self.standing.mode_file
+        if not path:
+            return
+        from shim.state.files import remove, replace, write_all
+
+        try:
+            replace(path, lambda file: write_all(file, self.facts.mode.encode()))
+        except OSError:
+            remove(path)
 
     @property
     def policy(self) -> "Policy":

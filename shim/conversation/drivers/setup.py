@@ -108,6 +108,8 @@ class Standing:
     answered   a message was answered
     asked      the tools that the last child asks about before they run
     mode       the permission mode that it was started in
+    mode_file  the file from which a hook of ours learns the mode; "" where there is none
+    changes    the mode may change while a message is answered
     tried      the vendors that were asked before this one, of which the next turn tells
     told       the model that a child of it was told last; None while each had the vendor's own default
     """
@@ -121,7 +123,8 @@ class Standing:
         self.started = self.listens = self.prefixed = self.answered = False
         self.tried: tuple[Tried, ...] = ()
         self.asked: frozenset[str] = frozenset()
-        self.mode = ""
+        self.mode = self.mode_file = ""
+        self.changes = False
         self.told: str | None = None
 
     def name(self, invocation: Invocation, vendor: Vendor, fresh: str) -> Invocation:

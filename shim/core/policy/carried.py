@@ -8,27 +8,40 @@ from collections.abc import Callable
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule
-from shim.core.reading.typed import Any
+from shim.core.reading.typed import Any, NamedTuple
 
 
-def written(policy: Policy, mode: str, session: str = "", transcript: str = "") -> str:
-    """The text of a policy, of the permission mode, and of what hooks are told of the session."""
+class Known(NamedTuple):
+    """What is told beside a policy.
+
+    mode        the permission mode
+    session     our id of the session, where the vendor's own is another one
+    transcript  a path in the folder of its history
+    mode_file   a file with the mode, where it may change while a call runs; "" where it may not
+    """
+
+    mode: str
+    session: str = ""
+    transcript: str = ""
+    mode_file: str = ""
+
+
+def written(policy: Policy, known: Known) -> str:
+    """The text of a policy and of what is told beside it."""
     place = policy.place
     only = None if policy.only is None else sorted(policy.only)
     rules = [[tuple(rule) for rule in kind] for kind in (policy.deny, policy.ask, policy.allowed)]
     hooks = [tuple(hook) for hook in policy.hooks]
-    return ascii((mode, only, rules, (place.cwd, place.home, tuple(place.directories)), hooks, (session, transcript)))
+    return ascii((tuple(known), only, rules, (place.cwd, place.home, tuple(place.directories)), hooks))
 
 
-def read(text: str, real: Callable[[str], str]) -> tuple[Policy, str, tuple[str, str]]:
-    """What `written` was given: the policy, the mode, the session's id and transcript. ValueError for another text.
-
-    `real` resolves the links of a path.
-    """
+def read(text: str, real: Callable[[str], str]) -> tuple[Policy, Known]:
+    """What `written` was given. ValueError for another text. `real` resolves the links of a path."""
     from ast import literal_eval
 
     try:
-        mode, only, rules, place, hooks, (session, transcript) = literal_eval(text)
+        told, only, rules, place, hooks = literal_eval(text)
+        known = Known(*map(str, told))
         deny, ask, allow = ([_rule(*one) for one in kind] for kind in rules)
         cwd, home, directories = place
         if hooks:
@@ -39,7 +52,7 @@ def read(text: str, real: Callable[[str], str]) -> tuple[Policy, str, tuple[str,
         raise ValueError(f"no policy: {error}") from None
     where = Place(cwd, home, directories, real)
     policy = Policy(place=where, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
-    return policy, str(mode), (str(session), str(transcript))
+    return policy, known
 
 
 def _rule(*fields: Any) -> Rule:

@@ -1,7 +1,7 @@
 """Our hook: what a vendor runs before each call, so that the policy judges the call (`conversation.tool_hook`)."""
 
 from shim.core.errors import ModeError
-from shim.core.policy.carried import written
+from shim.core.policy.carried import Known, written
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import Rule
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
@@ -33,7 +33,8 @@ def command(request: Request, name: str, module: str) -> str:
             f"{name} might not start the hook that applies the permission rules: {request.unheard}",
             hint=f"remove what is named, or ask for {BYPASS} without rules",
         )
-    policy = written(request.policy, request.permission_mode, request.session, request.transcript)
+    known = Known(request.permission_mode, request.session, request.transcript, request.mode_file)
+    policy = written(request.policy, known)
     line = " ".join(map(_quoted, ("/bin/sh", "-c", CLOSED, "sh", *request.judge, module, policy)))
     if len(line) > ARGUMENT_BYTES:
         raise ModeError(

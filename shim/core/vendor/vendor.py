@@ -58,7 +58,7 @@ class Request(NamedTuple):
     `unheard`: why the program may not obey what keeps it narrow, a file of ours or our hook; "" where it does.
     `policy` has the rules that it is kept to; `judge` are the words that start our hook, which judges one call by them.
     `environment` is what its child would see. `session` is the session's id where the vendor's own is another one, and
-    `transcript` a path in the folder of its history.
+    `transcript` a path in the folder of its history. `mode_file` has the mode while it may change; "" where it may not.
     `keep` writes a text to a file of ours, whose name has the given end; its path, None when that cannot be.
     `report_folder` is where it may write its `Vendor.report`, None if it would not be read.
     """
@@ -81,6 +81,7 @@ class Request(NamedTuple):
     judge: tuple[str, ...] = ()
     session: str = ""
     transcript: str = ""
+    mode_file: str = ""
 
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shim.core.policy.carried import read, written
+from shim.core.policy.carried import Known, read, written
 from shim.core.policy.place import Place
 from shim.core.policy.policy import MODES, Policy
 from shim.core.policy.rules import Rule
@@ -22,11 +22,12 @@ HOOKS = st.lists(
 def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mode):
     place = Place(f"/{folder}", "/home", ("../other", folder))
     given = Policy(place=place, only=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
-    text = written(given, mode, folder, folder)
+    told = Known(mode, folder, "/t", folder)
+    text = written(given, told)
     assert text.isascii() and text.isprintable()
-    policy, told, known = read(text, place.real)
-    assert (policy.hooks, known) == (tuple(hooks), (folder, folder))
-    assert (policy.deny, policy.ask, policy.allowed, told) == (tuple(deny), tuple(ask), tuple(allow), mode)
+    policy, known = read(text, place.real)
+    assert (policy.hooks, known) == (tuple(hooks), told)
+    assert (policy.deny, policy.ask, policy.allowed) == (tuple(deny), tuple(ask), tuple(allow))
     assert (policy.only, policy.place) == (given.only, place)
 
 
