@@ -166,6 +166,15 @@ def test_every_version_of_the_readme_counts_as_tested():
             assert vendors.find(name).version.place(version) == "tested", (name, version)
 
 
+def test_the_command_that_installs_a_vendor_is_the_one_that_install_and_doctor_tell():
+    rows = [line.split(" | ") for line in text_of(README).splitlines() if re.match(r"\| `[^|]*\| `[^|]*install", line)]
+    shown = {
+        name: cell.replace("\\", "").strip("`") for names, cell, *_ in rows for name in re.findall("`([a-z-]+)`", names)
+    }
+    told = {name: vendors.find(name).program.install for name in vendors.VENDORS}
+    assert {name: command for name, command in told.items() if command} == shown
+
+
 @pytest.mark.parametrize("page", [README, MANUAL / "security.md"], ids=["README", "security"])
 def test_the_warning_names_every_vendor_that_asks_nobody(page):
     (warning,) = re.findall(r"\*\*\s*(.*?) (?:ask nobody|run every tool)", text_of(page))
