@@ -1,16 +1,26 @@
-"""Which rule would have let a call run: for the answer "always", and for the hint behind a denied call."""
+"""Which rule would have let a call run: for the answer "always", and for what is said behind a denied call."""
 
 import os
 import posixpath
+import shlex
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.acts import CHANGERS, READERS, SHELL
 from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place, below
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rule
+from shim.core.reading.account import counted
+from shim.core.vendor.allowances import not_honoured
+from shim.core.vendor.vendor import Request, Vendor
+from shim.vendors import VENDORS, find
+
+RULES = 5  # that are named
+DENIED = "The user does not want this call to run."
+DECIDED = (DENIED, "was denied:")  # in what a call says that a person denied, or a rule
 
 
 def granting_rule(tool: str, arguments: Mapping[str, Any], cwd: str) -> str | None:
@@ -38,3 +48,50 @@ def _candidates(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str]:
     url = arguments.get("url")
     host = urlsplit(url).hostname if tool == "WebFetch" and isinstance(url, str) else None
     return [f"WebFetch(domain:{host})"] if host else [tool]
+
+
+# -- behind a turn -----------------------------------------------------------------------------------------------------
+
+
+def advice(
+    result: Mapping[str, Any], init: Mapping[str, Any], said: Mapping[str, str], cwd: str, *, attended: bool
+) -> str:
+    """How a person allows the calls of a turn that were denied; "" where nothing of that is known to help.
+
+    `init` is the turn's first line, `said` is what each call said that failed. A call that the person or a rule denied
+    is left out: no other rule would let it run. `attended`: the person could be asked.
+    """
+    denials = result.get("permission_denials")
+    left = [one for one in denials if isinstance(one, dict)] if isinstance(denials, list) else []
+    left = [one for one in left if not any(word in said.get(str(one.get("tool_use_id")), "") for word in DECIDED)]
+    mode, shim = str(init.get("permissionMode")), init.get("shim")
+    if not left:
+        return ""
+    if mode == "plan":
+        return "the mode plan lets nothing be changed: run it without --permission-mode plan"
+    name = str(shim.get("vendor")) if isinstance(shim, dict) else ""
+    vendor = find(name) if name in VENDORS else None
+    rules: dict[str, None] = {}
+    for one in left:
+        arguments = one.get("tool_input")
+        rule = _heeded(str(one.get("tool_name")), arguments if isinstance(arguments, dict) else {}, cwd, vendor, mode)
+        if rule is not None:
+            rules[rule] = None
+    if not rules:
+        return ""
+    shown = " ".join(f"--allow {shlex.quote(rule)}" for rule in list(rules)[:RULES])
+    more = f" and {counted(len(rules) - RULES, 'more rule')}" if len(rules) > RULES else ""
+    asks = vendor is not None and bool(vendor.speaks or vendor.passthrough) and mode != "dontAsk" and not attended
+    return f"to allow it: shim run {shown}{more} …" + ("; on a terminal, shim run asks you" if asks else "")
+
+
+def _heeded(tool: str, arguments: Mapping[str, Any], cwd: str, vendor: Vendor | None, mode: str) -> str | None:
+    """The narrowest rule for a call that the vendor can be told of."""
+    for rule in filter(None, (granting_rule(tool, arguments, cwd), tool)):
+        policy = Policy(place=Place(cwd), allow=(read_rule(rule),))
+        if vendor is None:
+            return rule
+        request = Request(Invocation(), "", permission_mode=mode, listens=bool(vendor.speaks), policy=policy)
+        if not not_honoured(vendor, policy, request, ()):
+            return rule
+    return None

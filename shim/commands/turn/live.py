@@ -17,9 +17,9 @@ from typing import Any
 
 from rich.console import Console
 
-from shim.commands.turn.granting import granting_rule
+from shim.commands.turn.granting import advice
 from shim.commands.turn.person import Person
-from shim.core.reading.account import counted, printable
+from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.lines import LineSplitter
 from shim.story.reading import LINE_BYTES, objects
@@ -29,9 +29,7 @@ from shim.story.terminal.draw import Drawing
 CHUNK_BYTES = 256 * 1024
 END_SECONDS = 1.0  # from the second Ctrl-C until the drop-in is killed; its guard then ends the vendor
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-RULED = "was denied:"  # in what a call says that a rule forbids: no other rule would allow it
 CALLS = 1000  # that failed and are remembered
-HINTS = 5  # rules that would allow what was denied
 
 
 class LiveTurn:
@@ -49,7 +47,7 @@ class LiveTurn:
         self._begun = False  # a line of the drop-in came
         self._stopped = False  # it was told to end before that
         self._result: Mapping[str, Any] | None = None
-        self._refused: set[str] = set()  # calls that the person denied
+        self._init: Mapping[str, Any] = {}
         self._failed = Bounded[str, str](CALLS)  # call → what it said
 
     def run(self, command: Sequence[str], prompt: str) -> int:
@@ -133,6 +131,8 @@ class LiveTurn:
         if kind == "control_cancel_request" and self._person is not None:
             self._withdraw(self._person, event)
             return
+        if kind == "system" and event.get("subtype") == "init":
+            self._init = event
         if kind == "result":
             if self._heard and event.get("is_error"):  # whatever the vendor says of it
                 event = {**event, "shim": {"cause": "interrupted"}}
@@ -167,8 +167,6 @@ class LiveTurn:
             self._drawing.ask(question.prompt())
             return
         answer = question.answer(word)
-        if word == "no":
-            self._refused.add(str(question.line["request"].get("tool_use_id")))
         person.withdraw(question.identity)
         self._drawing.answered()
         self._draw(self._story.sent(self._now(), answer))
@@ -205,28 +203,15 @@ class LiveTurn:
         if self._heard and (at_once or self._result is None):
             self._drawing.said("■ interrupted" if not at_once else "■ ended at once", "yellow")
         elif self._result is not None and not self._heard:
-            self._tell_denied(self._result)
+            attended = self._person is not None
+            self._advise(advice(self._result, self._init, self._failed, os.getcwd(), attended=attended))
         self._drawing.close()
         self._end()
         return 128 + self._heard[0] if self._heard else self._process.wait()
 
-    def _tell_denied(self, result: Mapping[str, Any]) -> None:
-        """Name the rules that would have let the denied calls run, unless the person or a rule denied them."""
-        denials = result.get("permission_denials")
-        rules: dict[str, None] = {}
-        for denial in denials if isinstance(denials, list) else ():
-            call = str(denial.get("tool_use_id"))
-            if call in self._refused or RULED in self._failed.get(call, ""):
-                continue
-            rule = granting_rule(str(denial.get("tool_name")), denial.get("tool_input") or {}, os.getcwd())
-            if rule is not None:
-                rules[rule] = None
-        if not rules:
-            return
-        shown = " ".join(f"--allow {json.dumps(rule)}" for rule in list(rules)[:HINTS])
-        more = f" and {counted(len(rules) - HINTS, 'more rule')}" if len(rules) > HINTS else ""
-        asked = "" if self._person is not None else "; on a terminal, shim run asks you"
-        self._drawing.said(f"to allow it: shim run {shown}{more} …{asked}", "yellow")
+    def _advise(self, said: str) -> None:
+        if said:
+            self._drawing.said(said, "yellow")
 
     def _end(self) -> None:
         """Make sure that the drop-in is gone: it is told, and after a moment killed."""

@@ -7,12 +7,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from shim.commands.turn.granting import granting_rule
+from shim.commands.turn.granting import DENIED, granting_rule
 from shim.core.reading.account import printable
 
 ANSWER_BYTES = 4096  # a terminal hands over no longer line
 WORDS = {"y": "yes", "yes": "yes", "n": "no", "no": "no", "a": "always", "always": "always"}
-DENIED = "The user does not want this call to run."
 
 
 class Question(NamedTuple):

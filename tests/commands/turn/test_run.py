@@ -146,7 +146,7 @@ def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
     shown = done.stdout.decode()
     assert done.status == 0 and decided(box) == ["deny"]
     assert "⊘ ended with 1 denied call" in shown and "✓ done" not in shown
-    assert 'to allow it: shim run --allow "Bash(touch x)" …; on a terminal, shim run asks you' in shown
+    assert "to allow it: shim run --allow 'Bash(touch x)' …; on a terminal, shim run asks you" in shown
 
 
 def test_a_call_that_a_rule_denies_is_named_without_a_rule_that_would_not_help(box):
