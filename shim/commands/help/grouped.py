@@ -21,8 +21,10 @@ class Grouped(PlainGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands for `--help`."""
-        for title, names in titled(self.list_commands(ctx)):
-            found = [(name, self.get_command(ctx, name)) for name in names]
+        every = self.list_commands(ctx)
+        widest = max(map(len, every), default=0)
+        for title, names in titled(every):
+            found = [(f"{name:{widest}}", self.get_command(ctx, name)) for name in names]
             rows = [(name, sentence(command.help or "")) for name, command in found if command and not command.hidden]
             if rows:
                 with formatter.section(title):
