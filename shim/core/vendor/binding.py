@@ -71,7 +71,7 @@ def unhooked(vendor: Vendor, hook: "SettingsHook", request: Request) -> frozense
     if vendor.abilities.limits_tools:
         own -= {name for name in request.removed if vendor.own_names((name,))}
     concerned = {name for name in own if about(hook, name)}
-    if MCP in hook.matcher or not names(hook.matcher):
+    if (MCP in hook.matcher or not names(hook.matcher)) and not vendor.enforcement.binds(Rule(MCP), request):
         concerned.add(MCP)
     return frozenset(concerned) - vendor.enforcement.asks(request)
 

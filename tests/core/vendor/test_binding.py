@@ -82,12 +82,16 @@ def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matche
     ("name", "matcher", "listens"),
     [
         *[("pi", "Bash", False), ("gemini", "Bash", False), ("opencode", "", False), ("qwen", "Bash", False)],
-        *[("qwen", "TodoWrite", True), ("pi", "mcp__.*", False)],
+        *[("qwen", "TodoWrite", True), ("gemini", "mcp__.*", False)],
     ],
 )
 def test_a_hook_that_a_vendor_would_not_wait_for_is_refused_with_its_file(name, matcher, listens):
     with pytest.raises(ModeError, match=rf"{name} .* hook in settings\.json"):
         checked(name, hooked("Read(x)", matcher), listens=listens, mode="bypassPermissions", late=True)
+
+
+def test_a_hook_about_what_a_vendor_does_not_have_is_no_reason_to_refuse():
+    checked("pi", hooked("mcp__.*", "NotebookEdit", "mcp__srv__tool|WebFetch"))
 
 
 def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
